@@ -96,7 +96,7 @@ $(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready $(FLINK)/.ready: build/%/.ready: 
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
 	@touch $@
 
-$(READY): requirements.txt requirements-dev.txt requirements-build.txt pyproject.toml
+$(READY): requirements.txt requirements-dev.txt requirements-build.txt pyproject.toml src/tidegate_upstream/pyproject.toml
 	@set -e; python=''; \
 	for name in $(if $(PYTHON),'$(PYTHON)',python3 python3.13 python3.12 python3.11 python); do \
 	  if "$$name" -c '$(OLD_ENOUGH)' >/dev/null 2>&1; then python=$$name; break; fi; \
@@ -113,6 +113,6 @@ $(READY): requirements.txt requirements-dev.txt requirements-build.txt pyproject
 	"$$python" -m venv --clear $(VENV)
 	@$(PIP) --require-hashes -r requirements-build.txt
 	@$(PIP) --require-hashes --no-build-isolation -r requirements-dev.txt
-	@$(PIP) --no-build-isolation --no-deps --editable .
+	@$(PIP) --no-build-isolation --no-deps --editable . --editable src/tidegate_upstream
 	@$(BIN)/tidegate doctor --fix
 	@touch $@

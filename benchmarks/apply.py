@@ -44,7 +44,7 @@ from traffic import (
 )
 
 from tidegate import Changefeed, lake
-from tidegate.app.progress import Progress
+from tidegate.engine.progress import Progress
 
 Rates = dict[str, float]
 

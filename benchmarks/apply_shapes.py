@@ -30,9 +30,9 @@ from rig import PARTITIONS, Rig, Topic, arguments, cpu_s, raw, rig, send
 from shapes import CASES, SCHEMA, TS, Shape, churn, topic_of
 
 from tidegate import lake
-from tidegate.app.demo.recorded import create_topic
-from tidegate.app.progress import Progress
+from tidegate.engine.progress import Progress
 from tidegate.model.event import RowChange
+from tidegate_upstream.demo.recorded import create_topic
 
 PROTOCOL: Final = "canal-json"
 SHAPES: Final = ("16 columns", "40 columns", "documents", "half NULL", "20 tables", "small transactions")

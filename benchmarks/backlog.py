@@ -21,27 +21,27 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from shapes import CASES, Shape, value_of
 
-from tidegate.app.segment_log import SegmentLog
-from tidegate.feed.filter import TableFilter
+from tidegate.engine.filter import TableFilter
 from tidegate.kv import Row, encode_row
-from tidegate.kv.datum import DecimalDatum, JsonDatum, Unsigned
-from tidegate.kv.decimal_bin import DecimalForm
 from tidegate.kv.handle import IntHandle
-from tidegate.kv.json.value import JsonValue
-from tidegate.kv.packed_time import Time
 from tidegate.kv.row.row import select_stored
 from tidegate.kv.table_key import record_prefix
 from tidegate.model.kv_change import KvChange, KvOp, LogType
+from tidegate.mysql.datum import DecimalDatum, JsonDatum, Unsigned
+from tidegate.mysql.decimal_bin import DecimalForm
+from tidegate.mysql.json.value import JsonValue
+from tidegate.mysql.packed_time import Time
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.layout import table_layout
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.source.tidb.changes import LogChanges
+from tidegate.source.tidb.segment import encode_segment, in_order, segments
+from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate.source.tidb.timeline import Timeline
-from tidegate.tidb.change_log import ChangeLog
-from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.segment import SegmentWriter, encode_segment, segments
-from tidegate.tidb.span_feed import in_order
-from tidegate.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.change_log import ChangeLog
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.log_writer import LogWriter
+from tidegate_upstream.tidb.sql.session.session import Session
 
 __all__ = ["CREATE", "SCHEMA", "TABLES", "Backlog", "log_of", "write_backlog"]
 
@@ -110,7 +110,7 @@ def _tables(directory: Path, kind: str, names: Sequence[str]) -> tuple[list[Tabl
     session = Session(cluster.node)
     for statement in (f"CREATE DATABASE {SCHEMA}", f"USE {SCHEMA}", *(create.format(name) for name in names)):
         session.execute(statement)
-    SegmentWriter(ChangeLog(cluster.storage.store, cluster.storage.oracle), directory, 0).write(empty=True)
+    LogWriter(ChangeLog(cluster.storage.store, cluster.storage.oracle), directory, 0).write(empty=True)
     cluster.close()
     high = segments(directory)[-1][1]
     return _versions(directory, high), high

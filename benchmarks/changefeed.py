@@ -42,16 +42,16 @@ from shapes import CASES
 from traffic import PROTOCOLS
 from upstream_rows import run_upstream
 
-from tidegate.app.changefeed import Changefeed
-from tidegate.app.config.document import Document, document_of
-from tidegate.app.config.kafka_target import parse_target
-from tidegate.app.config.load import load
-from tidegate.app.demo.recorded import create_topic
-from tidegate.app.progress import Progress
-from tidegate.app.targets import topic_target
 from tidegate.codec import DecodeOptions, decode
+from tidegate.config.changefeed import Changefeed
+from tidegate.config.document import Document, document_of
+from tidegate.config.kafka_target import parse_target
+from tidegate.config.load import load
+from tidegate.config.targets import topic_target
+from tidegate.engine.progress import Progress
 from tidegate.model.event import Delete, Insert, Update
 from tidegate.model.tso import physical_ms
+from tidegate_upstream.demo.recorded import create_topic
 
 PARTS: Final = ("rates", "topics", "latency", "cores", "memory")
 KINDS: Final = ("sysbench", "wide", *(name for name, shape in CASES.items() if shape.whole and shape.batched == 1))

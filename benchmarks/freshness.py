@@ -42,11 +42,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import tidegate
-from tidegate.app.broker import running_broker
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.ledger import state_of
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import compose, physical_ms
+from tidegate_upstream.broker import running_broker
 
 TOPIC: Final = "fresh"
 PARTITIONS: Final = 4

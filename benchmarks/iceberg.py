@@ -31,7 +31,7 @@ from rig import Rig, Topic, arguments, rig, seconds
 from traffic import many_tables
 
 from tidegate import Changefeed
-from tidegate.feed.plan import Checkpoint, Round
+from tidegate.engine.plan import Checkpoint, Round
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore import deltalog
 from tidegate.schema.state import SchemaState

@@ -28,7 +28,7 @@ from rig import PARTITIONS, Rig, Topic, arguments, cpu_s, rig, send
 from shapes import CASES, Shape, churn, topic_of
 from traffic import PROTOCOLS, Sent, messages, mixture
 
-from tidegate.app.demo.recorded import create_topic
+from tidegate_upstream.demo.recorded import create_topic
 
 NARROW: Final = "narrow"
 COLUMNS: Final = {"id": "bigint", "k": "int", "c": "char(120)", "pad": "char(60)"}

@@ -90,8 +90,8 @@ def running_store(delay_ms: float, *, moto: bool) -> Iterator[Store]:
 
 def fed(spark: Any, log: Path, sink: str, backlog: Backlog) -> float:
     """Seconds of a feed from the source's begin to its last row."""
-    from tidegate.app.changefeed import Changefeed
-    from tidegate.app.config.load import load
+    from tidegate.config.changefeed import Changefeed
+    from tidegate.config.load import load
 
     feed = Changefeed(load(source_uri=f"tidb://{log}", sink_uri=f"{sink}?upkeep=off", rules=(f"{SCHEMA}.*",)))
     begun = time.perf_counter()

@@ -40,19 +40,19 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.mariadb import Server, running_server
 
-from tidegate.app.changefeed import Changefeed
-from tidegate.app.upstream.process import UpstreamOptions, start_upstream, stop_upstream
-from tidegate.feed.change import Batch, Chunk, ChunkPart
-from tidegate.feed.plan import Checkpoint
-from tidegate.feed.ports import Standing
-from tidegate.feed.step import Rows, Unit
+from tidegate.config.changefeed import Changefeed
+from tidegate.engine.change import Batch, Chunk, ChunkPart
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.plan import Checkpoint
+from tidegate.engine.ports import Standing
+from tidegate.engine.step import Rows, Unit
 from tidegate.model.event import Ddl, Field
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.testing.tasks import HereTasks
+from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 
 CHUNK_ROWS = 16_384
 BASE_TS = 1 << 40

@@ -27,9 +27,9 @@ import psutil
 from raw_source import FORMAT, RawSource
 from traffic import Change, messages
 
-from tidegate.app.broker import running_broker
-from tidegate.app.demo.recorded import create_topic
 from tidegate.spark.session import session
+from tidegate_upstream.broker import running_broker
+from tidegate_upstream.demo.recorded import create_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

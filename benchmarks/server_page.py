@@ -13,10 +13,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.app.server.http_kit import served
-from tests.app.server.kit import Place
-from tests.app.server.page.browser import NAMES, Visitor, running
-from tests.app.server.page.many import show_many
+from tests.server.http_kit import served
+from tests.server.kit import Place
+from tests.server.page.browser import NAMES, Visitor, running
+from tests.server.page.many import show_many
 
 FEEDS, TABLES = (int(given) for given in (*sys.argv[1:], *("100", "200")[len(sys.argv[1:]) :]))
 ROUNDS = 7

@@ -16,14 +16,14 @@ from traffic import SCHEMA, messages, mixture, table_ddl
 
 from tidegate.codec.columnar import Batch, decode_chunk, typed_batch
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.change import Chunk, ChunkPart
-from tidegate.feed.plan import Checkpoint, Round
-from tidegate.feed.ports import Sink
-from tidegate.feed.step import Rows, Unit
+from tidegate.engine.change import Chunk, ChunkPart
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.plan import Checkpoint, Round
+from tidegate.engine.ports import Sink
+from tidegate.engine.step import Rows, Unit
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.testing.tasks import HereTasks
 
 __all__ = ["SCHEMA", "TABLE", "Work", "run", "work_of"]
 

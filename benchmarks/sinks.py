@@ -48,13 +48,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.redis_server import running_redis
 from tests.search_server import running_search
 
-from tidegate.app.checkpoints import DirectoryCheckpoints
-from tidegate.app.config.document import document_of
-from tidegate.app.config.metrics_sink import parse_metrics
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.wire_table import wire_table
+from tidegate.config.document import document_of
+from tidegate.config.metrics_sink import parse_metrics
+from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.sink.documents.last import last_changes
 from tidegate.sink.metrics.options import MetricsOptions
 from tidegate.sink.metrics.sink import MetricsSink

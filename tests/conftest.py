@@ -15,8 +15,8 @@ from tests.jvms import soon
 from tests.leftovers import Leftovers
 from tests.limits import Limits
 from tests.readers import Readers, shared, stop_shared
-from tidegate.app.broker import running_broker
 from tidegate.model.errors import EnvironmentFault
+from tidegate_upstream.broker import running_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

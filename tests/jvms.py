@@ -18,10 +18,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from tidegate.app import broker
 from tidegate.spark.cache import cache_dir
 from tidegate.spark.jars import ensure_jars
 from tidegate.spark.java import find_java
+from tidegate_upstream import broker
 
 __all__ = ["SUBMIT_ARGUMENTS", "soon"]
 
@@ -78,7 +78,7 @@ def write_broker(archive: Path) -> None:
     """Let a broker carry a message, and keep the classes that it needed."""
     from confluent_kafka import Consumer, Producer
 
-    from tidegate.app.demo.recorded import create_topic
+    from tidegate_upstream.demo.recorded import create_topic
 
     options = broker.JVM_OPTIONS
     broker.JVM_OPTIONS = (*options, ONCE, f"-XX:ArchiveClassesAtExit={archive}", SILENT)  # type: ignore[misc]

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tidegate.app.segment_log import SegmentLog
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import TableFilter
 from tidegate.source.tidb.changes import MountOptions
 from tidegate.source.tidb.log import KvLog
+from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate.source.tidb.source import LogSource
 
 __all__ = ["FORCED", "log_source"]

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pymysql
 import pytest
 
-from tidegate.app.demo.mariadb import programs, running_mariadb
 from tidegate.model.errors import EnvironmentFault
+from tidegate_upstream.demo.mariadb import programs, running_mariadb
 
 AS_OF = "SET SESSION system_versioning_asof = FROM_UNIXTIME((%s >> 18) / 1000)"
 PASSWORD = "p@ss:w/rd'#"

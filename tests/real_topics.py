@@ -15,14 +15,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from tidegate.app.verify import Cell, Truth, TruthColumn, TruthTable, compare_tables
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.table import decode
-from tidegate.feed.change import Place, PlacedDdl, ordered_ddls
+from tidegate.engine.change import Place, PlacedDdl, ordered_ddls
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.source.kafka.message import TopicMessage
+from tidegate.verify.lake import Cell, Truth, TruthColumn, TruthTable, compare_tables
 
 HOME: Final = Path(__file__).parent / "data" / "ticdc_topics"
 TOPICS: Final = {

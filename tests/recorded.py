@@ -24,9 +24,9 @@ from tidegate.changelog.report import State, TaskReport
 from tidegate.codec import decode
 from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.change import Place
-from tidegate.feed.frontier import Reached
-from tidegate.feed.ports import Tasks
+from tidegate.engine.change import Place
+from tidegate.engine.frontier import Reached
+from tidegate.engine.ports import Tasks
 from tidegate.model.event import Resolved
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.source.kafka.land import halted
@@ -34,7 +34,7 @@ from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages
 from tidegate.source.kafka.reader import latest_ts
 from tidegate.source.kafka.resolution import recorded
-from tidegate.tidb.span_feed import in_order
+from tidegate.source.tidb.segment import in_order
 
 __all__ = ["WORKLOAD", "RecordedLanding", "partitions_of", "recorded_changes", "upto"]
 

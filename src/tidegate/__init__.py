@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     __version__: str
     from tidegate import sinks
-    from tidegate.app.changefeed import Changefeed
-    from tidegate.frames.decode import decode_frame as decode
-    from tidegate.frames.net import net_changes
-    from tidegate.frames.register import register
+    from tidegate.config.changefeed import Changefeed
+    from tidegate.lakes.frames.decode import decode_frame as decode
+    from tidegate.lakes.frames.net import net_changes
+    from tidegate.lakes.frames.register import register
     from tidegate.lakes.lake import Lake as lake  # noqa: N813  reads as a function: lake(path).table(name)
 
 __all__ = ["Changefeed", "__version__", "decode", "lake", "net_changes", "register", "sinks"]
 
 _PLACES: Final = {
-    "Changefeed": ("tidegate.app.changefeed", "Changefeed"),
-    "decode": ("tidegate.frames.decode", "decode_frame"),
+    "Changefeed": ("tidegate.config.changefeed", "Changefeed"),
+    "decode": ("tidegate.lakes.frames.decode", "decode_frame"),
     "lake": ("tidegate.lakes.lake", "Lake"),
-    "net_changes": ("tidegate.frames.net", "net_changes"),
-    "register": ("tidegate.frames.register", "register"),
+    "net_changes": ("tidegate.lakes.frames.net", "net_changes"),
+    "register": ("tidegate.lakes.frames.register", "register"),
 }
 
 

@@ -1,6 +1,6 @@
 """The command line as a program for `python -m tidegate` and, as a file, for `spark-submit`."""
 
-from tidegate.app.cli.main import main
+from tidegate.cli.main import main
 
 if __name__ == "__main__":
     main(prog_name="tidegate")

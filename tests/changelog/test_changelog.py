@@ -12,7 +12,7 @@ from tests.source.kit import OPEN, TOPIC, begin, ddl, insert, land_batch, manife
 from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.changelog.slice import groups_of
-from tidegate.feed.change import Place
+from tidegate.engine.change import Place
 from tidegate.model.errors import Retry
 from tidegate.model.event import Field
 from tidegate.model.feed_errors import ChangelogBroken

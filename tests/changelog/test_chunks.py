@@ -7,7 +7,7 @@ import pytest
 from tidegate.changelog import chunks
 from tidegate.codec.columnar import RowTexts
 from tidegate.codec.columnar.encode.encoder import events_of
-from tidegate.feed.change import Chunk
+from tidegate.engine.change import Chunk
 from tidegate.model.event import RowChange
 from tidegate.model.table import TableName
 from tidegate.testing.contract import stories

@@ -6,7 +6,7 @@ from tests.source.kit import OPEN, TOPIC, begin, insert, land_batch, open_messag
 from tidegate.changelog import ledger
 from tidegate.changelog.report import Halt, State, TaskReport
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.frontier import Reached
+from tidegate.engine.frontier import Reached
 from tidegate.model.errors import ConfigError, Fenced
 from tidegate.objectstore import deltalog
 

@@ -8,13 +8,13 @@ from tidegate.changelog import ledger, trim
 from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.files import DEAD, REFUSED, REPLAYED, ControlFiles
 from tidegate.changelog.trim import ChangelogTrim
-from tidegate.feed.change import DeadLetter, Place, PlacedDdl
-from tidegate.feed.retention import changelog_bound
+from tidegate.engine.change import DeadLetter, Place, PlacedDdl
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.retention import changelog_bound
 from tidegate.model.errors import Fenced
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.source.kafka.message import TopicMessage
-from tidegate.testing.tasks import HereTasks
 
 run_here = HereTasks(pickles=False).run
 

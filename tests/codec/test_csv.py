@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.codec.encode_rows import TABLE, TS, delete, insert, update
 from tests.golden.codec_cases import DATA
-from tidegate.app.cli.encode import encode
+from tidegate.cli.encode import encode
 from tidegate.codec import WireTable
 from tidegate.codec.csv import CsvEncoder, CsvOptions, csv_options
 from tidegate.codec.go.float import general32, general64

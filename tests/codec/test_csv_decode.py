@@ -13,7 +13,7 @@ from tidegate.codec.csv import CsvEncoder, CsvOptions
 from tidegate.codec.csv.decode import CsvDecoder, CsvRow, records, whole_bytes
 from tidegate.codec.values import float32
 from tidegate.codec.wire_table import WireColumn, WireTable
-from tidegate.feed.change import encode_value
+from tidegate.engine.change import encode_value
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Delete, Insert, RowChange, Update, Values, images
 from tidegate.model.mysql import MysqlType as T

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.golden.codec_cases import DATA, cases
-from tidegate.app.cli.decode import decode
+from tidegate.cli.decode import decode
 from tidegate.codec.frame import pack_frame
 
 WATERMARK = b'{"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from tests.golden.codec_cases import DATA
 from tests.golden.encode_kit import masked, plain, recorded, runs
-from tidegate.app.cli.decode import decode
-from tidegate.app.cli.encode import encode
+from tidegate.cli.decode import decode
+from tidegate.cli.encode import encode
 from tidegate.codec.frame import read_frames
 
 EVENTS = DATA / "codec" / "types" / "events.jsonl.gz"

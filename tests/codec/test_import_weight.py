@@ -31,4 +31,4 @@ def test_the_codec_is_light(module: str) -> None:
 def test_transcoding_needs_no_extra() -> None:
     """The command runs on what `pip install tidegate` brings."""
     heavy = {"pyspark", "pyarrow", "confluent_kafka", "deltalake", "pandas", "numpy", "obstore", "sqlglot"}
-    assert not loaded("tidegate.app.cli.transcode") & heavy
+    assert not loaded("tidegate.cli.transcode") & heavy

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from tests.codec.encode_rows import TABLE, TS, Claims, delete, encoder, insert, update
 from tests.codec.there_and_back import there_and_back
 from tests.golden.codec_cases import DATA, cases, events
-from tidegate.app.cli.decode import decode
-from tidegate.app.cli.transcode import transcode
+from tidegate.cli.decode import decode
+from tidegate.cli.transcode import transcode
 from tidegate.codec import DecodeOptions, Message
 from tidegate.codec.batch import MessageKind
 from tidegate.codec.frame import pack_frame, read_frames

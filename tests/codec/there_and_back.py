@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from click.testing import CliRunner, Result
 
-from tidegate.app.cli.transcode import transcode
+from tidegate.cli.transcode import transcode
 from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.frame import read_frames
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Values, images

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import azure, s3
-from tidegate.app import checkpoints
+from tidegate.engine import checkpoints
 from tidegate.objectstore.stores import store
 
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tests.source.tidb.kit import Broker, target
-from tidegate.app.checkpoints import DirectoryCheckpoints
-from tidegate.app.trial import run_here
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.ports import Sink
+from tidegate.engine.checkpoints import DirectoryCheckpoints
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.ports import Sink
 from tidegate.sink.kafka.sink import KafkaSink
 from tidegate.testing.contract import ReadBack, SinkContract
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

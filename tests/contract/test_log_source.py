@@ -6,7 +6,7 @@ import pytest
 
 from tests.log_source import log_source
 from tests.source.tidb.kit import recorded_log
-from tidegate.feed.ports import Source
+from tidegate.engine.ports import Source
 from tidegate.testing.contract.sources import SourceContract
 
 pytestmark = pytest.mark.slow

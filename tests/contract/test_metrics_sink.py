@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.sink.metrics.rules import rules_of, sink_of
-from tidegate.app.trial import run_here
-from tidegate.feed.ports import Sink
+from tidegate.engine.ports import Sink
 from tidegate.model.event import RowChange, images
 from tidegate.sink.metrics.sink import MetricsSink
 from tidegate.testing.contract import SinkContract
 from tidegate.testing.script import Script
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 RULES = rules_of(

@@ -8,9 +8,9 @@ import pytest
 
 from tests.contract.adapters import Journal
 from tests.contract.test_sinks import TestCallback as CallbackCases
-from tidegate.app.checkpoints import DirectoryCheckpoints
-from tidegate.feed.plan import Checkpoint
-from tidegate.feed.ports import Saved, Sink, Standing
+from tidegate.engine.checkpoints import DirectoryCheckpoints
+from tidegate.engine.plan import Checkpoint
+from tidegate.engine.ports import Saved, Sink, Standing
 from tidegate.model.errors import TidegateError
 from tidegate.sink.callback.sink import CallbackSink
 

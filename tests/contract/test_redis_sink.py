@@ -11,9 +11,8 @@ from redis import Redis
 
 from tests.redis_server import running_cluster, running_redis
 from tests.sink.redis.test_invalidate import KEYS, all_cached
-from tidegate.app.trial import run_here
 from tidegate.codec.neutral_read import EventReader
-from tidegate.feed.ports import Sink
+from tidegate.engine.ports import Sink
 from tidegate.model.event import Ddl, Event
 from tidegate.model.table import TableInfo
 from tidegate.sink.redis.keys import parse_template
@@ -24,6 +23,7 @@ from tidegate.sink.redis.stored import rows_of
 from tidegate.testing.contract import ReadBack, SinkContract
 from tidegate.testing.script import Row, Script
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

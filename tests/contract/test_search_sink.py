@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tests.search_server import PRODUCTS, SearchServer, running_search
-from tidegate.app.trial import run_here
-from tidegate.feed.ports import Sink
+from tidegate.engine.ports import Sink
 from tidegate.sink.documents.values import row_of_json
 from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.mapping import IndexRule, field_name
@@ -18,6 +17,7 @@ from tidegate.sink.search.sink import SearchOptions, SearchSink
 from tidegate.sink.search.store import SearchStore
 from tidegate.testing.contract import ReadBack, SinkContract
 from tidegate.testing.script import Row
+from tidegate.testing.trial import run_here
 
 DAY = {"type": "date", "format": "uuuu-MM-dd HH:mm:ss"}
 pytestmark = pytest.mark.slow

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.contract.adapters import Journal, lake_changes, lake_tables
-from tidegate.app.checkpoints import DirectoryCheckpoints
-from tidegate.app.trial import run_here
-from tidegate.feed.ports import Sink
+from tidegate.engine.checkpoints import DirectoryCheckpoints
+from tidegate.engine.ports import Sink
 from tidegate.sink.callback.sink import CallbackSink
 from tidegate.sink.delta.modes import Mode
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.testing.contract import ReadBack, SinkContract
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from tests.recorded import RecordedLanding, partitions_of
 from tidegate.changelog.source import LandedSource
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.ports import Source
+from tidegate.engine.ports import Source
 from tidegate.model.errors import Where
 from tidegate.model.event import Resolved
 from tidegate.source.kafka.message import TopicMessage

@@ -9,12 +9,12 @@ import pymysql
 import pytest
 
 from tests.mariadb import Server, running_server
-from tidegate.app.trial import run_here
-from tidegate.app.upstream.process import UpstreamOptions, start_upstream, stop_upstream
-from tidegate.feed.ports import Sink
+from tidegate.engine.ports import Sink
 from tidegate.sink.sql.options import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.contract import ReadBack, SinkContract
+from tidegate.testing.trial import run_here
+from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 
 pytestmark = pytest.mark.slow
 

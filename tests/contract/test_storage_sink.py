@@ -8,16 +8,16 @@ import pytest
 
 from tests import azure, s3
 from tests.contract.storage_reader import events_in
-from tidegate.app.checkpoints import StateFiles, checkpoints_in
-from tidegate.app.trial import run_here
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.feed.ports import Sink
+from tidegate.engine.checkpoints import StateFiles, checkpoints_in
+from tidegate.engine.ports import Sink
 from tidegate.objectstore.stores import store
 from tidegate.sink.storage.bucket import Bucket
 from tidegate.sink.storage.options import StorageOptions
 from tidegate.sink.storage.sink import StorageSink
 from tidegate.testing.contract import ReadBack, SinkContract
+from tidegate.testing.trial import run_here
 
 
 class TestCsv(SinkContract):

@@ -6,14 +6,14 @@ import pytest
 
 from tests import azure, s3
 from tests.source.storage.kit import ByHand
-from tidegate.app.checkpoints import DirectoryCheckpoints
-from tidegate.app.trial import run_here
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.ports import Source
+from tidegate.engine.checkpoints import DirectoryCheckpoints
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import Source
 from tidegate.model.errors import Retry, TidegateError, Where
 from tidegate.sink.storage.bucket import Bucket
 from tidegate.sink.storage.options import StorageOptions as Written
@@ -24,7 +24,7 @@ from tidegate.source.storage.plan import CanalDialect, CsvDialect, Dialect, offs
 from tidegate.testing.contract.sources import SourceContract, rows_of
 from tidegate.testing.contract.stories import shop
 from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.tasks import HereTasks
+from tidegate.testing.trial import run_here
 from tidegate.testing.validators import tables
 
 CSV = CsvOptions(include_commit_ts=True, output_old_value=True)

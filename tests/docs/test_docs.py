@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tidegate.app.cli.main import main
+from tidegate.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.test_chain import Upstream
+from tests.engine.test_chain import Upstream
 from tests.s3 import BUCKET, environment, serving
 
 pytestmark = pytest.mark.slow

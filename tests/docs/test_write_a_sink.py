@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.source.tidb.kit import recorded_log
-from tidegate.testing.tasks import HereTasks
+from tidegate.engine.local_tasks import HereTasks
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", re.DOTALL)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tidegate.codec import BatchEncoder, encode_options
 from tidegate.codec.columnar import ColumnarEncoder
 from tidegate.codec.wire_table import wire_table
-from tidegate.feed.change import Batch
+from tidegate.engine.change import Batch
 from tidegate.model.event import Ddl, Resolved
 from tidegate.sinks import callback
 from tidegate.source.kafka.message import TopicMessage

@@ -25,12 +25,11 @@ from tests.source.tidb.kit import write_log
 from tests.workloads.lake import moment_differences
 from tests.workloads.real import real_setting
 from tests.workloads.story import Story
-from tidegate.app.changefeed import Changefeed
-from tidegate.app.trial import run_here
-from tidegate.app.verify import Truth, compare_tables
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
+from tidegate.config.changefeed import Changefeed
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
@@ -40,7 +39,8 @@ from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.storage.files import FilePlace
 from tidegate.source.storage.land import FilesToRead
 from tidegate.source.storage.plan import CanalDialect
-from tidegate.testing.tasks import HereTasks
+from tidegate.testing.trial import run_here
+from tidegate.verify.lake import Truth, compare_tables
 
 __all__ = ["DATABASES", "SINKS", "SOURCES", "Pair", "World", "recorded_world", "seeded_world"]
 
@@ -110,7 +110,7 @@ def filed(world: World) -> str:
 
 def _end_log(log: Path, low: int, high: int) -> None:
     """A last segment without rows."""
-    from tidegate.tidb.segment import encode_segment
+    from tidegate.source.tidb.segment import encode_segment
 
     (log / f"{low:020d}-{high:020d}.seg").write_bytes(encode_segment(low, high, []))
 

@@ -26,13 +26,13 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.kill.published import Witness
 from tests.recorded import partitions_of, upto
-from tidegate.app.broker import Broker, start_broker
-from tidegate.app.cli.main import main
-from tidegate.app.demo.recorded import Frame, create_topic
-from tidegate.app.verify import Truth, load_truth
+from tidegate.cli.main import main
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.event import Resolved
+from tidegate.verify.lake import Truth, load_truth
+from tidegate_upstream.broker import Broker, start_broker
+from tidegate_upstream.demo.recorded import Frame, create_topic
 
 RECORDING = Path(__file__).parents[1] / "data" / "workload"
 TIDEGATE = Path(sys.executable).with_name("tidegate")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.rig import LAST, Topic, moment_ts
-from tidegate.app.status import statuses
+from tidegate.config.status import statuses
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import tidegate
-from tests.app.test_chain import TABLES, Upstream
 from tests.e2e.rig import cli, running
-from tidegate.app.config.load import load
-from tidegate.app.wiring import entries_of, home_of
+from tests.engine.test_chain import TABLES, Upstream
+from tidegate.config.load import load
+from tidegate.config.registry import entries_of, home_of
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.spark.tasks import SparkTasks

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tidegate
-from tests.app.test_chain import Upstream
 from tests.e2e.rig import Topic, cli
+from tests.engine.test_chain import Upstream
 from tests.source.tidb.kit import Broker, feed, target
 from tidegate.codec import decode, from_config
 from tidegate.model.event import Ddl, Resolved, RowChange, images

@@ -13,9 +13,9 @@ from tests.memory.limits import beyond
 from tests.memory.rig import watched
 from tests.replay.hostile import TABLES, Topic, claim_files, differences, topic
 from tests.replay.hostile_kinds import KINDS
-from tidegate.app.broker import MESSAGE_MAX_BYTES
-from tidegate.app.demo.recorded import create_topic
 from tidegate.lakes.lake import Lake
+from tidegate_upstream.broker import MESSAGE_MAX_BYTES
+from tidegate_upstream.demo.recorded import create_topic
 
 pytestmark = pytest.mark.slow
 

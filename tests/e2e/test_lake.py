@@ -8,8 +8,8 @@ import pytest
 
 from tests.e2e.conftest import MOMENTS
 from tests.e2e.rig import Topic, cli, differences, feed, moment_ts, recorded, truths
-from tidegate.app.changefeed import Changefeed
-from tidegate.app.progress import Progress
+from tidegate.config.changefeed import Changefeed
+from tidegate.engine.progress import Progress
 from tidegate.lakes.lake import Lake
 
 if TYPE_CHECKING:

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 import tidegate
-from tests.app.test_chain import Upstream
-from tidegate.app.config.load import load
-from tidegate.app.progress import Progress
-from tidegate.app.segment_log import SegmentLog
-from tidegate.app.wiring import entries_of, home_of
+from tests.engine.test_chain import Upstream
 from tidegate.changelog.changelog import Changelog, changelog_uri
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
+from tidegate.config.load import load
+from tidegate.config.registry import entries_of, home_of
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import ExpressionColumnNotFound
 from tidegate.model.table import TableName
+from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.spark.tasks import SparkTasks
 

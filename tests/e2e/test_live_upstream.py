@@ -27,8 +27,8 @@ import pytest
 
 import tidegate
 from tests.e2e.rig import Report, Running, cli, running
-from tidegate.app.upstream import process as upstreams
-from tidegate.tidb.segment import segments
+from tidegate.source.tidb.segment import segments
+from tidegate_upstream import background as upstreams
 
 pytestmark = pytest.mark.slow
 

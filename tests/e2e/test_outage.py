@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.rig import Partitions, Topic, differences, halves, moment_ts, recorded, started_again
-from tidegate.app.broker import Broker, start_broker, stop_broker
-from tidegate.app.changefeed import Changefeed
-from tidegate.app.progress import Progress
-from tidegate.feed import retry_policy
+from tidegate.config.changefeed import Changefeed
+from tidegate.engine import retry_policy
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import SourceError
+from tidegate_upstream.broker import Broker, start_broker, stop_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from tests.e2e.rig import EXTENSION, LAST, Topic, running
 from tests.e2e.rig import recorded as partitions
 from tests.failpoint import armed
 from tests.mariadb import Server
-from tidegate.app.changefeed import Changefeed
+from tidegate.config.changefeed import Changefeed
 
 __all__ = ["mysql", "tidb"]
 

@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tidegate
-from tests.app.test_chain import Upstream
-from tidegate.app.cli.main import main
-from tidegate.app.config.load import load
-from tidegate.app.progress import Progress
+from tests.engine.test_chain import Upstream
+from tidegate.cli.main import main
+from tidegate.config.load import load
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import SinkRefused
-from tidegate.testing.tasks import HereTasks
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.rig import Topic, cli, differences, feed, moment_ts, recorded
-from tidegate.app.demo.recorded import Frame
 from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate_upstream.demo.recorded import Frame
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 

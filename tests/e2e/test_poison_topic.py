@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.rig import Topic, cli, moment_ts, recorded
 from tests.e2e.test_poison import JUNK, last_insert, letters
 from tests.e2e.test_transcode import held, target, told_of, upto
-from tidegate.app.checkpoints import DirectoryCheckpoints
+from tidegate.engine.checkpoints import DirectoryCheckpoints
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 

@@ -15,10 +15,10 @@ import pytest
 from tests.e2e.rig import LAST, Running, Topic, feed, recorded, running, truths
 from tests.lakes.stages import cut, differences
 from tests.lakes.test_concurrent import broken
-from tidegate.app.demo.recorded import Frame
 from tidegate.lakes.lake import Lake
 from tidegate.lakes.live import Live
 from tidegate.model.errors import ConfigError
+from tidegate_upstream.demo.recorded import Frame
 
 pytestmark = pytest.mark.slow
 

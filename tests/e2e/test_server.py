@@ -17,14 +17,14 @@ import pytest
 from click.testing import CliRunner
 
 import tidegate
-from tests.app.server.kit import Place, until
 from tests.s3 import BUCKET, environment
 from tests.s3 import serving as s3_server
-from tidegate.app.cli.main import main
-from tidegate.feed.change import Batch
+from tests.server.kit import Place, until
+from tidegate.cli.main import main
+from tidegate.engine.change import Batch
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl
-from tidegate.testing.tasks import HereTasks
 
 pytestmark = pytest.mark.slow
 

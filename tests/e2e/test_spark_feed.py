@@ -8,15 +8,15 @@ import pytest
 from tests.e2e.rig import cli, running
 from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, feed, recorded_log, target
-from tidegate.app.broker import MESSAGE_MAX_BYTES
-from tidegate.app.config.kafka_target import parse_target
-from tidegate.app.targets import topic_target
 from tidegate.codec import decode, from_config
+from tidegate.config.kafka_target import parse_target
+from tidegate.config.targets import topic_target
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Event, Resolved
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.fetch import messages
 from tidegate.testing.validators.events import told
+from tidegate_upstream.broker import MESSAGE_MAX_BYTES
 
 pytestmark = pytest.mark.slow
 

@@ -15,17 +15,17 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from tests.e2e.rig import started_again
 from tests.source.tidb import kit
-from tidegate.app.broker import Broker, start_broker, stop_broker
-from tidegate.app.changefeed import Changefeed
-from tidegate.app.config.load import load
-from tidegate.app.progress import Progress
-from tidegate.app.status import FeedStatus, statuses
 from tidegate.codec import decode, from_config
-from tidegate.feed import retry_policy
+from tidegate.config.changefeed import Changefeed
+from tidegate.config.load import load
+from tidegate.config.status import FeedStatus, statuses
+from tidegate.engine import retry_policy
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import MessageTooLarge, SinkError
 from tidegate.model.event import Event, Resolved
 from tidegate.sink.kafka import writer
-from tidegate.testing.tasks import HereTasks
+from tidegate_upstream.broker import Broker, start_broker, stop_broker
 
 pytestmark = pytest.mark.slow
 

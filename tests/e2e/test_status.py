@@ -16,10 +16,10 @@ from tests.e2e.test_transcode import target
 from tests.failpoint import armed
 from tests.s3 import BUCKET, environment, serving
 from tests.source.tidb.kit import recorded_log
-from tidegate.app.changefeed import Changefeed
-from tidegate.app.progress import Progress
+from tidegate.config.changefeed import Changefeed
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import PoisonMessage
-from tidegate.testing.tasks import HereTasks
 
 pytestmark = pytest.mark.slow
 

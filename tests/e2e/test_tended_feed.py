@@ -7,8 +7,8 @@ import pytest
 
 from tests.e2e.rig import LAST, Topic, cli, differences, feed, moment_ts, recorded
 from tests.sink.delta.tended import data_files
-from tidegate.app.broker import running_broker
 from tidegate.lakes.lake import Lake
+from tidegate_upstream.broker import running_broker
 
 pytestmark = pytest.mark.slow
 

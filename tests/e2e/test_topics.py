@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.e2e.rig import RECORDING, Topic, cli, differences, feed, halves, moment_ts, recorded, started_again
-from tidegate.app.broker import Broker, start_broker, stop_broker
-from tidegate.app.changefeed import Changefeed
-from tidegate.app.progress import Progress
+from tidegate.config.changefeed import Changefeed
+from tidegate.engine.progress import Progress
+from tidegate_upstream.broker import Broker, start_broker, stop_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,17 +7,17 @@ from decimal import Decimal
 
 import pytest
 
-from tests.tidb.sql.table_kit import NOW, context
+from tests.upstream.sql.table_kit import NOW, context
 from tidegate.expr.cast.assign import Target, convert
 from tidegate.expr.cast.change import converter, event_value
 from tidegate.expr.cast.problem import Problem
 from tidegate.expr.cast.source import recast
-from tidegate.kv.column_value import KvValue
-from tidegate.kv.datum import Duration, JsonDatum, Unsigned
-from tidegate.kv.packed_time import ZERO, Time
 from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
+from tidegate.mysql.column_value import KvValue
+from tidegate.mysql.datum import Duration, JsonDatum, Unsigned
+from tidegate.mysql.packed_time import ZERO, Time
 
 SECOND = 10**9
 ELEMS = ("a", "B", "7")

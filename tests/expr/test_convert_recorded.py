@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tidegate.expr.cast.change import Rule, converter
-from tidegate.kv.column_parse import parse_document
-from tidegate.kv.json.text import render_json
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType as C
+from tidegate.mysql.column_parse import parse_document
+from tidegate.mysql.json.text import render_json
 
 DATA = Path(__file__).parents[1] / "data"
 BIGINT = C(T.LONGLONG, 20)

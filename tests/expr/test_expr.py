@@ -9,9 +9,9 @@ from tidegate.expr.compiler import compile_text
 from tidegate.expr.relation import RelationColumn
 from tidegate.expr.result_type import INT, text_type
 from tidegate.expr.scope import Scope
-from tidegate.expr.value.kinds import Unsigned
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType
+from tidegate.mysql.value.kinds import Unsigned
 
 
 def test_recorded_expressions() -> None:

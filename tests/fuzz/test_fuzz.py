@@ -22,7 +22,7 @@ from tests.fuzz import harness
 from tests.fuzz.harness import MEMORY_BYTES, run
 from tests.fuzz.mutation import mutated
 from tests.golden.test_totality import agreeing, corpus, damaged
-from tests.tidb.server.hostile import GOOD, Hostile
+from tests.upstream.server.hostile import GOOD, Hostile
 from tidegate.codec import DecodeOptions
 from tidegate.kv.handle import IntHandle
 from tidegate.kv.table_key import record_key
@@ -31,9 +31,9 @@ from tidegate.model.event import Ddl
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.source.large.whole import ClaimReader
-from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.segment import decode_footer, decode_segment, encode_segment
-from tidegate.tidb.server.upstream import Upstream
+from tidegate.source.tidb.segment import decode_footer, decode_segment, encode_segment
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.server.upstream import Upstream
 
 SEED = int(os.environ.get("TIDEGATE_SEED", "20260101"))
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from tests.kv.kv_recordings import STREAMS, lines, raw
 from tidegate.codec.batch import BatchEncoder, Message
 from tidegate.codec.encoding import EncodeOptions, encode_options
 from tidegate.codec.wire_table import WireTable
-from tidegate.feed.mount import Mounted, Mounter
+from tidegate.engine.mount import Mounted, Mounter
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import RowChange
 from tidegate.schema.job import decode_job_row

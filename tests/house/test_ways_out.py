@@ -10,13 +10,13 @@ from tests.house.ways_out import OWED, WAYS_OUT
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tidegate"
-PLACES = re.compile(r"(changelog|feed|sink|source)/|schema/[a-z]+\.py")
+PLACES = re.compile(r"(changelog|engine|sink|source)/|schema/[a-z]+\.py")
 """What a running feed raises."""
 AT_ONCE = frozenset(
     {"ConfigError", "EnvironmentFault", "UriInvalid", "SinkConfigInvalid", "FilterRuleInvalid", "PartitionNumInvalid"}
     | {"TopicExpressionInvalid", "ExpressionParseFailed"}
 )
-"""Refused before anything runs, with the words of the right configuration: tests/app/test_config_errors.py."""
+"""Refused before anything runs, with the words of the right configuration: tests/config/test_config_errors.py."""
 VERBS = re.compile(
     r"(?:[;:.,(] |\b(?:or|and|to) |^)"
     r"(add|ask|begin|bring|change|choose|compare|delete|do|drop|exclude|give|go|keep|leave|let|make|mend|name|point|put"

@@ -26,26 +26,33 @@ WAYS_OUT: Final = {
         "replay/test_redis.py::test_a_redis_that_was_flushed",
         "source/kafka/test_identity.py::test_the_way_out_into_a_fresh_target",
     ),
-    "feed/column_selector.py::_check": (
-        _LAKE + "test_columns_that_a_lake_needs",
-        "app/test_column_selectors.py::test_a_table_that_loses_its_key_is_told_at_once",
+    "engine/checkpoints.py::StoreCheckpoints._fenced": (
+        "server/test_two_runs.py::test_one_of_two_runs_into_a_sink_that_fences_goes_on",
     ),
-    "feed/column_selector.py::_check_stored": (
+    "source/tidb/segment.py::read_windows": ("upstream/test_segment.py::test_gaps",),
+    "source/tidb/segment_log.py::SegmentLog.begin": (
+        "upstream/test_segment_base.py::test_a_trimmed_log_has_the_same_schema",
+    ),
+    "engine/column_selector.py::_check": (
+        _LAKE + "test_columns_that_a_lake_needs",
+        "config/test_column_selectors.py::test_a_table_that_loses_its_key_is_told_at_once",
+    ),
+    "engine/column_selector.py::_check_stored": (
         _LAKE + "test_columns_that_a_lake_needs",
         _LAKE + "test_columns_that_tell_partitions",
     ),
-    "feed/event_filter.py::EventFilter.drops_ddl": (_LAKE + "test_an_action_that_cannot_be_told",),
-    "feed/filter.py::TableFilter.takes_ddl": ("feed/test_segment.py::test_ways_out_of_a_refused_rename",),
-    "feed/filter.py::TableFilter._takes_all": ("feed/test_segment.py::test_ways_out_of_a_refused_rename",),
-    "feed/plan.py::_Plan.check_known": (_LAKE + "test_a_lost_table_is_taken_again",),
-    "feed/plan.py::_Plan.rename": (
+    "engine/event_filter.py::EventFilter.drops_ddl": (_LAKE + "test_an_action_that_cannot_be_told",),
+    "engine/filter.py::TableFilter.takes_ddl": ("engine/test_segment.py::test_ways_out_of_a_refused_rename",),
+    "engine/filter.py::TableFilter._takes_all": ("engine/test_segment.py::test_ways_out_of_a_refused_rename",),
+    "engine/plan.py::_Plan.check_known": (_LAKE + "test_a_lost_table_is_taken_again",),
+    "engine/plan.py::_Plan.rename": (
         _LAKE + "test_a_rename_into_the_filter_the_new_name_left_out",
         _LAKE + "test_a_rename_into_the_filter_a_fresh_lake",
     ),
-    "feed/plan.py::_Plan.exchange": (_LAKE + "test_half_of_an_exchange",),
-    "feed/route.py::TablePlan._commit_ts": ("feed/test_route.py::test_rows_that_do_not_fit_the_plan",),
-    "feed/route.py::_indexed": ("feed/test_route.py::test_rules_that_do_not_fit_the_table",),
-    "feed/skipped_ddl.py::SkippedDdls.check": (_LAKE + "test_rows_behind_a_ddl_that_an_event_filter_left_out",),
+    "engine/plan.py::_Plan.exchange": (_LAKE + "test_half_of_an_exchange",),
+    "engine/route.py::TablePlan._commit_ts": ("engine/test_route.py::test_rows_that_do_not_fit_the_plan",),
+    "engine/route.py::_indexed": ("engine/test_route.py::test_rules_that_do_not_fit_the_table",),
+    "engine/skipped_ddl.py::SkippedDdls.check": (_LAKE + "test_rows_behind_a_ddl_that_an_event_filter_left_out",),
     "schema/build.py::DdlContext.error": (_LAKE + "test_a_ddl_that_cannot_be_followed",),
     "schema/build.py::DdlContext.too_many": (_LAKE + "test_a_ddl_that_cannot_be_followed",),
     "schema/snapshot.py::SchemaState.distinct": (

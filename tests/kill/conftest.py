@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.rig import Topic, recorded
 from tests.kill.seeds import SEED, VARIABLE
-from tidegate.app.broker import running_broker
+from tidegate_upstream.broker import running_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

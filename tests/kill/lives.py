@@ -23,7 +23,7 @@ from tests.e2e.rig import LAST, TIDEGATE, Topic, differences, feed, moment_ts, r
 from tests.failpoint import PLACES
 from tests.kill.published import Undisturbed, Witness, readable
 from tests.kill.victims import Victim, armed_processes, driver, group, jvm, live, worker
-from tidegate.app.demo.recorded import create_topic
+from tidegate_upstream.demo.recorded import create_topic
 
 BATCH = 400
 UPKEEP = "upkeep-interval=1s&snapshot-retention={}s&changelog-retention=0&recover-retention=0"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyspark
 
-from tidegate.app.cli.main import main
+from tidegate.cli.main import main
 from tidegate.objectstore.failpoint import DEEDS_VARIABLE, DIRECTORY_VARIABLE
 from tidegate.spark.session import session
 

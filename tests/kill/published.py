@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from tests.readers import ReaderFault, shared
 from tests.replay.stage import Stage, partitions_of
-from tidegate.app.verify import Truth, compare, load_truth
-from tidegate.feed.plan import Checkpoint
+from tidegate.engine.plan import Checkpoint
 from tidegate.lakes.read import stored_rows, stored_table
 from tidegate.model.errors import TidegateError
 from tidegate.model.table import TableInfo
@@ -27,6 +26,7 @@ from tidegate.sink.delta.iceberg.files import metadata_uri
 from tidegate.sink.delta.iceberg.lake import is_projected
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
+from tidegate.verify.lake import Truth, compare, load_truth
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 PROTOCOLS = {"open": "open-protocol", "open_table": "open-protocol", "canal": "canal-json", "canal_table": "canal-json"}

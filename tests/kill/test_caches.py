@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.replica.test_cache import differing, said
 from tests.e2e.rig import Running
 from tests.failpoint import REDIS_PLACES
 from tests.kill.conftest import MOMENT
@@ -21,6 +20,7 @@ from tests.kill.victims import Victim, driver, executor, group, jvm, lives, work
 from tests.redis_server import running_redis
 from tests.replay.test_database import WORKLOAD, recorded, truths
 from tests.sink.redis.test_outages import DURABLE
+from tests.verify.test_cache import differing, said
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

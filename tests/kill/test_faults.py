@@ -19,9 +19,9 @@ from tests.e2e.rig import Running, Topic, cli, differences, feed, moment_ts, mov
 from tests.kill.conftest import MOMENT
 from tests.kill.lives import Death, Lives, Paced
 from tests.kill.published import Undisturbed, Witness
-from tidegate.app.broker import Broker, start_broker, stop_broker
-from tidegate.app.changefeed import Changefeed
-from tidegate.app.progress import Progress
+from tidegate.config.changefeed import Changefeed
+from tidegate.engine.progress import Progress
+from tidegate_upstream.broker import Broker, start_broker, stop_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ from tests.replay.test_workload import differences
 from tests.sink.delta.iceberg.names import shown
 from tests.sink.delta.tended import Tended
 from tidegate.changelog import trim
-from tidegate.feed.retention import Limits
+from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.objectstore import deltalog

@@ -21,7 +21,7 @@ from tests.kill.seeds import chance
 from tests.kill.test_cluster import ON_CLUSTER
 from tests.kill.victims import LIFE_S, POLL_S, armed_processes
 from tests.workloads.real import Real
-from tidegate.app.broker import running_broker
+from tidegate_upstream.broker import running_broker
 
 pytestmark = pytest.mark.slow
 

@@ -1,7 +1,7 @@
 """`tidegate lake upkeep` that leaves no small file: run as a program with `lake upkeep LAKE`."""
 
-from tidegate.app.cli.main import main
 from tidegate.changelog import trim
+from tidegate.cli.main import main
 from tidegate.sink.delta import upkeep
 
 if __name__ == "__main__":

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from tests.golden.encode_kit import event_lines
 from tests.kv.kv_recordings import STREAMS, lines, raw
 from tests.kv.test_made_pairs import KINDS
-from tidegate.feed.mount import Mounter
+from tidegate.engine.mount import Mounter
 from tidegate.kv import Row, decode_row, encode_row
-from tidegate.kv.column_parse import parse_value
-from tidegate.kv.column_text import column_text
-from tidegate.kv.column_value import write_value
-from tidegate.kv.datum import Duration, JsonDatum, Unsigned, Vector
-from tidegate.kv.packed_time import Time
 from tidegate.model.errors import EncodeError, SchemaError
 from tidegate.model.event import images
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
+from tidegate.mysql.column_parse import parse_value
+from tidegate.mysql.column_text import column_text
+from tidegate.mysql.column_value import write_value
+from tidegate.mysql.datum import Duration, JsonDatum, Unsigned, Vector
+from tidegate.mysql.packed_time import Time
 from tidegate.schema.job import decode_job_row
 from tidegate.schema.stored.snapshot import SchemaHistory
 

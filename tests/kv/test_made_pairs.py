@@ -21,9 +21,16 @@ from tidegate.kv import (
     encode_index_entry,
     encode_row,
 )
-from tidegate.kv.collation import sort_key
-from tidegate.kv.column_value import from_datum, old_row_datum, read_value, to_datum, write_value
-from tidegate.kv.datum import (
+from tidegate.kv.handle import IntHandle
+from tidegate.kv.index_entry import is_distinct
+from tidegate.kv.row import row as row_module
+from tidegate.kv.row.row import ChecksumForm, Row, cut_part, handle_of, select_stored, verify_checksum
+from tidegate.model.errors import EncodeError, KvDecodeError
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
+from tidegate.mysql.collation import sort_key
+from tidegate.mysql.column_value import from_datum, old_row_datum, read_value, to_datum, write_value
+from tidegate.mysql.datum import (
     DecimalDatum,
     Duration,
     JsonDatum,
@@ -33,15 +40,8 @@ from tidegate.kv.datum import (
     encode_key,
     encode_value,
 )
-from tidegate.kv.decimal_bin import DecimalForm
-from tidegate.kv.handle import IntHandle
-from tidegate.kv.index_entry import is_distinct
-from tidegate.kv.layout import WHOLE
-from tidegate.kv.row import row as row_module
-from tidegate.kv.row.row import ChecksumForm, Row, cut_part, handle_of, select_stored, verify_checksum
-from tidegate.model.errors import EncodeError, KvDecodeError
-from tidegate.model.mysql import MysqlType as T
-from tidegate.model.table import ColumnType
+from tidegate.mysql.decimal_bin import DecimalForm
+from tidegate.mysql.layout import WHOLE
 
 pytestmark = pytest.mark.slow
 

@@ -7,16 +7,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegate.kv.datum import DecimalDatum, Duration, Unsigned, decode_datum, encode_key
-from tidegate.kv.decimal_bin import DecimalForm, decode_decimal, encode_decimal
 from tidegate.kv.handle import IntHandle, unsigned_handle
-from tidegate.kv.memcomparable import (
+from tidegate.kv.table_key import index_prefix, mvcc_key, record_key, table_span
+from tidegate.model.errors import EncodeError
+from tidegate.mysql.datum import DecimalDatum, Duration, Unsigned, decode_datum, encode_key
+from tidegate.mysql.decimal_bin import DecimalForm, decode_decimal, encode_decimal
+from tidegate.mysql.memcomparable import (
     decode_bytes,
     decode_compact,
     encode_bytes,
     encode_compact,
 )
-from tidegate.kv.number import (
+from tidegate.mysql.number import (
     MAX_INT,
     MAX_UINT,
     MIN_INT,
@@ -32,9 +34,7 @@ from tidegate.kv.number import (
     encode_varint,
     invert,
 )
-from tidegate.kv.packed_time import ZERO, Time, pack_core, pack_time, unpack_core, unpack_time
-from tidegate.kv.table_key import index_prefix, mvcc_key, record_key, table_span
-from tidegate.model.errors import EncodeError
+from tidegate.mysql.packed_time import ZERO, Time, pack_core, pack_time, unpack_core, unpack_time
 
 pytestmark = pytest.mark.slow
 

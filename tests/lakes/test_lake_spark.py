@@ -125,7 +125,7 @@ def test_sql_command(root: Path, spark: "SparkSession") -> None:
     """`tidegate lake sql` prints the rows of a query at the moment that is asked for."""
     from click.testing import CliRunner
 
-    from tidegate.app.cli.main import main
+    from tidegate.cli.main import main
 
     words = ["lake", "sql", str(root), SUM, "--live", "--format", "json"]
 

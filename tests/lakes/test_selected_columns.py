@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from tests.lakes.stages import Play, truths
-from tidegate.app.cli.verify import verify_lake
-from tidegate.feed.column_selector import SelectorRule
+from tidegate.cli.verify import verify_lake
+from tidegate.engine.column_selector import SelectorRule
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.snapshots import latest
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.lakes.stages import Play, truths
-from tidegate.app.cli.main import main
+from tidegate.cli.main import main
 from tidegate.lakes import read as lake_read
 from tidegate.lakes.lake import Lake
 from tidegate.lakes.live import Live

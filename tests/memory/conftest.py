@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.jvms import SUBMIT_ARGUMENTS
-from tidegate.app.broker import running_broker
+from tidegate_upstream.broker import running_broker
 
 
 @pytest.fixture(autouse=True)

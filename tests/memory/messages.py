@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from tidegate.app.demo.recorded import Frame
+from tidegate_upstream.demo.recorded import Frame
 
 SCHEMA = "mem"
 BEGIN_MS = 1_795_224_127_000

@@ -19,9 +19,9 @@ from confluent_kafka import Producer
 from tests.e2e.rig import EXTENSION, PROTOCOLS, Running, feed, running
 from tests.memory.messages import SCHEMA, Row, Writer, begin, ts_at
 from tests.memory.sampler import Sampler
-from tidegate.app.broker import MESSAGE_MAX_BYTES
-from tidegate.app.demo.recorded import Frame, create_topic
 from tidegate.lakes.lake import Lake
+from tidegate_upstream.broker import MESSAGE_MAX_BYTES
+from tidegate_upstream.demo.recorded import Frame, create_topic
 
 LOGGER = logging.getLogger(__name__)
 PARTITIONS = 3

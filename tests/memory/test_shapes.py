@@ -18,8 +18,8 @@ from tests.counts import SOAK
 from tests.e2e.rig import feed
 from tests.memory.limits import beyond
 from tests.memory.rig import watched
-from tidegate.app.broker import MESSAGE_MAX_BYTES
-from tidegate.app.demo.recorded import create_topic
+from tidegate_upstream.broker import MESSAGE_MAX_BYTES
+from tidegate_upstream.demo.recorded import create_topic
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -13,18 +13,18 @@ import tidegate
 from tests.mariadb import PASSWORD, QUOTED
 from tests.mysql.rogue import FILE, Rogue
 from tests.sink.sql.ddl.examples import MARIADB
-from tidegate.app.cli.sink.session import session_of
-from tidegate.app.cli.upstream import upstream
-from tidegate.app.upstream.process import UpstreamProcess
+from tidegate.cli.sink.session import session_of
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Field, Insert
 from tidegate.model.mysql import MysqlType
-from tidegate.mysql.connect import Door, connect, driver
+from tidegate.mysql.client import Door, connect, driver
 from tidegate.sink.sql.connection import TargetSession
 from tidegate.sink.sql.ddl.session import DdlConnection
 from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.source.large.upstream import UpstreamRows
+from tidegate_upstream.background import UpstreamProcess
+from tidegate_upstream.cli.upstream import upstream
 
 ASKED: Final = (b"mysql_clear_password", b"dialog", b"sha256_password", b"caching_sha2_password", b"mysql_old_password")
 
@@ -50,7 +50,7 @@ def asked(port: int) -> None:
     """`tidegate upstream sql`."""
     with pytest.MonkeyPatch.context() as patched:
         one = UpstreamProcess(1, Path("x"), "127.0.0.1", {"n1": port}, temporary=True)
-        patched.setattr("tidegate.app.cli.upstream.status", lambda _: [one])
+        patched.setattr("tidegate_upstream.cli.upstream.status", lambda _: [one])
         patched.setenv("WORD", PASSWORD)
         words = ["sql", "--user", "reader", "--password", "env:WORD", "SELECT 1"]
         error = CliRunner().invoke(upstream, words, standalone_mode=False).exception
@@ -113,4 +113,4 @@ def test_one_place_opens_connections() -> None:
     opens = re.compile(r"pymysql(\.connections)?\.(connect|Connect|Connection)\(|from pymysql\b.* import .*[Cc]onnect")
     root = Path(tidegate.__file__).parent
     found = [str(path.relative_to(root)) for path in root.rglob("*.py") if opens.search(path.read_text())]
-    assert found == ["mysql/connect.py"]
+    assert found == ["mysql/client.py"]

@@ -10,10 +10,10 @@ import pytest
 
 import tidegate
 from tests import azure
-from tests.app.test_chain import Upstream
+from tests.engine.test_chain import Upstream
 from tests.objectstore.test_s3 import feed
 from tests.objectstore.test_state import at
-from tidegate.app.checkpoints import StoreCheckpoints
+from tidegate.engine.checkpoints import StoreCheckpoints
 from tidegate.model.errors import Fenced
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import CommitConflict

@@ -9,15 +9,15 @@ from pathlib import Path
 import obstore
 import pytest
 
-from tests.app.test_chain import Upstream
+from tests.engine.test_chain import Upstream
 from tests.s3 import BUCKET, environment
 from tests.s3_proxy import Request, running
-from tidegate.app.changefeed import Changefeed
 from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.config.changefeed import Changefeed
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.lifespan import delete, stored_files
 from tidegate.objectstore.stores import store
-from tidegate.testing.tasks import HereTasks
 
 pytestmark = pytest.mark.slow
 

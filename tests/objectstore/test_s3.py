@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 import tidegate
-from tests.app.test_chain import Upstream
+from tests.engine.test_chain import Upstream
 from tests.s3 import BUCKET, proxy
 from tests.s3_proxy import running
-from tidegate.app.changefeed import Changefeed
-from tidegate.app.progress import Progress
+from tidegate.config.changefeed import Changefeed
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import SinkRefused
 from tidegate.objectstore import deltalog, stores
 from tidegate.objectstore.deltalog import CommitConflict
 from tidegate.objectstore.lifespan import stored_files
 from tidegate.objectstore.probe import check_store
 from tidegate.objectstore.stores import store
-from tidegate.testing.tasks import HereTasks
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("client")]
 

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from tests.app.test_chain import Upstream
 from tests.contract.adapters import Journal
 from tests.e2e.rig import cli
+from tests.engine.test_chain import Upstream
 from tests.s3 import BUCKET
 from tests.s3_proxy import Request, running
-from tidegate.app.changefeed import Changefeed
-from tidegate.app.checkpoints import StoreCheckpoints
-from tidegate.app.progress import Progress
-from tidegate.feed.plan import Checkpoint
-from tidegate.feed.ports import Saved, Standing
+from tidegate.config.changefeed import Changefeed
+from tidegate.engine.checkpoints import StoreCheckpoints
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.plan import Checkpoint
+from tidegate.engine.ports import Saved, Standing
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, Fenced, SinkRefused
 from tidegate.model.feed_errors import StateUnwritable
 from tidegate.objectstore.lifespan import delete, stored_files
 from tidegate.objectstore.probe import check_store
 from tidegate.schema.snapshot import Database
 from tidegate.schema.state import SchemaState
-from tidegate.testing.tasks import HereTasks
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("client")]
 

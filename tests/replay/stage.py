@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.recorded import RecordedLanding, partitions_of
-from tidegate.app.engine import Engine, Feed
-from tidegate.app.meter import Meter
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.loop import Engine, Feed
+from tidegate.engine.meter import Meter
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink, NameCatalog
 from tidegate.source.kafka.message import TopicMessage
-from tidegate.testing.tasks import HereTasks
 
 TOPIC = "shop"
 

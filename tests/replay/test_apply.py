@@ -14,15 +14,15 @@ from tests.replay.test_database import WORKLOAD, recorded, truths, unlike
 from tests.replay.test_history import PROTOCOLS
 from tests.sink.sql.conftest import running, server
 from tests.sink.sql.test_exactly_once import times
-from tidegate.app.cli.main import main
-from tidegate.app.trial import run_here
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource
+from tidegate.cli.main import main
 from tidegate.codec.options import DecodeOptions
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.model.errors import HistoryLost
 from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.testing.tasks import HereTasks
+from tidegate.testing.trial import run_here
 
 __all__ = ["running", "server"]
 

@@ -13,17 +13,18 @@ from typing import Any
 import pymysql
 import pytest
 
-from tidegate.app.config.load import load
-from tidegate.app.engine import Engine, Feed
-from tidegate.app.meter import Meter
-from tidegate.app.wiring import feed_of
+from tidegate.config.load import load
+from tidegate.config.registry import feed_of
+from tidegate.engine.local_tasks import HereTasks, Hurried
+from tidegate.engine.loop import Engine, Feed
+from tidegate.engine.meter import Meter
 from tidegate.kv.table_key import RecordKey, decode_table_key, table_span
-from tidegate.testing.tasks import HereTasks, Hurried
-from tidegate.tidb.change_log import ChangeLog
-from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.segment import SegmentWriter, read_spans
-from tidegate.tidb.server.upstream import Upstream
-from tidegate.tidb.sql.session.session import Session
+from tidegate.source.tidb.segment import read_spans
+from tidegate_upstream.tidb.change_log import ChangeLog
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.log_writer import LogWriter
+from tidegate_upstream.tidb.server.upstream import Upstream
+from tidegate_upstream.tidb.sql.session.session import Session
 
 pytestmark = pytest.mark.slow
 ROUNDS = 12
@@ -40,7 +41,7 @@ class Side:
         self.upstream = Upstream(self.cluster)
         self.session = Session(self.cluster.node)
         self.log = home / "log"
-        self.writer = SegmentWriter(ChangeLog(self.cluster.storage.store, self.cluster.storage.oracle), self.log, 0)
+        self.writer = LogWriter(ChangeLog(self.cluster.storage.store, self.cluster.storage.oracle), self.log, 0)
         self.file, self.state = home / "feed.toml", home / "state"
         self.log.mkdir(parents=True)
         self.file.write_text(settings)

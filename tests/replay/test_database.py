@@ -17,13 +17,13 @@ from tests.log_source import log_source
 from tests.mariadb import Server, running_server
 from tests.recorded import WORKLOAD, recorded_changes
 from tests.source.tidb.kit import write_log
-from tidegate.app.trial import run_here
-from tidegate.app.upstream.process import UpstreamOptions, start_upstream, stop_upstream
 from tidegate.expr.syntax.tokens import quote_name
 from tidegate.model.table import TableName
 from tidegate.sink.sql.options import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.tidb.segment import encode_segment
+from tidegate.source.tidb.segment import encode_segment
+from tidegate.testing.trial import run_here
+from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,6 @@ from tests.failpoint import FILES_PLACES, PLACES, STORAGE_PLACES, armed
 from tests.recorded import RecordedLanding, partitions_of
 from tests.replay.test_workload import PROTOCOLS, TRUTHS, WORKLOAD, differences
 from tests.source.storage.kit import Polled
-from tidegate.app.checkpoints import DirectoryCheckpoints
-from tidegate.app.trial import run_here
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.changelog.source import LandedSource
@@ -24,7 +22,8 @@ from tidegate.codec import decode
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.change import decode_layout, encode_row
+from tidegate.engine.change import decode_layout, encode_row
+from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.model.event import Ddl, Field, Resolved
 from tidegate.model.table import TableName
 from tidegate.sink.delta.options import DeltaOptions
@@ -35,6 +34,7 @@ from tidegate.sink.storage.sink import StorageSink
 from tidegate.source.storage.files import FilePlace
 from tidegate.source.storage.land import FilesToRead
 from tidegate.source.storage.plan import CanalDialect, CsvDialect, Dialect
+from tidegate.testing.trial import run_here
 
 CSV = CsvOptions(include_commit_ts=True, output_old_value=True)
 WAYS: dict[str, tuple[CsvOptions | EncodeOptions, Dialect]] = {

@@ -12,11 +12,11 @@ from tests.replay.iceberg import rows_of
 from tests.replay.stage import Crash, Stage, moments, partitions_of
 from tests.sink.delta.iceberg.rest_server import RestTables, serving
 from tests.sink.delta.tended import Tended
-from tidegate.app.verify import load_truth
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.iceberg.foreign import RestCatalog
 from tidegate.sink.delta.iceberg.rest import COMMIT, REGISTER, TRANSACTION, RestClient
 from tidegate.sink.delta.options import DeltaOptions
+from tidegate.verify.lake import load_truth
 
 pytestmark = pytest.mark.slow
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"

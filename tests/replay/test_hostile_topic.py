@@ -14,16 +14,16 @@ from tests.replay.hostile_kinds import DDL, KINDS
 from tests.replay.stage import Stage
 from tests.replay.test_streams import VARIANTS, recorded
 from tests.sink.kafka.topics import Feed
-from tidegate.app.cli.main import main
-from tidegate.app.trial import run_here
 from tidegate.changelog.source import LandedSource
+from tidegate.cli.main import main
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.ports import Tasks
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import Tasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Insert
 from tidegate.source.kafka.message import TopicMessage
-from tidegate.testing.tasks import HereTasks
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

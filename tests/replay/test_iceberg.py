@@ -9,11 +9,11 @@ from tests.readers import Readers
 from tests.replay.iceberg import different, rows_of, shown, versions
 from tests.replay.stage import Crash, Stage, moments, partitions_of
 from tests.sink.delta.tended import Tended
-from tidegate.app.verify import load_truth
-from tidegate.feed.retention import Limits
+from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.iceberg.files import metadata_uri
 from tidegate.sink.delta.iceberg.names import versions_of
+from tidegate.verify.lake import load_truth
 
 pytestmark = pytest.mark.slow
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"

@@ -16,11 +16,11 @@ from tests.replay.test_database import WORKLOAD, known, recorded, truths
 from tests.replay.test_history import PROTOCOLS
 from tests.replay.test_redis import landed
 from tests.sink.metrics.rules import rules_of, sink_of
-from tidegate.app.trial import run_here
 from tidegate.changelog.source import ChangelogSource
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.event import Delete, Insert, RowChange, Update, images
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 BOUNDS = (50, 100, 1000)

@@ -12,11 +12,11 @@ from tests.replay.mutated import GOOD, mutated_topic, tell_good
 from tests.replay.stage import Stage
 from tests.replay.test_hostile_topic import Landed
 from tests.sink.kafka.topics import Feed
-from tidegate.app.trial import run_here
 from tidegate.changelog.source import LandedSource
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.change import DeadLetter
+from tidegate.engine.change import DeadLetter
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl, Field, Insert, Resolved, Update
@@ -25,7 +25,7 @@ from tidegate.model.name import qualified
 from tidegate.model.table import TableName
 from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.sink import SearchSink
-from tidegate.testing.tasks import HereTasks
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

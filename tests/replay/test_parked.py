@@ -12,13 +12,13 @@ import pytest
 
 from tests.lakes.stages import PROTOCOLS, WORKLOAD, differences, truths
 from tests.replay.stage import Crash, Stage, moments, partitions_of
-from tidegate.app.verify import compare_tables
-from tidegate.feed.retention import Limits
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SinkRefused, TableParked
 from tidegate.sink.delta.lake_upkeep import LakeUpkeep
 from tidegate.sink.delta.parking import ask
-from tidegate.testing.tasks import HereTasks
+from tidegate.verify.lake import compare_tables
 
 pytestmark = pytest.mark.slow
 

@@ -12,12 +12,11 @@ from tests.recorded import RecordedLanding
 from tests.replay.stage import Stage, moments
 from tests.replay.test_database import unlike
 from tests.source.storage.kit import Polled
-from tidegate.app.trial import run_here
-from tidegate.app.upstream.process import UpstreamOptions, start_upstream, stop_upstream
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource, LandedSource
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.ports import Source
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import Source
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.sql.options import SqlOptions
@@ -25,7 +24,8 @@ from tidegate.sink.sql.sink import SqlSink
 from tidegate.source.storage.files import FilePlace
 from tidegate.source.storage.land import FilesToRead
 from tidegate.source.storage.plan import CanalDialect
-from tidegate.testing.tasks import HereTasks
+from tidegate.testing.trial import run_here
+from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 
 pytestmark = pytest.mark.slow
 

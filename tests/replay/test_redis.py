@@ -19,13 +19,13 @@ from tests.redis_server import running_redis
 from tests.replay.test_database import WORKLOAD, known, truths
 from tests.replay.test_history import PROTOCOLS
 from tests.source.kafka.broker import row
-from tidegate.app.trial import run_here
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource, LandedSource
 from tidegate.codec import decode
 from tidegate.codec.neutral import event_object
 from tidegate.codec.options import DecodeOptions
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.model.event import Resolved
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableInfo
@@ -34,7 +34,7 @@ from tidegate.sink.redis.options import RedisOptions
 from tidegate.sink.redis.servers import RedisServers
 from tidegate.sink.redis.sink import RedisSink
 from tidegate.testing.script import Row
-from tidegate.testing.tasks import HereTasks
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from tests.replay.hostile import TABLES, Topic, differences, topic
 from tests.replay.hostile_kinds import written
 from tests.replay.stage import Stage
-from tidegate.app.cli.main import main
-from tidegate.feed.change import Place
+from tidegate.cli.main import main
+from tidegate.engine.change import Place
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, SchemaError, SqlError, UnsupportedError
 from tidegate.model.event import Ddl, Resolved

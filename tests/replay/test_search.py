@@ -10,12 +10,12 @@ from tests.contract.test_search_sink import rows_of
 from tests.replay.test_database import truths
 from tests.replay.test_redis import landed, unlike
 from tests.search_server import SearchServer, running_search
-from tidegate.app.trial import run_here
 from tidegate.changelog.source import ChangelogSource
 from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.server import ServerStore
 from tidegate.sink.search.sink import SearchSink
 from tidegate.sink.search.store import SearchStore
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 PROTOCOLS = ["open", "canal"]

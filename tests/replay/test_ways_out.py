@@ -15,9 +15,9 @@ import pytest
 
 from tests.replay.small_topics import one_by_one
 from tests.replay.stage import Stage
-from tidegate.feed.column_selector import SelectorRule
-from tidegate.feed.event_rule import EventRule
-from tidegate.feed.retention import PURGED
+from tidegate.engine.column_selector import SelectorRule
+from tidegate.engine.event_rule import EventRule
+from tidegate.engine.retention import PURGED
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import Retry, SinkRefused, TidegateError
 from tidegate.model.event import Ddl, Field, Insert, RowChange

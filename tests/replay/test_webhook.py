@@ -11,15 +11,15 @@ from tests.replay.test_database import WORKLOAD, truths
 from tests.replay.test_history import PROTOCOLS
 from tests.replay.test_redis import landed, told
 from tests.sink.webhook.receiver import receiving
-from tidegate.app.checkpoints import DirectoryCheckpoints
-from tidegate.app.trial import run_here
 from tidegate.changelog.source import ChangelogSource
 from tidegate.codec import decode
 from tidegate.codec.neutral import event_object
 from tidegate.codec.options import DecodeOptions
+from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.model.event import Resolved
 from tidegate.sink.webhook.options import WebhookOptions
 from tidegate.sink.webhook.sink import WebhookSink
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ import pytest
 from tests.real_topics import TOPICS, ddls_of
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.table import decode
-from tidegate.feed.event_filter import EventFilter, EventRule
-from tidegate.feed.previous_name import previous_name
+from tidegate.engine.event_filter import EventFilter, EventRule
+from tidegate.engine.filter import previous_name
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.schema import statement as of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.schema.change_world import World
+from tests.upstream.change_world import World
 from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.contract.adapters import Journal
-from tidegate.app.checkpoints import DirectoryCheckpoints
-from tidegate.app.progress import Progress
-from tidegate.app.trial import run_here
+from tidegate.engine.checkpoints import DirectoryCheckpoints
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.event import Ddl, Event, Resolved
 from tidegate.sink.callback.sink import Callback, CallbackSink
 from tidegate.testing.script import Script, put
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 from tidegate.testing.validators.events import told
 
 

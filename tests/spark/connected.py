@@ -14,7 +14,7 @@ from typing import Any
 import pyspark
 
 import tidegate
-from tests.app.test_chain import Upstream
+from tests.engine.test_chain import Upstream
 from tidegate.lakes.read import spark_rows
 from tidegate.model.errors import EnvironmentFault, HistoryLost, SinkError, SourceError
 from tidegate.spark.archive import PYTHON

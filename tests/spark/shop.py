@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from tests.app import test_chain
-from tests.app.test_chain import Replica, Upstream, in_order
-from tidegate.app.changefeed import Changefeed
-from tidegate.app.config.load import load
+from tests.engine import test_chain
+from tests.engine.test_chain import Replica, Upstream, in_order
 from tidegate.codec import decode, from_config
+from tidegate.config.changefeed import Changefeed
+from tidegate.config.load import load
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl, Event, RowChange
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.fetch import messages
-from tidegate.testing.tasks import HereTasks
 from tidegate.testing.validators.streams import commit_time
 from tidegate.testing.validators.tables import unlike
 

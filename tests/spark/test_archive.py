@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tidegate.app.cli.main import main
+from tidegate.cli.main import main
 from tidegate.model.errors import ConfigError
 from tidegate.spark import archive
 from tidegate.spark.archive import cached_archive, members, write_archive

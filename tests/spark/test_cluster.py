@@ -28,7 +28,7 @@ from tests.kill.victims import executor, live
 from tests.s3 import environment, serving
 from tests.spark.shop import Shop
 from tests.spark.standalone import connect_server, standalone
-from tidegate.app.cli.main import main
+from tidegate.cli.main import main
 from tidegate.lakes.lake import Lake
 from tidegate.spark.archive import cached_archive
 

@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from pyspark.sql.streaming import StreamingQueryListener
 
 import tidegate
-from tests.app.test_chain import Upstream
+from tests.engine.test_chain import Upstream
 from tidegate.spark.metrics import show
 from tidegate.spark.session import session
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from tests.tidb.simulate.values import number_of
+from tests.upstream.simulate.values import number_of
 from tests.workloads.feed import Disturbance
 from tests.workloads.setting import Setting
 from tests.workloads.truth import (

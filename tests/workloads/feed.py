@@ -21,10 +21,10 @@ import msgspec
 from tests.failpoint import TOPIC_PLACES, armed
 from tests.source.tidb.kit import Queue, Run, feed
 from tests.workloads.setting import CLAIM, DEFAULT, OPTION, PACKING, RAW, Setting
-from tidegate.app.config.document import Document
-from tidegate.app.config.kafka_target import parse_target
-from tidegate.app.targets import topic_target
-from tidegate.feed.dispatch_rule import dispatch_rules
+from tidegate.config.document import Document
+from tidegate.config.kafka_target import parse_target
+from tidegate.config.targets import topic_target
+from tidegate.engine.dispatch_rule import dispatch_rules
 from tidegate.model.errors import SinkError
 from tidegate.sink.kafka.target import TopicTarget
 from tidegate.sink.kafka.task import GroupJob

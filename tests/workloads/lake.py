@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from tests.replay import stage as stages
 from tests.replay.stage import Stage
-from tests.tidb.simulate.model import Shown
-from tests.tidb.simulate.values import number_of
+from tests.upstream.simulate.model import Shown
+from tests.upstream.simulate.values import number_of
 from tests.workloads.reader import Frames
 from tests.workloads.setting import Setting
 from tests.workloads.truth import Moment, TrueTable, Truth

@@ -27,13 +27,13 @@ from tests.workloads.setting import DEFAULT, Setting, draw_setting
 from tests.workloads.story import Story
 from tests.workloads.truth import Moment
 from tests.workloads.validators import complaints
-from tidegate.app.broker import Broker
 from tidegate.codec import decode, from_config
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Event
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.fetch import messages
 from tidegate.testing.validators.events import Place
+from tidegate_upstream.broker import Broker
 
 AWAY_S = 3.0
 MOMENTS = 5

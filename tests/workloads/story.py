@@ -1,4 +1,4 @@
-"""The upstream of a workload: a life of a cluster (tests/tidb/simulate/life.py) whose log is written down as it goes.
+"""The upstream of a workload: a life of a cluster (tests/upstream/simulate/life.py) whose log is kept as it goes.
 
     drawn by weight    moves of the cluster, in which the owner may die     statements, DDL of every kind, cancels
                        nodes that die, freeze, come back                    commits that are never finished, GC
@@ -18,18 +18,18 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
-from tests.tidb.simulate import life
-from tests.tidb.simulate.client import Client
-from tests.tidb.simulate.ddl import SETUP, Draw
-from tests.tidb.simulate.dml import draw_change
-from tests.tidb.simulate.life import Life
+from tests.upstream.simulate import life
+from tests.upstream.simulate.client import Client
+from tests.upstream.simulate.ddl import SETUP, Draw
+from tests.upstream.simulate.dml import draw_change
+from tests.upstream.simulate.life import Life
 from tests.workloads.setting import HANDLE_ONLY, Setting
 from tests.workloads.truth import Truth
 from tidegate.kv.table_key import table_prefix
-from tidegate.tidb.change_log import ChangeLog
-from tidegate.tidb.region import RegionMap
-from tidegate.tidb.segment import SegmentWriter
-from tidegate.tidb.snapshot import settle_dead
+from tidegate_upstream.tidb.change_log import ChangeLog
+from tidegate_upstream.tidb.log_writer import LogWriter
+from tidegate_upstream.tidb.region import RegionMap
+from tidegate_upstream.tidb.snapshot import settle_dead
 
 STEPS = 300
 WEIGHTS = {"work": 420, "die_in_commit": 10, "follow": 0}
@@ -93,7 +93,7 @@ class Story(Life):
         store = self.cluster.storage.store
         store.observers.clear()  # Life's own replica
         self.log = ChangeLog(store, self.cluster.storage.oracle, RegionMap())
-        self.writer = SegmentWriter(self.log, directory, 0)
+        self.writer = LogWriter(self.log, directory, 0)
         self.truth = Truth(self.cluster)
         self.replica = Written(self)  # type: ignore[assignment]
         self.seen: Counter[str] = Counter()
@@ -122,7 +122,7 @@ class Story(Life):
     def begin_anew(self) -> None:
         """The writer dies, and the next one takes up where the last segment ends."""
         self.writer.close()
-        self.writer = SegmentWriter(self.log, self.directory, 0)
+        self.writer = LogWriter(self.log, self.directory, 0)
         self.seen["writer"] += 1
 
     def region(self) -> None:
@@ -155,7 +155,7 @@ class Story(Life):
             client.change(draw_change(self.random, self._tables(self.cluster.node)[name]))
 
     def look(self) -> None:
-        """The model learns of new definitions; F1's predicates are tests/tidb/simulate's business."""
+        """The model learns of new definitions; F1's predicates are tests/upstream/simulate's business."""
         for node in self.cluster.nodes.values():
             if self._seen.get(node.name) is not node.schema:
                 self._seen[node.name] = node.schema

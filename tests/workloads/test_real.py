@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.workloads.real import Real
-from tidegate.app.broker import start_broker, stop_broker
+from tidegate_upstream.broker import start_broker, stop_broker
 
 REAL = 12
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.tidb.simulate.ddl import Draw
+from tests.upstream.simulate.ddl import Draw
 from tests.workloads.setting import (
     BY_INDEX,
     FORCED,
@@ -29,8 +29,8 @@ from tests.workloads.setting import (
     wire_of,
 )
 from tests.workloads.story import WIDE_TABLE, drawing
-from tidegate.feed.dispatch_rule import PARTITION_WORDS
-from tidegate.feed.split import SplitPolicy
+from tidegate.engine.dispatch_rule import PARTITION_WORDS
+from tidegate.engine.split import SplitPolicy
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredTable, StoredType
 
 SEEDS = 200

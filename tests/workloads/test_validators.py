@@ -11,7 +11,7 @@ from tests.workloads.feed import Disturbance
 from tests.workloads.setting import Setting
 from tests.workloads.truth import TrueDdl, TrueRow
 from tests.workloads.validators import VALIDATORS, complaints
-from tidegate.feed.split import SplitPolicy
+from tidegate.engine.split import SplitPolicy
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, Update
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredIndex, StoredPart, StoredTable, StoredType

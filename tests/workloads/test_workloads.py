@@ -22,13 +22,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.tidb.worlds import seeds
+from tests.upstream.worlds import seeds
 from tests.workloads.setting import draw_setting
 from tests.workloads.workload import Workload
-from tidegate.app.engine import Engine
-from tidegate.feed import route
-from tidegate.feed.plan import Round
-from tidegate.feed.ports import Changes, Saved, Standing
+from tidegate.engine import route
+from tidegate.engine.loop import Engine
+from tidegate.engine.plan import Round
+from tidegate.engine.ports import Changes, Saved, Standing
 from tidegate.model.errors import SinkError
 from tidegate.model.event import Resolved
 from tidegate.sink.kafka.claim_files import ClaimFiles

@@ -5,7 +5,7 @@
     rows of the job table       ──► DDLs at the commit that shows them done
     the store at some ts        ──► all tables as SELECT shows them at that moment: what a lake has to equal
 
-Values are numbers (tests/tidb/simulate/values.py): what they say holds for both protocols and through changes of type.
+Values are numbers (tests/upstream/simulate/values.py): they hold for both protocols and through changes of type.
 """
 
 from collections import Counter
@@ -13,30 +13,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.tidb.ddl.kit import CONTEXT, shape_of
-from tests.tidb.simulate.dml import shown
-from tests.tidb.simulate.model import Shown
-from tests.tidb.simulate.values import number_of
-from tidegate.expr.value.kinds import SqlValue, from_column
-from tidegate.kv.memcomparable import encode_bytes
+from tests.upstream.ddl.kit import CONTEXT, shape_of
+from tests.upstream.simulate.dml import shown
+from tests.upstream.simulate.model import Shown
+from tests.upstream.simulate.values import number_of
 from tidegate.kv.row.row import decode_row
 from tidegate.kv.table_key import RecordKey, decode_table_key, split_mvcc_key
 from tidegate.model.kv_change import LOSSY_DDL
-from tidegate.schema.f1 import ElementState
+from tidegate.mysql.memcomparable import encode_bytes
+from tidegate.mysql.value.kinds import SqlValue, from_column
 from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row
 from tidegate.schema.stored.definition import StoredTable
+from tidegate.schema.stored.load import load_all
+from tidegate.schema.stored.meta import Meta
 from tidegate.schema.stored.snapshot import REPLICATED, SchemaHistory, StoredSnapshot, TableVersion
+from tidegate.schema.stored.states import ElementState
 from tidegate.schema.stored.table import table_info
-from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.meta.keys import Meta
-from tidegate.tidb.meta.load import load_all
-from tidegate.tidb.snapshot import StoreSnapshot
-from tidegate.tidb.sql.rows.read import TableReader
-from tidegate.tidb.sql.rows.row import RowImage, image_of
-from tidegate.tidb.sql.rows.shape import ShapeColumn
-from tidegate.tidb.store.engine import ColumnFamily
-from tidegate.tidb.store.read import value_at
-from tidegate.tidb.store.record import WriteKind, decode_write
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.snapshot import StoreSnapshot
+from tidegate_upstream.tidb.sql.rows.read import TableReader
+from tidegate_upstream.tidb.sql.rows.row import RowImage, image_of
+from tidegate_upstream.tidb.sql.rows.shape import ShapeColumn
+from tidegate_upstream.tidb.store.engine import ColumnFamily
+from tidegate_upstream.tidb.store.read import value_at
+from tidegate_upstream.tidb.store.record import WriteKind, decode_write
 
 Image = Mapping[str, int | None]
 OWN_DATABASE = "gd"

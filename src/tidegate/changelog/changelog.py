@@ -27,8 +27,8 @@ from tidegate.changelog import ledger
 from tidegate.changelog.control import ControlFile, read_control
 from tidegate.changelog.report import Halt, LandedFile, State
 from tidegate.changelog.slice import ChangeSlice, groups_of
-from tidegate.feed.change import DeadLetter, PlacedDdl, ordered_ddls
-from tidegate.feed.frontier import Reached, Slowest, slowest
+from tidegate.engine.change import DeadLetter, PlacedDdl, ordered_ddls
+from tidegate.engine.frontier import Reached, Slowest, slowest
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.stores import store
 
@@ -118,7 +118,7 @@ class Changelog:
 
     def frame(self, spark: Any, after: int | None = None, upto: int | None = None) -> Any:
         """Return the row changes as a Spark DataFrame of ROWS_SCHEMA's columns. Needs Delta's jars in the session."""
-        from tidegate.feed.change import ROWS_SCHEMA
+        from tidegate.engine.change import ROWS_SCHEMA
 
         frame = spark.read.format("delta").load(self.uri).where("part = 'rows'")
         if after is not None:

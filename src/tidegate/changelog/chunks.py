@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch, text_batch, typed_batch
-from tidegate.feed.change import Chunk, ChunkPart, decode_layout
-from tidegate.feed.refused_rows import converted
+from tidegate.engine.change import Chunk, ChunkPart, decode_layout
+from tidegate.engine.refused_rows import converted
 from tidegate.model.event import Field
 from tidegate.model.roads import RoadCounts
 

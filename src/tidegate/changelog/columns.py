@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch, RowTexts, as_texts, row_texts
-from tidegate.feed.change import ROWS_SCHEMA, ChunkPart, Layout, encode_layout, encode_row
+from tidegate.engine.change import ROWS_SCHEMA, ChunkPart, Layout, encode_layout, encode_row
 from tidegate.model.event import Field, RowChange
 from tidegate.model.table import TableName
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from msgspec import UNSET
 
 from tidegate.changelog.files import DDL, DEAD, HALT, LEFT_OUT, REFUSED, REPLAYED
-from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
+from tidegate.engine.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
 from tidegate.model.event import Ddl, ToldSession
 from tidegate.objectstore.blob import opened
 

@@ -22,9 +22,9 @@ from msgspec import UNSET
 
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.changelog.report import LandedFile, TableRows
-from tidegate.feed.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
-from tidegate.feed.ddl_event import acting
-from tidegate.feed.frontier import larger
+from tidegate.engine.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
+from tidegate.engine.ddl_event import acting
+from tidegate.engine.frontier import larger
 from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.stores import store

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from tidegate.changelog.report import State
-from tidegate.feed.change import Place
-from tidegate.feed.ports import PartitionReached, Tasks
+from tidegate.engine.change import Place
+from tidegate.engine.ports import PartitionReached, Tasks
 from tidegate.model.errors import SourceError, TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import RoadCounts

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from tidegate.changelog.report import Halt, LandedFile, State, TaskReport
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.change import CONTROL_SCHEMA, ROWS_SCHEMA
-from tidegate.feed.frontier import Reached, forward, frontier, larger
+from tidegate.engine.change import CONTROL_SCHEMA, ROWS_SCHEMA
+from tidegate.engine.frontier import Reached, forward, frontier, larger
 from tidegate.model.errors import ConfigError, Fenced, SinkRefused, SourceError
 from tidegate.model.feed_errors import ChangelogBroken
 from tidegate.objectstore import deltalog

@@ -23,8 +23,8 @@ from tidegate.changelog.files import DEAD, REFUSED, ControlFiles, RowFiles
 from tidegate.changelog.report import LandedFile
 from tidegate.changelog.slice import ChangeSlice, RowGroup, groups_of
 from tidegate.changelog.trim import rewritten
-from tidegate.feed.change import DeadLetter, Place, PlacedDdl
-from tidegate.feed.plan import identity
+from tidegate.engine.change import DeadLetter, Place, PlacedDdl
+from tidegate.engine.plan import identity
 from tidegate.model.errors import SourceError
 from tidegate.model.table import TableName
 

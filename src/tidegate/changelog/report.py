@@ -11,8 +11,8 @@ Every commit of a changelog carries a State, so the newest one says all.
 import msgspec
 
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.change import Place
-from tidegate.feed.frontier import Reached
+from tidegate.engine.change import Place
+from tidegate.engine.frontier import Reached
 from tidegate.model.roads import RoadCounts
 
 

@@ -18,9 +18,9 @@ from tidegate.changelog.landing import BatchLoop, LandingProgress
 from tidegate.changelog.refused import note, put_aside
 from tidegate.changelog.slice import ChangeSlice
 from tidegate.changelog.trim import ChangelogTrim
-from tidegate.feed.change import DeadLetter, Place, PlacedDdl
-from tidegate.feed.ports import PartitionReached, Reading, Source, Tasks
-from tidegate.feed.retention import Limits, changelog_bound
+from tidegate.engine.change import DeadLetter, Place, PlacedDdl
+from tidegate.engine.ports import PartitionReached, Reading, Source, Tasks
+from tidegate.engine.retention import Limits, changelog_bound
 from tidegate.model.errors import (
     ConfigError,
     EncodeError,

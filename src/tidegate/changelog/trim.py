@@ -2,7 +2,7 @@
 
     commit_ts   ──────────────┬───────────────────┬──────────────►
     row files   │a│b│ c │d│e│ │ f │g│h│ i │j│k│l│ │ ...
-                └─ dropped ─┘ bound   └─ folded ─┘ checkpoint          bound: feed/retention.py, changelog_bound
+                └─ dropped ─┘ bound   └─ folded ─┘ checkpoint          bound: engine/retention.py, changelog_bound
 
     1 drop      row files whose last commit_ts is at or below the bound
     2 drop      control files in which nothing is needed any more: DDLs below the bound, letters replayed since
@@ -30,7 +30,7 @@ from tidegate.changelog.control import ControlFile, read_control
 from tidegate.changelog.files import DEAD, HALT, REFUSED, REPLAYED, ControlFiles, RowFiles
 from tidegate.changelog.report import LandedFile
 from tidegate.changelog.slice import ChangeSlice, RowGroup, groups_of
-from tidegate.feed.change import DeadLetter, Place
+from tidegate.engine.change import DeadLetter, Place
 from tidegate.objectstore.lifespan import Lifespans, cut_log, stored_files, sweep
 
 SMALL_BYTES: Final = 2 << 20

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tidegate.expr.context import Context
 from tidegate.expr.relation import Row
-from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.table import ColumnType
+from tidegate.mysql.context import Context
+from tidegate.mysql.value.kinds import SqlValue
 
 Evaluate: TypeAlias = Callable[[Row, Context], SqlValue]
 NUMBER_RANK: Final = 5

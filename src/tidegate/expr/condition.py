@@ -15,15 +15,15 @@ from typing import Any, Final
 import msgspec
 from sqlglot import exp
 
-from tidegate.expr.context import DEFAULT_COLLATION
 from tidegate.expr.syntax.parse import Dml, parse
-from tidegate.expr.value.kinds import SqlValue, from_column
-from tidegate.kv.column_parse import parse_value
 from tidegate.model.errors import SqlRefused
 from tidegate.model.event import Value
 from tidegate.model.feed_errors import ExpressionParseFailed
 from tidegate.model.mysql import STRINGS, MysqlType
 from tidegate.model.table import ColumnType
+from tidegate.mysql.column_parse import parse_value
+from tidegate.mysql.context import DEFAULT_COLLATION
+from tidegate.mysql.value.kinds import SqlValue, from_column
 
 _TEXTS: Final = STRINGS | {MysqlType.ENUM, MysqlType.SET, MysqlType.JSON}
 _BITS: Final = 64

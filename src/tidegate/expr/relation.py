@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from tidegate.expr.context import Context
-from tidegate.expr.value.kinds import SqlValue
 from tidegate.model.table import ColumnType
+from tidegate.mysql.context import Context
+from tidegate.mysql.value.kinds import SqlValue
 
 Row: TypeAlias = Sequence[SqlValue]
 

@@ -14,15 +14,15 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from tidegate.expr.compiled import Compiled
-from tidegate.expr.context import Context
 from tidegate.expr.scope import Scope
-from tidegate.expr.value.kinds import Bits, JsonDatum, SqlValue, Unsigned
-from tidegate.expr.value.number import decimal_of, float_of, rounded
-from tidegate.expr.value.text import text_of
-from tidegate.expr.value.time import moment_of
 from tidegate.model.mysql import FLOATS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
+from tidegate.mysql.context import Context
+from tidegate.mysql.value.kinds import Bits, JsonDatum, SqlValue, Unsigned
+from tidegate.mysql.value.number import decimal_of, float_of, rounded
+from tidegate.mysql.value.text import text_of
+from tidegate.mysql.value.time import moment_of
 
 _BINARY_CHARSET: Final = "binary"
 NULL: Final = ColumnType(T.NULL, charset=_BINARY_CHARSET)

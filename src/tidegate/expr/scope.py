@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from tidegate.expr.compiled import Compiled
-from tidegate.expr.context import DEFAULT_COLLATION, Context
 from tidegate.expr.relation import RelationColumn
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType
+from tidegate.mysql.context import DEFAULT_COLLATION, Context
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression

@@ -23,12 +23,12 @@ from decimal import Decimal
 from math import isfinite
 from typing import Final
 
-from tidegate.kv.column_text import column_text
-from tidegate.kv.column_value import KvValue
-from tidegate.kv.datum import DecimalDatum, Duration, JsonDatum, Unsigned, Vector, encode_vector
-from tidegate.kv.packed_time import Time
 from tidegate.model.errors import EncodeError
 from tidegate.model.table import ColumnType
+from tidegate.mysql.column_text import column_text
+from tidegate.mysql.column_value import KvValue
+from tidegate.mysql.datum import DecimalDatum, Duration, JsonDatum, Unsigned, Vector, encode_vector
+from tidegate.mysql.packed_time import Time
 
 _UINT: Final = struct.Struct("<Q")
 _DOUBLE: Final = struct.Struct("<d")

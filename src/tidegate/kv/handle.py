@@ -12,9 +12,9 @@ Source: TiDB pkg/kv/key.go (IntHandle, CommonHandle).
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
-from tidegate.kv.datum import Datum, decode_datum, encode_key
-from tidegate.kv.number import MAX_INT, encode_int
 from tidegate.model.errors import DecodeError
+from tidegate.mysql.datum import Datum, decode_datum, encode_key
+from tidegate.mysql.number import MAX_INT, encode_int
 
 CODEC: Final = "handle"
 MIN_SIZE: Final = 9

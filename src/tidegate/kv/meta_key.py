@@ -21,10 +21,10 @@ Source: TiDB pkg/structure (type.go), pkg/meta/meta.go.
 
 from typing import Final, NamedTuple
 
-from tidegate.kv.cursor import at_end, take
-from tidegate.kv.memcomparable import decode_bytes, encode_bytes
-from tidegate.kv.number import decode_int, decode_uint, encode_int, encode_uint
 from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
+from tidegate.mysql.cursor import at_end, take
+from tidegate.mysql.memcomparable import decode_bytes, encode_bytes
+from tidegate.mysql.number import decode_int, decode_uint, encode_int, encode_uint
 
 CODEC: Final = "meta key"
 PREFIX: Final = b"m"

@@ -19,11 +19,11 @@ Source: TiDB pkg/tablecodec; TiKV components/txn_types.
 
 from typing import Final, NamedTuple
 
-from tidegate.kv.cursor import at_end, take
 from tidegate.kv.handle import CommonHandle, Handle, IntHandle
-from tidegate.kv.memcomparable import decode_bytes, encode_bytes
-from tidegate.kv.number import decode_int, decode_uint, encode_int, encode_uint, invert
 from tidegate.model.errors import DecodeError, KvDecodeError
+from tidegate.mysql.cursor import at_end, take
+from tidegate.mysql.memcomparable import decode_bytes, encode_bytes
+from tidegate.mysql.number import decode_int, decode_uint, encode_int, encode_uint, invert
 
 CODEC: Final = "table key"
 PREFIX: Final = b"t"

@@ -8,7 +8,7 @@
     texts                     string           the same; binary if a byte of them is no UTF-8
     DATE, DATETIME, TIMESTAMP string           parts of packed numbers to digits; TIMESTAMP in UTC alone
     DECIMAL                   string           words to digits, if all values have the form of the first
-    JSON                      string           json/columns.py, all at once
+    JSON                      string           row/json_columns.py, all at once
     TIME, VECTOR              string           `read`, one by one, equal ones once
 
 A reader gives the array and the rows that it cannot read: bytes that are no value of the type, or a form that it does
@@ -26,13 +26,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kv.decimal_bin import DecimalForm, chunk_sizes
-from tidegate.kv.json.columns import json_texts
 from tidegate.kv.row.columns import PADDING, Cells, spans, words
+from tidegate.kv.row.json_columns import json_texts
 from tidegate.model.compiled import compiled, inlined, windows
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.mysql import FLOATS, NUMBERS, STRINGS, MysqlType
 from tidegate.model.table import ColumnType
+from tidegate.mysql.decimal_bin import DecimalForm, chunk_sizes
 
 Read: TypeAlias = Callable[[bytes], Any]
 

@@ -5,7 +5,7 @@
     changelog in (C, F] ────┘         any other:  its unit of steps, as the feed would run it, on a clone
 
 The snapshot is fixed first, then the changelog is read up to the frontier F, so whatever the feed publishes in the
-meantime is not looked at.  The plan is the feed's own (`feed/plan.py`): the same cuts, the same steps, for all tables
+meantime is not looked at.  The plan is the feed's own (`engine/plan.py`): the same cuts, the same steps, for all tables
 at one ts.  Only changelog files with changes above C are opened.
 
 A frame of a small table holds its rows themselves (`local.py`): a point query on it is planned and answered
@@ -39,11 +39,11 @@ import pyarrow as pa
 
 from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.slice import ChangeSlice
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.plan import Round
-from tidegate.feed.segment import plan_landed
-from tidegate.feed.step import Create, Rows, Step
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.plan import Round
+from tidegate.engine.segment import plan_landed
+from tidegate.engine.step import Create, Rows, Step
 from tidegate.lakes import sql as lake_sql
 from tidegate.lakes.local import is_local, spark_local, spark_stored
 from tidegate.lakes.read import NOTHING, Tail, chosen, overlaid, spark_overlaid, stored_rows, stored_table

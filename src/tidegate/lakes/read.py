@@ -14,8 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from tidegate.engine.retention import PURGED
 from tidegate.expr.syntax.tokens import quote_name
-from tidegate.feed.retention import PURGED
 from tidegate.lakes.where import EVERY, Wanted
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.model.name import lowered

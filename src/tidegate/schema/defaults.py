@@ -90,3 +90,8 @@ def origin_default(default: Default | None, column_type: ColumnType) -> str | by
     CURRENT_TIMESTAMP stays as it is: its value needs the time zone, which the schema does not know (literal.py)."""
     kept, is_expression = keep_default(default, column_type)
     return kept if isinstance(default, Now) or not is_expression else None
+
+
+def is_moment(default: str | float | None) -> bool:
+    """Return whether a stored default is the time of the statement."""
+    return isinstance(default, str) and default.upper().startswith("CURRENT_TIMESTAMP")

@@ -27,11 +27,11 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from tidegate.kv.layout import ColumnLayout, TableLayout
 from tidegate.kv.row.row import decode_row
 from tidegate.model.errors import KvDecodeError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
+from tidegate.mysql.layout import ColumnLayout, TableLayout
 from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored
 
 _NULL: Final = Raw(b"null")
@@ -64,6 +64,9 @@ MODE_BITS: Final = {
 """The bits of a job's sql_mode."""
 STRICT: Final = 1 << 21 | 1 << 22
 """The bits of sql_mode with which a value that does not fit is refused: STRICT_TRANS_TABLES, STRICT_ALL_TABLES."""
+
+PRIMARY: Final = "primary"
+"""The role of a TiDB whose DDLs are replicated in replication in both directions; other DDL jobs carry another one."""
 
 
 class JobState(IntEnum):

@@ -23,14 +23,14 @@ from zlib import crc32
 import msgspec
 
 from tidegate.expr.cast.family import Family, family_of, type_name
-from tidegate.expr.convert.number import float_text
-from tidegate.kv.column_parse import parse_value
-from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, PartitionInfo
+from tidegate.mysql.column_parse import parse_value
+from tidegate.mysql.convert.number import float_text
+from tidegate.mysql.packed_time import Time
 from tidegate.schema.expression import Evaluate, Row, column_reader, compile_expression, integer_of
 from tidegate.schema.literal import cast_literal
 

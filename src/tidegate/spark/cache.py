@@ -4,7 +4,7 @@
       |- jars/<hash of ivy.xml>/<configuration>/*.jar
       |- ivy/                  what Ivy keeps for itself; may be deleted at any time
       |- java/<digest>/bin/    launchers, see java.py
-      '- brokers/<digest>.json one note a broker, see app/broker.py
+      '- brokers/<digest>.json one note a broker, see broker.py
 
 Everything in it can be deleted while nothing runs and comes back by itself.  The first place that can be written is
 taken, so an empty, missing or read-only HOME is no error; a place that the user *named* must work.

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from tidegate.codec.wire_table import wire_table
-from tidegate.feed.ddl_event import action_of_text
+from tidegate.engine.ddl_event import action_of_text
 from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Ddl, Delete, Insert, RowChange, Update, Value, Values, images
 from tidegate.model.table import TableInfo, TableName

@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from tidegate.changelog.chunks import chunks_of
 from tidegate.changelog.columns import Encoder, RowColumns
-from tidegate.feed.change import Chunk, Layout, Place, PlacedDdl
-from tidegate.feed.pace import Stretch
-from tidegate.feed.ports import Reading, Source, Tasks
+from tidegate.engine.change import Chunk, Layout, Place, PlacedDdl
+from tidegate.engine.pace import Stretch
+from tidegate.engine.ports import Reading, Source, Tasks
 from tidegate.model.errors import SourceError, TidegateError
 from tidegate.model.event import Ddl, RowChange
 from tidegate.model.table import TableInfo, TableName

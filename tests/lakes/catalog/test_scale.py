@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.app.test_catalog_command import serving
+from tests.cli.test_catalog_command import serving
 from tests.lakes.catalog.served import Client
-from tidegate.feed.plan import Checkpoint
+from tidegate.engine.plan import Checkpoint
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
 from tidegate.schema.snapshot import Database, SchemaState

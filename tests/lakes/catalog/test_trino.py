@@ -19,9 +19,9 @@ from tests.s3 import BUCKET, SECRET, environment, serving
 from tests.sink.delta.small import Small
 from tests.sink.delta.tended import NO_MERCY
 from tests.trino import Trino, TrinoFault, running
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.objectstore.stores import store
 from tidegate.sink.delta.iceberg.lake import project_lake
-from tidegate.testing.tasks import HereTasks
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 PAGE = trino_blocks()[0]

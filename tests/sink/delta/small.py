@@ -4,9 +4,9 @@ import time
 from pathlib import Path
 
 from tests.sink.delta.lake import Rows
-from tidegate.feed.change import Place, PlacedDdl
-from tidegate.feed.plan import Landed, plan_round
-from tidegate.feed.retention import Limits
+from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.plan import Landed, plan_round
+from tidegate.engine.retention import Limits
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.sink.delta.apply import run_unit

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sink.delta.small import Small
 from tests.sink.delta.tended import NO_MERCY
-from tidegate.feed.retention import PURGED, Limits
+from tidegate.engine.retention import PURGED, Limits
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SinkRefused
 from tidegate.objectstore import lifespan

@@ -11,9 +11,9 @@ import pytest
 
 from tests.sink.delta.lake import Rows, column, options, run, stored, table
 from tidegate.codec.columnar import typed_batch
-from tidegate.feed.change import Chunk, ChunkPart
-from tidegate.feed.step import Alter, Create
-from tidegate.feed.step import Rows as Apply
+from tidegate.engine.change import Chunk, ChunkPart
+from tidegate.engine.step import Alter, Create
+from tidegate.engine.step import Rows as Apply
 from tidegate.model.errors import SchemaError, SinkRefused, UnsupportedError
 from tidegate.model.event import Field, Insert, Update, Value
 from tidegate.model.mysql import MysqlType as T

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.rig import Topic, cli, differences, feed, moment_ts, recorded, truths
-from tidegate.app.broker import running_broker
 from tidegate.lakes.lake import Lake
 from tidegate.spark.session import session
+from tidegate_upstream.broker import running_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.sink.delta.lake import TEXT, Rows, column, options, table
 from tidegate.changelog import chunks as chunks_module
 from tidegate.changelog.chunks import chunks_of, text_chunks
-from tidegate.feed.change import Chunk, ChunkPart
+from tidegate.engine.change import Chunk, ChunkPart
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import TableName
 from tidegate.sink.delta import images

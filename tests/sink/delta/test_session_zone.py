@@ -7,11 +7,11 @@ from pathlib import Path
 from tests.sink.sql.upstream import Upstream
 from tests.source.tidb.test_landing import landing
 from tidegate import lake
-from tidegate.app.trial import run_here
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
+from tidegate.testing.trial import run_here
 
 ZONES = ("+08:00", "-09:30", "America/New_York", "UTC")
 CHANGES = (

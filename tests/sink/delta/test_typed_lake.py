@@ -9,10 +9,11 @@ from tests.log_source import log_source
 from tests.source.tidb.kit import recorded_log
 from tests.source.tidb.test_landing import landed, landing
 from tidegate.changelog.changelog import Changelog
-from tidegate.feed.change import PlacedDdl
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.ports import Changes
-from tidegate.feed.segment import plan_landed, segment_end
+from tidegate.engine.change import PlacedDdl
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import Changes
+from tidegate.engine.segment import plan_landed, segment_end
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.files import read
@@ -20,7 +21,6 @@ from tidegate.sink.delta.modes import Mode
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.tidb import changes as log_changes
-from tidegate.testing.tasks import HereTasks
 
 TASKS = HereTasks()
 Lake = dict[str, list[str]]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.feed.change import encode_value
-from tidegate.feed.mount_columns import array_of
+from tidegate.engine.change import encode_value
+from tidegate.engine.mount_columns import array_of
 from tidegate.kv.value_columns import arrow_type as column_type
 from tidegate.model.errors import SinkRefused
 from tidegate.model.mysql import MysqlType as T

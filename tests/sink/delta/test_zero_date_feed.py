@@ -8,7 +8,6 @@ from tests.replay.test_ways_out import create, ddl, ended
 from tests.sink.sql.upstream import Upstream
 from tests.source.tidb.test_landing import landing
 from tidegate import lake
-from tidegate.app.trial import run_here
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource
 from tidegate.model.errors import SchemaError
@@ -16,6 +15,7 @@ from tidegate.model.event import Field, Insert
 from tidegate.model.mysql import MysqlType
 from tidegate.sink.delta.options import DeltaOptions, SchemaChange, ZeroDate
 from tidegate.sink.delta.sink import DeltaSink
+from tidegate.testing.trial import run_here
 
 KEYS = ["2024-00-00", "2023-00-00", "2024-05-00", "2024-05-06"]
 

@@ -18,9 +18,9 @@ from tests.golden.encode_kit import BUILD_TIME, masked
 from tests.kv.kv_recordings import text_of
 from tests.promises import keep_promises, resolved
 from tests.source.tidb.kit import Broker, changes, feed, recorded_log, target, write_log
-from tidegate.app.segment_log import SegmentLog
-from tidegate.feed.filter import TableFilter
+from tidegate.engine.filter import TableFilter
 from tidegate.model.mysql import ActionType
+from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate.source.tidb.timeline import Timeline
 from tidegate.testing.validators.events import ddls, rows, told
 

@@ -7,12 +7,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import tidegate
-from tests.app.test_chain import Upstream
 from tests.e2e.rig import cli
 from tests.e2e.test_delta import stored
-from tidegate.app import broker as brokers
-from tidegate.app.broker import start_broker, stop_broker
+from tests.engine.test_chain import Upstream
 from tidegate.sink.kafka.writer import NewTopics, TopicWriter
+from tidegate_upstream import broker as brokers
+from tidegate_upstream.broker import start_broker, stop_broker
 
 pytestmark = pytest.mark.slow
 

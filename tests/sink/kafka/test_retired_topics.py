@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.test_chain import Upstream
-from tests.app.test_feed import Killed
+from tests.config.test_feed import Killed
+from tests.engine.test_chain import Upstream
 from tests.failpoint import TOPIC_PLACES, armed
 from tests.promises import resolved, without_repeats
 from tests.source.tidb.kit import Broker, Run, feed, target

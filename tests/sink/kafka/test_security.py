@@ -23,25 +23,25 @@ import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 import tidegate
-from tests.app.test_chain import Upstream
-from tests.app.test_states import status
 from tests.certificates import make_certificate
 from tests.e2e.rig import cli
 from tests.e2e.test_delta import stored
-from tidegate.app import broker as brokers
-from tidegate.app.broker import running_broker
-from tidegate.app.config.kafka_target import parse_target
-from tidegate.app.config.load import load
-from tidegate.app.progress import Progress
-from tidegate.app.targets import topic_target
-from tidegate.app.topics import kafka_topics
+from tests.engine.test_chain import Upstream
+from tests.engine.test_states import status
 from tidegate.codec import decode, from_config
+from tidegate.config.kafka_target import parse_target
+from tidegate.config.load import load
+from tidegate.config.targets import topic_target
+from tidegate.config.topics import kafka_topics
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, LoginRefused, SourceError
 from tidegate.model.event import Ddl, Insert, Resolved
 from tidegate.model.event import Event as TopicEvent
 from tidegate.sink.kafka import writer as writers
 from tidegate.source.kafka.client import KafkaTopics, watermarks
 from tidegate.source.kafka.fetch import messages
+from tidegate_upstream import broker as brokers
+from tidegate_upstream.broker import running_broker
 
 pytestmark = [
     pytest.mark.slow,

@@ -14,10 +14,10 @@ from tests.sink.kafka.test_columns import made as made_log
 from tests.sink.kafka.topics import FIELDS, TS, Feed, InProcess, Made, placed
 from tests.source.tidb.kit import Broker, failing
 from tests.source.tidb.test_transactions import Log
-from tidegate.feed.column_selector import ColumnSelectors, SelectorRule
-from tidegate.feed.plan import Checkpoint, Round
-from tidegate.feed.ports import Standing
-from tidegate.feed.step import Rows, Unit
+from tidegate.engine.column_selector import ColumnSelectors, SelectorRule
+from tidegate.engine.plan import Checkpoint, Round
+from tidegate.engine.ports import Standing
+from tidegate.engine.step import Rows, Unit
 from tidegate.model.errors import DispatcherFailed, EncodeError, SinkError
 from tidegate.model.event import Delete, Insert, Resolved, RowChange, Update
 from tidegate.model.feed_errors import ColumnSelectorFailed

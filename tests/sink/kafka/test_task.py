@@ -14,9 +14,9 @@ from tests.sink.kafka.topics import TS, Made
 from tests.source.tidb.kit import Broker, MemoryTarget, target
 from tidegate.codec import decode, from_config
 from tidegate.codec.columnar import RowTexts
-from tidegate.feed.change import Chunk, ChunkPart
-from tidegate.feed.column_selector import ColumnSelectors, SelectorRule
-from tidegate.feed.split import SplitPolicy
+from tidegate.engine.change import Chunk, ChunkPart
+from tidegate.engine.column_selector import ColumnSelectors, SelectorRule
+from tidegate.engine.split import SplitPolicy
 from tidegate.model.errors import DispatcherFailed, EncodeError, MessageTooLarge
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Values
 from tidegate.model.mysql import MysqlType

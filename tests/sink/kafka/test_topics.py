@@ -11,8 +11,8 @@ from tests.promises import keep_promises, resolved
 from tests.sink.kafka.topics import Feed, landed
 from tests.source.kit import recording
 from tidegate.codec import BatchEncoder, decode, from_config
-from tidegate.feed.split import Splitter
-from tidegate.feed.watermark_merge import WatermarkMerge
+from tidegate.engine.split import Splitter
+from tidegate.engine.watermark_merge import WatermarkMerge
 from tidegate.model.event import Delete, Event, Resolved, RowChange, Update
 from tidegate.model.table import TableName
 from tidegate.sink.kafka import target as target_module

@@ -14,12 +14,12 @@ from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.chunks import chunks_of
 from tidegate.changelog.columns import LANDED_SCHEMA, Encoder, RowColumns
 from tidegate.codec import from_config
-from tidegate.feed.change import Chunk, Layout, Place, PlacedDdl
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.pace import Stretch
-from tidegate.feed.plan import Barrier, identity
-from tidegate.feed.ports import Changes, Saved, Sink, Standing, Tasks
-from tidegate.feed.segment import plan_landed, segment_end
+from tidegate.engine.change import Chunk, Layout, Place, PlacedDdl
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.pace import Stretch
+from tidegate.engine.plan import Barrier, identity
+from tidegate.engine.ports import Changes, Saved, Sink, Standing, Tasks
+from tidegate.engine.segment import plan_landed, segment_end
 from tidegate.model.event import Ddl, Field, RowChange
 from tidegate.model.table import TableName
 from tidegate.sink.kafka.sink import KafkaSink

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tests.contract.test_metrics_sink import RULES, shown, truth
 from tests.sink.metrics.rules import sink_of
-from tidegate.app.trial import run_here
 from tidegate.objectstore import failpoint
 from tidegate.testing.contract import stories
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 
 STORY = stories.shop()
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tidegate.app.checkpoints import DirectoryCheckpoints
-from tidegate.app.config.document import document_of
-from tidegate.app.config.metrics_sink import parse_metrics
+from tidegate.config.document import document_of
+from tidegate.config.metrics_sink import parse_metrics
+from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.sink.metrics.options import MetricsOptions
 from tidegate.sink.metrics.rule import MetricRule
 from tidegate.sink.metrics.sink import MetricsSink

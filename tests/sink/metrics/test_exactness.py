@@ -14,11 +14,11 @@ from tests.contract.test_metrics_sink import RULES, shown, truth
 from tests.failpoint import METRICS_PLACES, armed
 from tests.sink.metrics.rules import sink_of
 from tests.sink.storage.test_sink import times
-from tidegate.app.trial import run_here
 from tidegate.model.errors import SinkError
 from tidegate.testing.contract import stories
 from tidegate.testing.contract.taps import Died
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]

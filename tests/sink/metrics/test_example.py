@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.test_chain import Upstream
+from tests.engine.test_chain import Upstream
 from tests.redis_server import free_port
 from tests.sink.metrics.test_metrics import scraped
-from tidegate.app.changefeed import Changefeed
-from tidegate.app.config.load import load
-from tidegate.app.progress import Progress
-from tidegate.testing.tasks import HereTasks
+from tidegate.config.changefeed import Changefeed
+from tidegate.config.load import load
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.progress import Progress
 
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[3] / "examples" / "metrics.toml"

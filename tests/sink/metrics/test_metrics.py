@@ -15,9 +15,8 @@ from tests.sink.metrics.receiver import collecting
 from tests.sink.metrics.rules import rules_of, sink_of
 from tests.sink.storage.test_sink import times
 from tests.sink.webhook.receiver import Receiver, receiving
-from tidegate.app.config.load import load
-from tidegate.app.trial import run_here
 from tidegate.changelog import chunks
+from tidegate.config.load import load
 from tidegate.model.errors import ConfigError, EnvironmentFault, SinkRefused, UriInvalid
 from tidegate.sink.metrics.options import OtlpOptions
 from tidegate.sink.metrics.sink import MetricsSink
@@ -25,6 +24,7 @@ from tidegate.sink.webhook.options import WebhookOptions
 from tidegate.testing.contract.taps import Died
 from tidegate.testing.script import Script, put, remove
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

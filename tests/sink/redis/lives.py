@@ -10,13 +10,13 @@ import sys
 import redis
 
 from tests.sink.redis.test_lookups import moved
-from tidegate.app.trial import run_here
 from tidegate.objectstore import failpoint
 from tidegate.sink.redis.options import RedisOptions
 from tidegate.sink.redis.sink import RedisSink
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 
 
 def story_of(mode: str) -> Script:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.redis_server import RedisServer, running_redis
-from tidegate.app.trial import run_here
 from tidegate.sink.redis.options import RedisOptions
 from tidegate.sink.redis.sink import RedisSink
 from tidegate.testing.script import Script, put, remove
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[3] / "examples" / "redis_reader.py"

@@ -9,7 +9,6 @@ from redis.cluster import RedisCluster
 from tests.failpoint import REDIS_PLACES, armed
 from tests.redis_server import RedisServer, running_cluster
 from tests.sink.sql.test_exactly_once import away, times
-from tidegate.app.trial import run_here
 from tidegate.model.errors import ConfigError, SinkRefused, UriInvalid
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState
@@ -19,6 +18,7 @@ from tidegate.sink.redis.templates import parse_cache_keys, stream_of
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Row, Script, put, remove
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

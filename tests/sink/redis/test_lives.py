@@ -17,9 +17,9 @@ from tests.sink.redis.test_invalidate import wrong
 from tests.sink.redis.test_lookups import found, wanted
 from tests.sink.redis.test_outages import DURABLE, unlike
 from tests.sink.redis.test_stream import as_texts, told
-from tidegate.app.trial import run_here
 from tidegate.spark.tasks import SparkTasks
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

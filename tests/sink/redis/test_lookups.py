@@ -9,12 +9,12 @@ import pytest
 from tests.failpoint import REDIS_PLACES, armed
 from tests.redis_server import RedisServer, running_cluster
 from tests.sink.sql.test_exactly_once import times
-from tidegate.app.trial import run_here
 from tidegate.sink.redis.options import Mode, RedisOptions
 from tidegate.sink.redis.servers import RedisServers
 from tidegate.sink.redis.sink import RedisSink
 from tidegate.testing.script import Script, put, remove
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

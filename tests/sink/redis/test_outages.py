@@ -11,8 +11,7 @@ from tests.contract.test_redis_sink import rows_here
 from tests.failpoint import REDIS_PLACES, armed
 from tests.redis_server import RedisServer, running_redis
 from tests.sink.sql.test_exactly_once import away, times
-from tidegate.app.progress import Progress
-from tidegate.app.trial import run_here
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, LoginRefused, SinkError, SinkRefused
 from tidegate.sink.redis.options import Mode, RedisOptions
 from tidegate.sink.redis.servers import RedisServers
@@ -20,6 +19,7 @@ from tidegate.sink.redis.sink import RedisSink
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, put, remove
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 from tidegate.testing.validators import tables
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,6 @@ from tests.failpoint import REDIS_PLACES, armed
 from tests.redis_server import RedisServer, running_redis
 from tests.sink.redis.test_outages import DURABLE, restarts
 from tests.sink.sql.test_exactly_once import away, times
-from tidegate.app.trial import run_here
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Ddl, Event, images
 from tidegate.sink.redis.options import RedisOptions
@@ -19,6 +18,7 @@ from tidegate.sink.redis.sink import RedisSink
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, put
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.app.config.load import load
-from tidegate.app.config.search_sink import parse_search, parse_servers
-from tidegate.app.wiring import entries_of
+from tidegate.config.load import load
+from tidegate.config.registry import entries_of
+from tidegate.config.search_sink import parse_search, parse_servers
 from tidegate.model.errors import ConfigError
 from tidegate.sink.search.server import ServerStore
 from tidegate.sink.search.sink import SearchSink

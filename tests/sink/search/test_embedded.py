@@ -11,12 +11,11 @@ from click.testing import CliRunner
 from tests.contract.test_search_sink import rows_of
 from tests.failpoint import SEARCH_PLACES, armed
 from tests.sink.sql.test_exactly_once import away, times
-from tidegate.app.cli.main import main
-from tidegate.app.config.load import load
-from tidegate.app.config.search_sink import parse_embedded, read_rules
-from tidegate.app.trial import run_here
-from tidegate.app.wiring import entries_of
 from tidegate.changelog import chunks
+from tidegate.cli.main import main
+from tidegate.config.load import load
+from tidegate.config.registry import entries_of
+from tidegate.config.search_sink import parse_embedded, read_rules
 from tidegate.model.errors import ConfigError, Fenced, InputError, SinkError, SinkRefused
 from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.mapping import IndexRule
@@ -25,6 +24,7 @@ from tidegate.sink.search.store import RowDocument
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, put, remove
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 from tidegate.testing.validators import tables
 
 pytestmark = pytest.mark.slow

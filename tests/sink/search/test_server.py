@@ -16,11 +16,10 @@ from tests.failpoint import SEARCH_PLACES, armed
 from tests.search_server import ELASTICSEARCH, PRODUCTS, SearchServer, running_search
 from tests.sink.search.test_embedded import swap
 from tests.sink.sql.test_exactly_once import away, times
-from tidegate.app.cli.main import main
-from tidegate.app.progress import Progress
-from tidegate.app.trial import run_here
 from tidegate.changelog import chunks
-from tidegate.feed.plan import Checkpoint
+from tidegate.cli.main import main
+from tidegate.engine.plan import Checkpoint
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import Fenced, InputError, SinkError, SinkRefused
 from tidegate.sink.search.bulk import BulkWriter
 from tidegate.sink.search.mapping import IndexRule
@@ -31,6 +30,7 @@ from tidegate.sink.search.store import RowDocument
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, put, remove
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 from tidegate.testing.validators import tables
 
 pytestmark = pytest.mark.slow

@@ -28,21 +28,21 @@ import pymysql
 from tests.contract.test_sql_sink import asked, emptied
 from tests.failpoint import DDL_PLACES, SQL_PLACES, armed
 from tests.mariadb import Server
-from tests.tidb.simulate.values import number_of
+from tests.upstream.simulate.values import number_of
 from tests.workloads.setting import Setting
 from tests.workloads.story import Story
 from tests.workloads.truth import Moment, TrueTable
-from tidegate.app.segment_log import SegmentLog
-from tidegate.app.trial import run_here
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.split import SplitPolicy
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.split import SplitPolicy
 from tidegate.model.errors import SinkError, TidegateError, UpstreamError
 from tidegate.sink.sql.options import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.source.tidb.changes import MountOptions
+from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate.source.tidb.source import LogSource
-from tidegate.tidb.sql.session.session import Session
+from tidegate.testing.trial import run_here
+from tidegate_upstream.tidb.sql.session.session import Session
 
 STEPS = 300
 ACCOUNTS = 5

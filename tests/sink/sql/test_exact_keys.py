@@ -6,9 +6,9 @@ import pytest
 
 from tests.mariadb import Server, connected
 from tests.sink.sql.upstream import Upstream
-from tidegate.app.trial import run_here
 from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from tests.counts import crossed
 from tests.failpoint import DDL_PLACES, SQL_PLACES, armed
 from tests.mariadb import Server
 from tests.sink.sql.upstream import Upstream
-from tidegate.app.trial import run_here
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.model.errors import Fenced, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Delete, Insert
 from tidegate.sink.sql.connection import TargetSession
@@ -26,7 +26,7 @@ from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, put, remove
 from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.tasks import HereTasks
+from tidegate.testing.trial import run_here
 from tidegate.testing.validators import tables
 
 pytestmark = pytest.mark.slow

@@ -15,13 +15,13 @@ import pytest
 from tests.contract.test_sql_sink import asked, emptied, tables_of
 from tests.failpoint import armed
 from tests.mariadb import Server, connected, needed
-from tidegate.app.demo.mariadb import MariaDb
-from tidegate.app.engine import Engine, Feed
-from tidegate.app.feed_error import FeedError
-from tidegate.app.meter import Meter
-from tidegate.app.progress import Progress
-from tidegate.feed import retry_policy
-from tidegate.feed.retry_policy import RetryPolicy
+from tidegate.engine import retry_policy
+from tidegate.engine.feed_error import FeedError
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.loop import Engine, Feed
+from tidegate.engine.meter import Meter
+from tidegate.engine.progress import Progress
+from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.model.errors import TidegateError
 from tidegate.sink.sql import task
 from tidegate.sink.sql.connection import TargetSession
@@ -30,8 +30,8 @@ from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, put
 from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.tasks import HereTasks
 from tidegate.testing.validators import tables
+from tidegate_upstream.demo.mariadb import MariaDb
 
 pytestmark = pytest.mark.slow
 

@@ -14,12 +14,12 @@ from tests.contract.test_sql_sink import asked, tables_of
 from tests.failpoint import armed
 from tests.mariadb import Server
 from tests.sink.sql.test_exactly_once import Dies, die
-from tidegate.app.cli.main import main
-from tidegate.app.engine import Engine, Feed
-from tidegate.app.meter import Meter
-from tidegate.app.trial import run_here
-from tidegate.feed.ports import Source
-from tidegate.feed.retry_policy import RetryPolicy
+from tidegate.cli.main import main
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.loop import Engine, Feed
+from tidegate.engine.meter import Meter
+from tidegate.engine.ports import Source
+from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.sink.sql import hold
 from tidegate.sink.sql.connection import TargetSession
@@ -28,7 +28,7 @@ from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.script import Script, put
 from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.tasks import HereTasks
+from tidegate.testing.trial import run_here
 from tidegate.testing.validators import tables
 
 pytestmark = pytest.mark.slow

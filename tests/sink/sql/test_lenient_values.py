@@ -9,13 +9,13 @@ import pytest
 from tests.contract.test_sql_sink import asked, emptied
 from tests.mariadb import Server
 from tests.recorded_tidb import recorded
-from tidegate.app.trial import run_here
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Value
 from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.script import Script, put, remove
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

@@ -7,15 +7,15 @@ import pytest
 
 from tests.failpoint import armed
 from tests.mariadb import Server
-from tidegate.app.trial import run_here
-from tidegate.feed.plan import Checkpoint
-from tidegate.feed.ports import Standing
+from tidegate.engine.plan import Checkpoint
+from tidegate.engine.ports import Standing
 from tidegate.model.errors import AccountRefused, Retry, SinkError, SinkRefused
 from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, put
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.mariadb import Server, running_server
 from tests.sink.sql.seeded import Replication, Way
-from tests.tidb.worlds import seeds
-from tidegate.app.upstream.process import UpstreamOptions, start_upstream, stop_upstream
+from tests.upstream.worlds import seeds
+from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 
 pytestmark = pytest.mark.slow
 

@@ -10,17 +10,17 @@ from tests.contract.test_sql_sink import asked, emptied, tables_of
 from tests.failpoint import POINT_PLACES, armed
 from tests.mariadb import Server, running_server
 from tests.sink.sql.test_exactly_once import away, times
-from tidegate.app.trial import run_here
-from tidegate.feed.ports import Tasks
-from tidegate.feed.server_sql import POINTS
+from tidegate.engine.ports import Tasks
 from tidegate.model.errors import SinkError
 from tidegate.model.tso import compose, physical_ms
+from tidegate.mysql.server_sql import POINTS
 from tidegate.sink.sql.options import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.sink.sql.sync_point import SyncPoints
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, put
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 from tidegate.testing.validators import tables
 
 pytestmark = pytest.mark.slow

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from tests.log_source import log_source
 from tidegate.source.tidb.source import LogSource
-from tidegate.tidb.change_log import ChangeLog
-from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.region import RegionMap
-from tidegate.tidb.segment import SegmentWriter
-from tidegate.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.change_log import ChangeLog
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.log_writer import LogWriter
+from tidegate_upstream.tidb.region import RegionMap
+from tidegate_upstream.tidb.sql.session.session import Session
 
 
 class Upstream:
@@ -17,7 +17,7 @@ class Upstream:
     def __init__(self, directory: Path) -> None:
         self.directory, self.cluster = directory, Cluster.open()
         storage = self.cluster.storage
-        self._writer = SegmentWriter(ChangeLog(storage.store, storage.oracle, RegionMap()), directory, 0)
+        self._writer = LogWriter(ChangeLog(storage.store, storage.oracle, RegionMap()), directory, 0)
         self._session = Session(self.cluster.node)
 
     def run(self, *statements: str) -> None:

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from tests.sink.storage.test_sink import bucket_of, orders, paths_of
-from tidegate.app.checkpoints import DirectoryCheckpoints
-from tidegate.app.trial import run_here
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.storage.layout import FileNames
-from tidegate.feed.cron import CronLine
+from tidegate.engine.checkpoints import DirectoryCheckpoints
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.sink.storage.bucket import Bucket
+from tidegate.sink.storage.cron import CronLine
 from tidegate.sink.storage.expiry import expired_directory, sweep
 from tidegate.sink.storage.options import StorageOptions
 from tidegate.sink.storage.sink import StorageSink
 from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.tasks import HereTasks
+from tidegate.testing.trial import run_here
 
 NAMES = FileNames(".csv")
 FILE = NAMES.data(1)

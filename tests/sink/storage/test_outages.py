@@ -12,13 +12,12 @@ from tests.contract.storage_reader import events_in
 from tests.failpoint import FILES_PLACES, STORAGE_PLACES, armed
 from tests.sink.sql.test_exactly_once import times
 from tests.source.storage.kit import Polled
-from tidegate.app.checkpoints import DirectoryCheckpoints, checkpoints_in
-from tidegate.app.progress import Progress
-from tidegate.app.trial import run_here
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.csv import CsvOptions
-from tidegate.feed.ports import Checkpoints
+from tidegate.engine.checkpoints import DirectoryCheckpoints, checkpoints_in
+from tidegate.engine.ports import Checkpoints
+from tidegate.engine.progress import Progress
 from tidegate.model.event import Ddl
 from tidegate.objectstore import stores
 from tidegate.objectstore.stores import store
@@ -30,6 +29,7 @@ from tidegate.source.storage.land import FilesToRead
 from tidegate.source.storage.plan import CsvDialect
 from tidegate.testing.contract import stories
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 from tidegate.testing.validators import tables
 
 pytestmark = pytest.mark.slow

@@ -15,10 +15,9 @@ from msgspec import structs
 
 from tests.contract.storage_reader import data_files, events_in
 from tests.failpoint import STORAGE_PLACES, armed
-from tidegate.app.checkpoints import DirectoryCheckpoints
-from tidegate.app.trial import run_here
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
+from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.sink.storage.bucket import Bucket, NameTaken
 from tidegate.sink.storage.options import StorageOptions
@@ -27,6 +26,7 @@ from tidegate.testing.contract import stories
 from tidegate.testing.contract.taps import Died
 from tidegate.testing.script import Script, put, remove
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 from tidegate.testing.validators import tables
 from tidegate.testing.validators.events import rows
 

@@ -12,11 +12,10 @@ import msgspec
 import pytest
 
 from tests.sink.webhook.receiver import Call, Receiver, Reply, receiving
-from tidegate.app.checkpoints import DirectoryCheckpoints
-from tidegate.app.config.load import load
-from tidegate.app.progress import Progress
-from tidegate.app.trial import run_here
-from tidegate.feed.ports import Sink
+from tidegate.config.load import load
+from tidegate.engine.checkpoints import DirectoryCheckpoints
+from tidegate.engine.ports import Sink
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import SinkError, SinkRefused, UriInvalid
 from tidegate.model.event import Ddl, Delete, Insert, Resolved, Update
 from tidegate.model.tso import time_of
@@ -27,6 +26,7 @@ from tidegate.sink.webhook.sink import WebhookSink
 from tidegate.testing.contract import ReadBack, SinkContract, stories
 from tidegate.testing.script import Script, put, remove
 from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.trial import run_here
 
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[3] / "examples" / "webhook_receiver.py"

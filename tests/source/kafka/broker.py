@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from tests.source.kit import insert, open_message, resolved
-from tidegate.feed.change import Place
+from tidegate.engine.change import Place
 from tidegate.model.errors import HistoryLost
 from tidegate.source.kafka import fetch, land, reader
 from tidegate.source.kafka.client import Described, KafkaTopics

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.codec import from_config
-from tidegate.feed.change import decode_layout
+from tidegate.engine.change import decode_layout
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages
 

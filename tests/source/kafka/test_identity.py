@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from tests.source.kafka.broker import Broker, row
 from tests.source.kit import OPEN
-from tidegate.app.config.kafka_source import parse_source
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.changelog.report import Halt, State
-from tidegate.feed.change import Place
-from tidegate.feed.frontier import Reached
+from tidegate.config.kafka_source import parse_source
+from tidegate.engine.change import Place
+from tidegate.engine.frontier import Reached
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.model.errors import KafkaConfigInvalid, PoisonMessage, Retry
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableName
@@ -25,7 +26,6 @@ from tidegate.source.kafka.land import Landing
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.replay import skip
 from tidegate.source.kafka.resolution import record, recorded
-from tidegate.testing.tasks import HereTasks
 
 ORDERS = TableName("shop", "orders")
 BEFORE, AFTER = 33, 101

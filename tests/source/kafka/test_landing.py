@@ -7,10 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.source.kit import OPEN, insert, manifest, open_message, recording, resolved
-from tidegate.app.cli.topic import topic as topic_command
 from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.cli.topic import topic as topic_command
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.change import Place
+from tidegate.engine.change import Place
 from tidegate.model.errors import ConfigError, HistoryLost, PoisonMessage, SourceError
 from tidegate.model.table import TableName
 from tidegate.source.kafka.client import KafkaTopics, watermarks

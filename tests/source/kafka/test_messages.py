@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, framed, insert, open_message, recording, resolved
-from tidegate.app.event_expression import SqlExpressions
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.codec.columnar import MessageChunk, Rest, RowTexts, decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.table import decode
-from tidegate.feed.change import Place
-from tidegate.feed.event_filter import EventFilter, EventRule
+from tidegate.engine.change import Place
+from tidegate.engine.event_expression import SqlExpressions
+from tidegate.engine.event_filter import EventFilter, EventRule
 from tidegate.model.errors import DecodeError
 from tidegate.model.table import TableName
 from tidegate.model.tso import MAX_TS

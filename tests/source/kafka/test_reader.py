@@ -9,9 +9,9 @@ from pyspark import cloudpickle
 
 from tests.source.kit import OPEN
 from tidegate.changelog.report import State
-from tidegate.feed.change import Place
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.frontier import Reached
+from tidegate.engine.change import Place
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SourceError
 from tidegate.source.kafka import fetch, reader
 from tidegate.source.kafka.client import Described, KafkaTopics

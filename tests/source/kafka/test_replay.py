@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.source.kit import TOPIC, begin, insert, land_batch, open_message, resolved
-from tidegate.app.cli.dlq import dlq
 from tidegate.changelog.changelog import Changelog, changelog_uri
-from tidegate.feed.change import Place
+from tidegate.cli.dlq import dlq
+from tidegate.engine.change import Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
 from tidegate.model.table import TableName
 from tidegate.source.kafka.message import TopicMessage

@@ -10,16 +10,16 @@ import pytest
 
 from tests.source.kafka.broker import Broker, row
 from tests.source.kit import OPEN
-from tidegate.app.config.kafka_source import parse_source
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
+from tidegate.config.kafka_source import parse_source
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.model.errors import TidegateError
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableName
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.land import Landing
-from tidegate.testing.tasks import HereTasks
 
 ORDERS = TableName("shop", "orders")
 ROWS, FIRST_TS = 30, 10

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.codec.encode_rows import TABLE, Claims, encoder, insert
-from tidegate.app.cli.decode import decode as decode_command
 from tidegate.changelog.columns import Encoder
+from tidegate.cli.decode import decode as decode_command
 from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.frame import pack_frame
 from tidegate.model.errors import ClaimCheckUnavailable, EnvironmentFault, SinkError, SourceError

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tidegate.codec.wire_table import wire_table
-from tidegate.feed.complete import defined, needed, rows_query
 from tidegate.model.errors import SchemaError, TidegateError, UriInvalid
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update
 from tidegate.model.table import TableName
 from tidegate.source.large.address import Address, parse_address
+from tidegate.source.large.complete import defined, needed, rows_query
 from tidegate.source.large.upstream import UpstreamRows
 
 TS = 470607235324313600

@@ -13,11 +13,11 @@ from tests.counts import some
 from tests.mariadb import AS_OF, QUOTED, Server
 from tests.replay.hostile_kinds import split
 from tests.replay.mutated import changed
-from tidegate.app.cli.main import main
-from tidegate.app.config.kafka_source import parse_source
-from tidegate.app.config.uri import mask_uri
+from tidegate.cli.main import main
 from tidegate.codec import from_config
 from tidegate.codec.frame import pack_frame
+from tidegate.config.kafka_source import parse_source
+from tidegate.config.uri import mask_uri
 from tidegate.model.errors import ConfigError, SourceError, UriInvalid
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages

@@ -8,11 +8,11 @@ import pytest
 
 from tests.mariadb import AS_OF, PASSWORD, Server
 from tidegate.codec import BatchEncoder, WireTable, decode, encode_options, from_config
-from tidegate.feed.complete import defined
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SourceError, TidegateError, UpstreamRowMissing
 from tidegate.model.event import Delete, Insert, RowChange, Update, Values, images
 from tidegate.model.table import TableName
 from tidegate.model.tso import MAX_TS
+from tidegate.source.large.complete import defined
 from tidegate.source.large.upstream import UpstreamRows
 
 pytestmark = pytest.mark.slow

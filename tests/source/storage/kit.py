@@ -10,14 +10,14 @@ from tidegate.changelog.source import LandedSource
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.storage.layout import render_metadata
 from tidegate.codec.storage.schema_file import SchemaFile
-from tidegate.feed.ports import Tasks
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import Tasks
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Ddl, RowChange
 from tidegate.source.storage.files import FilePlace
 from tidegate.source.storage.land import FilesToRead, StorageLanding
 from tidegate.source.storage.plan import CsvDialect, Dialect
 from tidegate.testing.contract.sources import every, rows_of
-from tidegate.testing.tasks import HereTasks
 from tidegate.testing.validators.events import told
 
 PLAIN = CsvDialect(CsvOptions(include_commit_ts=True))

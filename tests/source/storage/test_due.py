@@ -1,6 +1,6 @@
 """Which files are read, and where a stream stands behind them."""
 
-from tidegate.feed.frontier import Reached
+from tidegate.engine.frontier import Reached
 from tidegate.source.storage.due import GAPS_MAX, LATEST, Mark, advanced, due, is_behind, is_next, runs
 from tidegate.source.storage.listing import Listing, PlacedFile, table_of_stream
 from tidegate.source.storage.plan import FileJob

@@ -6,10 +6,10 @@ import pytest
 
 from tests.source.storage.kit import COLUMNS, DAY, ID, NAME, Made, land, lines_of
 from tidegate.codec.csv import CsvOptions
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.model.errors import ConfigError, PoisonMessage, Retry, SchemaError
 from tidegate.model.feed_errors import SourceBehind
 from tidegate.source.storage.plan import CsvDialect
-from tidegate.testing.tasks import HereTasks
 
 CREATE = "1 CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20))"
 

@@ -9,16 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from tests.source.storage.kit import COLUMNS, DAY, Made, land, lines_of
-from tidegate.app.cli.dlq import dlq
-from tidegate.app.event_expression import SqlExpressions
-from tidegate.app.meter import Meter
-from tidegate.app.progress import Progress
-from tidegate.app.status import StatusFile, statuses
+from tidegate.cli.dlq import dlq
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.event_rule import EventRule
-from tidegate.feed.ports import PartitionReached
+from tidegate.config.status import StatusFile, statuses
+from tidegate.engine.event_expression import SqlExpressions
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.event_rule import EventRule
+from tidegate.engine.meter import Meter
+from tidegate.engine.ports import PartitionReached
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, PoisonMessage
 from tidegate.source.storage import read
 from tidegate.source.storage.plan import CanalDialect, CsvDialect, offset_of

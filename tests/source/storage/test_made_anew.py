@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.source.storage.kit import Made, lines_of
-from tidegate.app.config.storage_source import parse_files
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.report import State
-from tidegate.feed.frontier import Reached
+from tidegate.config.storage_source import parse_files
+from tidegate.engine.frontier import Reached
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.source.storage.identity import PLACE, accepted, check_same, noted
 from tidegate.source.storage.listing import Listing, PlacedFile
-from tidegate.testing.tasks import HereTasks
 
 CREATE = "1 CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20))"
 

@@ -11,8 +11,8 @@ from tests.counts import some
 from tests.failpoint import FILES_PLACES, armed
 from tests.source.storage.kit import Made, lines_of
 from tests.source.storage.writers import TABLES, Crashed, Writer, history
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.testing.contract.taps import Died
-from tidegate.testing.tasks import HereTasks
 
 PLACES = [*FILES_PLACES, "landing/before-file", "landing/after-file", "landing/before-commit", "landing/after-commit"]
 KINDS = {

@@ -8,28 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from tests.kv.kv_recordings import lines, raw
-from tidegate.app.checkpoints import DirectoryCheckpoints
-from tidegate.app.engine import Engine, Feed
-from tidegate.app.meter import Meter
-from tidegate.app.progress import Progress
-from tidegate.app.segment_log import SegmentLog
-from tidegate.app.status import StatusFile
 from tidegate.codec import decode, encode_options, from_config
-from tidegate.feed.dispatch_rule import dispatch_rules
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.retry_policy import RetryPolicy
-from tidegate.feed.split import SplitPolicy
+from tidegate.config.status import StatusFile
+from tidegate.engine.checkpoints import DirectoryCheckpoints
+from tidegate.engine.dispatch_rule import dispatch_rules
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.local_tasks import HereTasks, Hurried
+from tidegate.engine.loop import Engine, Feed
+from tidegate.engine.meter import Meter
+from tidegate.engine.progress import Progress
+from tidegate.engine.retry_policy import RetryPolicy
+from tidegate.engine.split import SplitPolicy
 from tidegate.model.errors import SinkError
 from tidegate.model.event import Event
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.sink.kafka.sink import KafkaSink
 from tidegate.sink.kafka.target import TopicTarget
 from tidegate.source.tidb.changes import MountOptions
+from tidegate.source.tidb.segment import encode_segment, in_order
+from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate.source.tidb.source import LogSource
-from tidegate.testing.tasks import HereTasks, Hurried
-from tidegate.tidb.segment import encode_segment
-from tidegate.tidb.span_feed import in_order
 
 KEYS = frozenset({"record", "index", "meta", "ddl_job", "ddl_history"})
 SETTINGS = {

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from tidegate.feed.mount import Mounted, Mounter
+from tidegate.engine.mount import Mounted, Mounter
 from tidegate.model.kv_change import KvChange
 from tidegate.source.tidb.changes import mounted_row
 from tidegate.source.tidb.log import KvLog, Span

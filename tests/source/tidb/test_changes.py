@@ -10,19 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.feed.test_mount import record
+from tests.engine.test_mount import record
 from tests.kv.kv_recordings import STREAMS
 from tests.sink.kafka.test_columns import TABLES, VERSIONS, made
 from tests.source.tidb.kit import recorded_log
 from tests.source.tidb.mounted import transactions
 from tests.source.tidb.test_transactions import SPANS, Log
-from tidegate.app.segment_log import SegmentLog
 from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.wire_table import table_of_fields, wire_table
-from tidegate.feed.change import Chunk
-from tidegate.feed.event_filter import EventFilter, EventRule
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.mount import Mounted
+from tidegate.engine.change import Chunk
+from tidegate.engine.event_filter import EventFilter, EventRule
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.mount import Mounted
 from tidegate.kv import Row, encode_row
 from tidegate.kv.handle import IntHandle
 from tidegate.kv.row.row import ChecksumForm
@@ -36,6 +35,7 @@ from tidegate.schema.stored.layout import table_layout
 from tidegate.source.tidb import changes
 from tidegate.source.tidb.changes import LogChanges, MountOptions, mounter_of
 from tidegate.source.tidb.chunks import CHUNK_ROWS, chunks
+from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate.source.tidb.splits import next_batch
 from tidegate.source.tidb.tables import definition_of, name_of
 from tidegate.source.tidb.timeline import Timeline

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.feed.filter import TableFilter
+from tidegate.engine.filter import TableFilter
 from tidegate.kv import Row, encode_row
 from tidegate.kv.handle import IntHandle
 from tidegate.kv.row.row import select_stored

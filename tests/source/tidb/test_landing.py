@@ -9,19 +9,19 @@ import pytest
 from msgspec.structs import replace
 
 from tests.source.tidb.kit import recorded_log
-from tidegate.app.segment_log import SegmentLog, create_statements
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.changelog.files import RowFiles
 from tidegate.changelog.report import State, TaskReport
-from tidegate.feed.change import Place
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.frontier import Reached
+from tidegate.engine.change import Place
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.frontier import Reached
+from tidegate.engine.local_tasks import HereTasks
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableName
 from tidegate.source.tidb.changes import MountOptions
 from tidegate.source.tidb.land import LogLanding
-from tidegate.testing.tasks import HereTasks
+from tidegate.source.tidb.segment_log import SegmentLog, create_statements
 
 PLACE = ("topic", "partition", "offset")
 

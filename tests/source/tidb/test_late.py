@@ -6,16 +6,17 @@ from typing import Any
 import pytest
 
 import tidegate
-from tests.app.test_chain import TABLES, Upstream
 from tests.e2e.test_delta import stored
+from tests.engine.test_chain import TABLES, Upstream
 from tests.source.tidb.kit import Broker, feed, target
-from tidegate.app.log_safe_points import safe_points
-from tidegate.app.upstream.log import LogKeep, trim_log
 from tidegate.model.errors import HistoryLost
 from tidegate.model.tso import physical_ms
+from tidegate.source.tidb.safe_points import safe_points
+from tidegate.source.tidb.segment import segments
+from tidegate.source.tidb.segment_base import base_of, trim
 from tidegate.testing.validators.events import ddls, rows
-from tidegate.tidb.segment import SegmentWriter, segments
-from tidegate.tidb.segment_base import base_of, begin_log, trim
+from tidegate_upstream.log import LogKeep, trim_log
+from tidegate_upstream.tidb.log_writer import LogWriter, begin_log
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,7 @@ def late(seed: int, log: Path) -> Upstream:
     upstream.run("INSERT INTO p (id) VALUES (1), (2)")
     upstream.cluster.collect_garbage(0)
     begin_log(upstream.cluster.storage, log)
-    upstream.writer = SegmentWriter(upstream.writer._log, log, 0)
+    upstream.writer = LogWriter(upstream.writer.log, log, 0)
     return upstream
 
 
@@ -72,7 +73,7 @@ def test_a_log_trimmed_behind_its_feeds(tmp_path: Path) -> None:
     written; a third one that begins below gets an error that says the way out."""
     log, whole = tmp_path / "log", tmp_path / "whole"
     upstream = Upstream(4, log)
-    copy = SegmentWriter(upstream.writer._log, whole, 0)
+    copy = LogWriter(upstream.writer.log, whole, 0)
     quick, slow, calm = Broker(2), Broker(2), Broker(2)
     begins = set()
     for turn in range(8):

@@ -9,24 +9,24 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.app.test_chain import Upstream
+from tests.engine.test_chain import Upstream
 from tests.log_source import log_source
 from tests.mariadb import running_server
-from tidegate.app import wiring
-from tidegate.app.cli.main import main
-from tidegate.app.config.feed import FeedConfig
-from tidegate.app.config.load import load
-from tidegate.app.engine import Engine
-from tidegate.app.meter import Meter
-from tidegate.app.progress import Progress, left_out_words
-from tidegate.app.segment_log import SegmentLog
-from tidegate.app.status import statuses, words
-from tidegate.app.wiring import feed_of, log_of, status_of
+from tidegate.cli.main import main
+from tidegate.config import registry as wiring
+from tidegate.config.feed import FeedConfig
+from tidegate.config.load import load
+from tidegate.config.registry import feed_of, log_of, status_of
+from tidegate.config.status import statuses, words
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.loop import Engine
+from tidegate.engine.meter import Meter
+from tidegate.engine.progress import Progress, left_out_words
 from tidegate.lakes.lake import Lake
 from tidegate.model.left_out import LATE_KEY, NO_KEY, LeftOut
 from tidegate.schema.state import SchemaState
 from tidegate.source.tidb.changes import MountOptions
-from tidegate.testing.tasks import HereTasks
+from tidegate.source.tidb.segment_log import SegmentLog
 
 SCHEMA = "CREATE TABLE bare (a INT, b INT); CREATE TABLE late (a INT, b INT); CREATE TABLE k (a INT PRIMARY KEY, b INT)"
 ROWS = (

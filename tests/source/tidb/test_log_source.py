@@ -6,33 +6,33 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.app.test_chain import Upstream
+from tests.engine.test_chain import Upstream
 from tests.log_source import FORCED, log_source
 from tests.source.tidb.kit import changes, recorded_log
 from tests.source.tidb.mounted import transactions
-from tidegate.app.log_safe_points import safe_point_name, safe_points
-from tidegate.app.segment_log import SegmentLog
 from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.wire_table import table_of_fields
-from tidegate.feed.change import Place, PlacedDdl
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.ports import Reading, Source
+from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import Reading, Source
 from tidegate.model.errors import HistoryLost, RenameRefused
 from tidegate.model.event import RowChange
 from tidegate.model.feed_errors import MadeAnew, SourceBehind
 from tidegate.model.table import TableInfo
 from tidegate.schema.stored.table import table_info
 from tidegate.source.tidb.changes import mounter_of
+from tidegate.source.tidb.safe_points import safe_point_name, safe_points
+from tidegate.source.tidb.segment_base import trim
+from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate.source.tidb.source import LogSource
 from tidegate.source.tidb.tables import Tables
 from tidegate.source.tidb.timeline import Timeline
-from tidegate.testing.tasks import HereTasks
-from tidegate.tidb.change_log import ChangeLog
-from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.segment import SegmentWriter
-from tidegate.tidb.segment_base import trim
-from tidegate.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.change_log import ChangeLog
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.log_writer import LogWriter
+from tidegate_upstream.tidb.sql.session.session import Session
 
 TASKS = HereTasks()
 
@@ -245,7 +245,7 @@ def test_both_directions(tmp_path: Path) -> None:
     left out; the schema changes all the same."""
     upstream = Session(Cluster.open().node)
     storage = upstream.node.storage
-    writer = SegmentWriter(ChangeLog(storage.store, storage.oracle), tmp_path, 0)
+    writer = LogWriter(ChangeLog(storage.store, storage.oracle), tmp_path, 0)
     many = ", ".join(f"({number})" for number in range(100, 200))
     upstream.execute("CREATE TABLE test.t (id INT PRIMARY KEY); INSERT INTO test.t VALUES (1)")
     upstream.execute(f"SET tidb_cdc_write_source = 1; INSERT INTO test.t VALUES (2); INSERT INTO test.t VALUES {many}")

@@ -9,13 +9,13 @@ import pytest
 
 from tests.kv.kv_recordings import STREAMS
 from tests.source.tidb.kit import recorded_log
-from tidegate.app.segment_log import SegmentLog
-from tidegate.feed.change import ROWS_SCHEMA
-from tidegate.feed.event_filter import EventFilter, EventRule
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.mount_columns import ColumnMounter, Records
+from tidegate.engine.change import ROWS_SCHEMA
+from tidegate.engine.event_filter import EventFilter, EventRule
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.mount_columns import ColumnMounter, Records
 from tidegate.model.errors import RenameRefused
 from tidegate.source.tidb.changes import LogChanges, MountOptions
+from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate.source.tidb.splits import LogBatch, land_split, next_batch
 from tidegate.source.tidb.timeline import Timeline
 

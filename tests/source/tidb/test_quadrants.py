@@ -18,19 +18,19 @@ from pathlib import Path
 import pytest
 
 from tests.source.tidb.kit import Broker, feed, target
-from tests.tidb.ddl.kit import World
-from tests.tidb.simulate.life import waiting
-from tests.tidb.worlds import read_segments
-from tidegate.kv.packed_time import Time
+from tests.upstream.ddl.kit import World
+from tests.upstream.simulate.life import waiting
+from tests.upstream.worlds import read_segments
 from tidegate.kv.table_key import table_span
 from tidegate.model.errors import SqlRefused
 from tidegate.model.event import Ddl, Delete, Event, Resolved, RowChange, images
-from tidegate.schema.change.plan.statement import plan
-from tidegate.schema.change.session import DdlSession
+from tidegate.mysql.packed_time import Time
 from tidegate.schema.parse.ddl import parse
-from tidegate.tidb.change_log import ChangeLog
-from tidegate.tidb.segment import SegmentWriter
-from tidegate.tidb.sql.session.session import Session
+from tidegate_upstream.change.plan.statement import plan
+from tidegate_upstream.change.session import DdlSession
+from tidegate_upstream.tidb.change_log import ChangeLog
+from tidegate_upstream.tidb.log_writer import LogWriter
+from tidegate_upstream.tidb.sql.session.session import Session
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ class Scene:
     def __init__(self, home: Path, *, locks: bool = True) -> None:
         self.home, self.world = home, World(locks=locks)
         storage = self.world.cluster.storage
-        self.writer = SegmentWriter(ChangeLog(storage.store, storage.oracle), home / "log", 0)
+        self.writer = LogWriter(ChangeLog(storage.store, storage.oracle), home / "log", 0)
         self.world.sql("create table s (id int primary key, a int)")
 
     def run(self, text: str, node: str = "n1") -> None:
@@ -68,7 +68,7 @@ class Scene:
 
     @contextmanager
     def at_step(self, text: str, step: int) -> Iterator[int]:
-        """A DDL that has come to a step of its operation (schema/f1_operations.py), with all nodes; it is finished at
+        """A DDL that has come to a step of its operation (f1_operations.py), with all nodes; it is finished at
         the end of the block."""
         job = self.ask(text)
         self.world.step(job, step)

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from tests.feed.dispatch_rows import dispatched
-from tests.feed.test_mount import column, record, table
+from tests.engine.dispatch_rows import dispatched
+from tests.engine.test_mount import column, record, table
 from tests.source.tidb.mounted import transactions
 from tidegate.codec import encode_options
-from tidegate.feed.mount import Mounted
-from tidegate.feed.route import Router
-from tidegate.feed.split import SplitPolicy
+from tidegate.engine.mount import Mounted
+from tidegate.engine.route import Router
+from tidegate.engine.split import SplitPolicy
 from tidegate.kv import Row, encode_row
 from tidegate.kv.change_columns import columns_of
 from tidegate.kv.handle import IntHandle
@@ -32,7 +32,7 @@ from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.sink.kafka.dispatch import Dispatcher
 from tidegate.source.tidb.changes import MountOptions, mounter_of, placed_error
 from tidegate.source.tidb.log import LogPart
-from tidegate.tidb.span_feed import in_order
+from tidegate.source.tidb.segment import in_order
 
 UNIQUE = StoredIndex(2, Name.of("u"), idx_cols=[StoredPart(Name.of("v"))], is_unique=True)
 DEFINITIONS = [table(column(2, "v"), table_id=number, index_info=[UNIQUE]) for number in (5, 6)]

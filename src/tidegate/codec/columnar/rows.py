@@ -94,7 +94,7 @@ class RowTexts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Row changes of one table in one layout; see the module's drawing. The waist of the hourglass: feed/change.py.
+    """Row changes of one table in one layout; see the module's drawing. The waist of the hourglass: engine/change.py.
 
     `before` and `after` are record batches with a column for each of `fields`, typed by what the wire carries; or
     RowTexts.  `commit_ts`, `partition_id`, `start_ts` and `row_ids` are int64 arrays, one value a row, `op` holds I, U

@@ -31,17 +31,17 @@ from tidegate.expr.cast.number import NUMBERS
 from tidegate.expr.cast.problem import Converted, Problem
 from tidegate.expr.cast.text import plain_text, to_enum, to_set, to_text
 from tidegate.expr.cast.time import to_duration, to_moment
-from tidegate.expr.context import Context, SqlWarning
-from tidegate.expr.value.kinds import SqlValue
-from tidegate.kv.column_parse import parse_value
-from tidegate.kv.column_value import KvValue
-from tidegate.kv.datum import Duration, JsonDatum, Unsigned, Vector
-from tidegate.kv.json.value import JsonDuration, JsonTime, JsonValue
-from tidegate.kv.packed_time import ZERO, Time
 from tidegate.model.errors import EncodeError, SqlRefused
 from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
+from tidegate.mysql.column_parse import parse_value
+from tidegate.mysql.column_value import KvValue
+from tidegate.mysql.context import Context, SqlWarning
+from tidegate.mysql.datum import Duration, JsonDatum, Unsigned, Vector
+from tidegate.mysql.json.value import JsonDuration, JsonTime, JsonValue
+from tidegate.mysql.packed_time import ZERO, Time
+from tidegate.mysql.value.kinds import SqlValue
 
 _LONGEST_SHOWN: Final = 128
 

@@ -49,20 +49,20 @@ from typing import Final, TypeAlias
 from tidegate.expr.cast.assign import Target, convert
 from tidegate.expr.cast.family import Family, elems_of, family_of, type_name
 from tidegate.expr.cast.source import recast
-from tidegate.expr.context import Context
-from tidegate.expr.convert.number import INTEGER_BITS, integer_bounds
-from tidegate.expr.convert.text import BLOB_LIMITS, capacity, enum_index, enum_name, set_mask, set_names
-from tidegate.expr.convert.time import fsp_of, session_zone, zone_of
-from tidegate.expr.value.kinds import SqlValue
-from tidegate.kv.column_parse import parse_value
-from tidegate.kv.column_text import column_text
-from tidegate.kv.column_value import KvValue
-from tidegate.kv.datum import Unsigned
 from tidegate.model.errors import EncodeError, SchemaError, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.mysql import STRINGS, MysqlType
 from tidegate.model.table import ColumnType
 from tidegate.model.tso import to_datetime
+from tidegate.mysql.column_parse import parse_value
+from tidegate.mysql.column_text import column_text
+from tidegate.mysql.column_value import KvValue
+from tidegate.mysql.context import Context
+from tidegate.mysql.convert.number import INTEGER_BITS, integer_bounds
+from tidegate.mysql.convert.text import BLOB_LIMITS, capacity, enum_index, enum_name, set_mask, set_names
+from tidegate.mysql.convert.time import fsp_of, session_zone, zone_of
+from tidegate.mysql.datum import Unsigned
+from tidegate.mysql.value.kinds import SqlValue
 
 BYTES_A_CHARACTER: Final = 4
 

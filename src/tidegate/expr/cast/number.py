@@ -18,7 +18,9 @@ from decimal import Decimal
 from typing import Final
 
 from tidegate.expr.cast.problem import Converted, Problem
-from tidegate.expr.convert.number import (
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
+from tidegate.mysql.convert.number import (
     INTEGER_BITS,
     MAX_FLOAT32,
     MAX_FLOAT64,
@@ -33,12 +35,10 @@ from tidegate.expr.convert.number import (
     to_float,
     to_integer,
 )
-from tidegate.expr.convert.time import moment_number, round_moment, round_span, span_number
-from tidegate.expr.value.kinds import Bits, Named, SqlValue
-from tidegate.kv.datum import Duration, JsonDatum, Unsigned
-from tidegate.kv.packed_time import Time
-from tidegate.model.mysql import MysqlType as T
-from tidegate.model.table import ColumnType
+from tidegate.mysql.convert.time import moment_number, round_moment, round_span, span_number
+from tidegate.mysql.datum import Duration, JsonDatum, Unsigned
+from tidegate.mysql.packed_time import Time
+from tidegate.mysql.value.kinds import Bits, Named, SqlValue
 
 _WHOLE: Final = re.compile(r"\s*+[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?\s*+", re.ASCII)
 _YEAR_LEAST, _YEAR_GREATEST = 1901, 2155

@@ -15,7 +15,7 @@ Source: TiDB pkg/table/column.go (CastColumnValue), pkg/executor/insert_common.g
 from enum import Enum
 from typing import NamedTuple
 
-from tidegate.kv.column_value import KvValue
+from tidegate.mysql.column_value import KvValue
 
 
 class Problem(Enum):

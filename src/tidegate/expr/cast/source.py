@@ -20,15 +20,15 @@ from decimal import Decimal
 from typing import Final
 
 from tidegate.expr.cast.number import NUMBERS
-from tidegate.expr.convert.text import decode_bytes, encode_text
-from tidegate.expr.value.json import as_member
-from tidegate.expr.value.kinds import Duration, JsonDatum, SqlValue, Time, from_column
-from tidegate.expr.value.text import text_of
-from tidegate.kv.column_value import KvValue
-from tidegate.kv.datum import Unsigned
+from tidegate.expr.json_value import as_member
 from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
+from tidegate.mysql.column_value import KvValue
+from tidegate.mysql.convert.text import decode_bytes, encode_text
+from tidegate.mysql.datum import Unsigned
+from tidegate.mysql.value.kinds import Duration, JsonDatum, SqlValue, Time, from_column
+from tidegate.mysql.value.text import text_of
 
 _DATES: Final = frozenset({T.DATE, T.NEWDATE})
 

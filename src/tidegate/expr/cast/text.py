@@ -18,18 +18,18 @@ from decimal import Decimal
 from typing import Final
 
 from tidegate.expr.cast.problem import Converted, Problem
-from tidegate.expr.convert.number import float_text
-from tidegate.expr.convert.text import BLOB_LIMITS, CODECS, capacity
-from tidegate.expr.value.kinds import Named, SqlValue
-from tidegate.kv.collation import sort_key
-from tidegate.kv.column_text import column_text
-from tidegate.kv.datum import Duration, JsonDatum, Unsigned, Vector
-from tidegate.kv.json.text import render_json
-from tidegate.kv.packed_time import Time, render_date, render_duration, render_time
 from tidegate.model.errors import EncodeError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
+from tidegate.mysql.collation import sort_key
+from tidegate.mysql.column_text import column_text
+from tidegate.mysql.convert.number import float_text
+from tidegate.mysql.convert.text import BLOB_LIMITS, CODECS, capacity
+from tidegate.mysql.datum import Duration, JsonDatum, Unsigned, Vector
+from tidegate.mysql.json.text import render_json
+from tidegate.mysql.packed_time import Time, render_date, render_duration, render_time
+from tidegate.mysql.value.kinds import Named, SqlValue
 
 _FSP: Final = 6
 _ANY_BYTES: Final = frozenset({"latin1"})

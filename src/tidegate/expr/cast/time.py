@@ -20,9 +20,11 @@ from typing import Final
 
 from tidegate.expr.cast.problem import Converted, Problem
 from tidegate.expr.cast.text import plain_text
-from tidegate.expr.context import Context
-from tidegate.expr.convert.number import to_integer
-from tidegate.expr.convert.time import (
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
+from tidegate.mysql.context import Context
+from tidegate.mysql.convert.number import to_integer
+from tidegate.mysql.convert.time import (
     SPAN_LIMIT,
     fsp_of,
     parse_moment,
@@ -34,11 +36,9 @@ from tidegate.expr.convert.time import (
     span_of_moment,
     valid_timestamp,
 )
-from tidegate.expr.value.kinds import SqlValue
-from tidegate.kv.datum import Duration, JsonDatum
-from tidegate.kv.packed_time import ZERO, Time, to_utc
-from tidegate.model.mysql import MysqlType as T
-from tidegate.model.table import ColumnType
+from tidegate.mysql.datum import Duration, JsonDatum
+from tidegate.mysql.packed_time import ZERO, Time, to_utc
+from tidegate.mysql.value.kinds import SqlValue
 
 _ONLY_ZEROS: Final = re.compile(r"[\s:.T-]*+0[0\s:.T-]*+", re.ASCII)
 _MAX_FSP: Final = 6

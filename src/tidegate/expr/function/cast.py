@@ -17,25 +17,25 @@ from decimal import Decimal
 from typing import Final, TypeAlias
 
 from tidegate.expr.compiled import Compiled
-from tidegate.expr.context import Context
-from tidegate.expr.convert.number import decimal_writer
 from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.form import Function
+from tidegate.expr.json_value import as_member, parse_document
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import DATE, DOUBLE, INT, JSON, UINT, ValueFamily, datetime_type, decimal_type, family_of
 from tidegate.expr.result_type import time_type as span_type
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.json import as_member, parse_document
-from tidegate.expr.value.kinds import Bits, JsonDatum, Named, SqlValue, Unsigned
-from tidegate.expr.value.number import EXACT, MAX_INT, MAX_UINT, decimal_of, float_of, integer_of
-from tidegate.expr.value.text import octets, string_of, text_of
-from tidegate.expr.value.time import moment_of, round_span_ns, round_time, span_of
-from tidegate.kv.packed_time import Time
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
+from tidegate.mysql.context import Context
+from tidegate.mysql.convert.number import decimal_writer
+from tidegate.mysql.packed_time import Time
+from tidegate.mysql.value.kinds import Bits, JsonDatum, Named, SqlValue, Unsigned
+from tidegate.mysql.value.number import EXACT, MAX_INT, MAX_UINT, decimal_of, float_of, integer_of
+from tidegate.mysql.value.text import octets, string_of, text_of
+from tidegate.mysql.value.time import moment_of, round_span_ns, round_time, span_of
 
 Cast: TypeAlias = Callable[[SqlValue, ColumnType, Context], SqlValue]
 _OUT_OF_RANGE: Final = 1264

@@ -15,16 +15,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.expr.compiled import Compiled
-from tidegate.expr.context import Context, UserLocks
 from tidegate.expr.function.form import Function, arguments, define
 from tidegate.expr.operator.logic import as_shared, chosen, truth
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, INT, TEXT, UINT, agreed
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.compare import compare
-from tidegate.expr.value.kinds import SqlValue, Unsigned
 from tidegate.model.errors import SqlRefused
+from tidegate.mysql.context import Context, UserLocks
+from tidegate.mysql.value.compare import compare
+from tidegate.mysql.value.kinds import SqlValue, Unsigned
 
 SERVER_VERSION: Final = "8.0.11-TiDB-v8.5.0-tidegate"
 _BAD_FIELD: Final = 1054

@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from tidegate.expr.compiled import Compiled, Evaluate
-from tidegate.expr.context import Context
 from tidegate.expr.form import Build, compile_scalar
+from tidegate.expr.json_value import document_of
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BINARY, TEXT, ValueFamily, agreed, family_of
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.json import document_of
-from tidegate.expr.value.kinds import SqlValue
-from tidegate.expr.value.number import decimal_of, float_of, integer_of, number_of, truth_of
-from tidegate.expr.value.text import octets, string_of, text_of
-from tidegate.expr.value.time import moment_of, span_of
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import STRINGS
 from tidegate.model.table import ColumnType
+from tidegate.mysql.context import Context
+from tidegate.mysql.value.kinds import SqlValue
+from tidegate.mysql.value.number import decimal_of, float_of, integer_of, number_of, truth_of
+from tidegate.mysql.value.text import octets, string_of, text_of
+from tidegate.mysql.value.time import moment_of, span_of
 
 Reader: TypeAlias = Callable[[SqlValue, ColumnType, Context], Any]
 Gives: TypeAlias = ColumnType | Callable[[Sequence[Compiled]], ColumnType]

@@ -21,22 +21,22 @@ from decimal import Decimal
 from typing import Final, NamedTuple
 
 from tidegate.expr.compiled import Compiled
-from tidegate.expr.context import Context
-from tidegate.expr.convert.number import round_exact
 from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.form import Function, wrong_count
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import DATE, INT, TEXT, ValueFamily, datetime_type, family_of, time_type
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.kinds import Duration, SqlValue, Time
-from tidegate.expr.value.number import decimal_of
-from tidegate.expr.value.text import string_of
-from tidegate.expr.value.time import clock, is_real, moment_of, span_of, to_datetime
-from tidegate.kv.packed_time import render_date, render_time
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
+from tidegate.mysql.context import Context
+from tidegate.mysql.convert.number import round_exact
+from tidegate.mysql.packed_time import render_date, render_time
+from tidegate.mysql.value.kinds import Duration, SqlValue, Time
+from tidegate.mysql.value.number import decimal_of
+from tidegate.mysql.value.text import string_of
+from tidegate.mysql.value.time import clock, is_real, moment_of, span_of, to_datetime
 
 _OVERFLOW: Final = 1441
 _MONTHS: Final[Mapping[str, int]] = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}

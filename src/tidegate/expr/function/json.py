@@ -17,19 +17,19 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from tidegate.expr.compiled import Compiled
-from tidegate.expr.context import Context
 from tidegate.expr.function.form import Function, arguments, define, wrong_count
+from tidegate.expr.json_value import Path, as_member, document_of, find, parse_document, parse_path, single
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, INT, JSON, TEXT, ValueFamily, family_of
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.compare import json_order
-from tidegate.expr.value.json import Path, as_member, document_of, find, parse_document, parse_path, single
-from tidegate.expr.value.kinds import JsonDatum, SqlValue
-from tidegate.expr.value.text import string_of
-from tidegate.kv.json.text import quote_json, render_json
-from tidegate.kv.json.value import JsonDuration, JsonTime, JsonValue, Opaque, Unsigned
 from tidegate.model.errors import SqlRefused
+from tidegate.mysql.context import Context
+from tidegate.mysql.json.text import quote_json, render_json
+from tidegate.mysql.json.value import JsonDuration, JsonTime, JsonValue, Opaque, Unsigned
+from tidegate.mysql.value.compare import json_order
+from tidegate.mysql.value.kinds import JsonDatum, SqlValue
+from tidegate.mysql.value.text import string_of
 
 _SEVERAL: Final = 3149
 _VACUOUS: Final = 3153

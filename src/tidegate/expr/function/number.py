@@ -16,8 +16,6 @@ from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, Decimal
 from typing import Final
 
 from tidegate.expr.compiled import Compiled
-from tidegate.expr.context import NO_CONTEXT, Context
-from tidegate.expr.convert.number import round_at
 from tidegate.expr.function.form import Function, arguments, define
 from tidegate.expr.operator.arithmetic import remainder, turned_sign
 from tidegate.expr.operator.logic import as_shared
@@ -34,11 +32,13 @@ from tidegate.expr.result_type import (
 )
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.compare import compare
-from tidegate.expr.value.kinds import SqlValue, Unsigned
-from tidegate.expr.value.number import EXACT, Number, number_of, rounded
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
+from tidegate.mysql.context import NO_CONTEXT, Context
+from tidegate.mysql.convert.number import round_at
+from tidegate.mysql.value.compare import compare
+from tidegate.mysql.value.kinds import SqlValue, Unsigned
+from tidegate.mysql.value.number import EXACT, Number, number_of, rounded
 
 _OUT_OF_RANGE: Final = 1690
 MAX_SCALE: Final = 30

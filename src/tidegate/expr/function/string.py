@@ -12,18 +12,18 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from tidegate.expr.compiled import Compiled
-from tidegate.expr.context import Context
-from tidegate.expr.convert.text import CODECS
 from tidegate.expr.function.form import Function, arguments, define, text_result
 from tidegate.expr.operator.pattern import regexp
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BINARY, BOOL, INT, TEXT, ValueFamily, agreed, family_of
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.compare import compare
-from tidegate.expr.value.kinds import SqlValue
-from tidegate.expr.value.number import MAX_UINT, integer_of, wrapped
-from tidegate.expr.value.text import Text
+from tidegate.mysql.context import Context
+from tidegate.mysql.convert.text import CODECS
+from tidegate.mysql.value.compare import compare
+from tidegate.mysql.value.kinds import SqlValue
+from tidegate.mysql.value.number import MAX_UINT, integer_of, wrapped
+from tidegate.mysql.value.text import Text
 
 T = TypeVar("T", str, bytes)
 MAX_BYTES: Final = 64 * 1024 * 1024

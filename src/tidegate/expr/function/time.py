@@ -14,8 +14,6 @@ from decimal import Decimal
 from typing import Final
 
 from tidegate.expr.compiled import Compiled
-from tidegate.expr.context import NO_CONTEXT, Context
-from tidegate.expr.convert.time import parse_span
 from tidegate.expr.form import compile_scalar
 from tidegate.expr.function.form import Function, arguments, define
 from tidegate.expr.function.format import DAYS, MONTHS, format_time, week, year_week
@@ -25,9 +23,14 @@ from tidegate.expr.result_type import DATE, INT, TEXT, ValueFamily, datetime_typ
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
 from tidegate.expr.syntax.words import UNITS
-from tidegate.expr.value.kinds import Duration, SqlValue
-from tidegate.expr.value.number import Number
-from tidegate.expr.value.time import (
+from tidegate.model.errors import SqlRefused
+from tidegate.model.table import ColumnType
+from tidegate.mysql.context import NO_CONTEXT, Context
+from tidegate.mysql.convert.time import parse_span
+from tidegate.mysql.packed_time import Time
+from tidegate.mysql.value.kinds import Duration, SqlValue
+from tidegate.mysql.value.number import Number
+from tidegate.mysql.value.time import (
     clock,
     is_real,
     moment_of,
@@ -37,9 +40,6 @@ from tidegate.expr.value.time import (
     span_of_clock,
     to_datetime,
 )
-from tidegate.kv.packed_time import Time
-from tidegate.model.errors import SqlRefused
-from tidegate.model.table import ColumnType
 
 SECOND_NS: Final = 10**9
 MAX_UNIX: Final = 32536771199

@@ -20,7 +20,6 @@ from typing import Final, TypeAlias
 from sqlglot import exp
 
 from tidegate.expr.compiled import Compiled, Evaluate
-from tidegate.expr.context import NO_CONTEXT, Context
 from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.operator.literal import constant
 from tidegate.expr.relation import Row
@@ -38,8 +37,12 @@ from tidegate.expr.result_type import (
 )
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.kinds import SqlValue, Unsigned
-from tidegate.expr.value.number import (
+from tidegate.model.errors import SqlRefused
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
+from tidegate.mysql.context import NO_CONTEXT, Context
+from tidegate.mysql.value.kinds import SqlValue, Unsigned
+from tidegate.mysql.value.number import (
     EXACT,
     MAX_INT,
     MAX_UINT,
@@ -48,9 +51,6 @@ from tidegate.expr.value.number import (
     number_of,
     rounded,
 )
-from tidegate.model.errors import SqlRefused
-from tidegate.model.mysql import MysqlType as T
-from tidegate.model.table import ColumnType
 
 _OUT_OF_RANGE: Final = 1690
 _DIVIDED_BY_ZERO: Final = 1365

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tidegate.expr.compiled import Compiled
-from tidegate.expr.context import Context
 from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import (
@@ -18,8 +17,9 @@ from tidegate.expr.result_type import (
 )
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.kinds import SqlValue, Unsigned
-from tidegate.expr.value.number import (
+from tidegate.mysql.context import Context
+from tidegate.mysql.value.kinds import SqlValue, Unsigned
+from tidegate.mysql.value.number import (
     MAX_UINT,
     integer_of,
     wrapped,

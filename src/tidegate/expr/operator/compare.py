@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from tidegate.expr.compiled import Compiled, Evaluate
-from tidegate.expr.context import NO_CONTEXT, Context
 from tidegate.expr.form import Build, compile_scalar, refuse
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, ValueFamily, agreed, family_of
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.compare import compare
-from tidegate.expr.value.kinds import SqlValue
-from tidegate.expr.value.number import truth_of
 from tidegate.model.errors import SqlRefused
+from tidegate.mysql.context import NO_CONTEXT, Context
+from tidegate.mysql.value.compare import compare
+from tidegate.mysql.value.kinds import SqlValue
+from tidegate.mysql.value.number import truth_of
 
 Order: TypeAlias = Callable[[Row, Context], int | None]
 _COLUMNS: Final = 1241

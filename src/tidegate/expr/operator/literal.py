@@ -13,21 +13,21 @@ from decimal import Decimal
 from typing import Final
 
 from tidegate.expr.compiled import Compiled
-from tidegate.expr.context import NO_CONTEXT, Context
-from tidegate.expr.convert.text import CODECS
 from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, NULL, TEXT, ValueFamily, family_of, literal_type, text_type
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.kinds import Bits, SqlValue, Unsigned
-from tidegate.expr.value.number import MAX_INT, MAX_UINT, clamped
-from tidegate.expr.value.text import text_of
-from tidegate.kv.collation import sort_key
 from tidegate.model.errors import EncodeError, SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType
+from tidegate.mysql.collation import sort_key
+from tidegate.mysql.context import NO_CONTEXT, Context
+from tidegate.mysql.convert.text import CODECS
+from tidegate.mysql.value.kinds import Bits, SqlValue, Unsigned
+from tidegate.mysql.value.number import MAX_INT, MAX_UINT, clamped
+from tidegate.mysql.value.text import text_of
 
 _UNKNOWN_VARIABLE: Final = 1193
 _ONE_COLUMN: Final = 1241

@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from tidegate.expr.compiled import Compiled, Evaluate
-from tidegate.expr.context import Context
 from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, agreed, converter, shared
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.compare import compare
-from tidegate.expr.value.kinds import SqlValue
-from tidegate.expr.value.number import truth_of
 from tidegate.model.table import ColumnType
+from tidegate.mysql.context import Context
+from tidegate.mysql.value.compare import compare
+from tidegate.mysql.value.kinds import SqlValue
+from tidegate.mysql.value.number import truth_of
 
 Truth: TypeAlias = Callable[[Row, Context], bool | None]
 

@@ -11,17 +11,17 @@ from functools import lru_cache
 from typing import Final
 
 from tidegate.expr.compiled import Compiled
-from tidegate.expr.context import Context
 from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.relation import Row
 from tidegate.expr.result_type import BOOL, agreed
 from tidegate.expr.scope import Scope
 from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.value.compare import text_key
-from tidegate.expr.value.kinds import SqlValue
-from tidegate.expr.value.text import same_kind, string_of, text_of
 from tidegate.model.errors import InputError, SqlRefused
 from tidegate.model.pattern import RegularExpression, expression, like
+from tidegate.mysql.context import Context
+from tidegate.mysql.value.compare import text_key
+from tidegate.mysql.value.kinds import SqlValue
+from tidegate.mysql.value.text import same_kind, string_of, text_of
 
 _BAD_REGEXP: Final = 1139
 

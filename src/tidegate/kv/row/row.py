@@ -10,7 +10,7 @@
 that somebody writes, and no NULL where a missing value means NULL.  `encode_row` writes what it is given.  Columns that
 the layout does not know stay as bytes in `unknown`.
 
-    >>> from tidegate.kv.layout import ColumnLayout, TableLayout
+    >>> from tidegate.mysql.layout import ColumnLayout, TableLayout
     >>> from tidegate.model.mysql import MysqlType
     >>> from tidegate.model.table import ColumnType
     >>> table = TableLayout(45, (ColumnLayout(1, ColumnType(MysqlType.LONG)),), int_handle=1)
@@ -35,16 +35,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from tidegate.kv.checksum import column_checksum, key_checksum
-from tidegate.kv.collation import sort_key
-from tidegate.kv.column_value import KvValue, from_datum, old_row_datum, read_value, to_datum, write_value
-from tidegate.kv.datum import Datum, Unsigned, decode_datum, encode_value
 from tidegate.kv.handle import CommonHandle, Handle, IntHandle, common_handle, unsigned_handle
-from tidegate.kv.layout import WHOLE, ColumnLayout, IndexPart, TableLayout
 from tidegate.kv.row.v2 import VERSION_BYTE, RowChecksums, body_of, decode_raw_row, encode_raw_row, render_tail
 from tidegate.kv.table_key import RecordKey, decode_table_key, record_key
 from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
 from tidegate.model.mysql import STRINGS
 from tidegate.model.table import ColumnType
+from tidegate.mysql.collation import sort_key
+from tidegate.mysql.column_value import KvValue, from_datum, old_row_datum, read_value, to_datum, write_value
+from tidegate.mysql.datum import Datum, Unsigned, decode_datum, encode_value
+from tidegate.mysql.layout import WHOLE, ColumnLayout, IndexPart, TableLayout
 
 V1_CODEC: Final = "row v1"
 _EMPTY: Final = b"\x00"

@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from tidegate.kv.cursor import at_end, take, take_byte
 from tidegate.model.errors import DecodeError, EncodeError
+from tidegate.mysql.cursor import at_end, take, take_byte
 
 CODEC: Final = "row v2"
 VERSION_BYTE: Final = 0x80

@@ -29,7 +29,6 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.schema.charset import default_collation
 from tidegate.schema.columns import render_type
-from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import (
     PARTITION_METHODS,
     StoredColumn,
@@ -42,6 +41,7 @@ from tidegate.schema.stored.definition import (
 )
 from tidegate.schema.stored.flags import AUTO_INCREMENT, NO_DEFAULT, NOT_NULL, ON_UPDATE_NOW, PRIMARY, ZEROFILL
 from tidegate.schema.stored.layout import column_type
+from tidegate.schema.stored.states import ElementState
 
 _TEXTS: Final = frozenset(
     {T.STRING, T.VARCHAR, T.VAR_STRING, T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.ENUM, T.SET}

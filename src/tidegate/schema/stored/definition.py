@@ -21,7 +21,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from tidegate.model.errors import SchemaError
 from tidegate.model.name import lowered
-from tidegate.schema.f1 import ElementState
+from tidegate.schema.stored.states import ElementState
 
 _T = TypeVar("_T")
 _NULL: Final = Raw(b"null")

@@ -11,13 +11,13 @@ Source: TiDB pkg/meta/model, pkg/table/tables.
 from typing import Final
 
 from tidegate.expr.cast.assign import Target
-from tidegate.kv.layout import ColumnLayout, IndexLayout, IndexPart, TableLayout
 from tidegate.model.errors import SchemaError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
-from tidegate.schema.f1 import ElementState
+from tidegate.mysql.layout import ColumnLayout, IndexLayout, IndexPart, TableLayout
 from tidegate.schema.stored.definition import StoredColumn, StoredIndex, StoredTable, StoredType
 from tidegate.schema.stored.flags import NOT_NULL, PREVENT_NULL, PRIMARY, UNSIGNED, ZEROFILL
+from tidegate.schema.stored.states import ElementState
 
 _CODES: Final = {int(code): code for code in MysqlType}
 _UNWRITTEN: Final = frozenset({ElementState.NONE, ElementState.DELETE_ONLY, ElementState.DELETE_REORG})

@@ -30,8 +30,8 @@ import msgspec
 
 from tidegate.model.errors import SchemaError
 from tidegate.model.mysql import ActionType
-from tidegate.schema.change.arguments import RenameTableArgs, RenameTablesArgs
 from tidegate.schema.job import Job, JobState
+from tidegate.schema.stored.arguments import RenameTableArgs, RenameTablesArgs
 from tidegate.schema.stored.definition import Name, StoredSchema, StoredTable
 
 REPLICATED: Final = frozenset(

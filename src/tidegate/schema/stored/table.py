@@ -24,10 +24,10 @@ from tidegate.model.table import (
     TableInfo,
     TableName,
 )
-from tidegate.schema.f1 import ElementState
 from tidegate.schema.stored.definition import PARTITION_METHODS, StoredColumn, StoredIndex, StoredPartition, StoredTable
 from tidegate.schema.stored.flags import AUTO_INCREMENT, NOT_NULL, PRIMARY
 from tidegate.schema.stored.layout import column_type
+from tidegate.schema.stored.states import ElementState
 
 _COUNTED: Final = frozenset({"HASH", "KEY"})
 

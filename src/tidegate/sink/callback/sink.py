@@ -10,10 +10,10 @@ from functools import partial
 from typing import NamedTuple
 
 from tidegate.codec.columnar import typed_batch
-from tidegate.feed.change import Batch, PlacedDdl
-from tidegate.feed.plan import Barrier, Round
-from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written, standing_of
-from tidegate.feed.step import Rows, Unit, row_steps
+from tidegate.engine.change import Batch, PlacedDdl
+from tidegate.engine.plan import Barrier, Round
+from tidegate.engine.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written, standing_of
+from tidegate.engine.step import Rows, Unit, row_steps
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.event import Ddl
 

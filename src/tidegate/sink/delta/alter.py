@@ -17,8 +17,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.engine.step import Alter
 from tidegate.expr.cast.change import Rule, converter
-from tidegate.feed.step import Alter
 from tidegate.model.errors import SinkRefused, TidegateError
 from tidegate.model.event import Value
 from tidegate.model.table import TableInfo

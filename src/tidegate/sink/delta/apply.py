@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
-from tidegate.feed.change import Chunk
-from tidegate.feed.ports import Changes
-from tidegate.feed.step import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
+from tidegate.engine.change import Chunk
+from tidegate.engine.ports import Changes
+from tidegate.engine.step import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableInfo, TableName

@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.feed.change import Chunk
-from tidegate.feed.step import Position
+from tidegate.engine.change import Chunk
+from tidegate.engine.step import Position
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.sink.delta.columns import LakeColumn, logical_key

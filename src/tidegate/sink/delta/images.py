@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.feed.change import Batch, RowTexts
-from tidegate.feed.refused_rows import refused_rows
+from tidegate.engine.change import Batch, RowTexts
+from tidegate.engine.refused_rows import refused_rows
 from tidegate.model.errors import SinkRefused, TidegateError
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo

@@ -19,7 +19,7 @@ import obstore
 from deltalake.exceptions import DeltaError
 
 from tidegate.changelog.trim import ChangelogTrim, Trimmed
-from tidegate.feed.retention import Limits, changelog_bound
+from tidegate.engine.retention import Limits, changelog_bound
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import STORE_ERRORS, first_line

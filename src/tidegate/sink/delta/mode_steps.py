@@ -23,8 +23,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tidegate.feed.change import Chunk
-from tidegate.feed.step import Position
+from tidegate.engine.change import Chunk
+from tidegate.engine.step import Position
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog

@@ -4,8 +4,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from tidegate.feed.column_selector import SelectorRule
-from tidegate.feed.event_rule import EventRule
+from tidegate.engine.column_selector import SelectorRule
+from tidegate.engine.event_rule import EventRule
 from tidegate.sink.delta.modes import Mode
 
 SchemaChange: TypeAlias = Literal["exception", "evolve", "try_evolve", "lenient", "ignore"]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import as_texts
-from tidegate.feed.change import Chunk, Layout
+from tidegate.engine.change import Chunk, Layout
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import TableInfo
 from tidegate.sink.delta.columns import COMMIT_TS, OP, LakeColumn

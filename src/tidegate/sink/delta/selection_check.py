@@ -13,10 +13,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.plan import Round
-from tidegate.feed.retention import PURGED
-from tidegate.feed.step import Alter, Create
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.plan import Round
+from tidegate.engine.retention import PURGED
+from tidegate.engine.step import Alter, Create
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 from tidegate.objectstore import deltalog

@@ -3,7 +3,7 @@
 units ──in tasks──► Parquet in, Parquet out, one commit a step ──► (table, version, rows) ──► snapshot
 
 Guarantee: exactly once.  Each table's commit carries its position, a snapshot names the version of every table at one
-ts, and both are written where only one writer can.  A DDL is a step of its table's unit: feed/plan.py.
+ts, and both are written where only one writer can.  A DDL is a step of its table's unit: engine/plan.py.
 
 A unit that is refused for good ends the feed, or with `table-error=park` stops its own tables alone (parking.py).
 """
@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from tidegate.feed.pace import tasks_at_once
-from tidegate.feed.parked import Parked, Refused, known_to, parked_after, parks, refused_again
-from tidegate.feed.plan import Barrier, Round
-from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks
-from tidegate.feed.refused_rows import DEFECTS, blamed
-from tidegate.feed.retention import PURGED
-from tidegate.feed.step import Unit
+from tidegate.engine.pace import tasks_at_once
+from tidegate.engine.parked import Parked, Refused, known_to, parked_after, parks, refused_again
+from tidegate.engine.plan import Barrier, Round
+from tidegate.engine.ports import Changes, Rhythm, Sink, Standing, Tasks
+from tidegate.engine.refused_rows import DEFECTS, blamed
+from tidegate.engine.retention import PURGED
+from tidegate.engine.step import Unit
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.probe import check_store

@@ -7,7 +7,7 @@
 
 What is deleted is always named by nothing that is still there: a snapshot goes before its files, the published state
 loses a dropped table before its rows go.  So a pass may be killed anywhere, and the next one finishes its work.  The
-rules are in feed/retention.py, life spans of files in objectstore/lifespan.py.
+rules are in engine/retention.py, life spans of files in objectstore/lifespan.py.
 
 A pass does what it can until `enough` says so and goes on from there the next time; a table in which nothing has
 changed since costs nothing.
@@ -35,7 +35,7 @@ import msgspec
 import obstore
 import pyarrow as pa
 
-from tidegate.feed.retention import PURGED, Limits, needed, purgeable, versions_kept
+from tidegate.engine.retention import PURGED, Limits, needed, purgeable, versions_kept
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, CommitConflict, DataFile, TableSnapshot

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 import obstore
 
-from tidegate.feed.retention import Limits, RetainedSnapshot, forgettable
+from tidegate.engine.retention import Limits, RetainedSnapshot, forgettable
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.lifespan import StoredFile, delete, stored_files
 from tidegate.objectstore.stores import store

@@ -24,13 +24,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.expr.convert.text import enum_name, enum_number, set_names, set_number
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Field, Value
 from tidegate.model.mysql import FLOATS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo
+from tidegate.mysql.convert.text import enum_name, enum_number, set_names, set_number
 from tidegate.sink.documents.row_id import RawText
 
 Row: TypeAlias = Mapping[str, Value]

@@ -7,9 +7,9 @@ A chunk holds whole transactions, so the order of a partition is that of its chu
 chunks: a cutter keeps the open one.  `texts` changes nothing here, so what it refuses may be written row by row
 (`texts_of_rows`), with the same cutters behind: that way is the reference, and says what is wrong with which row.
 
-Updates are split and transactions ordered in feed/split_columns.py; the partition of each row is found here.
+Updates are split and transactions ordered in engine/split_columns.py; the partition of each row is found here.
 
-Source: dispatch.py, feed/split.py and feed/route.py, whose rules these are and which stay the reference.
+Source: dispatch.py, engine/split.py and engine/route.py, whose rules these are and which stay the reference.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,11 +25,11 @@ from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.columnar.encode.images import DELETE, INSERT
 from tidegate.codec.open.encode.encoder import Pair
 from tidegate.codec.wire_table import WireTable
-from tidegate.feed.change import Chunk
-from tidegate.feed.column_selector import Selection
-from tidegate.feed.dispatch_rule import PartitionDispatcher
-from tidegate.feed.route import TablePlan
-from tidegate.feed.split_columns import TableOrder, codes_of, hashes_of, in_order, resized, split_rows
+from tidegate.engine.change import Chunk
+from tidegate.engine.column_selector import Selection
+from tidegate.engine.dispatch_rule import PartitionDispatcher
+from tidegate.engine.route import TablePlan
+from tidegate.engine.split_columns import TableOrder, codes_of, hashes_of, in_order, resized, split_rows
 from tidegate.model.errors import DispatcherFailed, EncodeError, MessageTooLarge
 from tidegate.model.event import RowChange
 from tidegate.sink.kafka.dispatch import Dispatcher, Sent, TableDispatch

@@ -29,14 +29,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Final, NamedTuple
 
 from tidegate.codec.batch import BatchEncoder, Message
-from tidegate.feed.change import PlacedDdl
-from tidegate.feed.ddl_event import acting
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.pace import Most
-from tidegate.feed.plan import Barrier, Checkpoint, Round
-from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written
-from tidegate.feed.route import Router
-from tidegate.feed.step import Rows, Unit, row_steps
+from tidegate.engine.change import PlacedDdl
+from tidegate.engine.ddl_event import acting
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.pace import Most
+from tidegate.engine.plan import Barrier, Checkpoint, Round
+from tidegate.engine.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written
+from tidegate.engine.route import Router
+from tidegate.engine.step import Rows, Unit, row_steps
 from tidegate.model.errors import EncodeError, SinkError
 from tidegate.model.event import Ddl, Resolved
 from tidegate.model.table import TableInfo, TableName

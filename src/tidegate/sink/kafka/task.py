@@ -13,8 +13,8 @@ from typing import Final
 
 from tidegate.codec.columnar.encode.encoder import FEW_ROWS
 from tidegate.codec.columnar.values import MISFITS, why_singly
-from tidegate.feed.change import Chunk
-from tidegate.feed.ports import Changes, Written
+from tidegate.engine.change import Chunk
+from tidegate.engine.ports import Changes, Written
 from tidegate.model.roads import Reason, RoadCounts, Why, counted
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach

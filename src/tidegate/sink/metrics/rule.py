@@ -26,7 +26,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from tidegate.feed.filter import DEFAULT_RULES, TableFilter
+from tidegate.engine.filter import DEFAULT_RULES, TableFilter
 from tidegate.model.errors import ConfigError
 from tidegate.model.table import TableName
 from tidegate.sink.metrics.row_text import EVENT_COLUMNS, RowText, row_text

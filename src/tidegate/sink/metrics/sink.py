@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tidegate.feed.change import PlacedDdl
-from tidegate.feed.pace import Most
-from tidegate.feed.plan import Barrier, Checkpoint, Round, identity
-from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, standing_of
-from tidegate.feed.step import Rows, Unit, row_steps
+from tidegate.engine.change import PlacedDdl
+from tidegate.engine.pace import Most
+from tidegate.engine.plan import Barrier, Checkpoint, Round, identity
+from tidegate.engine.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, standing_of
+from tidegate.engine.step import Rows, Unit, row_steps
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError, SchemaError, SinkError, SinkRefused
 from tidegate.model.name import qualified
 from tidegate.objectstore.failpoint import reach

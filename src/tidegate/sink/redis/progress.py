@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.feed.plan import Checkpoint
-from tidegate.feed.ports import Standing
+from tidegate.engine.plan import Checkpoint
+from tidegate.engine.ports import Standing
 from tidegate.model.errors import Fenced, SinkRefused
 from tidegate.schema.state import SchemaState
 from tidegate.sink.redis.keys import PROGRESS, progress_key

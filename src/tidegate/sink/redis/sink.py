@@ -26,12 +26,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidegate.feed.change import PlacedDdl
-from tidegate.feed.pace import Most
-from tidegate.feed.plan import Barrier, Checkpoint, Round, refusal
-from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
-from tidegate.feed.session_zone import zone_warning
-from tidegate.feed.step import Unit, row_steps
+from tidegate.engine.change import PlacedDdl
+from tidegate.engine.pace import Most
+from tidegate.engine.plan import Barrier, Checkpoint, Round, refusal
+from tidegate.engine.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
+from tidegate.engine.session_zone import zone_warning
+from tidegate.engine.step import Unit, row_steps
 from tidegate.model.errors import ConfigError, InputError, SchemaError, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.left_out import LeftOut, without_key

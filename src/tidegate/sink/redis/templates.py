@@ -16,7 +16,7 @@ from functools import lru_cache
 from string import Formatter
 from typing import Final
 
-from tidegate.feed.filter import TableFilter
+from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo, TableName

@@ -29,7 +29,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from tidegate.feed.filter import TableFilter
+from tidegate.engine.filter import TableFilter
 from tidegate.model.mysql import CHARS, INTEGERS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered

@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from tidegate.feed.plan import Checkpoint
-from tidegate.feed.ports import Standing
+from tidegate.engine.plan import Checkpoint
+from tidegate.engine.ports import Standing
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 from tidegate.sink.search.catalog import Indexes, TableIndex

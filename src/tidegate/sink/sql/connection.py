@@ -9,7 +9,7 @@
     1213, 1040, 9007, .., no answer   the server, locks      SinkError      later
     all others                        the row or the table   SinkRefused    no
 
-Source: feed/server_answer.py.
+Source: mysql/server_answer.py.
 """
 
 import re
@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from tidegate.feed import server_sql as sent
-from tidegate.feed.server_answer import AnswerKind, answer_kind
 from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
-from tidegate.mysql.connect import connect, driver, faults
+from tidegate.mysql import server_sql as sent
+from tidegate.mysql.client import connect, driver, faults
+from tidegate.mysql.server_answer import AnswerKind, answer_kind
 from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.target import ROWS, Setting, TargetServer, target_of
 

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch, typed_batch
-from tidegate.feed.change import Chunk
-from tidegate.feed.refused_rows import converted
+from tidegate.engine.change import Chunk
+from tidegate.engine.refused_rows import converted
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableInfo, TableName
 from tidegate.sink.sql.literal import literals, numerals, tuples

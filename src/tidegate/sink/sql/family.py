@@ -10,8 +10,8 @@ The keys are asked of the target, where they stand after each DDL.
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from tidegate.feed import server_sql as sent
 from tidegate.model.table import TableName
+from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.connection import TargetSession
 
 TableKey: TypeAlias = tuple[str, str]

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidegate.feed import server_sql as sent
 from tidegate.model.errors import ConfigError, SinkError
+from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.connection import TargetSession
 from tidegate.sink.sql.ddl.by_hand import last_ran
 

@@ -19,11 +19,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from tidegate.feed import server_sql as sent
 from tidegate.model.errors import AccountRefused
 from tidegate.model.name import lowered
 from tidegate.model.pattern import like
 from tidegate.model.table import TableInfo
+from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.connection import TargetSession
 from tidegate.sink.sql.ddl.shape import type_in, type_shown
 from tidegate.sink.sql.literal import name_sql

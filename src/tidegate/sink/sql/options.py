@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from tidegate.mysql.connect import Door, ServerTls
+from tidegate.mysql.client import Door, ServerTls
 
 Atomicity: TypeAlias = Literal["none", "table", "global"]
 

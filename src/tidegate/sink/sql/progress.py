@@ -28,10 +28,10 @@ from typing import Final
 
 import msgspec
 
-from tidegate.feed import server_sql as sent
-from tidegate.feed.plan import Checkpoint
-from tidegate.feed.ports import Standing
+from tidegate.engine.plan import Checkpoint
+from tidegate.engine.ports import Standing
 from tidegate.model.errors import Fenced, SinkRefused
+from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import TargetSession

@@ -25,12 +25,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 from zlib import crc32
 
-from tidegate.feed.change import PlacedDdl
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.pace import Most
-from tidegate.feed.plan import Barrier, Round
-from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
-from tidegate.feed.step import Rows, Unit, row_steps
+from tidegate.engine.change import PlacedDdl
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.pace import Most
+from tidegate.engine.plan import Barrier, Round
+from tidegate.engine.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
+from tidegate.engine.step import Rows, Unit, row_steps
 from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.left_out import NO_KEY
 from tidegate.model.table import TableInfo

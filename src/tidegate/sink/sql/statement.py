@@ -21,9 +21,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.feed import server_sql as sent
 from tidegate.model.event import Field
 from tidegate.model.mysql import MysqlType
+from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.fold import DELETE, INSERT, UPDATE, Net
 from tidegate.sink.sql.literal import around, joined, name_sql
 from tidegate.sink.sql.shape import WrittenTable, is_json, is_text

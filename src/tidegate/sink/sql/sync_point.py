@@ -18,9 +18,9 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.feed import server_sql as sent
 from tidegate.model.errors import SinkError
 from tidegate.model.tso import LOGICAL_BITS, physical_ms
+from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.connection import TargetSession
 from tidegate.sink.sql.target import TargetServer
 

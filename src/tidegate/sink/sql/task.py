@@ -21,11 +21,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from tidegate.feed import server_sql as sent
-from tidegate.feed.change import Chunk
-from tidegate.feed.ports import Changes, Written
+from tidegate.engine.change import Chunk
+from tidegate.engine.ports import Changes, Written
 from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError
 from tidegate.model.table import TableInfo, TableName
+from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.sql.connection import RowCounts, TargetSession, number_of
 from tidegate.sink.sql.entries import Entries, EntryReader

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.storage.layout import FileNames
-from tidegate.feed.cron import CronLine
-from tidegate.feed.split import SplitPolicy
+from tidegate.engine.split import SplitPolicy
 from tidegate.sink.storage.bucket import Bucket
+from tidegate.sink.storage.cron import CronLine
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,12 +45,12 @@ from tidegate.codec.storage.layout import (
     version_directory,
 )
 from tidegate.codec.storage.schema_file import SchemaFile, columns_of
-from tidegate.feed.change import PlacedDdl
-from tidegate.feed.ddl_event import acting
-from tidegate.feed.pace import Most
-from tidegate.feed.plan import Barrier, Round
-from tidegate.feed.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, standing_of
-from tidegate.feed.step import Rows, Unit, row_steps
+from tidegate.engine.change import PlacedDdl
+from tidegate.engine.ddl_event import acting
+from tidegate.engine.pace import Most
+from tidegate.engine.plan import Barrier, Round
+from tidegate.engine.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, standing_of
+from tidegate.engine.step import Rows, Unit, row_steps
 from tidegate.model.errors import InputError, SchemaError, SinkRefused
 from tidegate.model.name import all_digits, qualified
 from tidegate.model.table import TableInfo

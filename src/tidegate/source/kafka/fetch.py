@@ -19,7 +19,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from tidegate.feed.change import Place
+from tidegate.engine.change import Place
 from tidegate.model.errors import HistoryLost, SourceError
 from tidegate.source.kafka.client import KafkaTopics, consumer, offsets, watermarks
 from tidegate.source.kafka.message import TopicMessages

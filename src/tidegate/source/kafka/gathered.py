@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from tidegate.feed.change import Place
+from tidegate.engine.change import Place
 from tidegate.model.errors import SourceError
 from tidegate.source.kafka.client import CONSUMER, LOGGER, KafkaTopics, watermarks
 from tidegate.source.kafka.fetch import LOST, PASSING, history_lost

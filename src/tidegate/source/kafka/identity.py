@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tidegate.changelog.report import State
-from tidegate.feed.frontier import Positions
+from tidegate.engine.frontier import Positions
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.source.kafka.client import Described
 

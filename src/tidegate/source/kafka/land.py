@@ -17,9 +17,9 @@ from tidegate.changelog import ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.landing import TRIGGER_MS, BatchLoop, Message
 from tidegate.changelog.report import Halt, State, TaskReport
-from tidegate.feed.change import Place
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.frontier import Reached
+from tidegate.engine.change import Place
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.frontier import Reached
 from tidegate.model.errors import ConfigError, PoisonMessage, TidegateError
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.source.kafka.client import KafkaTopics, described, offsets

@@ -49,9 +49,9 @@ from tidegate.changelog.report import Halt
 from tidegate.codec import decode
 from tidegate.codec.columnar import Batch, Pairs, Rest, decode_chunk
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.change import DeadLetter, Place, PlacedDdl
-from tidegate.feed.frontier import larger
-from tidegate.feed.row_filter import MessageFilter
+from tidegate.engine.change import DeadLetter, Place, PlacedDdl
+from tidegate.engine.frontier import larger
+from tidegate.engine.row_filter import MessageFilter
 from tidegate.model.errors import DecodeError, InputError, SchemaError, TidegateError
 from tidegate.model.event import Ddl, Event, Resolved, RowChange
 from tidegate.model.name import qualified

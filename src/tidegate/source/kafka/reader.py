@@ -26,8 +26,8 @@ from typing import Final
 from tidegate.changelog.columns import Encoder
 from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
 from tidegate.changelog.report import State, TaskReport
-from tidegate.feed.change import Place
-from tidegate.feed.event_filter import EventFilter
+from tidegate.engine.change import Place
+from tidegate.engine.event_filter import EventFilter
 from tidegate.model.errors import ConfigError
 from tidegate.model.roads import LEFT_OUT
 from tidegate.model.tso import LOGICAL_BITS

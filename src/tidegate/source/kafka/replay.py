@@ -19,7 +19,7 @@ from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.changelog.files import REPLAYED, ControlFiles, RowFiles
 from tidegate.changelog.refused import put_aside
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.change import DeadLetter, Place
+from tidegate.engine.change import DeadLetter, Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandedMessages, LandPlan, land_messages

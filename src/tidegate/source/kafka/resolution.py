@@ -21,7 +21,7 @@ import msgspec
 import obstore
 
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.change import Place
+from tidegate.engine.change import Place
 from tidegate.model.errors import ConfigError
 from tidegate.model.name import all_digits
 from tidegate.objectstore.stores import store

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from tidegate.model.errors import UriInvalid
-from tidegate.mysql.connect import Door, ServerTls
+from tidegate.mysql.client import Door, ServerTls
 
 _PORT: Final = 4000
 _DURATION: Final = re.compile(r"(\d{1,9})(ms|s|m|h)")

@@ -1,6 +1,6 @@
 """The upstream database: rows as they were at a timestamp, over one connection of MySQL's protocol.
 
-    rows of one table and commit_ts (feed/complete.py has the statements)
+    rows of one table and commit_ts (source/large/complete.py has the statements)
       │ 1  SET SESSION tidb_snapshot = commit_ts - 1
       │ 2  SHOW CREATE TABLE, then SELECT of the old images
       │ 3  SET SESSION tidb_snapshot = commit_ts
@@ -31,18 +31,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tidegate.feed import server_sql as sent
-from tidegate.feed.complete import (
-    Definition,
-    Key,
-    Needed,
-    completed,
-    defined,
-    definition_query,
-    needed,
-    rows_query,
-)
-from tidegate.feed.server_answer import AnswerKind, answer_kind
 from tidegate.model.errors import (
     ConfigError,
     HistoryLost,
@@ -54,8 +42,20 @@ from tidegate.model.errors import (
 from tidegate.model.event import RowChange, Values
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
-from tidegate.mysql.connect import connect, driver, faults
+from tidegate.mysql import server_sql as sent
+from tidegate.mysql.client import connect, driver, faults
+from tidegate.mysql.server_answer import AnswerKind, answer_kind
 from tidegate.source.large.address import parse_address
+from tidegate.source.large.complete import (
+    Definition,
+    Key,
+    Needed,
+    completed,
+    defined,
+    definition_query,
+    needed,
+    rows_query,
+)
 
 _GONE: Final = frozenset({9006, 8055})
 _ABSENT: Final = frozenset({1049, 1146})

@@ -36,7 +36,6 @@ from urllib.parse import unquote, urlsplit
 from tidegate.codec.claim import claim_name, open_claim
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.table import decode
-from tidegate.feed import server_sql as sent
 from tidegate.model.errors import (
     ClaimCheckUnavailable,
     DecodeError,
@@ -49,6 +48,7 @@ from tidegate.model.errors import (
 )
 from tidegate.model.event import Ddl, Delete, Insert, Resolved, RowChange, Update
 from tidegate.model.name import qualified
+from tidegate.mysql import server_sql as sent
 from tidegate.source.large.upstream import UpstreamRows
 
 WORKERS: Final = 8

@@ -4,7 +4,7 @@ from typing import Final
 
 from tidegate.changelog.columns import Encoder
 from tidegate.changelog.report import Halt
-from tidegate.feed.change import DeadLetter
+from tidegate.engine.change import DeadLetter
 from tidegate.source.kafka.message import TopicMessages
 from tidegate.source.kafka.messages import NO_ORDER, LandPlan, land_messages
 from tidegate.source.storage.file_rows import NO_COMMIT_TS, FileRows, Text

@@ -17,7 +17,7 @@ and a file that was changed later is read whatever its number.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tidegate.feed.frontier import Reached
+from tidegate.engine.frontier import Reached
 from tidegate.source.storage.listing import PlacedFile
 from tidegate.source.storage.plan import FileJob
 

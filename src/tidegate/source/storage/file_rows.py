@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.changelog.report import Halt
-from tidegate.feed.change import DeadLetter
+from tidegate.engine.change import DeadLetter
 from tidegate.model.roads import RoadCounts
 
 NO_COMMIT_TS: Final = (

@@ -33,9 +33,9 @@ from tidegate.changelog.report import Halt, State, TaskReport
 from tidegate.codec.csv.decode import records
 from tidegate.codec.storage.layout import METADATA, parse_index, parse_metadata
 from tidegate.codec.storage.schema_file import SchemaFile, parse_schema_file
-from tidegate.feed.change import Place, PlacedDdl
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.ports import PartitionReached
+from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.ports import PartitionReached
 from tidegate.model.errors import ConfigError, DecodeError, PoisonMessage, SchemaError, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import SourceBehind

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from tidegate.codec.csv.options import CsvOptions
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.change import Place
-from tidegate.feed.event_filter import EventFilter
+from tidegate.engine.change import Place
+from tidegate.engine.event_filter import EventFilter
 from tidegate.source.kafka.resolution import Resolution
 from tidegate.source.storage.definitions import FileLayout
 from tidegate.source.storage.files import FilePlace

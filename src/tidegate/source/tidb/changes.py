@@ -23,12 +23,12 @@ import numpy as np
 
 from tidegate.codec.columnar.values import MISFITS, why_singly
 from tidegate.codec.wire_table import wire_table
-from tidegate.feed.change import Chunk, ChunkPart, Layout
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.mount import Mounted, Mounter
-from tidegate.feed.mount_columns import ColumnMounter
-from tidegate.feed.mount_rows import batch_of_rows
-from tidegate.feed.pace import Stretch
+from tidegate.engine.change import Chunk, ChunkPart, Layout
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.mount import Mounted, Mounter
+from tidegate.engine.mount_columns import ColumnMounter
+from tidegate.engine.mount_rows import batch_of_rows
+from tidegate.engine.pace import Stretch
 from tidegate.kv.table_key import decode_table_key
 from tidegate.model.compiled import AVAILABLE
 from tidegate.model.errors import (

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.feed.mount_columns import Records
+from tidegate.engine.mount_columns import Records
 from tidegate.kv.change_columns import changes_of, joined, numbers
-from tidegate.kv.number import decode_int
 from tidegate.model.kv_change import KvChange, KvOp
+from tidegate.mysql.number import decode_int
 from tidegate.source.tidb.log import KvLog, Span, Window
 
 CHUNK_ROWS: Final = 16_384

@@ -40,9 +40,8 @@ from tidegate.model.errors import RenameRefused, SchemaError, SqlError
 from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
-from tidegate.schema.change.role import PRIMARY
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.job import Job, mode_names
+from tidegate.schema.job import PRIMARY, Job, mode_names
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.restore.statement import restore_ddl
 from tidegate.schema.statement import CreateTableLike

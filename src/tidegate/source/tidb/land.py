@@ -28,9 +28,9 @@ from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.files import ControlFiles
 from tidegate.changelog.landing import TRIGGER_MS, BatchLoop
 from tidegate.changelog.report import LandedFile, State, TaskReport
-from tidegate.feed.change import Place, PlacedDdl
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
+from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import MadeAnew, SourceBehind

@@ -17,15 +17,15 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tidegate.expr.convert.time import session_zone
 from tidegate.model.errors import ConfigError, InputError
 from tidegate.model.event import ToldSession
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import PartitionDef, PartitionInfo
 from tidegate.model.tso import Tso, to_datetime
+from tidegate.mysql.convert.time import session_zone
 from tidegate.schema.bounds import MOMENT, number_of
-from tidegate.schema.change.make.column import is_moment
+from tidegate.schema.defaults import is_moment
 from tidegate.schema.definition import ColumnDef, DefaultText
 from tidegate.schema.job import Job, mode_names, reorg_meta
 from tidegate.schema.parse.ddl import parse

@@ -20,10 +20,10 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tidegate.feed.change import Place, PlacedDdl
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.ports import Reading, Source, Tasks
+from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.ports import Reading, Source, Tasks
 from tidegate.model.errors import TidegateError
 from tidegate.model.feed_errors import MadeAnew, SourceBehind
 from tidegate.model.left_out import LeftOut

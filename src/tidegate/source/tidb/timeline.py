@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
-from tidegate.feed.event_filter import EventFilter
-from tidegate.feed.filter import TableFilter
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import TableFilter
 from tidegate.kv.table_key import table_span
 from tidegate.model.errors import HistoryLost, TidegateError
 from tidegate.model.kv_change import KvOp

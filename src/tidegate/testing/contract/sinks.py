@@ -1,7 +1,7 @@
 """One suite over all sinks: what the engine and its users rely on, whatever the target is.
 
     class TestMySink(SinkContract):
-        run = staticmethod(run_here)                   the engine: tidegate.app.trial
+        run = staticmethod(run_here)                   the engine: tidegate.testing.trial
 
         def sink(self, home):  return MySink(...)      a new object on the state in `home`, as after a restart
         def read(self, home):  return ReadBack(...)    what the target holds now
@@ -17,14 +17,14 @@ from typing import Any, ClassVar, Final, Literal, Protocol
 
 import pytest
 
-from tidegate.feed.ports import Sink, Source, Tasks
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import Sink, Source, Tasks
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.event import Event, RowChange, Value
 from tidegate.testing.contract import stories
 from tidegate.testing.contract.taps import PLACES, Died, Tap, TappedSink, TappedTasks, dies_at
 from tidegate.testing.script import Row, Script
 from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.tasks import HereTasks
 from tidegate.testing.validators import streams, tables
 from tidegate.testing.validators.events import ddls, first_sendings, rows
 
@@ -45,7 +45,7 @@ class ReadBack:
 
 
 class RunReport(Protocol):
-    """What a run reports, and returns at its end (tidegate.app.progress.Progress)."""
+    """What a run reports, and returns at its end (tidegate.engine.progress.Progress)."""
 
     state: str
     checkpoint_ts: int | None
@@ -55,7 +55,7 @@ class RunReport(Protocol):
 
 
 class Run(Protocol):
-    """Runs a source into a sink until the checkpoint is at `until`, or until nothing comes (tidegate.app.trial)."""
+    """Runs a source into a sink until the checkpoint is at `until`, or until nothing comes (tidegate.testing.trial)."""
 
     def __call__(
         self,

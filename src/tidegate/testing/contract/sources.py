@@ -18,15 +18,15 @@ from typing import ClassVar, Final
 import pytest
 
 from tidegate.codec.columnar.encode.encoder import events_of
-from tidegate.feed.change import Chunk, ChunkPart, Layout, PlacedDdl
-from tidegate.feed.plan import Checkpoint, identity
-from tidegate.feed.ports import Changes, Source
-from tidegate.feed.segment import segment_end
+from tidegate.engine.change import Chunk, ChunkPart, Layout, PlacedDdl
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.plan import Checkpoint, identity
+from tidegate.engine.ports import Changes, Source
+from tidegate.engine.segment import segment_end
 from tidegate.model.errors import Retry, TidegateError, Where
 from tidegate.model.event import RowChange
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.testing.tasks import HereTasks
 from tidegate.testing.validators.events import told
 from tidegate.testing.validators.streams import commit_time
 
@@ -334,7 +334,7 @@ def key_of(row: RowChange) -> tuple[str, str]:
 
 
 def check_order(chunks: Sequence[Chunk], after: int, upto: int) -> None:
-    """Assert what feed/change.py says of chunks."""
+    """Assert what engine/change.py says of chunks."""
     last = (after, -1)
     for chunk in chunks:
         assert len(chunk) > 0

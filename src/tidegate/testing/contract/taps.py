@@ -8,11 +8,11 @@ A tap that raises Died ends the run as SIGKILL would; one that raises SinkError 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from tidegate.feed.change import PlacedDdl
-from tidegate.feed.plan import Barrier, Round
-from tidegate.feed.ports import Changes, Rhythm, Sink, Standing, Tasks
-from tidegate.feed.step import Unit
-from tidegate.testing.tasks import HereTasks
+from tidegate.engine.change import PlacedDdl
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.plan import Barrier, Round
+from tidegate.engine.ports import Changes, Rhythm, Sink, Standing, Tasks
+from tidegate.engine.step import Unit
 
 PLACES: Final = (
     *("before run", "in a task", "after run"),

@@ -9,7 +9,7 @@ import pytest
 from tests.readers import Readers
 from tests.sink.delta.iceberg.names import shown
 from tests.sink.delta.small import Small
-from tidegate.feed.retention import Limits
+from tidegate.engine.retention import Limits
 from tidegate.model.errors import SinkError
 from tidegate.sink.delta.iceberg.embedded import FILE, EmbeddedCatalog
 from tidegate.sink.delta.options import DeltaOptions

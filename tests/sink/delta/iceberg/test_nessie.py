@@ -9,7 +9,7 @@ from tests.nessie import running
 from tests.readers import Readers
 from tests.s3 import BUCKET, SECRET, environment, serving
 from tests.sink.delta.small import Small
-from tidegate.feed.retention import Limits
+from tidegate.engine.retention import Limits
 from tidegate.objectstore.stores import store as clients
 from tidegate.sink.delta.iceberg.foreign import RestCatalog
 from tidegate.sink.delta.iceberg.moves import requirements

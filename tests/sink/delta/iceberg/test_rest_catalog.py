@@ -14,9 +14,10 @@ from tests.readers import Readers
 from tests.sink.delta.iceberg.rest_server import RestTables, serving
 from tests.sink.delta.iceberg.rest_tables import Refused
 from tests.sink.delta.small import Small
-from tidegate.app.config.load import load
-from tidegate.app.targets import delta_sink
-from tidegate.feed.retention import Limits
+from tidegate.config.load import load
+from tidegate.config.targets import delta_sink
+from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.retention import Limits
 from tidegate.model.errors import SinkError
 from tidegate.sink.delta.iceberg import foreign
 from tidegate.sink.delta.iceberg.embedded import FILE, EmbeddedCatalog
@@ -36,7 +37,6 @@ from tidegate.sink.delta.iceberg.rest import (
 from tidegate.sink.delta.lake_upkeep import LakeUpkeep
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.testing.tasks import HereTasks
 
 pytestmark = pytest.mark.slow
 

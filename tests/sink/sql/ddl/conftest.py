@@ -6,8 +6,8 @@ import pytest
 
 from tests.mariadb import Server, running_server
 from tests.sink.sql.ddl.world import World
-from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.server.upstream import Upstream
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.server.upstream import Upstream
 
 
 @pytest.fixture(scope="session")

@@ -15,13 +15,12 @@ from tests.sink.sql.ddl.examples import EXAMPLES, MARIADB, TARGETS, TIDB
 from tests.sink.sql.ddl.hostile import CLUSTER, IN_FRONT, OURS, TEXTS
 from tests.sink.sql.ddl.test_ways_out import command, goes_on
 from tests.sink.sql.ddl.world import World
-from tidegate.app.trial import run_here
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
-from tidegate.feed.change import Place, PlacedDdl
-from tidegate.feed.event_filter import EventFilter, EventRule
-from tidegate.feed.filter import TableFilter
+from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.event_filter import EventFilter, EventRule
+from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import InputError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import DdlForbidden
@@ -36,6 +35,7 @@ from tidegate.sink.sql.ddl.task import task_of
 from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.sink.sql.target import TargetServer
+from tidegate.testing.trial import run_here
 
 SHOP = TableFilter.parse(("shop.*",))
 PAIRS = Path(__file__).parents[3] / "data" / "ddl_restore.jsonl.gz"

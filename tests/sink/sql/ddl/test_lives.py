@@ -12,12 +12,12 @@ from tests.counts import some
 from tests.failpoint import DDL_PLACES, armed
 from tests.sink.sql.ddl.test_runner import Died, die
 from tests.sink.sql.ddl.world import World
-from tests.tidb.simulate.ddl import SETUP, Draw
-from tests.tidb.worlds import seeds
+from tests.upstream.simulate.ddl import SETUP, Draw
+from tests.upstream.worlds import seeds
 from tidegate.model.errors import TidegateError
 from tidegate.schema.restore.statement import restore_ddl
-from tidegate.tidb.cluster import Cluster
-from tidegate.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.sql.session.session import Session
 
 pytestmark = pytest.mark.slow
 

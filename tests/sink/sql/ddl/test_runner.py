@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from tests.counts import crossed
 from tests.failpoint import DDL_PLACES, armed
 from tests.sink.sql.ddl.world import FEED, World
-from tidegate.app.cli.main import main
+from tidegate.cli.main import main
 from tidegate.model.errors import Fenced, SinkError, SinkRefused
 from tidegate.model.tso import compose
 from tidegate.schema.state import SchemaState

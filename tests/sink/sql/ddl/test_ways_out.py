@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from tests.failpoint import armed
 from tests.sink.sql.ddl.world import World
-from tidegate.app.cli.main import main
-from tidegate.feed.change import PlacedDdl
+from tidegate.cli.main import main
+from tidegate.engine.change import PlacedDdl
 from tidegate.model.errors import SinkRefused
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 
 import pymysql
 
-from tidegate.feed.change import Place, PlacedDdl
+from tidegate.engine.change import Place, PlacedDdl
 from tidegate.model.event import Ddl
 from tidegate.model.tso import compose
 from tidegate.schema.state import SchemaState

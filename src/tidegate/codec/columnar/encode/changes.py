@@ -11,7 +11,7 @@ Texts lie in the lists already; a typed column is one `take` and one cast.  The 
 layout, in the order in which they are to be sent; a text column that holds a byte which is no UTF-8 stays one
 of bytes, which the encoder knows.
 
-Source: `feed/change.py`, whose ROWS_SCHEMA this is.
+Source: `engine/change.py`, whose ROWS_SCHEMA this is.
 """
 
 from dataclasses import replace

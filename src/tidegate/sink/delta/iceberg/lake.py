@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import obstore
 
-from tidegate.feed.retention import PURGED
+from tidegate.engine.retention import PURGED
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import storing

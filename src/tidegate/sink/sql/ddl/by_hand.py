@@ -7,8 +7,8 @@ running ──┴── again                     ──► no row      the chan
 
 from typing import NamedTuple
 
-from tidegate.feed import server_sql as sent
 from tidegate.model.errors import ConfigError
+from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.connection import TargetSession
 from tidegate.sink.sql.ddl.ledger import values_of
 from tidegate.sink.sql.ddl.spelling import path

@@ -7,14 +7,14 @@
                                  └── function   one of TiDB's that only computes
 
 Whoever may write to a topic writes label and text.  So no label is asked here: every name of the text has to be the
-feed's, in views, foreign keys, LIKE and expressions, too.  System databases never are (feed/filter.py).  Functions that
-wait, lock, read files or are somebody's own are none of TiDB's that compute; TiDB takes variables in no definition.
+feed's, in views, foreign keys, LIKE and expressions, too.  System databases never are (engine/filter.py).  Functions
+that wait, lock, read files or are somebody's own compute in no TiDB, which takes variables in no definition either.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tidegate.feed.filter import TableFilter
+from tidegate.engine.filter import TableFilter
 from tidegate.model.name import printable, qualified
 from tidegate.schema.restore.reader import NameKind, PrintedName
 

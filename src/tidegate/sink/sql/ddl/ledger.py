@@ -14,11 +14,11 @@ from hashlib import sha256
 
 import msgspec
 
-from tidegate.feed import server_sql as sent
 from tidegate.model.errors import Fenced
 from tidegate.model.event import Ddl
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
+from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.ddl.session import DdlConnection
 from tidegate.sink.sql.ddl.shape import WAS, Facts
 

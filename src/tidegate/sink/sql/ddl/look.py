@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from tidegate.expr.syntax.tokens import quote_name
-from tidegate.feed import server_sql as sent
 from tidegate.model.name import lowered
+from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.ddl.session import DdlConnection, StatementFailed
 from tidegate.sink.sql.ddl.shape import Executed, Fact, Facts, type_shown
 from tidegate.sink.sql.target import TargetServer

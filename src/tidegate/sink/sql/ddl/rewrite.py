@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from tidegate.engine.filter import TableFilter
 from tidegate.expr.syntax.tokens import TokenKind, lex, quote_name
-from tidegate.feed.filter import TableFilter
 from tidegate.model.errors import SqlError
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName

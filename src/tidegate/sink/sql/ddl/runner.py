@@ -29,17 +29,17 @@ from hashlib import sha256
 from secrets import token_hex
 from typing import Final, NoReturn
 
+from tidegate.engine.change import PlacedDdl
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.plan import refusal
+from tidegate.engine.session_zone import of_session, zone_warning
 from tidegate.expr.syntax.tokens import quote_name
-from tidegate.feed import server_sql as sent
-from tidegate.feed.change import PlacedDdl
-from tidegate.feed.filter import TableFilter
-from tidegate.feed.plan import refusal
-from tidegate.feed.server_answer import AnswerKind, answer_kind
-from tidegate.feed.session_zone import of_session, zone_warning
 from tidegate.model.errors import SchemaError, SinkError, SinkRefused, UnsupportedError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import DdlForbidden
 from tidegate.model.name import qualified
+from tidegate.mysql import server_sql as sent
+from tidegate.mysql.server_answer import AnswerKind, answer_kind
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import ERRORS, advice

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from tidegate.feed import server_sql as sent
 from tidegate.model.errors import SinkError
-from tidegate.mysql.connect import driver, faults
+from tidegate.mysql import server_sql as sent
+from tidegate.mysql.client import driver, faults
 from tidegate.sink.sql.target import TargetServer
 
 LOST: Final = frozenset({0, 1053, 1077, 1079, 1152, 1153, 1158, 1159, 1160, 1161, 1927, 2006, 2013, 2014, 2055})

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tidegate.feed import server_sql as sent
 from tidegate.model.errors import SqlError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
+from tidegate.mysql import server_sql as sent
 from tidegate.schema.columns import parse_type
 from tidegate.schema.statement import AlterTable
 from tidegate.sink.sql.ddl.session import DdlConnection

@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tidegate.expr.cast.family import Family, elems_of, family_of
-from tidegate.expr.convert.text import enum_index, set_mask
 from tidegate.expr.syntax.tokens import quote_name
-from tidegate.feed import server_sql as sent
 from tidegate.model.errors import SchemaError, TidegateError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, TableName
+from tidegate.mysql import server_sql as sent
+from tidegate.mysql.convert.text import enum_index, set_mask
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.columns import parse_type, render_type
 from tidegate.sink.sql.ddl.conversion import ComputedColumn, ComputedValues

@@ -1,1 +1,0 @@
-"""Configuration, wiring, the loop and the command line."""

@@ -1,1 +1,0 @@
-"""Topics of one protocol as topics of the other, row by row and without state."""

@@ -1,1 +1,0 @@
-"""The embedded TiDB as a process of its own."""

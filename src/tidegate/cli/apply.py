@@ -1,0 +1,110 @@
+"""`tidegate apply`: bring a replica whose changefeed died with its upstream to one ts, from what has landed.
+
+$ tidegate apply --source-uri changelog:///srv/lake --sink-uri 'mysql://root@10.0.0.9:3306/'
+
+    changelog of a lake or feed  ─┐                      ┌─ tidegate.progress: from where it stands ..
+    topic                         ├─ rows and DDLs up to ┤
+    change log of the TiDB        ─┘                     └─ .. to `--until`, or as far as everything is resolved
+
+What is above the last resolved ts stays out: of it not all may have come.  A run that is cut off goes on where it was;
+one that has nothing to do does nothing.
+"""
+
+import sys
+import tempfile
+import time
+
+import click
+
+from tidegate.cli.sink.session import feed_of, session_of
+from tidegate.config.document import read_document
+from tidegate.config.feed import FeedConfig
+from tidegate.config.load import addresses, load
+from tidegate.config.say import say, say_json
+from tidegate.config.sql_target import SqlAddress
+from tidegate.engine.stop_signals import stop_on_signals
+from tidegate.model.errors import ConfigError
+from tidegate.model.tso import parse_ts, time_of
+from tidegate.mysql import server_sql as sent
+from tidegate.sink.sql.hold import reached, stands_at
+
+SILENCE_S = 1.0
+"""A source that brings nothing for so long has brought all."""
+
+
+@click.command()
+@click.argument("path", metavar="[CONFIG]", required=False)
+@click.option(
+    "--source-uri", help="What has landed: changelog:///LAKE, kafka://HOST:PORT/TOPIC?protocol=..., tidb:///LOG"
+)
+@click.option("--sink-uri", help="The replica: mysql://USER:PASSWORD@HOST:PORT/ or tidb://...")
+@click.option("--until", metavar="now|TSO|TIME", help="Where it is to stand; without it, as far as all is resolved.")
+@click.option("-c", "--changefeed-id", "name", help="Whose progress it is; needed if several wrote to the replica.")
+@click.option("--filter", "rules", multiple=True, metavar="RULE", help="Tables, such as 'shop.*' or '!shop.tmp_*'.")
+@click.option("--state-dir", metavar="DIRECTORY|URL", help="Of the changefeed, if it is there: less is read anew.")
+@click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines on stdout.")
+@click.pass_context
+def apply(
+    ctx: click.Context,
+    *,
+    path: str | None,
+    source_uri: str | None,
+    sink_uri: str | None,
+    until: str | None,
+    name: str | None,
+    rules: tuple[str, ...],
+    state_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Bring a replica in a database to one ts of its upstream, from what has landed, and end.
+
+    It takes the place of the changefeed that wrote the replica; one that still runs is ended."""
+    until_ts = None if until is None else parse_ts(until, now_ms=time.time_ns() // 1_000_000)
+    _, sink = addresses(read_document(path), source_uri, sink_uri)
+    at, last_ts, name = _standing(sink, name)
+    if until_ts is not None and last_ts > until_ts:
+        raise ConfigError(f"the replica is at {last_ts} already, later than --until {until_ts}")
+    with tempfile.TemporaryDirectory() as own:
+        config = load(
+            path, source_uri=source_uri, sink_uri=sink_uri, name=name, rules=rules, state_dir=state_dir or own
+        )
+        if not isinstance(config.sink, SqlAddress):
+            raise ConfigError("apply is for replicas in databases; other sinks: tidegate run --until")
+        brought = _bring(config, until_ts, as_json=as_json)
+    if as_json:
+        say_json({"changefeed": config.name, "from_ts": at, "ts": brought})
+    else:
+        say(f"the replica is as its upstream was at {brought} ({time_of(brought):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC)")
+    if until_ts is not None and brought < until_ts:
+        say(f"what has landed is resolved up to {brought} only, not up to {until_ts}", err=True)
+        ctx.exit(1)
+
+
+def _standing(sink: str, name: str | None) -> tuple[int, int, str | None]:
+    """Where the replica stands, the ts of its last rows or DDL, and whose progress says so: 0 and `name` where there is
+    none yet."""
+    session = session_of(sink)
+    try:
+        if not session.ask(sent.OWN_TABLES, values=(sent.DATABASE,)):
+            return 0, 0, name
+        feed = feed_of(session, name)
+        return stands_at(session, feed), reached(session, feed), feed
+    finally:
+        session.close()
+
+
+def _bring(config: FeedConfig, until: int | None, *, as_json: bool) -> int:
+    """Run the changefeed to `until`, or to all that is resolved; where it stands then."""
+    from tidegate.cli import logging
+    from tidegate.config.changefeed import Changefeed
+    from tidegate.engine import progress
+
+    logging.configure(json=as_json)
+    with (
+        stop_on_signals() as stop,
+        progress.display(json=as_json, color=True, out=sys.stdout, err=sys.stderr) as show,
+    ):
+        done = Changefeed(config).run(on_progress=show, stop=stop, until=until, idle_s=SILENCE_S)
+        if until is None and (done.frontier_ts or 0) > (done.checkpoint_ts or 0) and not stop.is_set():
+            done = Changefeed(config).run(on_progress=show, stop=stop, until=done.frontier_ts, idle_s=SILENCE_S)
+    return done.checkpoint_ts or 0

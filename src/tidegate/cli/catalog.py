@@ -1,0 +1,69 @@
+"""`tidegate catalog serve`: the names of a lake's tables for everybody who reads Iceberg, without writing a thing.
+
+    tidegate catalog serve /srv/lake                                        this machine only, http://127.0.0.1:8181
+    tidegate catalog serve s3://bucket/lake --host 0.0.0.0 --token-file t   others too; they send the text of `t`
+
+A port that other machines reach needs a token; with --tls-cert and --tls-key it speaks TLS.  SIGTERM and Ctrl-C end it
+once the requests at work are answered, at the latest after some seconds.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tidegate.cli.lake import lake_root
+from tidegate.config.say import say, say_json
+from tidegate.config.token_file import read_token
+from tidegate.engine.stop_signals import stop_on_signals
+from tidegate.model.errors import ConfigError
+from tidegate.model.host import reaches_others
+from tidegate.server.listening import listening, place_of
+from tidegate.server.listening import serve as serve_until
+
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group()
+def catalog() -> None:
+    """Name the tables of a lake for readers of Iceberg."""
+
+
+@catalog.command()
+@click.argument("root", metavar="LAKE")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address; one of the network needs a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="Port; 0: a free one.")
+@click.option("--token-file", type=_FILE, help="Answer only those who send the text of this file as bearer token.")
+@click.option("--tls-cert", type=_FILE, help="Speak TLS with this certificate (PEM, with its chain).")
+@click.option("--tls-key", type=_FILE, help="The certificate's key (PEM).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def serve(
+    root: str,
+    *,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    as_json: bool,
+) -> None:
+    """Serve LAKE as an Iceberg REST catalog, read only, until Ctrl-C or SIGTERM."""
+    from tidegate.lakes.catalog.http import application
+    from tidegate.server.web_server import Tls, web_server
+
+    token = None if token_file is None else read_token(token_file, "--token-file")
+    if token is None and reaches_others(host):
+        raise ConfigError(f"other machines reach {host or 'every address'}: name a --token-file")
+    if (tls_cert is None) != (tls_key is None):
+        raise ConfigError("--tls-cert and --tls-key belong together")
+    web = web_server(application(lake_root(root), token), Tls(tls_cert or "", tls_key or ""))
+    with stop_on_signals(interrupts=False) as stop, listening(host, port, "--port") as listener:
+        address = f"{'https' if tls_cert else 'http'}://{place_of(listener)}"
+        serve_until(web, listener, stop, begun=lambda: _tell(address, root, as_json=as_json))
+
+
+def _tell(address: str, root: str, *, as_json: bool) -> None:
+    if as_json:
+        say_json({"uri": address, "warehouses": ["lake", "lake@now"], "lake": root})
+        return
+    say(f"Iceberg REST catalog of {root}: uri {address}, warehouse lake or lake@now")

@@ -1,0 +1,66 @@
+"""`tidegate ddl restore`: DDL statements as TiCDC sends them.
+
+    statements, `;` between them    ──►  one text a line, or the statement as it came where it cannot be restored
+    --json: {"sql": .., "sql_mode": "ANSI_QUOTES,..", "charset": "gbk", "collate": ".."}, one a line
+                                    ──►  {"restored": ..} or {"error": ..}, one a line
+
+$ echo 'create table t (id bigint auto_random primary key)' | tidegate ddl restore
+CREATE TABLE `t` (`id` BIGINT /*T![auto_rand] AUTO_RANDOM */ PRIMARY KEY)
+
+Exit status: 0; 1 when a statement could not be restored.
+"""
+
+import sys
+from typing import IO
+
+import click
+import msgspec
+
+from tidegate.config.say import say
+from tidegate.model.errors import InputError, SqlError
+from tidegate.schema.restore.statement import restore_ddl
+from tidegate.source.tidb.ddl import statements
+
+
+class _Line(msgspec.Struct):
+    """A statement, and what of its session decides how it is read; the collation has no say in the text."""
+
+    sql: str
+    sql_mode: str = ""
+    charset: str = ""
+    collate: str = ""
+
+
+@click.group()
+def ddl() -> None:
+    """Look at DDL statements."""
+
+
+@ddl.command()
+@click.option("--json", "as_json", is_flag=True, help="JSON lines in and out.")
+@click.argument("file", type=click.File("r", encoding="utf-8"), default="-", metavar="[FILE]")
+def restore(*, as_json: bool, file: IO[str]) -> None:
+    """Print DDL statements as TiCDC sends them; FILE holds statements, - (or nothing) is standard input."""
+    failed = False
+    for number, line in enumerate(file if as_json else statements(file.read()), 1):
+        if as_json and not line.strip():
+            continue
+        given = _parsed(line, number) if as_json else _Line(line)
+        try:
+            text = restore_ddl(given.sql, given.sql_mode.split(","), given.charset).text
+        except SqlError as error:
+            failed = True
+            if not as_json:
+                say(f"error {error.code}: statement {number} goes as it is: {error}", err=True)
+            text, found = given.sql, {"error": str(error)}
+        else:
+            found = {"restored": text}
+        click.echo(msgspec.json.encode(found) if as_json else text)
+    sys.exit(int(failed))
+
+
+def _parsed(line: str, number: int) -> _Line:
+    try:
+        return msgspec.json.decode(line, type=_Line)
+    except msgspec.DecodeError as error:
+        raise InputError(f'line {number} is not {{"sql": ..}}: {error}') from error

@@ -1,0 +1,182 @@
+"""`tidegate dlq`: messages that could not be read, and what is to become of them.
+
+    halted    dead-letter=halt: the feed stands before the message      skip, or replay, then start the feed
+    refused   dead-letter=halt: it landed, and does not fit its table   skip, or replay, then start the feed
+    dead      dead-letter=skip, or skipped by hand: it was left out      replay, while the feed is stopped
+
+$ tidegate dlq list /srv/lake
+$ tidegate dlq show /srv/lake --at shop/2/7041
+$ tidegate dlq skip /srv/lake --at shop/2/7041
+$ tidegate dlq replay /srv/lake --at shop/2/7041 --value-file fixed.json
+
+PLACE is where the feed keeps what has landed: its lake, or STATE-DIR/CHANGEFEED where its sink keeps no progress.
+"""
+
+import base64
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import click
+
+from tidegate.cli.framed import settings_of
+from tidegate.config.say import say, say_json
+from tidegate.engine.change import DeadLetter, Place
+from tidegate.engine.checkpoints import StateFiles, checkpoints_in
+from tidegate.model.errors import Fenced
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.snapshots import latest
+from tidegate.source.kafka.replay import Bytes, find, listed, opened_changelog, replay, skip
+from tidegate.source.kafka.resolution import parse_place
+
+PREVIEW_BYTES = 32
+HEX_WIDTH = 16
+
+PLACE = click.argument("home", metavar="PLACE")
+AT = click.option("--at", "place", required=True, metavar="TOPIC/PARTITION/OFFSET", help="Which message.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def dlq() -> None:
+    """List, show, skip and replay messages that could not be read."""
+
+
+@dlq.command("list")
+@PLACE
+@JSON
+def list_(home: str, *, as_json: bool) -> None:
+    """List dead letters, and the messages that the feed stands at."""
+    root = _root(home)
+    letters = listed(opened_changelog(root), _checkpoint_ts(root))
+    if as_json:
+        say_json([_fields(letter, state) for letter, state in letters])
+        return
+    if not letters:
+        click.echo("no dead letters")
+    for letter, state in letters:
+        place = letter.place
+        say(f"{state:<7} {place.topic}/{place.partition}/{place.offset}   {letter.error_code}   {letter.error}")
+        for name, body in (("key", letter.raw_key), ("value", letter.raw_value)):
+            if body is not None:
+                say(f"        {name:<6} {len(body):,} bytes   {_preview(body)}")
+
+
+@dlq.command()
+@PLACE
+@AT
+@JSON
+def show(home: str, place: str, *, as_json: bool) -> None:
+    """Show one message whole: why it cannot be read, and its bytes."""
+    root = _root(home)
+    letter, state = find(opened_changelog(root), parse_place(place), _checkpoint_ts(root))
+    if as_json:
+        say_json(_fields(letter, state))
+        return
+    say(f"{letter.place} ({state})")
+    say(f"{letter.error_code} at byte {letter.error_offset}: {letter.error}")
+    for name, body in (("key", letter.raw_key), ("value", letter.raw_value)):
+        click.echo(f"{name}: none" if body is None else f"{name}: {len(body):,} bytes")
+        for line in _hex_lines(body or b""):
+            click.echo(f"  {line}")
+
+
+@dlq.command("skip")
+@PLACE
+@AT
+def skip_(home: str, place: str) -> None:
+    """Let a halted feed leave out the message that it stands at."""
+    root = _root(home)
+    path = skip(root, parse_place(place), checkpoint_ts=_checkpoint_ts(root))
+    if path is None:
+        click.echo(f"{place} is left out; start the feed again")
+        return
+    click.echo(f"{place} will be left out when the feed starts again (recorded in {path})")
+
+
+@dlq.command("replay")
+@PLACE
+@AT
+@click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Bytes of the key.")
+@click.option("--value-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Bytes of the value.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A decode option; may be repeated.")
+def replay_(home: str, place: str, key_file: Path | None, value_file: Path | None, settings: tuple[str, ...]) -> None:
+    """Decode a message again, with other bytes or options, and land it after all."""
+    at, root = parse_place(place), _root(home)
+    instead = Bytes(
+        key_file.read_bytes() if key_file else None,
+        value_file.read_bytes() if value_file else None,
+        {name: str(value) for name, value in settings_of(settings).items()},
+    )
+    with _held(root):
+        before = _checkpoint_ts(root)
+        done = replay(root, at, instead, checkpoint_ts=before)
+        after = _checkpoint_ts(root)
+    if done.resolution is not None:
+        click.echo(f"{place} reads well now; it will land when the feed starts again (recorded in {done.resolution})")
+        return
+    if done.first_ts is not None and after >= done.first_ts:
+        raise Fenced(
+            f"{place}: {done.rows} rows were appended, but a running feed moved the checkpoint to {after} and "
+            "may have passed them. Touch those rows upstream, and stop the feed before replaying"
+        )
+    click.echo(f"{place}: {done.rows} rows and {done.ddls} DDLs were appended to the changelog")
+
+
+def _root(home: str) -> str:
+    return home.rstrip("/") if "://" in home else str(Path(home).absolute())
+
+
+def _held(root: str) -> AbstractContextManager[None]:
+    """Keep the feed out until the block ends, if its checkpoint is kept in a directory; a lake has no lock,
+    and an object store neither."""
+    beside = _beside(root)
+    return nullcontext() if beside is None else beside.held()
+
+
+def _checkpoint_ts(root: str) -> int:
+    beside = _beside(root)
+    kept = None if beside is None else beside.kept()
+    return latest(DeltaOptions(root=root, feed="")).checkpoint.ts if kept is None else kept.checkpoint_ts
+
+
+def _beside(root: str) -> StateFiles | None:
+    """The checkpoint in a state directory whose changefeed has its changelog at `root`; None for a lake."""
+    place, _, name = root.rpartition("/")
+    if "://" in place:
+        beside = checkpoints_in(place, name)
+        return None if beside.kept() is None else beside
+    return checkpoints_in(place, name) if Path(f"{root}.lock").is_file() else None
+
+
+def _fields(letter: DeadLetter, state: str) -> dict[str, object]:
+    place: Place = letter.place
+    return {
+        "state": state,
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": place.offset,
+        "code": letter.error_code,
+        "reason": letter.error,
+        "error_offset": letter.error_offset,
+        "key_b64": _base64(letter.raw_key),
+        "value_b64": _base64(letter.raw_value),
+    }
+
+
+def _base64(body: bytes | None) -> str | None:
+    return None if body is None else base64.b64encode(body).decode()
+
+
+def _preview(body: bytes) -> str:
+    shown = body[:PREVIEW_BYTES]
+    text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in shown)
+    return f"{shown.hex(' ', 4)}  {text}{' …' if len(body) > PREVIEW_BYTES else ''}"
+
+
+def _hex_lines(body: bytes) -> list[str]:
+    lines = []
+    for at in range(0, len(body), HEX_WIDTH):
+        piece = body[at : at + HEX_WIDTH]
+        text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in piece)
+        lines.append(f"{at:08x}  {piece.hex(' '):<{HEX_WIDTH * 3}} {text}")
+    return lines

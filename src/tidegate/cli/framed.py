@@ -1,0 +1,135 @@
+"""What commands on messages share: framed messages from a file, rows in claim checks, and the way out.
+
+FILE or -, gzip or plain ─→ (key, value), one after the other
+row that came cut down   ─→ the whole row, from a claim-check storage or the upstream when one is given
+bytes                    ─→ standard output
+RefusedMessage           ─→ a line on standard error; the others go on, and the exit status is 1
+
+What a transcoding writes, by what it reads.
+"""
+
+import gzip
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from io import BufferedIOBase, BufferedReader, RawIOBase
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar, cast
+
+import click
+
+from tidegate.codec import DecodeOptions, EncodeOptions, encode_options
+from tidegate.codec.frame import read_frames
+from tidegate.config.say import say
+from tidegate.config.uri import told
+from tidegate.model.errors import ConfigError, TidegateError
+from tidegate.model.event import RowChange
+
+Where = TypeVar("Where")
+Found = TypeVar("Found")
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+class RefusedMessage(NamedTuple):
+    """What gave no message, where it stands ("" where the error says so itself), and why."""
+
+    place: str
+    error: TidegateError
+
+
+@contextmanager
+def unzipped(file: str) -> Iterator[BufferedIOBase]:
+    """The bytes of a file or of standard input (-), gzip or plain; click's error where they cannot be read."""
+    try:
+        with click.open_file(file, "rb") as raw:
+            stream = raw if isinstance(raw, BufferedReader) else BufferedReader(cast("RawIOBase", raw))
+            zipped = stream.peek(2)[:2] == _GZIP_MAGIC
+            yield gzip.GzipFile(fileobj=stream) if zipped else stream
+    except (OSError, EOFError, zlib.error) as error:
+        raise click.FileError(file, hint=getattr(error, "strerror", None) or str(error)) from error
+
+
+def framed_messages(file: str) -> Iterator[tuple[bytes, bytes]]:
+    """Return the messages of a framed file; click's error where the file cannot be read."""
+    with unzipped(file) as stream:
+        yield from read_frames(stream)
+
+
+def settings_of(words: tuple[str, ...], option: str = "--set") -> dict[str, object]:
+    """Return the keys and values of a repeated KEY=VALUE option."""
+    found: dict[str, object] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"{option} {word}: write KEY=VALUE")
+        found[key.strip()] = value.strip() or value
+    return found
+
+
+def write_out(found: Iterable[bytes | RefusedMessage]) -> None:
+    """Write what comes, tells what was refused; status 1 if anything was."""
+    failed = False
+    for part in found:
+        if isinstance(part, RefusedMessage):
+            failed = True
+            place = f"{part.place}: " if part.place else ""
+            say(f"error {part.error.code}: {place}{part.error}", err=True)
+        else:
+            sys.stdout.buffer.write(part)
+    sys.stdout.buffer.flush()
+    if failed:
+        click.get_current_context().exit(1)
+
+
+def address(_context: click.Context, option: click.Parameter, uri: str | None) -> str | None:
+    """Return the address that an option names: itself, or what a file or a variable holds."""
+    return None if uri is None else told(uri, option.opts[0])
+
+
+def clock(now_ms: int | None) -> Callable[[], int]:
+    """Canal-JSON's clock in ms: it stands at `now_ms` if that is given."""
+    return (lambda: time.time_ns() // 1_000_000) if now_ms is None else lambda: now_ms
+
+
+def whole_events(
+    found: Iterable[tuple[Where, Found]], options: DecodeOptions, refused: Callable[[Where, TidegateError], None]
+) -> Iterator[tuple[Where, Found | RowChange]]:
+    """`found` with rows made whole where `options` say from what; `refused` hears of those that stay as they came.
+
+    Some events are read ahead then, so that several files are fetched at once."""
+    if not (options.claim_check_storage_uri or options.upstream_uri):
+        yield from found
+        return
+    from tidegate.source.large.whole import WINDOW, WholeRows
+
+    reader, rest = WholeRows(options), iter(found)
+    try:
+        while window := list(islice(rest, WINDOW)):
+            wholes = reader.whole([event for _, event in window if reader.makes_whole(event)])
+            for where, event in window:
+                whole = next(wholes) if reader.makes_whole(event) else None
+                if isinstance(whole, TidegateError):
+                    refused(where, whole)
+                yield where, event if whole is None or isinstance(whole, TidegateError) else whole
+    finally:
+        reader.close()
+
+
+_OTHER: Final = {"open-protocol": "canal-json", "canal-json": "open-protocol"}
+
+
+def target_options(config: dict[str, object], protocol: str | None, read: DecodeOptions) -> EncodeOptions:
+    """Return what is written; ConfigError for options that need more than messages carry."""
+    named = any(key.rpartition(".")[2] == "protocol" for key in config)
+    written = encode_options(config, protocol or (None if named else _OTHER[read.protocol]))
+    if written.content_compatible and written.protocol == "canal-json" and read.protocol == "open-protocol":
+        raise ConfigError(
+            "content-compatible needs the parameters of types, such as the 50 of varchar(50), "
+            "which open-protocol does not carry"
+        )
+    if written.output_row_key:
+        raise ConfigError("output-row-key needs the key of a row in TiKV, which no message carries")
+    return written

@@ -1,0 +1,324 @@
+"""`tidegate lake`: what a lake holds, at its newest snapshot, at any moment, or at the frontier.
+
+show      tables: rows, keys, directories                         no Spark
+history   published snapshots and what each changed               no Spark
+read      the rows of one table                                   no Spark
+sql       a query over all tables at one moment                   Spark
+
+`tidegate lake upkeep`: forget, delete and fold what a lake's limits allow.
+
+$ tidegate lake upkeep /srv/lake --dry-run
+$ tidegate lake upkeep /srv/lake --snapshot-retention 24h
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+import msgspec
+
+from tidegate.config.delta_sink import DELTA_SINK
+from tidegate.config.param import Given, read_all
+from tidegate.config.say import say, say_json
+from tidegate.model.errors import ConfigError, InputError
+from tidegate.model.tso import to_datetime
+
+if TYPE_CHECKING:
+    from tidegate.lakes.lake import Lake
+    from tidegate.lakes.live import Live
+
+PASSES_MAX: Final = 1_000
+"""A feed that runs meanwhile makes new work; a pass is no longer than its tables are many."""
+LIMITS: Final = {
+    "snapshot-retention": "snapshot_ms",
+    "changelog-retention": "changelog_ms",
+    "recover-retention": "recover_ms",
+}
+
+
+@click.command()
+@click.argument("root", metavar="LAKE")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--snapshot-retention", metavar="TIME", help="How long snapshots stay, such as 24h (the feed's).")
+@click.option("--changelog-retention", metavar="TIME", help="How long applied rows stay in the changelog (the feed's).")
+@click.option("--recover-retention", metavar="TIME", help="How long rows of dropped tables stay (the feed's).")
+def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> None:
+    """Forget snapshots, delete files and fold small ones, as far as LAKE's limits allow. A feed may run meanwhile."""
+    from tidegate.changelog.changelog import Changelog
+    from tidegate.engine.local_tasks import HereTasks
+    from tidegate.model.errors import SinkError, TidegateError
+    from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, noted_limits
+    from tidegate.sink.delta.options import DeltaOptions
+    from tidegate.sink.delta.snapshots import latest
+
+    options = DeltaOptions(root=lake_root(root), feed="")
+    limits = replace(noted_limits(options), **_given({name.replace("_", "-"): time for name, time in times.items()}))
+    lake = LakeUpkeep(options, limits, dry_run=dry_run)
+    total: dict[str, int] = {}
+    try:
+        for _ in range(PASSES_MAX):
+            changelog = Changelog(options.changelog_uri)
+            changelog.refresh()
+            done = lake.run(latest(options), changelog.frontier(), HereTasks(pickles=False).run)
+            _count(total, asdict(done.kept), asdict(done.trimmed))
+            if dry_run or not done.unfinished:
+                break
+    except TidegateError:
+        raise
+    except FAILURES as error:
+        raise SinkError(f"lake {root}: {error}") from error
+    click.echo(
+        msgspec.json.encode({"dry_run": dry_run, **total}).decode() if as_json else _told(total, dry_run=dry_run)
+    )
+
+
+@click.command("project")
+@click.argument("root", metavar="LAKE")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def project(*, root: str, as_json: bool) -> None:
+    """Write the Iceberg metadata that kept snapshots of LAKE lack, and its embedded catalog. A feed may run meanwhile.
+
+    A feed with iceberg=on does so for what it publishes; this is for what was published before, or elsewhere."""
+    from tidegate.engine.local_tasks import HereTasks
+    from tidegate.sink.delta.iceberg.embedded import EmbeddedCatalog, named
+    from tidegate.sink.delta.iceberg.lake import project_lake
+    from tidegate.sink.delta.options import DeltaOptions
+    from tidegate.sink.delta.snapshots import latest
+
+    options = DeltaOptions(root=lake_root(root), feed="")
+    versions = project_lake(options, HereTasks(pickles=False).run)
+    newest = latest(options)
+    if "://" not in root:
+        EmbeddedCatalog(options).publish(newest)
+    tables = len(named(options, newest))
+    if as_json:
+        say_json({"tables": tables, "versions": versions})
+    else:
+        say(f"{tables} tables, {versions} versions of them can be read as Iceberg tables")
+
+
+def lake_root(root: str) -> str:
+    """Return the address of a lake, a directory as an absolute path. ConfigError for a directory that is no lake."""
+    if "://" in root:
+        return root
+    if not Path(root, "_tidegate").is_dir():
+        raise ConfigError(f"{root} is no lake: it has no _tidegate directory")
+    return str(Path(root).absolute())
+
+
+def _given(times: dict[str, str | None]) -> dict[str, int]:
+    given = {name: Given(f"--{name}", time) for name, time in times.items() if time is not None}
+    fields, _ = read_all({name: DELTA_SINK[name] for name in LIMITS}, given, ConfigError)
+    values = msgspec.convert(fields, dict[str, int])
+    return {LIMITS[name]: values[str(DELTA_SINK[name].field)] for name in given}
+
+
+def _count(total: dict[str, int], kept: dict[str, object], trimmed: dict[str, object]) -> None:
+    named = {**kept, **{f"changelog_{name}": value for name, value in trimmed.items()}}
+    for name, value in named.items():
+        if name in {"unfinished", "changelog_unfinished", "retired"}:
+            continue
+        number = value if isinstance(value, int) else len(value) if isinstance(value, list | dict) else 0
+        total[name] = total.get(name, 0) + number
+
+
+def _told(total: dict[str, int], *, dry_run: bool) -> str:
+    verb = "would be " if dry_run else ""
+    return "\n".join(
+        [
+            f"{total['snapshots']} snapshots {verb}forgotten, {total['purged']} dropped tables {verb}deleted",
+            f"{total['files']} files ({total['size_bytes']:,} bytes) and {total['log_files']} log files {verb}deleted",
+            f"{total['compacted']} tables {verb}compacted",
+            f"changelog: {total['changelog_dropped']} files {verb}taken out, {total['changelog_folded']} folded",
+            f"changelog: {total['changelog_files']} files ({total['changelog_size_bytes']:,} bytes) {verb}deleted",
+        ]
+    )
+
+
+FORMATS: Final = ("table", "csv", "json", "arrow")
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+@click.group()
+def lake() -> None:
+    """Look into a lake: its tables, its history, its rows at one moment."""
+
+
+def _at(command: T) -> T:
+    """The options that name a moment."""
+    live = click.option(
+        "--live", is_flag=True, help="With what has landed but is not merged yet, exactly at the moment."
+    )
+    at = click.option(
+        "--at", default="latest", show_default=True, metavar="latest|TSO|TIME", help="The newest snapshot not above it."
+    )
+    return at(live(command))
+
+
+_form = click.option(
+    "--format", "form", default="table", show_default=True, type=click.Choice(FORMATS), help="How to print rows."
+)
+_limit = click.option("--limit", type=click.IntRange(0), help="At most so many rows.")
+_root = click.argument("root", metavar="LAKE")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _view(root: str, at: str, *, live: bool) -> "Lake | Live":
+    from tidegate.lakes.lake import Lake
+
+    found = Lake(root).at(at)
+    return found.live() if live else found
+
+
+@lake.command()
+@_root
+@_at
+@_json
+def show(*, root: str, at: str, live: bool, as_json: bool) -> None:
+    """List the tables of LAKE with their rows, keys, directories and Delta versions."""
+    view = _view(root, at, live=live)
+    rows = [_shown(view, name) for name in view.tables()]
+    if as_json:
+        say_json({"checkpoint_ts": view.checkpoint_ts, "tables": rows})
+        return
+    click.echo(f"{'live at' if live else 'checkpoint'} {view.checkpoint_ts} ({_time(view.checkpoint_ts)})")
+    for row in rows:
+        stored = f"  {row['rows']:,} rows  version {row['version']}  {row['path']}" if "rows" in row else ""
+        stored += f"  parked at {row['parked_ts']}: {row['error']}" if "parked_ts" in row else ""
+        say(f"{row['table']}  key ({row['key']}){stored}")
+
+
+def _shown(view: "Lake | Live", name: str) -> Mapping[str, object]:
+    """What is told about a table; a live view has rows in no one place."""
+    from tidegate.lakes.lake import Lake
+
+    table = view.definition(name)
+    told: dict[str, object] = {"table": name, "key": ", ".join(table.handle_key)}
+    group = (view.snapshot if isinstance(view, Lake) else view.base).group(table.incarnation)
+    if group is not None:
+        told |= {"parked_ts": group.at.ts, "error": f"{group.code}: {group.message}"}
+    elif isinstance(view, Lake):
+        path, version = view.place(name)
+        told |= {"path": path, "version": version, "rows": view.count(name)}
+    return told
+
+
+@lake.command()
+@_root
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(0), help="The newest so many; 0 is all.")
+@_json
+def history(*, root: str, limit: int, as_json: bool) -> None:
+    """List the snapshots of LAKE, the newest last, each with the tables that it changed."""
+    from tidegate.lakes.lake import Lake
+
+    for one in Lake(root).history()[-limit:]:
+        if as_json:
+            told = {
+                "number": one.number,
+                "checkpoint_ts": one.checkpoint_ts,
+                "time": one.time.isoformat("T", "milliseconds"),
+                "published": one.published.isoformat("T", "milliseconds"),
+                "tables": one.tables,
+                "changed": one.changed,
+                "gone": one.gone,
+            }
+            say_json(told)
+            continue
+        moves = [*one.changed, *(f"-{name}" for name in one.gone)]
+        say(f"{one.number}  {one.checkpoint_ts}  {_time(one.checkpoint_ts)}  {', '.join(moves) or 'no table'}")
+
+
+@lake.command()
+@_root
+@click.argument("table")
+@_at
+@_form
+@_limit
+@click.option("--columns", metavar="A,B", help="Only these columns, in this order.")
+@click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows whose column has this value.")
+def read(
+    *,
+    root: str,
+    table: str,
+    at: str,
+    live: bool,
+    form: str,
+    limit: int | None,
+    columns: str | None,
+    where: Sequence[str],
+) -> None:
+    """Print the rows of TABLE (database.table) in LAKE.
+
+    Several --where for one column mean any of the values, for different columns all of them."""
+    from tidegate.cli.rows import tell
+
+    wanted, values = _names(columns), _values(where)
+    tell(_view(root, at, live=live).arrow(table, wanted, limit, where=values), form)
+
+
+def _values(where: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """The values that are asked for, by column."""
+    found: dict[str, list[str]] = {}
+    for one in where:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise InputError(f"--where {one}: expected COLUMN=VALUE")
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _names(columns: str | None) -> Sequence[str]:
+    """The columns that were asked for; a name with a comma stands in backquotes."""
+    if columns is None:
+        return ()
+    names: list[str] = []
+    rest = columns.strip()
+    while rest:
+        if rest.startswith("`"):
+            name, quote, rest = rest[1:].partition("`")
+            if not quote:
+                raise InputError(f"--columns {columns}: a backquote is not closed")
+            rest = rest.lstrip().removeprefix(",")
+        else:
+            name, _, rest = rest.partition(",")
+        names.append(name.strip())
+        rest = rest.strip()
+    return names
+
+
+@lake.command()
+@_root
+@click.argument("query")
+@_at
+@_form
+@_limit
+def sql(*, root: str, query: str, at: str, live: bool, form: str, limit: int | None) -> None:
+    """Print the rows of QUERY, Spark's SQL, over the tables of LAKE (database.table), all at one moment."""
+    from tidegate.cli.rows import tell
+
+    frame = _view(root, at, live=live).sql(query)
+    tell((frame if limit is None else frame.limit(limit)).toArrow(), form)
+
+
+@lake.command()
+@_root
+@click.option("--catalog", metavar="NAME", help="The catalog of the session that gets the names.")
+def register(*, root: str, catalog: str | None) -> None:
+    """Print the SQL that names the tables of LAKE in a metastore of Spark's (Hive, Unity, Glue)."""
+    from tidegate.lakes.lake import Lake
+    from tidegate.lakes.metastore import statements
+
+    found = Lake(lake_root(root))
+    for statement in statements(found.options, found.snapshot, catalog):
+        say(f"{statement};")
+
+
+lake.add_command(upkeep)
+lake.add_command(project)
+
+
+def _time(ts: int) -> str:
+    return f"{to_datetime(ts):%Y-%m-%d %H:%M:%S.%f} UTC"

@@ -1,0 +1,63 @@
+"""The program's log: key facts on stderr, one line a record, never a password or what a terminal obeys.
+
+    2026-01-02T03:04:05.678Z WARNING tidegate.source.kafka: broker 1 is away
+    {"time": "...", "level": "WARNING", "logger": "...", "message": "..."}           with --json
+
+Libraries that talk much (py4j, the Kafka client) are held at WARNING unless everything is asked for.  What librdkafka
+says line by line of a broker that is away is said once, by our own error: its log is for debugging.
+"""
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from tidegate.config.uri import mask_text
+from tidegate.model.name import printable
+
+_LOUD: Final = ("py4j", "pyspark", "confluent_kafka", "deltalake", "urllib3")
+_KAFKA: Final = "tidegate.kafka"
+_PLAIN: Final = logging.Formatter()
+
+
+class _Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        text = f"{_time(record)} {record.levelname} {record.name}: {printable(_message(record))}"
+        return "\n    ".join([text, *map(printable, _trace(record).splitlines())]) if record.exc_info else text
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": _time(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": _message(record),
+        }
+        if record.exc_info:
+            entry["trace"] = _trace(record)
+        return msgspec.json.encode(entry).decode()
+
+
+def _time(record: logging.LogRecord) -> str:
+    return f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%S}.{int(record.msecs):03d}Z"
+
+
+def _message(record: logging.LogRecord) -> str:
+    return mask_text(record.getMessage())
+
+
+def _trace(record: logging.LogRecord) -> str:
+    return mask_text(_PLAIN.formatException(record.exc_info or (None, None, None)))
+
+
+def configure(*, level: int = logging.WARNING, json: bool = False, file: str = "") -> None:
+    """Send all records from `level` on to stderr, or to the end of a file."""
+    handler = logging.FileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if json else _Text())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for name in _LOUD:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)
+    logging.getLogger(_KAFKA).setLevel(logging.CRITICAL if level > logging.DEBUG else level)

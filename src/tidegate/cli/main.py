@@ -1,0 +1,165 @@
+"""The command line: `tidegate COMMAND`.
+
+    main ── COMMANDS[name] = (module:attribute, one line of help) ── imported when it is called, not before
+         ── UPSTREAM[name] = one line of help ── an entry point "tidegate.commands" of tidegate-upstream, if installed
+
+`tidegate --help` and `decode` start without Spark or Arrow.  An error of ours is one line on stderr, as JSON when the
+command was asked for JSON, and the exit status says whose it is:
+
+    0  done        1  it failed, or verify found a difference        2  wrong usage        130  interrupted
+"""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from tidegate.config.say import say, say_json
+from tidegate.config.uri import mask_text
+from tidegate.model.errors import EnvironmentFault, TidegateError
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "run": ("tidegate.cli.run:run", "Run a changefeed: any source into any sink."),
+    "apply": ("tidegate.cli.apply:apply", "Bring a replica to one ts from what has landed, after a disaster."),
+    "server": ("tidegate.cli.server:server", "Run many changefeeds, with TiCDC's API and a page."),
+    "pack": ("tidegate.cli.pack:pack", "Write an archive of Tidegate for the executors of a cluster."),
+    "cli": ("tidegate.server.remote.changefeed:cli", "Look after the changefeeds of a server, as with `cdc cli`."),
+    "status": ("tidegate.config.status:status", "Show the state, checkpoint and error of changefeeds."),
+    "verify": ("tidegate.cli.verify:verify", "Compare a lake with what the source database held."),
+    "lake": ("tidegate.cli.lake:lake", "Look at a lake: tables, snapshots, rows."),
+    "catalog": ("tidegate.cli.catalog:catalog", "Serve the names of a lake's tables to Iceberg readers."),
+    "sink": ("tidegate.cli.sink.group:sink", "Look after replicas in databases: compare one, hold one to read it."),
+    "search": ("tidegate.cli.search:search", "Find rows of a table by their words, in a search index."),
+    "cache": ("tidegate.cli.cache:cache", "Look after rows in a Redis: compare them with where they come from."),
+    "table": ("tidegate.cli.table:table", "List parked tables of a lake, and let them go on."),
+    "decode": ("tidegate.cli.decode:decode", "Print messages as events, one JSON object a line."),
+    "encode": ("tidegate.cli.encode:encode", "Write events as messages, byte for byte as TiCDC does."),
+    "transcode": ("tidegate.cli.transcode:transcode", "Write the messages of one protocol as those of the other."),
+    "mount": ("tidegate.cli.mount:mount", "Print the row events in a recording of keys and values."),
+    "ddl": ("tidegate.cli.ddl:ddl", "Print DDL statements as TiCDC sends them."),
+    "topic": ("tidegate.cli.topic:topic", "Look into a Kafka topic."),
+    "dlq": ("tidegate.cli.dlq:dlq", "List and replay dead letters."),
+    "doctor": ("tidegate.cli.doctor:doctor", "Check Java, jars and this machine."),
+    "tso": ("tidegate.cli.tso:tso", "Turn timestamps into times, and times into timestamps."),
+}
+UPSTREAM: Final[Mapping[str, str]] = {
+    "demo": "Run a database, a broker and a lake, with DDLs, and verify it.",
+    "broker": "Start and stop a Kafka broker on this machine.",
+    "upstream": "Start, ask and stop a TiDB of your own on this machine.",
+}
+"""Commands that come with the embedded TiDB."""
+HELP: Final = {"demo": UPSTREAM["demo"], **{name: line for name, (_, line) in COMMANDS.items()}, **UPSTREAM}
+_EXTRAS: Final = {
+    **dict.fromkeys(("confluent_kafka",), "kafka"),
+    **dict.fromkeys(("pymysql",), "mysql"),
+    **dict.fromkeys(("mysql_mimic", "tidegate_upstream"), "upstream"),
+    **dict.fromkeys(("pyspark", "deltalake", "numpy", "pyarrow", "pandas", "obstore", "psutil"), "spark"),
+    **dict.fromkeys(("tantivy",), "search"),
+    **dict.fromkeys(("fastapi", "pydantic", "starlette", "uvicorn"), "server"),
+}
+INTERRUPTED: Final = 130
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called, and that turns our errors into one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names in the order of the table."""
+        return list(HELP)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Return the command, imported now; None for an unknown name."""
+        if cmd_name not in HELP:
+            return None
+        try:
+            command = _load(cmd_name)
+        except ModuleNotFoundError as error:
+            raise _missing(error, f"command {cmd_name!r}") from error
+        assert isinstance(command, click.Command), cmd_name
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a name, without importing a command."""
+        names = [CompletionItem(name, help=line) for name, line in HELP.items() if name.startswith(incomplete)]
+        return names or click.Command.shell_complete(self, ctx, incomplete)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of the first word; for a name that is nearly right the error suggests the right one."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in HELP:
+            import difflib
+
+            close = difflib.get_close_matches(name, HELP, n=1)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The help page, without importing a command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(HELP.items()))
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
+        """Run the command line; errors of ours become one line and an exit status."""
+        words = list(sys.argv[1:] if args is None else args)
+        debug = "--debug" in words[:1] or os.environ.get("TIDEGATE_DEBUG", "") not in {"", "0"}
+        try:
+            return super().main(words, *rest, **extra)
+        except TidegateError as error:
+            _tell(error, json="--json" in words, debug=debug)
+        except ModuleNotFoundError as error:
+            _tell(_missing(error, "this command"), json="--json" in words, debug=debug)
+        sys.exit(1)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an interrupt has an exit status of its own."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+
+
+def _load(name: str) -> object:
+    """The command; raises EnvironmentFault for one of the embedded TiDB where that is not installed."""
+    if name in COMMANDS:
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    for command in entry_points(group="tidegate.commands", name=name):
+        return command.load()
+    raise EnvironmentFault(f"command {name!r} comes with the embedded TiDB: pip install 'tidegate[upstream]'")
+
+
+def _missing(error: ModuleNotFoundError, what: str) -> EnvironmentFault:
+    """The error that says which package to install. An own module that is missing is a release without the command."""
+    name = (error.name or "").partition(".")[0]
+    if name == "tidegate":
+        return EnvironmentFault(f"{what} is not part of this release ({error.name} is missing)")
+    extra = _EXTRAS.get(name)
+    package = f"tidegate[{extra}]" if extra else name
+    return EnvironmentFault(f"{what} needs the Python package {name}: pip install '{package}'")
+
+
+def _tell(error: TidegateError, *, json: bool, debug: bool) -> None:
+    if debug:
+        first, *rest = "".join(traceback.format_exception(error)).splitlines()
+        for line in (first, *(f"    {line}" for line in rest)):
+            say(line, err=True)
+    if json:
+        say_json({"error": {"code": error.code, "message": mask_text(str(error))}}, err=True)
+        return
+    say(f"error {error.code}: {' '.join(str(error).split())}", err=True)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="tidegate", message="tidegate %(version)s")
+@click.option("--debug", is_flag=True, help="Show where an error comes from.")
+def main(*, debug: bool) -> None:
+    """TiCDC for Python and Spark: changes of TiDB, in commit order, into any sink."""
+    del debug  # read by LazyGroup.main, which outlives this call

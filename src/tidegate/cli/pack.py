@@ -1,0 +1,43 @@
+"""`tidegate pack`: Tidegate and all that it needs as one file, for the executors of a cluster."""
+
+import time
+from pathlib import Path
+
+import click
+
+from tidegate.config.say import say, say_json
+
+STEP_BYTES = 50_000_000
+"""Between two lines of progress."""
+
+
+@click.command()
+@click.argument("target", metavar="OUT.tar.gz", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--python", is_flag=True, help="With this Python itself, for machines that have none of its version.")
+@click.option("--with", "also", multiple=True, metavar="PACKAGE", help="With another installed package.")
+@click.option("--json", "as_json", is_flag=True, help="Report as JSON lines on stdout.")
+def pack(*, target: Path, python: bool, also: tuple[str, ...], as_json: bool) -> None:
+    """Write an archive for `spark-submit --archives OUT.tar.gz#tidegate`.
+
+    It holds Tidegate and the packages that it needs, as they are installed here; not PySpark, which executors have.
+    """
+    from tidegate.spark.archive import EXECUTORS_PYTHON, UNPACKED, members, write_archive
+
+    told = 0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        if done == total or done - told >= STEP_BYTES:
+            told = done
+            if as_json:
+                say_json({"packed_bytes": done, "total_bytes": total})
+            else:
+                say(f"packed {done / 1e6:.0f} of {total / 1e6:.0f} MB", err=True)
+
+    begun_s, files = time.monotonic(), members(python=python, also=also)
+    size_bytes = write_archive(target, files, tell)
+    if as_json:
+        say_json({"archive": str(target), "files": len(files), "size_bytes": size_bytes})
+        return
+    say(f"{target}: {len(files)} files, {size_bytes / 1e6:.0f} MB, {time.monotonic() - begun_s:.0f} s", err=True)
+    say(f"--archives {target}#{UNPACKED} --conf spark.pyspark.python={EXECUTORS_PYTHON}")

@@ -1,0 +1,148 @@
+"""`tidegate run`: one changefeed, in this process, until it is told to stop.
+
+What it reads and writes is said by addresses and a file, in the same way for each pair of them (config/load.py).
+
+first SIGINT or SIGTERM    finish what is in flight, keep the checkpoint, stop
+second SIGINT              stop at once (the checkpoint keeps it safe, as after a crash)
+"""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tidegate.cli.spark_options import conf_of
+from tidegate.config.load import load
+from tidegate.config.say import say, say_json
+from tidegate.engine.stop_signals import stop_on_signals
+from tidegate.model.tso import parse_ts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.config.feed import FeedConfig
+
+
+@click.command()
+@click.argument("path", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
+@click.option(
+    "--source-uri",
+    help="Where to read: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json&..., tidb:///LOG, "
+    "file:///DIRECTORY?protocol=csv|canal-json, s3://BUCKET/PREFIX?protocol=... (gs:// or gcs://, azure:// or "
+    "azblob://, az://, abfss://), changelog:///LAKE",
+)
+@click.option(
+    "--sink-uri",
+    help="Where to write: delta:///LAKE?... (iceberg:// is the same with Iceberg metadata), "
+    "kafka://HOST:PORT/TOPIC?protocol=..., mysql://USER@HOST:PORT/ (tidb:// too), redis://HOST:PORT/ (rediss:// by "
+    "TLS), search+tantivy:///DIR, opensearch://HOST:PORT (elasticsearch:// too), https://HOST/PATH (http:// too), "
+    "file:///DIR?protocol=csv|canal-json, s3://BUCKET/PREFIX?protocol=... (gs:// or gcs://, azure:// or "
+    "azblob://, az://, abfss://), metrics://HOST:PORT, callback://MODULE/NAME",
+)
+@click.option("--filter", "rules", multiple=True, metavar="RULE", help="Tables, such as 'shop.*' or '!shop.tmp_*'.")
+@click.option("-c", "--changefeed-id", "name", help="Name under which progress is kept.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Into a lake: tables merged at the same time.")
+@click.option(
+    "--until", "--target-ts", "until", metavar="now|TSO|TIME", help="Stop when everything up to this time is there."
+)
+@click.option("--start-ts", metavar="TSO|TIME", help="From tidb://: where a new changefeed begins; else with the log.")
+@click.option(
+    "--state-dir",
+    metavar="DIRECTORY|URL",
+    help="For the checkpoint, if the sink keeps none: a directory, or s3://BUCKET/PREFIX.",
+)
+@click.option(
+    "--stop-when-idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after a silence."
+)
+@click.option("--master", metavar="URL", help="Of a cluster: spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT.")
+@click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
+@click.option(
+    "--archive",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="For executors, made by `tidegate pack`; but for sc:// one is made if none is given.",
+)
+@click.option("--check", "checks", is_flag=True, help="Meet source and sink, list the tables, and run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines on stdout.")
+@click.option("--no-color", is_flag=True, help="No colors.")
+def run(
+    *,
+    path: str | None,
+    source_uri: str | None,
+    sink_uri: str | None,
+    rules: tuple[str, ...],
+    name: str | None,
+    workers: int | None,
+    until: str | None,
+    start_ts: str | None,
+    state_dir: str | None,
+    idle_s: float | None,
+    master: str | None,
+    settings: tuple[str, ...],
+    archive: Path | None,
+    checks: bool,
+    as_json: bool,
+    no_color: bool,
+) -> None:
+    """Run a changefeed: from a topic, a log or files into any sink.
+
+    Values on the command line win over those of CONFIG, a changefeed file as TiCDC has them with a [source] section.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    if path is None and (source_uri is None or sink_uri is None):
+        raise click.UsageError("give a CONFIG file, or both --source-uri and --sink-uri")
+    config = load(
+        path,
+        source_uri=source_uri,
+        sink_uri=sink_uri,
+        name=name,
+        rules=rules,
+        workers=workers,
+        start_ts=None if start_ts is None else parse_ts(start_ts, now_ms=now_ms),
+        target_ts=None if until is None else parse_ts(until, now_ms=now_ms),
+        state_dir=state_dir,
+    )
+    from tidegate.cli import logging
+    from tidegate.config.changefeed import Changefeed
+    from tidegate.engine import progress
+
+    logging.configure(json=as_json)
+    if not as_json:
+        say(f"changefeed {config.name}: {config.source_uri} -> {config.sink_uri}", err=True)
+    for warning in config.warnings:
+        say(f"warning: {warning}", err=True)
+    if checks:
+        _check(config, as_json=as_json)
+        return
+    spark = _spark(master, settings, archive)
+    with (
+        stop_on_signals() as stop,
+        progress.display(json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
+    ):
+        given = {} if spark is None else {"spark": spark}
+        done = Changefeed(config).run(**given, on_progress=show, stop=stop, until=config.target_ts, idle_s=idle_s)
+    if not as_json:
+        say(progress.line(done), err=True)
+
+
+def _check(config: "FeedConfig", *, as_json: bool) -> None:
+    """Say what a run would meet."""
+    from tidegate.config.check import check
+
+    found = check(config)
+    if as_json:
+        say_json(found)
+        return
+    for line in found.lines():
+        say(line)
+
+
+def _spark(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "SparkSession | None":
+    """The session that the options ask for; None leaves the choice to the feed, which may need none."""
+    conf = conf_of(master, settings)
+    if not conf:
+        return None
+    from tidegate.spark.session import FEED_HEAP, session
+
+    return session(driver_memory=FEED_HEAP, conf=conf, archive=archive)

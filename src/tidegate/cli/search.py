@@ -1,0 +1,43 @@
+"""`tidegate search`: rows of a table, by their words, in the index that a changefeed keeps.
+
+$ tidegate search shop.articles 'red shoes' --sink-uri search+tantivy:///srv/search
+$ tidegate search shop.articles 'title:shoes AND price:25' --sink-uri opensearch://10.0.0.7:9200 --json
+"""
+
+from contextlib import closing
+
+import click
+import msgspec
+
+from tidegate.config.say import say, say_json
+from tidegate.config.search_sink import parse_search
+from tidegate.config.uri import told
+from tidegate.model.errors import ConfigError
+from tidegate.model.table import TableName
+from tidegate.sink.search.names import alias_of
+
+SHOWN = 300
+
+
+@click.command()
+@click.argument("table", metavar="SCHEMA.TABLE")
+@click.argument("words")
+@click.option("--sink-uri", required=True, help="As the changefeed has it: search+tantivy:///DIR, opensearch://HOST.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Most rows to show.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def search(table: str, words: str, sink_uri: str, limit: int, *, as_json: bool) -> None:
+    """Find rows of a table by words, the best ones first: words, "a phrase", COLUMN:WORD, -WORD, AND, OR."""
+    schema, dot, name = table.partition(".")
+    if not dot:
+        raise ConfigError(f"{table!r}: write SCHEMA.TABLE")
+    target = parse_search(told(sink_uri, "sink-uri"))
+    with closing(target.store("search")) as store:
+        count, found = store.search(alias_of(TableName(schema, name), target.prefix), words, limit)
+    if as_json:
+        rows = [{"id": one.id, "score": one.score, "row": msgspec.json.decode(one.source)} for one in found]
+        say_json({"count": count, "rows": rows})
+        return
+    for one in found:
+        text = one.source.decode("utf-8", "replace")
+        say(f"{one.score:8.3f}  {one.id}  {text if len(text) <= SHOWN else text[:SHOWN] + ' ..'}")
+    say(f"{len(found)} of {count}")

@@ -1,0 +1,128 @@
+"""`tidegate server`: many changefeeds in one process, with TiCDC's API, until it is told to stop.
+
+    tidegate server --data-dir /var/lib/tidegate --source-uri tidb:///srv/log        this machine only, port 8300
+    tidegate server --data-dir s3://bucket/tidegate --config server.toml             one of two: the other takes over
+    tidegate server user ann --file /etc/tidegate/users                              a line of users-file
+
+Every flag may also stand in the environment, as TIDEGATE_SERVER_DATA_DIR.  SIGINT or SIGTERM ends all runs where they
+are whole and lets another server own; requests that read are answered until the end.
+"""
+
+import logging as python_logging
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from tidegate.config.say import say, say_json
+from tidegate.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.server.server import Server
+
+HEAP: Final = "1g"
+LEVELS: Final = {"debug": 10, "info": 20, "warn": 30, "warning": 30, "error": 40, "fatal": 50}
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group(invoke_without_command=True, context_settings={"auto_envvar_prefix": "TIDEGATE_SERVER"})
+@click.option("--addr", metavar="HOST:PORT", help="Where it listens; 127.0.0.1:8300. Others need users or mtls.")
+@click.option("--advertise-addr", metavar="HOST:PORT", help="Where other servers reach it, if not there.")
+@click.option("--data-dir", metavar="DIRECTORY|URL", help="Keeps changefeeds; s3://BUCKET/PREFIX for several machines.")
+@click.option(
+    "--allow-path",
+    multiple=True,
+    metavar="DIRECTORY",
+    help="Clients may name files below it; the data directory and this one, unless any is given.",
+)
+@click.option("--source-uri", metavar="URI", help="The upstream of changefeeds that name none.")
+@click.option("--config", "path", type=_FILE, help="A TOML file; flags win over it.")
+@click.option("--cluster-id", help="Name of the cluster in answers; default.")
+@click.option("--gc-ttl", type=int, help="Seconds that a log waits for a changefeed that rests.")
+@click.option("--log-level", type=click.Choice(list(LEVELS)), help="info")
+@click.option("--log-file", help="Where the log goes, in place of stderr.")
+@click.option("--tz", help="Zone of times in answers; System.")
+@click.option("--master", metavar="URL", help="Of a cluster: spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT.")
+@click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
+@click.option("--archive", type=_FILE, help="For executors, made by `tidegate pack`.")
+@click.option("--json", "as_json", is_flag=True, help="Log JSON lines, and tell the address as one.")
+@click.pass_context
+def server(
+    ctx: click.Context,
+    /,
+    *,
+    path: Path | None,
+    master: str | None,
+    settings: tuple[str, ...],
+    archive: Path | None,
+    as_json: bool,
+    **flags: object,
+) -> None:
+    """Run many changefeeds in one process, with TiCDC's API, metrics and a page, until Ctrl-C or SIGTERM."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from tidegate.cli import logging
+    from tidegate.engine.stop_signals import stop_on_signals
+    from tidegate.server.config import server_config
+    from tidegate.server.http.application import application
+    from tidegate.server.listening import listening, place_of, serve
+    from tidegate.server.server import Server
+    from tidegate.server.spark_host import SparkHost
+    from tidegate.server.web_server import web_server
+    from tidegate.server.write_token import announced
+
+    config = server_config(path, **flags)
+    level = LEVELS.get(config.log_level.lower())
+    if level is None:
+        raise ConfigError(f"log-level {config.log_level!r}: one of {', '.join(LEVELS)}")
+    logging.configure(level=level, json=as_json, file=config.log_file)
+    with stop_on_signals(interrupts=False) as stop, listening(config.host, config.port, "--addr") as listener:
+        given = config.advertise_addr
+        addr = place_of(listener)
+        config = msgspec.structs.replace(config, addr=addr, advertise_addr=addr if given == config.addr else given)
+        made = Server(config, SparkHost(partial(_session, master, settings, archive)))
+        web = web_server(application(made), config.tls)
+        made.start()
+        told = partial(_tell, made, f"{config.scheme}://{addr}", as_json=as_json)
+        with announced(listener.getsockname()[1], made.token):
+            serve(web, listener, stop, begun=told, ending=made.stop)
+
+
+@server.command()
+@click.argument("name")
+@click.option("--file", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The users-file.")
+@click.password_option(help="Asked for if it is not given.")
+def user(name: str, file: Path, password: str) -> None:
+    """Put NAME into a users-file, or give it another password, which cannot be read from there."""
+    from tidegate.server.http.passwords import with_user
+    from tidegate.spark.cache import write_whole
+
+    write_whole(file, with_user(file.read_text("utf-8") if file.exists() else "", name, password))
+    say(f"{name} is in {file}")
+
+
+def _session(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "SparkSession":
+    from tidegate.cli.spark_options import conf_of
+    from tidegate.server.spark_host import FAIR
+    from tidegate.spark.fitness import check_session
+    from tidegate.spark.session import session
+
+    found = session(driver_memory=HEAP, conf=FAIR | conf_of(master, settings), archive=archive)
+    check_session(found)
+    return found
+
+
+def _tell(made: "Server", address: str, *, as_json: bool) -> None:
+    """Tell where it is; the page keeps the token that stands behind its address."""
+    page = f"{address}/#token={made.token}" if made.token else address
+    if as_json:
+        told = {"uri": address, "page": page, "id": made.id, "pid": os.getpid(), "data_dir": made.config.data_dir}
+        say_json(told)
+        return
+    say(f"tidegate server {made.id}: {page}, changefeeds in {made.config.data_dir}")
+    python_logging.getLogger(__name__).info("ready")

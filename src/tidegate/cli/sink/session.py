@@ -1,0 +1,26 @@
+"""The server of a replica, and which of its changefeeds is meant."""
+
+from tidegate.config.sql_target import parse_sql
+from tidegate.config.uri import told
+from tidegate.model.errors import ConfigError
+from tidegate.sink.sql.connection import TargetSession, probe
+from tidegate.sink.sql.hold import feeds_of
+
+
+def session_of(uri: str, feed: str = "", *, where: str = "sink-uri") -> TargetSession:
+    """Open a session with the server of an address, or of the one that @FILE or env:NAME holds. Raises what is wrong
+    with it, and SinkError."""
+    session = TargetSession(parse_sql(told(uri, where), where=where).options(feed))
+    return session.prepare(probe(session))
+
+
+def feed_of(session: TargetSession, given: str | None) -> str:
+    """Return the changefeed that is `given`, else the only one that writes to the server. ConfigError."""
+    feeds = feeds_of(session)
+    if given is None and len(feeds) == 1:
+        return feeds[0]
+    if given in feeds:
+        return given
+    known = f"it has {', '.join(feeds)}; give --changefeed" if feeds else "none has"
+    asked = f"no changefeed {given} writes" if given else "several or no changefeeds write"
+    raise ConfigError(f"{asked} to {session.options.place}: {known}")

@@ -1,0 +1,60 @@
+"""`tidegate table`: tables of a lake that stand still since a step of theirs was refused.
+
+$ tidegate table list /srv/lake
+$ tidegate table resume /srv/lake shop.orders
+$ tidegate table resume /srv/lake --all
+
+With `table-error=park` such a table stops alone. Its changes stay in the changelog; once the cause is mended, such as
+by another `schema-change`, it goes on from where it stands and catches up.
+"""
+
+import click
+
+from tidegate.cli.lake import lake_root
+from tidegate.config.say import say, say_json
+from tidegate.engine.feed_error import FeedError
+
+ROOT = click.argument("root", metavar="LAKE")
+
+
+@click.group()
+def table() -> None:
+    """List parked tables of a lake, and let them go on."""
+
+
+@table.command("list")
+@ROOT
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(root: str, *, as_json: bool) -> None:
+    """List the parked tables of LAKE: the ts that their rows are of, and why."""
+    from tidegate.sink.delta.options import DeltaOptions
+    from tidegate.sink.delta.snapshots import latest
+
+    parked = latest(DeltaOptions(root=lake_root(root), feed="")).parked
+    found = [(group.at.ts, FeedError.of_parked(group, name)) for group in parked for name in group.names]
+    if as_json:
+        say_json([{"table": error.table, "parked_ts": ts, "error": error} for ts, error in found])
+        return
+    if not found:
+        click.echo("no table is parked")
+    for ts, error in found:
+        say(f"{error.table}   at {ts}   {error}")
+
+
+@table.command()
+@ROOT
+@click.argument("names", metavar="[TABLE]...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All tables that are parked.")
+def resume(root: str, names: tuple[str, ...], *, every: bool) -> None:
+    """Let parked tables (database.table) of LAKE go on; the feed brings them back, now or when it runs next."""
+    from tidegate.sink.delta.options import DeltaOptions
+    from tidegate.sink.delta.parking import ask
+    from tidegate.sink.delta.snapshots import latest
+
+    if bool(names) == every:
+        raise click.UsageError("give the names of tables, or --all")
+    options = DeltaOptions(root=lake_root(root), feed="")
+    for group in ask(options, latest(options), names):
+        say(
+            f"{', '.join(group.names)} will go on from ts {group.at.ts}, as soon as the feed runs; see: tidegate status"
+        )

@@ -1,0 +1,225 @@
+"""`tidegate topic inspect`: what stands in a changefeed's topics, before anything is set up.
+
+$ tidegate topic inspect 'kafka://127.0.0.1:9092/shop?protocol=canal-json'
+
+    topic shop partition 0   offsets 0..3964   resolved 470607235324313600 (2 s ago)   3,964 messages
+      shop.orders            1,204 inserts   388 updates   91 deletes
+    ...
+    DDLs
+      470607233549598720   CREATE DATABASE `shop`
+
+What stands in topics: marks, watermarks, rows by table, DDLs, and messages that cannot be read.
+
+    first kept .......... [ read from here ............ ] end at the start of the inspection
+    low                     begin                         high
+
+With a limit, the messages that are read are shared between the partitions and are the last ones of each.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import click
+
+from tidegate.cli.framed import address
+from tidegate.codec import decode
+from tidegate.config.say import say, say_json
+from tidegate.config.topics import kafka_topics
+from tidegate.engine.change import OPS, Place, PlacedDdl, ordered_ddls
+from tidegate.engine.frontier import larger
+from tidegate.model.errors import DecodeError
+from tidegate.model.event import Ddl, Resolved
+from tidegate.model.name import qualified
+from tidegate.model.tso import physical_ms
+from tidegate.source.kafka.client import KafkaTopics, watermarks
+from tidegate.source.kafka.fetch import fetch_range
+from tidegate.source.kafka.message import TopicMessage
+from tidegate.source.kafka.reader import share
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """One partition; `tables` counts row changes by table name and operation (I, U, D)."""
+
+    topic: str
+    partition: int
+    low: int
+    high: int
+    begin: int
+    messages: int = 0
+    resolved: int | None = None
+    tables: dict[str, dict[str, int]] = field(default_factory=dict)
+    rows_without_ts: int = 0
+    ddls: list[PlacedDdl] = field(default_factory=list)
+    undecodable: int = 0
+    first_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReport:
+    """All partitions; `cut` says that older messages were left out."""
+
+    partitions: tuple[PartitionReport, ...]
+    cut: bool
+
+    @property
+    def ddls(self) -> list[PlacedDdl]:
+        """Each DDL once, in order."""
+        return ordered_ddls(placed for one in self.partitions for placed in one.ddls)
+
+    @property
+    def tables(self) -> dict[str, dict[str, int]]:
+        """Row changes of all partitions by table name and operation."""
+        total: dict[str, dict[str, int]] = {}
+        for one in self.partitions:
+            for name, ops in one.tables.items():
+                into = total.setdefault(name, {})
+                for op, count in ops.items():
+                    into[op] = into.get(op, 0) + count
+        return dict(sorted(total.items()))
+
+
+def inspect(source: KafkaTopics, limit: int) -> TopicReport:
+    """Read at most the last `limit` messages of the topics and say what they are."""
+    reports = [
+        PartitionReport(topic, partition, low, high, low)
+        for topic, partitions in watermarks(source).items()
+        for partition, (low, high) in partitions.items()
+    ]
+    lows = {(one.topic, one.partition): one.low for one in reports}
+    highs = {(one.topic, one.partition): one.high for one in reports}
+    counts = {place: end - lows[place] for place, end in share(lows, highs, limit).items()}
+    for one in reports:
+        one.begin = one.high - counts[one.topic, one.partition]
+        for chunk in fetch_range(source, Place(one.topic, one.partition, one.begin), one.high):
+            for message in chunk:
+                _note(one, message, source)
+    return TopicReport(tuple(reports), any(one.begin > one.low for one in reports))
+
+
+def _note(report: PartitionReport, message: TopicMessage, source: KafkaTopics) -> None:
+    report.messages += 1
+    try:
+        events = decode(message.key, message.value, source.decode)
+    except DecodeError as broken:
+        report.undecodable += 1
+        report.first_error = report.first_error or f"offset {message.offset}: {broken}"
+        return
+    for seq, event in enumerate(events):
+        match event:
+            case Resolved(ts):
+                report.resolved = larger(report.resolved, ts)
+            case Ddl():
+                report.ddls.append(PlacedDdl(Place(report.topic, report.partition, message.offset, seq), event))
+            case row:
+                ops = report.tables.setdefault(qualified(row.schema, row.table), {})
+                op = OPS[type(row).__name__]
+                ops[op] = ops.get(op, 0) + 1
+                report.rows_without_ts += row.commit_ts is None
+
+
+def as_json(report: TopicReport, *, now_ms: int) -> Mapping[str, object]:
+    """Return the report as plain values; lag is the age of a partition's last resolved ts."""
+    return {
+        "cut": report.cut,
+        "partitions": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "low": one.low,
+                "high": one.high,
+                "read_from": one.begin,
+                "messages": one.messages,
+                "resolved_ts": one.resolved,
+                "lag_ms": None if one.resolved is None else now_ms - (physical_ms(one.resolved)),
+                "rows": one.tables,
+                "rows_without_commit_ts": one.rows_without_ts,
+                "undecodable": one.undecodable,
+                "first_error": one.first_error or None,
+            }
+            for one in report.partitions
+        ],
+        "rows": report.tables,
+        "ddls": [
+            {
+                "commit_ts": placed.ddl.commit_ts,
+                "schema": placed.ddl.schema,
+                "table": placed.ddl.table,
+                "query": placed.ddl.query,
+                "topic": placed.place.topic,
+                "partition": placed.place.partition,
+                "offset": placed.place.offset,
+            }
+            for placed in report.ddls
+        ],
+    }
+
+
+LIMIT = 200_000
+WORDS = {"I": "inserts", "U": "updates", "D": "deletes"}
+QUERY_WIDTH = 120
+
+
+@click.group()
+def topic() -> None:
+    """Look into a Kafka topic."""
+
+
+@topic.command("inspect")
+@click.argument("uri", metavar="kafka://HOST:PORT/TOPIC?protocol=…", callback=address)
+@click.option(
+    "--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Read at most so many messages."
+)
+@click.option("--json", "as_json_", is_flag=True, help="Print JSON.")
+def inspect_(uri: str, *, limit: int, as_json_: bool) -> None:
+    """Show marks, watermarks, rows by table, DDLs and unreadable messages of topics."""
+    report = inspect(kafka_topics(uri), limit)
+    now_ms = time.time_ns() // 1_000_000
+    if as_json_:
+        say_json(as_json(report, now_ms=now_ms))
+        return
+    for one in report.partitions:
+        _show(one, now_ms)
+    _show_ddls(report)
+    if report.cut:
+        click.echo(f"only the last {limit:,} messages were read; --limit reads more")
+
+
+def _show(one: PartitionReport, now_ms: int) -> None:
+    resolved = "no watermark"
+    if one.resolved is not None:
+        resolved = f"resolved {one.resolved} ({_age(now_ms - physical_ms(one.resolved))})"
+    say(
+        f"topic {one.topic} partition {one.partition}   offsets {one.low}..{one.high}   {resolved}   "
+        f"{one.messages:,} messages" + (f" from offset {one.begin}" if one.begin > one.low else "")
+    )
+    for name, ops in sorted(one.tables.items()):
+        counts = "   ".join(f"{ops[op]:,} {word}" for op, word in WORDS.items() if op in ops)
+        say(f"  {name:<40} {counts}")
+    if one.rows_without_ts:
+        click.echo(
+            f"  {one.rows_without_ts:,} rows carry no commit_ts: canal-json without enable-tidb-extension has no "
+            "order and no watermarks"
+        )
+    if one.undecodable:
+        say(f"  {one.undecodable:,} messages cannot be read; the first: {one.first_error}")
+
+
+def _show_ddls(report: TopicReport) -> None:
+    ddls = report.ddls
+    if not ddls:
+        return
+    click.echo(f"{len(ddls)} DDLs")
+    for placed in ddls:
+        query = " ".join(placed.ddl.query.split())
+        say(f"  {placed.ddl.commit_ts}   {query[:QUERY_WIDTH]}{'…' if len(query) > QUERY_WIDTH else ''}")
+
+
+def _age(ms: int) -> str:
+    if ms < 0:
+        return "in the future"
+    for size, word in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
+        if ms >= 2 * size:
+            return f"{ms // size} {word} ago"
+    return f"{ms / 1000:.1f} s ago"

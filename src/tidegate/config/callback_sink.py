@@ -1,0 +1,95 @@
+"""A callback:// address: a Python function of the user's own, by the module and the name that it has there.
+
+    callback://shop.sinks/write                    write(batch), or a tidegate.sinks.callback of that name
+    callback://shop.sinks/into?index=orders        into(index="orders") gives one
+
+The module is imported as Python imports any: from PYTHONPATH, on the driver and on the workers.
+"""
+
+import importlib
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from tidegate.config.document import Document
+from tidegate.config.param import Param
+from tidegate.config.refused import NO_DATABASE, RefusedKey
+from tidegate.config.uri import split
+from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
+
+if TYPE_CHECKING:
+    from tidegate.sink.callback.sink import Callback
+
+CALLBACK_SINK: Final[Mapping[str, Param]] = {}
+"""The parameters of an address are those of the function that it names."""
+CALLBACK_REFUSED: Final[Mapping[str, RefusedKey]] = {
+    "bdr-mode": NO_DATABASE,
+    "enable-sync-point": RefusedKey((False,), ConfigError, "sync points are for databases"),
+    "sink.column-selectors[].": RefusedKey((), UnsupportedError, "a function gets whole rows and takes what it wants"),
+    "sink.dispatchers[].": RefusedKey((), UnsupportedError, "a function has no topics and no partitions"),
+}
+"""Keys that a function has no place for."""
+
+
+class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """A function of a module, and what it is called with to make the sink; nothing: it is the sink."""
+
+    module: str
+    function: str
+    given: dict[str, str] = {}
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """What tells this sink from others in the names of changefeeds."""
+        return f"{self.module}/{self.function}"
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is written; only the function knows."""
+        return frozenset()
+
+    def callback(self) -> "Callback":
+        """Import and return the functions. UriInvalid when there is no such module or name."""
+        from tidegate.sink.callback.sink import Callback
+
+        found = self._found()
+        made = found(**self.given) if self.given else found
+        return made if isinstance(made, Callback) else Callback(made)
+
+    def check_allowed(self, allowed: Collection[str]) -> None:
+        """Raise UriInvalid unless `allowed` holds MODULE/NAME, or MODULE, and the function is the module's own: what it
+        imports, such as `subprocess.run`, is no sink that somebody wrote."""
+        from tidegate.sink.callback.sink import Callback
+
+        if not {self.module, self.identity} & set(allowed):
+            raise UriInvalid(
+                f"sink-uri: {self.identity} may not be called; callback-modules in the server's file allows MODULE/NAME"
+            )
+        found = self._found()
+        home = getattr(found, "__module__", "Python")
+        if home != self.module and not isinstance(found, Callback):
+            raise UriInvalid(
+                f"sink-uri: callback://{self.identity} is defined in {home}, and may not be called by a client; name a "
+                "function in the module that defines it"
+            )
+
+    def _found(self) -> Any:
+        try:
+            return getattr(importlib.import_module(self.module), self.function)
+        except (ImportError, AttributeError) as missing:
+            raise UriInvalid(
+                f"sink-uri: callback://{self.identity}: {missing}; is the module's directory on PYTHONPATH?"
+            ) from missing
+
+
+def parse_callback(uri: str, document: Document) -> CallbackTarget:  # noqa: ARG001  a file says nothing to a function
+    """Return the function that `uri` names."""
+    parts = split(uri, "sink-uri", ("callback",))
+    function = parts.path.strip("/")
+    if not parts.netloc or not function.isidentifier():
+        raise UriInvalid(f"sink-uri: write callback://package.module/function, found {parts.shown}")
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return CallbackTarget(module=parts.netloc, function=function, given=given)

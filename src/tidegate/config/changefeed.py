@@ -1,0 +1,110 @@
+"""One changefeed, from Python: `tidegate.Changefeed(source, sink).run(spark)`."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.config.feed import FeedConfig
+from tidegate.config.load import load
+from tidegate.config.registry import feed_of, status_of
+from tidegate.engine.loop import Engine
+from tidegate.engine.meter import Meter
+from tidegate.engine.ports import Checkpoints, Sink, Tasks
+from tidegate.engine.progress import Progress
+from tidegate.sink.callback.sink import Callback, CallbackSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OWN: str = "callback://tidegate.sinks/callback"
+"""The address that stands for a sink of the caller's own, which has none."""
+
+
+SHOWN: Final = ("messages", "rows_landed", "rows", "messages_written", "ddls", "dead_letters", "behind", "lag_ms")
+"""What Spark's metrics show of a Progress."""
+SHOW_S: Final = 1.0
+STILL_S: Final = 30.0
+"""How often, while something moves and while nothing does: each time is some calls of the JVM."""
+
+
+class Changefeed:
+    """One source into one sink.
+
+    `Changefeed("kafka://…", "delta://…").run(spark)` or `Changefeed(config).run()` with a FeedConfig; `tidb:///LOG` is
+    a source, too, and `start_ts` where a new feed of it begins.  Into a sink that keeps no progress of its own a
+    directory or an object store keeps the checkpoint: `state_dir`.  The sink may also be functions
+    (`tidegate.sinks.callback(write)`), or what makes a Sink of checkpoints: `Changefeed("kafka://…", MySink, …)`.
+    """
+
+    config: FeedConfig
+
+    def __init__(
+        self,
+        source: FeedConfig | str,
+        sink: "str | Callback | Callable[[Checkpoints], Sink[Any]] | None" = None,
+        *,
+        name: str | None = None,
+        start_ts: int | None = None,
+        state_dir: str | Path | None = None,
+    ) -> None:
+        self._own = None if sink is None or isinstance(sink, str) else sink
+        if not isinstance(source, str):
+            self.config = source
+        else:
+            uri = OWN if self._own is not None else str(sink or "")
+            self.config = load(source_uri=source, sink_uri=uri, name=name, start_ts=start_ts, state_dir=state_dir)
+
+    def run(
+        self,
+        spark: "SparkSession | None" = None,
+        *,
+        tasks: Tasks | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+        stop: threading.Event | None = None,
+        until: int | None = None,
+        idle_s: float | None = None,
+    ) -> Progress:
+        """Run until `stop` is set, the checkpoint reaches `until`, or nothing has come for `idle_s` seconds.
+
+        Raises the error that ends the feed: a poison message under dead-letter=halt, a DDL that cannot be followed,
+        another writer. Errors that may pass, such as a broker that is away, are waited out; one at the start, where it
+        may be a wrong address, for some seconds only. What was applied until then is published. `tasks` stand for those
+        of Spark.
+        """
+        from tidegate.spark.fitness import check_session
+        from tidegate.spark.metrics import show
+        from tidegate.spark.tasks import SparkTasks
+
+        if spark is not None:
+            check_session(spark)
+        kept = status_of(self.config)
+
+        shown_s, shown = 0.0, dict[str, int]()
+
+        def told(progress: Progress) -> None:
+            nonlocal shown_s, shown
+            kept.save(progress)
+            counts = {name: getattr(progress, name) or 0 for name in SHOWN}
+            rests_s = time.monotonic() - shown_s
+            moved = {**counts, "lag_ms": 0} != {**shown, "lag_ms": 0}
+            if rests_s >= STILL_S or (moved and (rests_s >= SHOW_S or progress.phase == "stopped")):
+                shown_s, shown = time.monotonic(), counts
+                show(self.config.name, counts)
+            if on_progress is not None:
+                on_progress(progress)
+
+        engine = Engine(
+            feed_of(self.config, self._sink()), tasks or SparkTasks(spark), Meter(told), stop or threading.Event()
+        )
+        return engine.run(until=self.config.target_ts if until is None else until, idle_s=idle_s)
+
+    def _sink(self) -> "Sink[Any] | None":
+        """The sink of the caller's own, with the checkpoints of this changefeed."""
+        from tidegate.config.registry import checkpoints_of
+
+        if self._own is None:
+            return None
+        checkpoints = checkpoints_of(self.config)
+        return CallbackSink(self._own, checkpoints) if isinstance(self._own, Callback) else self._own(checkpoints)

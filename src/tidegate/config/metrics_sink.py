@@ -1,0 +1,175 @@
+"""A metrics:// address and its rules: where numbers about changes can be read.
+
+metrics://127.0.0.1:9464           a page /metrics of its own
+metrics://                         none: the page of `tidegate server`, or a collector (otlp-endpoint)
+metrics://0.0.0.0:9464/orders      a name, where one source has several such changefeeds
+
+The rules stand in a file; without any there is one, which counts changes by table and kind.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tidegate.config.document import Document
+from tidegate.config.entry import SinkEntry
+from tidegate.config.feed import FeedConfig
+from tidegate.config.local_name import host_of
+from tidegate.config.metrics_keys import METRICS_KEYS, METRICS_REFUSED, METRICS_SECTION, METRICS_SINK, RULES
+from tidegate.config.param import TIME_MAX_MS, Given, Param, read_all
+from tidegate.config.token_file import read_token
+from tidegate.config.uri import parameters, split
+from tidegate.model.errors import ConfigError, UriInvalid
+
+if TYPE_CHECKING:
+    from tidegate.engine.ports import Sink
+    from tidegate.sink.metrics.options import MetricsOptions
+    from tidegate.sink.metrics.rule import MetricRule
+
+_PLACE: Final = re.compile(r"(?P<host>[^\s:\[\]@/]+|\[[0-9A-Fa-f:.%]+\]):(?P<port>[0-9]{1,5})")
+_WINDOW: Final = {"alert-window": Param("duration", "window", "5m", "see metrics_keys.py", low=30, high=TIME_MAX_MS)}
+
+
+class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """Rules, and where their numbers can be read; times in ms."""
+
+    rules: "tuple[MetricRule, ...]"
+    place: tuple[str, int] | None = None
+    name: str = ""
+    otlp_url: str = ""
+    otlp_interval_ms: int = 10_000
+    otlp_token_file: str = ""
+    alert_url: str = ""
+    alert_secret_file: str = ""
+    alert_token_file: str = ""
+    timeout_ms: int = 10_000
+    ssl_ca: str = ""
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """What tells this sink from others in the names of changefeeds; its port may change."""
+        return f"metrics/{self.name}" if self.name else "metrics"
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is written: nothing that a source could read."""
+        return frozenset()
+
+    @property
+    def tokens_go_to(self) -> frozenset[str]:
+        """Who gets a token, or what is signed with the secret."""
+        alerted = self.alert_token_file or self.alert_secret_file
+        sent = ((self.otlp_url, self.otlp_token_file), (self.alert_url, alerted))
+        return frozenset(host_of(url) for url, file in sent if url and file)
+
+    def options(self, feed: str, home: str, clocks: str, time_zone: str) -> "MetricsOptions":
+        """Return what the sink of a feed is asked to do. ConfigError for a file that cannot be read."""
+        from tidegate.sink.metrics.options import MetricsOptions, OtlpOptions
+        from tidegate.sink.webhook.options import WebhookOptions
+
+        timeout_s = self.timeout_ms / 1000
+        return MetricsOptions(
+            feed=feed,
+            home=home,
+            rules=self.rules,
+            place=self.place,
+            clocks=clocks,
+            time_zone=time_zone,
+            otlp=OtlpOptions(
+                url=self.otlp_url,
+                interval_s=self.otlp_interval_ms / 1000,
+                timeout_s=timeout_s,
+                ssl_ca=self.ssl_ca,
+                token=_word(self.otlp_token_file, "otlp-token-file"),
+            )
+            if self.otlp_url
+            else None,
+            alerts=WebhookOptions(
+                feed=feed,
+                url=self.alert_url,
+                batch_events=1,
+                timeout_s=timeout_s,
+                tries=1,
+                dead_letter="keep",
+                dead_letters=f"{home}/dead-letters",
+                ssl_ca=self.ssl_ca,
+                secret=_word(self.alert_secret_file, "alert-secret-file").encode(),
+                token=_word(self.alert_token_file, "alert-token-file"),
+            )
+            if self.alert_url
+            else None,
+        )
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a user should hear of rules that work, but perhaps not as meant."""
+        told = []
+        if self.place is not None and self.place[0] not in {"127.0.0.1", "::1", "localhost"}:
+            told.append("sink-uri: the page of metrics:// has no login: labels hold what rows hold")
+        if not self.alert_url and any(rule.is_watched for rule in self.rules):
+            told.append("sink.metrics-config: rules have alerts, and no alert-url is there to post them to")
+        if self.alert_url.startswith("http://") and (self.alert_secret_file or self.alert_token_file):
+            told.append("alert-url: http:// shows alerts and token to whoever is on the way; https:// does not")
+        return tuple(told)
+
+
+def parse_metrics(uri: str, document: Document) -> MetricsTarget:
+    """Return the address behind `uri` with the rules of a file. ConfigError, UriInvalid, FilterRuleInvalid,
+    ExpressionParseFailed."""
+    parts = split(uri, "sink-uri", ("metrics",))
+    asked = {**document.section(METRICS_SECTION), **parameters(parts, METRICS_SINK)}
+    fields, ignored = read_all(METRICS_SINK, asked, ConfigError)
+    place = _PLACE.fullmatch(parts.netloc)
+    port = int(place["port"]) if place is not None else 0
+    if parts.netloc and (place is None or port >= 1 << 16):
+        raise UriInvalid(f"sink-uri: write metrics://HOST:PORT, or metrics:// for no page of its own: {parts.shown}")
+    for name in ("otlp_url", "alert_url"):
+        found = str(fields.get(name, ""))
+        if found and not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", found):
+            key = "otlp-endpoint" if name == "otlp_url" else "alert-url"
+            raise UriInvalid(f"{key}: write http://HOST/PATH or https://HOST/PATH; a token goes into a file")
+    return MetricsTarget(
+        rules=_rules(document),
+        place=None if place is None else (place["host"].strip("[]"), port),
+        name=parts.path.strip("/"),
+        ignored=ignored,
+        **fields,  # type: ignore[arg-type]  # as METRICS_SINK reads them
+    )
+
+
+def _rules(document: Document) -> "tuple[MetricRule, ...]":
+    from tidegate.sink.metrics.rule import metric_rules, rule_texts
+
+    entries = document.tree.get("sink", {}).get("metrics-config", {}).get("rules", ())
+    windows = []
+    for number, rule in enumerate(rule_texts(entries)):
+        given = {"alert-window": Given(f"{RULES[:-3]}[{number}].alert-window", rule.alert_window)}
+        windows.append(int(str(read_all(_WINDOW, given, ConfigError)[0]["window"])))
+    mode = frozenset(word.strip().upper() for word in str(document.flat.get("sql-mode", "")).split(","))
+    return metric_rules(entries, windows, case_sensitive=document.case_sensitive, sql_mode=mode - {""})
+
+
+def metrics_entry(open_sink: "Callable[[FeedConfig], Sink[Any]]") -> SinkEntry:
+    """Return the entry of the registry."""
+    return SinkEntry(
+        scheme="metrics",
+        about="counters, gauges and histograms of changes",
+        example="metrics://127.0.0.1:9464",
+        params=METRICS_SINK,
+        parse=parse_metrics,
+        address=MetricsTarget,
+        open=open_sink,
+        keys=METRICS_KEYS,
+        refused=METRICS_REFUSED,
+        tokens_go_to=lambda sink: sink.tokens_go_to,
+        warnings=MetricsTarget.warnings,
+        keeps_progress=False,
+        reads_changelog=False,
+    )
+
+
+def _word(path: str, name: str) -> str:
+    return read_token(Path(path), name) if path else ""

@@ -1,0 +1,256 @@
+"""What a changefeed last said, kept with its progress for whoever asks later: `tidegate status`.
+
+    LAKE/_tidegate/feed.state.json            a sink that keeps its progress itself
+    <state>/<changefeed>.state.json           one whose checkpoint is kept in a state directory
+
+    state       it is        it says
+    pending     running      it has not begun: its source does not reach the checkpoint yet
+    normal      running      nothing is in the way
+    warning     running      an error is waited out: code, table, ts, place, since when, next try
+    failed      ended        an error ended it; the checkpoint stays, and the next run takes up there
+    stopped     ended        it was told to stop, or ended without a word (then `running` is false, the rest is old)
+    finished    ended        the target ts is reached
+
+The report is written at once when the state changes, else a second apart (five in an object store).  A store that takes
+no report is no trouble of its own: the checkpoint is what counts, and it is waited for.
+
+Source: states of a changefeed in TiCDC.
+"""
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+import obstore
+
+from tidegate.codec.neutral import render
+from tidegate.config.say import say, say_json
+from tidegate.engine.checkpoints import StateFiles, checkpoints_in
+from tidegate.engine.feed_error import FeedError, now
+from tidegate.engine.progress import Progress, left_out_words
+from tidegate.engine.slow_roads import RoadsSeen, slow_words
+from tidegate.model.errors import ConfigError, EnvironmentFault
+from tidegate.model.left_out import LeftOut
+from tidegate.model.roads import SlowRows
+from tidegate.model.tso import to_datetime
+from tidegate.objectstore.stores import store
+from tidegate.objectstore.storing import STORE_ERRORS, first_line
+from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE, write_whole
+
+LOG: Final = logging.getLogger(__name__)
+EVERY_S: Final = 1.0
+STORE_EVERY_S: Final = 5.0
+"""A store counts requests."""
+HEARD_S: Final = 60.0
+"""A feed of another machine that has said nothing for so long does not run."""
+LAKE_FILE: Final = "feed"
+_SUFFIX: Final = ".state.json"
+_RUNNING: Final = frozenset({"pending", "normal", "warning"})
+
+
+class _Kept(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What the file holds. `topic` is the sink in files of earlier releases."""
+
+    changefeed: str
+    source: str
+    sink: str = ""
+    topic: str = ""
+    updated: str = ""
+    updated_ms: int = 0
+    pid: int = 0
+    host: str = ""
+    progress: dict[str, object] = {}
+
+
+class FeedStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A changefeed as `tidegate status` shows it; times are UTC."""
+
+    changefeed: str
+    state: str
+    running: bool
+    checkpoint_ts: int
+    checkpoint_time: str
+    source: str
+    sink: str
+    since: str = ""
+    updated: str = ""
+    frontier_ts: int = 0
+    rows: int = 0
+    ddls: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+    rows_left_out: int = 0
+    ddls_left_out: int = 0
+    roads: dict[str, int] = {}
+    slow_roads: tuple[SlowRows, ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: FeedError | None = None
+    parked: tuple[FeedError, ...] = ()
+
+
+class StatusFile:
+    """The file of one changefeed, in a directory or an object store; `source` and `sink` are masked addresses.
+
+    Who may read a lake may read how far its feed is; a state directory is the account's own."""
+
+    def __init__(self, home: str, name: str, changefeed: str, *, source: str, sink: str) -> None:
+        self._home, self._name = home, f"{name}{_SUFFIX}"
+        self._every_s = STORE_EVERY_S if "://" in home else EVERY_S
+        self._modes = (0o755, 0o644) if home.endswith("/_tidegate") else (PRIVATE_DIRECTORY, PRIVATE_FILE)
+        self._kept = _Kept(changefeed=changefeed, source=source, sink=sink, pid=os.getpid(), host=socket.gethostname())
+        self._state, self._saved_s, self._refused = "", 0.0, False
+
+    def save(self, progress: Progress) -> None:
+        """Keep a report if it is time, and if the store takes it."""
+        state = progress.state + progress.phase
+        if state == self._state and time.monotonic() - self._saved_s < self._every_s:
+            return
+        self._state, self._saved_s = state, time.monotonic()
+        self._kept.updated, self._kept.updated_ms = now(), time.time_ns() // 1_000_000
+        self._kept.progress = msgspec.to_builtins(progress)
+        body = render(self._kept) + b"\n"
+        try:
+            if "://" in self._home:
+                obstore.put(store(self._home), self._name, body)
+            else:
+                Path(self._home).mkdir(mode=self._modes[0], parents=True, exist_ok=True)
+                write_whole(Path(self._home, self._name), body.decode(), mode=self._modes[1])
+            self._refused = False
+        except STORE_ERRORS as fault:
+            if not self._refused:
+                LOG.warning(
+                    "the state of the changefeed is not kept: %s/%s: %s", self._home, self._name, first_line(fault)
+                )
+            self._refused = True
+
+
+def statuses(place: str) -> Iterator[FeedStatus]:
+    """Return the changefeeds whose progress is kept in a state directory or a lake, by name.
+
+    EnvironmentFault when it cannot be read."""
+    control = f"{place.rstrip('/')}/_tidegate"
+    found = _status(_read(control, f"{LAKE_FILE}{_SUFFIX}"), None)
+    if found is not None:
+        yield found
+        return
+    try:
+        names = {name.partition(".")[0] for name in _names(place) if name.endswith(".json")}
+    except STORE_ERRORS as fault:
+        told = getattr(fault, "strerror", None) or first_line(fault)
+        raise EnvironmentFault(f"the state directory {place} cannot be read: {told}") from fault
+    for name in sorted(names):
+        found = _status(_read(place, f"{name}{_SUFFIX}"), checkpoints_in(place, name))
+        if found is not None:
+            yield found
+
+
+def _names(place: str) -> list[str]:
+    if "://" in place:
+        return [entry["path"] for entry in obstore.list_with_delimiter(store(place))["objects"]]
+    return [path.name for path in Path(place).iterdir()]
+
+
+def words(status: FeedStatus) -> str:
+    """Return a status as a line of text."""
+    text = f"{status.changefeed}: {status.state}" + (f" since {status.since}" if status.since else "")
+    text += f", checkpoint {status.checkpoint_ts} ({status.checkpoint_time}), {status.source} -> {status.sink}"
+    if status.error is not None:
+        text += f"; {status.error}"
+    if left := left_out_words(status):
+        text += f"; {left}"
+    if slow := slow_words(RoadsSeen(status.roads, status.slow_roads)):
+        text += f"; roads: {slow}"
+    text += "".join(f"; parked: {table.table}: {table}" for table in status.parked)
+    return text if status.running else f"{text}; it is not running, and goes on behind its checkpoint when it is run"
+
+
+@click.command()
+@click.argument("place", metavar="[LAKE|STATE-DIR]", required=False)
+@click.option("--state-dir", metavar="DIRECTORY|URL", help="Where `run` keeps checkpoints.")
+@click.option("-c", "--changefeed-id", "name", help="This changefeed only.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def status(*, place: str | None, state_dir: str | None, name: str | None, as_json: bool) -> None:
+    """Show the state, checkpoint and error of the changefeeds of a lake or a state directory, ended ones too."""
+    where = place or state_dir
+    if where is None:
+        raise click.UsageError("give a LAKE, or the --state-dir of a feed that keeps its checkpoint there")
+    found = [each for each in statuses(where) if name in {None, each.changefeed}]
+    if name is not None and not found:
+        raise ConfigError(f"{where} knows no changefeed {name!r}")
+    for each in found:
+        if as_json:
+            say_json(each)
+        else:
+            say(words(each))
+
+
+def _status(kept: _Kept | None, checkpoints: StateFiles | None) -> FeedStatus | None:
+    saved = None
+    if checkpoints is not None:
+        try:
+            saved = checkpoints.kept()
+        except ConfigError:
+            saved = None
+    if kept is None and saved is None:
+        return None
+    told = kept or _Kept(changefeed=saved.changefeed if saved else "", source=saved.source if saved else "")
+    progress = told.progress
+    held = None if checkpoints is None else checkpoints.is_held()
+    running = _is_alive(told) if held is None else held
+    state = str(progress.get("state", "stopped"))
+    ended = not running and state in _RUNNING
+    ts = saved.checkpoint_ts if saved is not None else _number(progress, "checkpoint_ts")
+    return FeedStatus(
+        changefeed=told.changefeed,
+        state="stopped" if ended else state,
+        running=running,
+        checkpoint_ts=ts,
+        checkpoint_time=to_datetime(ts).isoformat(timespec="milliseconds"),
+        source=told.source,
+        sink=told.sink or told.topic or (saved.sink or saved.topic if saved else ""),
+        since="" if ended else str(progress.get("since", "")),
+        updated=told.updated,
+        frontier_ts=_number(progress, "frontier_ts"),
+        rows=_number(progress, "rows"),
+        ddls=_number(progress, "ddls"),
+        left_out=msgspec.convert(progress.get("left_out") or (), tuple[LeftOut, ...]),
+        rows_left_out=_number(progress, "rows_left_out"),
+        ddls_left_out=_number(progress, "ddls_left_out"),
+        roads=msgspec.convert(progress.get("roads") or {}, dict[str, int]),
+        slow_roads=msgspec.convert(progress.get("slow_roads") or (), tuple[SlowRows, ...]),
+        warnings=msgspec.convert(progress.get("warnings") or (), tuple[str, ...]),
+        error=msgspec.convert(progress.get("error"), FeedError | None),
+        parked=msgspec.convert(progress.get("parked") or (), tuple[FeedError, ...]),
+    )
+
+
+def _number(progress: dict[str, object], name: str) -> int:
+    return msgspec.convert(progress.get(name) or 0, int)
+
+
+def _is_alive(kept: _Kept) -> bool:
+    """Whether the process that wrote the report runs: asked here, guessed by its silence for another machine."""
+    if kept.host != socket.gethostname():
+        return time.time_ns() // 1_000_000 - kept.updated_ms < HEARD_S * 1000
+    if kept.progress.get("phase") == "stopped":
+        return False
+    try:
+        os.kill(kept.pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _read(home: str, name: str) -> _Kept | None:
+    try:
+        found = obstore.get(store(home), name).bytes().to_bytes() if "://" in home else Path(home, name).read_bytes()
+        return msgspec.json.decode(found, type=_Kept)
+    except (*STORE_ERRORS, msgspec.DecodeError):
+        return None

@@ -1,0 +1,329 @@
+"""Checkpoints where a feed keeps how far it is when its sink has no place for that: in a directory, or a store.
+
+    <state>/<changefeed>.json             {"changefeed": "shop", "checkpoint_ts": 470606747354005504, "notes": {..}, ..}
+    <state>/<changefeed>.schema-<digest>.json     the schema at that checkpoint; written before it, when it changes
+    <state>/<changefeed>.lock             held by the run; a second one is refused (directories alone)
+    <state>/<changefeed>.state.json       what it reports (status.py)
+    <state>/<changefeed>/_tidegate/       its changelog, where the source has one
+
+Everything at or below the checkpoint is acknowledged by the sink; what lies above may have been written as well and is
+written again.  In a directory a file is written aside, flushed and renamed, so it is the old one or the new one.
+
+An object store (s3://bucket/state) has no locks. A run makes itself the owner of the checkpoint when it begins, and
+replaces it only where it is still the one that it wrote last:
+
+    run 1   get ──► etag 1                  put, If-Match 2 ──► 412: Fenced, the run ends
+    run 2                 put "I own it", If-Match 1 ──► etag 2     put, If-Match 2 ..
+
+So the run that began last goes on, whatever became of the one before it: its machine may be gone.
+"""
+
+import fcntl
+import hashlib
+import os
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import obstore
+from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+from tidegate.engine.plan import Checkpoint
+from tidegate.engine.ports import Saved, Standing
+from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced
+from tidegate.model.feed_errors import StateUnwritable
+from tidegate.objectstore.lifespan import delete
+from tidegate.objectstore.probe import check_store
+from tidegate.objectstore.stores import store, unchanged
+from tidegate.objectstore.storing import STORE_ERRORS, first_line
+from tidegate.schema.state import SchemaState
+from tidegate.spark.cache import PRIVATE_DIRECTORY, locked, private
+
+LOST_MAX: Final = 3
+"""Answers of a store that are lost in a row before that is an error."""
+LOCK_WAIT_S: Final = 2.0
+"""How long a run waits for one of the same name to end: a supervisor may start the next while the last one stops."""
+
+
+class KeptCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the file says. `topic` and `topics` are the sink and its notes in files of earlier releases."""
+
+    changefeed: str
+    checkpoint_ts: int
+    source: str = ""
+    sink: str = ""
+    done: tuple[str, ...] = ()
+    schema: str = ""
+    notes: dict[str, Any] = {}
+    topic: str = ""
+    topics: tuple[str, ...] = ()
+    owner: str = ""
+
+
+class StateFiles(ABC):
+    """The checkpoint of one changefeed as files of a place; `source` and `sink` are masked addresses, for people.
+
+    `target` is what the feed may not change: a checkpoint of another target is refused."""
+
+    def __init__(self, place: str, changefeed: str, source: str, target: str) -> None:
+        self.place, self.changefeed = place, changefeed
+        self._name = f"{changefeed}.json"
+        self._source, self._target, self._owner = source, target, ""
+        self._written: tuple[SchemaState, str] | None = None
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """See that the place can keep checkpoints, once. EnvironmentFault or SinkRefused for one that cannot."""
+
+    @abstractmethod
+    def held(self) -> AbstractContextManager[None]:
+        """Keep other runs of that name out until the block ends. EnvironmentFault when one runs already."""
+
+    @abstractmethod
+    def is_held(self) -> bool | None:
+        """Return True if a feed of that name runs now; None where only its reports tell."""
+
+    def kept(self) -> KeptCheckpoint | None:
+        """Return what the file says; None where there is none. ConfigError for a file that is no checkpoint."""
+        try:
+            return msgspec.json.decode(self._read(self._name), type=KeptCheckpoint)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise ConfigError(
+                f"{self.place}/{self._name} is no checkpoint of a changefeed: {error}; give another --state-dir"
+            ) from error
+
+    def load(self) -> Saved | None:
+        """Return what was saved last; None for a new changefeed. ConfigError for another target's checkpoint."""
+        return self._saved(self.kept())
+
+    def _saved(self, found: KeptCheckpoint | None) -> Saved | None:
+        if found is None:
+            return None
+        target = found.sink or found.topic
+        if target != self._target:
+            raise ConfigError(
+                f"{self.place}/{self._name} is the checkpoint of a changefeed into {target}, not {self._target}: a "
+                "target of its own needs a changefeed-id of its own"
+            )
+        notes: Mapping[str, Any] = found.notes or {"topics": list(found.topics)}
+        return Saved(Standing(Checkpoint(found.checkpoint_ts, found.done), self._schema(found.schema)), notes)
+
+    def save(self, saved: Saved) -> None:
+        """Put `saved` in place of what was there. StateUnwritable when the store refuses, which may pass."""
+        checkpoint, state, _ = saved.standing
+        before = self._written and self._written[1]
+        try:
+            schema = self._write_schema(state)
+            self._replace(
+                KeptCheckpoint(
+                    changefeed=self.changefeed,
+                    checkpoint_ts=checkpoint.ts,
+                    source=self._source,
+                    sink=self._target,
+                    done=checkpoint.done,
+                    schema=schema,
+                    notes=dict(saved.notes),
+                    owner=self._owner,
+                )
+            )
+        except STORE_ERRORS as fault:
+            told = getattr(fault, "strerror", None) or first_line(fault)
+            raise StateUnwritable(f"the checkpoint {self.place}/{self._name} cannot be written: {told}") from fault
+        if schema != before:
+            with suppress(*STORE_ERRORS):
+                self._forget(before, schema)
+
+    def _schema(self, digest: str) -> SchemaState:
+        if not digest:
+            return SchemaState()
+        name = self._schema_name(digest)
+        try:
+            state = SchemaState.from_json(self._read(name))
+        except FileNotFoundError as gone:
+            raise ConfigError(f"{self.place}/{self._name} needs {name}, which is gone") from gone
+        self._written = state, digest
+        return state
+
+    def _write_schema(self, state: SchemaState) -> str:
+        """Write the schema unless it is the one that was written last; return its digest."""
+        if self._written is not None and self._written[0] is state:
+            return self._written[1]
+        body = state.to_json()
+        digest = hashlib.sha256(body).hexdigest()[:16]
+        if self._written is None or self._written[1] != digest:
+            self._write(self._schema_name(digest), body)
+        self._written = state, digest
+        return digest
+
+    def _schema_name(self, digest: str) -> str:
+        return f"{self.changefeed}.schema-{digest}.json"
+
+    @abstractmethod
+    def _read(self, name: str) -> bytes:
+        """The bytes of a file. FileNotFoundError."""
+
+    @abstractmethod
+    def _write(self, name: str, body: bytes) -> None:
+        """Put a file in place, whole."""
+
+    @abstractmethod
+    def _replace(self, kept: KeptCheckpoint) -> None:
+        """Put the checkpoint in place, whole. Fenced where another run has replaced it."""
+
+    @abstractmethod
+    def _forget(self, before: str | None, digest: str) -> None:
+        """Remove schemas that no checkpoint names any more: `digest` is the one that does, `before` was."""
+
+
+class DirectoryCheckpoints(StateFiles):
+    """The checkpoint of one changefeed in a directory."""
+
+    def __init__(self, directory: Path, changefeed: str, *, source: str = "", target: str = "") -> None:
+        super().__init__(str(directory), changefeed, source, target)
+        self.directory = directory
+        self._lock = directory / f"{changefeed}.lock"
+
+    def prepare(self) -> None:
+        """Make the directory."""
+        try:
+            self.directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        except OSError as fault:
+            raise EnvironmentFault(f"the state directory {self.directory} cannot be made: {fault.strerror}") from fault
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock of that name."""
+        self.prepare()
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self._lock, timeout_s=LOCK_WAIT_S))
+            except OSError as fault:
+                raise EnvironmentFault(f"{self._lock} cannot be opened: {fault.strerror}") from fault
+            yield
+
+    def is_held(self) -> bool:
+        """Return True if somebody holds the lock."""
+        try:
+            with self._lock.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def _read(self, name: str) -> bytes:
+        return (self.directory / name).read_bytes()
+
+    def _write(self, name: str, body: bytes) -> None:
+        path = self.directory / name
+        aside = path.with_suffix(".part")
+        aside.unlink(missing_ok=True)
+        with open(aside, "xb", opener=private) as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+
+    def _replace(self, kept: KeptCheckpoint) -> None:
+        self._write(self._name, msgspec.json.encode(kept))
+
+    def _forget(self, before: str | None, digest: str) -> None:  # noqa: ARG002  a run that died may have left others
+        keep = self.directory / self._schema_name(digest)
+        for path in self.directory.glob(self._schema_name("*")):
+            if path != keep:
+                path.unlink()
+
+
+class StoreCheckpoints(StateFiles):
+    """The checkpoint of one changefeed in an object store."""
+
+    def __init__(self, uri: str, changefeed: str, *, source: str = "", target: str = "") -> None:
+        super().__init__(uri, changefeed, source, target)
+        self._owner = uuid.uuid4().hex
+        self._version: Any = None
+        """Of the checkpoint that the next one replaces; None where there is none."""
+        self._seen: Any = None
+        """Of the checkpoint that was read last."""
+        self._fit = self._holds = self._taken = False
+
+    def prepare(self) -> None:
+        """Race writers for a name, and for its replacement."""
+        if not self._fit:
+            check_store(self.place, overwrites=True)
+            self._fit = True
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let the first `load` of the block take the checkpoint from whoever had it."""
+        self._holds = True
+        try:
+            yield
+        finally:
+            self._holds = False
+
+    def is_held(self) -> None:
+        """Return nothing: a store does not know who runs."""
+
+    def load(self) -> Saved | None:
+        """Return what was saved last; the first time of a block that holds it, take it over. Raises Fenced when another
+        run has done so since."""
+        if self._holds:
+            self.prepare()
+        saved = self._saved(found := self.kept())
+        if found is not None:
+            foreign = self._holds and found.owner != self._owner
+            if foreign and self._taken:
+                raise self._fenced()
+            self._version = self._seen
+            if foreign:
+                self._replace(msgspec.structs.replace(found, owner=self._owner))
+        self._taken = self._holds
+        return saved
+
+    def _read(self, name: str) -> bytes:
+        found = obstore.get(store(self.place), name)
+        if name == self._name:
+            self._seen = unchanged(found.meta)
+        return bytes(found.bytes())
+
+    def _write(self, name: str, body: bytes) -> None:
+        obstore.put(store(self.place), name, body)
+
+    def _replace(self, kept: KeptCheckpoint) -> None:
+        body = msgspec.json.encode(kept)
+        for _ in range(LOST_MAX):
+            try:
+                done = obstore.put(store(self.place), self._name, body, mode=self._version or "create")
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+                found = self.kept()
+                if found is None or found.owner != self._owner:
+                    raise self._fenced() from None
+                self._version = self._seen  # the answer to an earlier try was lost: what stands there is ours
+                continue
+            self._version = unchanged(done)
+            return
+        raise OSError(f"{LOST_MAX} answers were lost")
+
+    def _forget(self, before: str | None, digest: str) -> None:  # noqa: ARG002
+        if before is not None:
+            delete(self.place, [self._schema_name(before)])
+
+    def _fenced(self) -> Fenced:
+        return Fenced(
+            f"{self.place}/{self._name}: another run of changefeed {self.changefeed} has taken the checkpoint over, or "
+            "somebody removed it; run a changefeed once"
+        )
+
+
+def checkpoints_in(place: str, changefeed: str, *, source: str = "", target: str = "") -> StateFiles:
+    """Return the checkpoint of a changefeed in a directory or an object store."""
+    if "://" in place:
+        return StoreCheckpoints(place, changefeed, source=source, target=target)
+    return DirectoryCheckpoints(Path(place), changefeed, source=source, target=target)

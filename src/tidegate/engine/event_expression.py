@@ -1,0 +1,166 @@
+"""Value expressions of event filters, run by the SQL expressions of the embedded TiDB.
+
+    "price > 10 AND name LIKE 'x%'" ──parse──► node ──compile, columns of one table version──► test(image) ──► drop?
+
+    image of an event   (7, "12.50", 2, ..)      ──the columns that are named──►   (7, Decimal, 'new', ..)
+
+A row is left out when the value is the integer 1, as comparisons give it: NULL, 0, 2, 1.0 and '1' leave it in.
+Numbers, times and texts compare as in MySQL, texts by their column's collation, TIMESTAMPs on the clocks of the zone.
+Virtual columns are not in rows, so they cannot be named; subqueries have nothing to read.
+
+    columns of            name   type                      texts compare by    ENUM, SET
+    the upstream's table  yes    yes                       their collation     by member or number
+    a message             yes    as far as it tells        utf8mb4_bin         refused, unless it tells the members
+
+Source: tiflow, pkg/filter (dmlExprFilterRule).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Final
+
+from sqlglot import exp
+
+from tidegate.engine.event_filter import EventFilter, Test, event_rules
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.compiler import compile_scalar
+from tidegate.expr.condition import condition_node, told_collation, value_reader, wide_bit
+from tidegate.expr.scope import Scope, Slot
+from tidegate.expr.syntax.dialect import Node
+from tidegate.model.errors import EncodeError, SqlRefused, UpstreamError
+from tidegate.model.event import Field, Value, Values
+from tidegate.model.feed_errors import ExpressionColumnNotFound, ExpressionParseFailed, RowFilterFailed
+from tidegate.model.mysql import MysqlType
+from tidegate.model.name import lowered
+from tidegate.model.table import TableName
+from tidegate.mysql.context import Context
+from tidegate.mysql.convert.time import zone_of
+from tidegate.mysql.value.kinds import SqlValue
+from tidegate.schema.infer import infer_table
+from tidegate.schema.stored.definition import StoredColumn
+from tidegate.schema.stored.layout import target_of
+from tidegate.schema.stored.snapshot import TableVersion
+from tidegate.schema.stored.states import ElementState
+
+_UNKNOWN_COLUMN: Final = 1054
+_NUMBERED: Final = frozenset({MysqlType.ENUM, MysqlType.SET})
+
+
+@dataclass(frozen=True, slots=True)
+class SqlExpressions:
+    """Expressions in a SQL mode and a time zone; a value that travels into tasks."""
+
+    time_zone: str = "UTC"
+    sql_mode: frozenset[str] = frozenset()
+
+    def check(self, text: str) -> None:
+        """ExpressionParseFailed for a text that is no expression."""
+        condition_node(text, self.sql_mode)
+
+    def test(self, text: str, version: TableVersion) -> Test:
+        """Return the test of an image of this table's rows: values in its columns' order, without virtual ones."""
+        return self._tester(text, f"{version.schema}.{version.stored.name.original}", _slots(version), UTC)
+
+    def test_of_fields(self, text: str, name: TableName, fields: tuple[Field, ...]) -> Test:
+        """Return the test of an image as a message brings it: values of its fields, TIMESTAMPs on the zone's clocks.
+
+        Raises SchemaError and SqlError for fields of no known type as well."""
+        return self._tester(text, str(name), _slots_of_fields(name, fields), self._zone())
+
+    def _zone(self) -> tzinfo:
+        return UTC if self.time_zone == "UTC" else zone_of(self.time_zone)
+
+    def _tester(self, text: str, table: str, slots: tuple[Slot, ...], clocks: tzinfo) -> Test:
+        """`clocks` are those of TIMESTAMPs in images."""
+        node = condition_node(text, self.sql_mode)
+        compiled = _compiled(node, text, table, slots)
+        named = {lowered(column.name) for column in node.find_all(exp.Column)}
+        used = [(slot.index, slot.type) for slot in slots if lowered(slot.name) in named]
+        for slot in slots:
+            if lowered(slot.name) in named and slot.type.code in _NUMBERED and slot.type.elems is None:
+                raise ExpressionParseFailed(
+                    f"{text!r} for {table}: column {slot.name} is {slot.type.code.name}, and the messages do not tell "
+                    "its members; leave such rows out where the topic is written, or write it as canal-json with "
+                    "content-compatible=true, which tells them"
+                )
+        zone = self._zone()
+        readers = [(at, value_reader(kind, clocks, zone)) for at, kind in used]
+        return _test(text, table, compiled, readers, zone, self.sql_mode)
+
+
+def event_filter(
+    settings: Mapping[str, Any], *, case_sensitive: bool, time_zone: str = "UTC", since: int = 0
+) -> EventFilter:
+    """Return the event filters of a changefeed file, whose keys have their types already; events up to `since` stay.
+
+    Raises EventTypeInvalid, FilterRuleInvalid, ExpressionParseFailed."""
+    section = settings.get("filter", {})
+    mode = frozenset(word.strip().upper() for word in str(settings.get("sql-mode", "")).split(","))
+    return EventFilter.of(
+        event_rules(section.get("event-filters", ())),
+        SqlExpressions(time_zone, mode - {""}),
+        start_ts=section.get("ignore-txn-start-ts", ()),
+        case_sensitive=case_sensitive,
+        since=since,
+    )
+
+
+Read = Callable[[Value], SqlValue]
+
+
+def _test(  # noqa: PLR0917
+    text: str, table: str, compiled: Compiled, places: list[tuple[int, Read]], zone: tzinfo, sql_mode: frozenset[str]
+) -> Test:
+    width = max((at for at, _ in places), default=-1) + 1
+
+    def drops(values: Values) -> bool:
+        row: list[SqlValue] = [None] * width
+        try:
+            for at, read in places:
+                row[at] = read(values[at])
+            value = compiled(row, Context(datetime.now(UTC), zone, sql_mode))
+        except (UpstreamError, EncodeError) as error:
+            found = RowFilterFailed(f"expression {text!r} has no value ({error}) for a row of {table}")
+            raise found.at(table=table) from error
+        return isinstance(value, int) and value == 1
+
+    return drops
+
+
+def _slots(version: TableVersion) -> tuple[Slot, ...]:
+    """The columns that may be named, by their places in images."""
+    carried = [column for column in version.stored.cols or [] if not column.hidden and not _virtual(column)]
+    return tuple(
+        Slot(at, target.name, target.type, target.collation, version.stored.name.original, version.schema)
+        for at, column in enumerate(carried)
+        if column.state == ElementState.PUBLIC
+        for target in (target_of(column),)
+    )
+
+
+def _slots_of_fields(name: TableName, fields: tuple[Field, ...]) -> tuple[Slot, ...]:
+    """Return the slots of a message's fields."""
+    columns = infer_table(name, fields, None, 0).columns
+    return tuple(
+        Slot(at, column.name, wide_bit(column.type), told_collation(column.type), name.table, name.schema)
+        for at, column in enumerate(columns)
+    )
+
+
+def _virtual(column: StoredColumn) -> bool:
+    return bool(column.generated_expr_string) and not column.generated_stored
+
+
+def _compiled(node: Node, text: str, table: str, slots: tuple[Slot, ...]) -> Compiled:
+    if node.find(exp.Query) is not None:
+        raise ExpressionParseFailed(f"{text!r}: an expression of an event filter has no subqueries")
+    try:
+        return compile_scalar(node, Scope(slots, clause="expression"))
+    except SqlRefused as refused:
+        if refused.mysql_code == _UNKNOWN_COLUMN:
+            named = ", ".join(slot.name for slot in slots)
+            raise ExpressionColumnNotFound(
+                f"{text!r} for {table}: {refused.message}; columns that rows of it carry: {named}"
+            ) from refused
+        raise ExpressionParseFailed(f"{text!r} for {table}: {refused.message}") from refused

@@ -1,0 +1,352 @@
+r"""Which tables a changefeed carries: TiDB's table filter rules.
+
+    rule     = ["!"] pattern "." pattern          schema, then table
+    pattern  = "/" regular expression "/"         found anywhere in the name; "/" inside is written "\/"
+             | '"' name '"' | "`" name "`"        the very name; the quote inside is doubled
+             | wildcards                          "*" any text, "?" one character, "[a-z]" "[!a-z]" one of a class,
+                                                  "\" takes the next character as it is
+
+The last rule that matches a table decides; "!" makes it say no; a table that no rule matches is left out.  An empty
+list means `*.*`.  Blank rules and rules that start with "#" say nothing.  Names compare without case unless
+`case_sensitive`.  System schemas never pass, whatever the rules say, and no other name of them (`#mysql50#mysql`).
+
+A schema passes (CREATE DATABASE and the like) when some table of it could: a "!" rule speaks about the schema only if
+its table pattern is `*`.
+
+Source: TiDB documentation, "Table Filter"; TiCDC's list of system schemas.
+
+The name that a DDL's table had before: by it a DDL finds its topic, and filters are asked.
+
+    RENAME TABLE a TO b, ALTER TABLE a RENAME b     a
+    ALTER TABLE p EXCHANGE PARTITION x WITH TABLE t  t     TiCDC sends this DDL by the name of the table that comes
+    any other                                        None
+
+The schema knows it (effects); the text alone tells it where the table is not known.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.model.errors import FilterRuleInvalid, InputError, RenameRefused
+from tidegate.model.event import Ddl
+from tidegate.model.name import lowered
+from tidegate.model.pattern import RegularExpression, expression
+from tidegate.model.table import TableName
+from tidegate.schema.effects import Effect, PartitionExchanged, TableRenamed
+from tidegate.schema.meant import about, read
+from tidegate.schema.spec import ExchangePartition, RenameTo
+from tidegate.schema.statement import AlterTable, RenameTables
+
+
+def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableName | None:
+    """Return the name that the table of `ddl` had before, from its `effects`, else from its text."""
+    for effect in effects or ():
+        if isinstance(effect, TableRenamed):
+            return effect.old.name
+        if isinstance(effect, PartitionExchanged):
+            return effect.other.name
+    return _from_text(ddl) if any(word in ddl.query.upper() for word in ("RENAME", "EXCHANGE")) else None
+
+
+def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
+    """Return the tables, by their names before, of a RENAME that takes several in one statement; () for another DDL.
+
+    Names that a table has only within the statement, as x in RENAME TABLE a TO x, b TO a, x TO b, are none."""
+    pairs = [pair for each in read(ddl) if isinstance(each, RenameTables) for pair in each.pairs]
+    if len(pairs) < 2:
+        return ()
+    made = set[object]()
+    names: list[TableName] = []
+    for pair in pairs:
+        if pair.old.key not in made:
+            names.append(pair.old)
+        made.add(pair.new.key)
+        made.discard(pair.old.key)
+    return tuple(names)
+
+
+def _from_text(ddl: Ddl) -> TableName | None:
+    for statement in read(ddl):
+        if isinstance(statement, RenameTables):
+            return statement.pairs[0].old
+        if not isinstance(statement, AlterTable):
+            continue
+        for spec in statement.specs:
+            if isinstance(spec, RenameTo | ExchangePartition):
+                return statement.table if isinstance(spec, RenameTo) else spec.table
+    return None
+
+
+DEFAULT_RULES: Final = ("*.*",)
+SYSTEM_SCHEMAS: Final = frozenset(
+    {
+        "dm_heartbeat",
+        "information_schema",
+        "inspection_schema",
+        "lightning_task_info",
+        "metrics_schema",
+        "mysql",
+        "performance_schema",
+        "sys",
+        "tidb_cdc",
+        "tidegate",
+        "workload_schema",
+    }
+)
+"""TiCDC's, and the one in which the sink of databases keeps what it knows of itself."""
+FILE_NAME: Final = "#mysql50#"
+"""What a name begins with that MariaDB, and MySQL before 8, take for one of a file: `#mysql50#mysql` is `mysql`."""
+
+_QUOTED: Final = {"`": re.compile(r"`((?:``|[^`])+)`"), '"': re.compile(r'"((?:""|[^"])+)"')}
+_REGEX: Final = re.compile(r"/((?:\\.|[^/])+)/")
+_CLASS: Final = re.compile(r"\[(!?+)((?:\\[^0-9A-Za-z]|[^\\\]])+)\]")
+_WILDCARDS: Final = {"*": ".*", "?": "."}
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """One side of a rule: an expression (none is a plain `*`), found anywhere in a name or matching all of it.
+
+    `exact` is a name without wildcards: it is compared, in lower case where case does not count; an expression would
+    hold the two small sigmas to be one letter, and TiDB's names do not."""
+
+    matcher: RegularExpression | None = None
+    anywhere: bool = False
+    exact: str | None = None
+    any_case: bool = True
+
+    @property
+    def everything(self) -> bool:
+        return self.exact is None and self.matcher is None
+
+    def matches(self, name: str) -> bool:
+        if self.exact is not None:
+            return self.exact == (lowered(name) if self.any_case else name)
+        if self.matcher is None:
+            return True
+        return self.matcher.is_in(name) if self.anywhere else self.matcher.is_all(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    schema: _Pattern
+    table: _Pattern
+    positive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableFilter:
+    """Parsed rules, the last one first. Build it with `parse`."""
+
+    rules: tuple[str, ...]
+    _rules: tuple[_Rule, ...]
+
+    @classmethod
+    def parse(cls, rules: Sequence[str] = DEFAULT_RULES, *, case_sensitive: bool = False) -> "TableFilter":
+        """Return the filter of `rules`. Raises FilterRuleInvalid with the rule and the place in it."""
+        texts = tuple(rules) or DEFAULT_RULES
+        parsed = [_Reader(text, any_case=not case_sensitive).rule() for text in texts if not _says_nothing(text)]
+        return cls(texts, tuple(reversed(parsed)))
+
+    def matches(self, schema: str, table: str) -> bool:
+        """Return True if rows and DDLs of this table belong to the changefeed."""
+        if is_system(schema) or table.startswith(FILE_NAME):
+            return False
+        return _first(
+            rule.positive for rule in self._rules if rule.schema.matches(schema) and rule.table.matches(table)
+        )
+
+    def matches_schema(self, schema: str) -> bool:
+        """Return True if DDLs of the schema itself belong to the changefeed."""
+        if is_system(schema):
+            return False
+        return _first(
+            rule.positive
+            for rule in self._rules
+            if rule.schema.matches(schema) and (rule.positive or rule.table.everything)
+        )
+
+    def takes_ddl(self, ddl: Ddl, previous: TableName | None) -> bool:
+        """Return True if a DDL belongs to the changefeed: one of a schema if some table of it could, a RENAME if the
+        filter takes the old name (`previous`).
+
+        Raises RenameRefused for a RENAME that brings a table in: its rows from before were left out; and for one of
+        several tables of which it takes some only."""
+        if not ddl.table:
+            return self.matches_schema(ddl.schema)
+        if "," in ddl.query and "RENAME" in ddl.query.upper():
+            together = renamed_together(ddl)
+            if together:
+                return self._takes_all(together, ddl)
+        matched = self.matches(*about(ddl))
+        if previous is None or self.matches(*previous):
+            return matched or previous is not None
+        if matched and "RENAME" in ddl.query.upper():
+            raise RenameRefused(
+                f"ts {ddl.commit_ts}: {previous}, which the filter leaves out, becomes {ddl.schema}.{ddl.table}, which "
+                f"it takes ({ddl.query!a:.200}); its rows from before are not written: let filter.rules take both "
+                "names and begin where the table began, or leave the new name out"
+            )
+        return matched
+
+    def _takes_all(self, names: Sequence[TableName], ddl: Ddl) -> bool:
+        left = [name for name in names if not self.matches(*name)]
+        if left and len(left) < len(names):
+            raise RenameRefused(
+                f"ts {ddl.commit_ts}: {', '.join(map(str, left))} of the tables that are renamed together "
+                f"({ddl.query!a:.200}) is left out; let filter.rules take all of them, or none"
+            )
+        return not left
+
+
+def is_system(schema: str) -> bool:
+    """Return True for a database of servers' own, or of ours, by any name that a server knows it by."""
+    return lowered(schema) in SYSTEM_SCHEMAS or schema.startswith(FILE_NAME)
+
+
+def name_filter(rules: Sequence[str]) -> Callable[[str], bool]:
+    """Return whether a name is taken by rules of one pattern each, ["!"] pattern: of columns, so without regard to
+    case.
+
+    Nothing is taken by no rules. FilterRuleInvalid with the rule and the place in it."""
+    return _Names(tuple(reversed([_Reader(rule).name_rule() for rule in rules]))).match
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    rules: tuple[tuple[bool, _Pattern], ...]
+
+    def match(self, name: str) -> bool:
+        return _first(positive for positive, pattern in self.rules if pattern.matches(name))
+
+
+def _first(verdicts: Iterable[bool]) -> bool:
+    return next(iter(verdicts), False)
+
+
+def _says_nothing(text: str) -> bool:
+    stripped = text.strip(" \t")
+    return not stripped or stripped.startswith("#")
+
+
+class _Reader:
+    """Reads one rule from left to right; `at` is the next unread character."""
+
+    def __init__(self, text: str, *, any_case: bool = True) -> None:
+        self.text = text.rstrip(" \t")
+        self.any_case = any_case
+        self.at = len(text) - len(text.lstrip(" \t"))
+
+    def rule(self) -> _Rule:
+        positive = not self.take("!")
+        if self.peek() == "@":
+            raise self.error("rules cannot be imported from a file here: write them into the list")
+        schema = self.pattern("schema")
+        if not self.take("."):
+            end = self.at == len(self.text)
+            what = "the table pattern is missing" if end else "expected '.' between the schema and the table pattern"
+            raise self.error(f"{what}: a rule is SCHEMA.TABLE, such as {self.text}.*" if end else what)
+        table = self.pattern("table")
+        if self.at != len(self.text):
+            raise self.error("stray text after the table pattern: quote names that hold special characters")
+        return _Rule(schema, table, positive)
+
+    def name_rule(self) -> tuple[bool, _Pattern]:
+        positive = not self.take("!")
+        pattern = self.pattern("name")
+        if self.at != len(self.text):
+            raise self.error("stray text after the pattern: quote names that hold special characters")
+        return positive, pattern
+
+    def pattern(self, what: str) -> _Pattern:
+        first = self.peek()
+        if not first:
+            raise self.error(f"the {what} pattern is missing")
+        if first == "/":
+            return self.regex()
+        if first in _QUOTED:
+            return self.quoted(first)
+        return self.wildcards()
+
+    def regex(self) -> _Pattern:
+        found = _REGEX.match(self.text, self.at)
+        if found is None:
+            raise self.error("the regular expression has no closing '/'")
+        pattern = _Pattern(self.compile(found[1]), anywhere=True)
+        self.at = found.end()
+        return pattern
+
+    def quoted(self, quote: str) -> _Pattern:
+        found = _QUOTED[quote].match(self.text, self.at)
+        if found is None:
+            raise self.error(f"the quoted name has no closing {quote}")
+        self.at = found.end()
+        return self.name(re.escape(found[1].replace(quote * 2, quote)))
+
+    def name(self, escaped: str) -> _Pattern:
+        """Return the pattern of one name, which comes as an expression without anything but letters."""
+        plain = re.sub(r"\\(.)", r"\1", escaped, flags=re.DOTALL)
+        return _Pattern(exact=lowered(plain) if self.any_case else plain, any_case=self.any_case)
+
+    def wildcards(self) -> _Pattern:
+        start = self.at
+        out: list[str] = []
+        while (char := self.peek()) and char != ".":
+            out.append(self.wildcard(char))
+        if not {"*", "?", "["} & set(re.sub(r"\\.", "", self.text[start : self.at], flags=re.DOTALL)):
+            return self.name("".join(out))
+        return _Pattern() if self.text[start : self.at] == "*" else _Pattern(self.compile("".join(out)))
+
+    def wildcard(self, char: str) -> str:
+        """Return one step of a wildcard pattern as a regular expression."""
+        if char in _WILDCARDS:
+            self.at += 1
+            return _WILDCARDS[char]
+        if char == "[":
+            return self.character_class()
+        if char == "\\":
+            return self.escape()
+        if char in "$_" or char.isalnum() or not char.isascii():
+            self.at += 1
+            return re.escape(char)
+        raise self.error(f"unexpected {char!r}: quote the name (`...`) or write \\{char}")
+
+    def escape(self) -> str:
+        escaped = self.text[self.at + 1 : self.at + 2]
+        if not escaped:
+            raise self.error("a backslash at the end of the rule escapes nothing")
+        if escaped.isascii() and escaped.isalnum():
+            raise self.error(f"letters and digits cannot be escaped (\\{escaped})")
+        self.at += 2
+        return re.escape(escaped)
+
+    def character_class(self) -> str:
+        found = _CLASS.match(self.text, self.at)
+        if found is None:
+            raise self.error("the character class is not complete: expected [...] with at least one character")
+        negated, members = found.groups()
+        # "^" is an ordinary member here, and "[" and set operators of Python's future syntax stay literal.
+        body = re.sub(r"\\(.)|([\^\[&|~])", lambda hit: "\\" + (hit[1] or hit[2]), members)
+        pattern = f"[{'^' if negated else ''}{body}]"
+        self.compile(pattern)
+        self.at = found.end()
+        return pattern
+
+    def compile(self, pattern: str) -> RegularExpression:
+        try:
+            return expression(pattern, "is" if self.any_case else "s")
+        except InputError as error:
+            raise self.error(f"not a regular expression of Go's syntax (RE2): {error}") from error
+
+    def peek(self) -> str:
+        return self.text[self.at : self.at + 1]
+
+    def take(self, char: str) -> bool:
+        found = self.peek() == char
+        self.at += found
+        return found
+
+    def error(self, what: str) -> FilterRuleInvalid:
+        return FilterRuleInvalid(f"filter rule {self.text!r}, character {self.at + 1}: {what}")

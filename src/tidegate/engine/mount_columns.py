@@ -1,0 +1,257 @@
+"""Mounting many records of one table at once: keys and values to the columns that the columnar encoder takes.
+
+    keys         t45_r1    t45_r2    t45_r3           handles ────────────────────────────┐
+    old values   -         row       row     ┐                                            ▼
+    values       row       row       -       ┴─► places of all columns ─► an array each, old images first
+    op           I         U         D                                       before: 2, 3   after: 1, 2
+
+What a column holds follows the rules of mount.py, which stays the reference: what the value says, else the handle, else
+the origin default.  Single rows that numpy cannot read are read by the mounter and put in their places; where these
+are many, or a key is not of the table's kind, a Misfit sends all of them to it.  Errors are raised by it alone, with
+table, timestamp and key.
+
+Source: mount.py, whose changes these are.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.codec.columnar import Batch
+from tidegate.codec.columnar.encode.arrays import content, replaced
+from tidegate.codec.columnar.values import Misfit
+from tidegate.engine.mount import ColumnPlan, Mounter, MountTable, values_of
+from tidegate.kv.handle import CommonHandle
+from tidegate.kv.row.columns import MISSING, RowCells, locate
+from tidegate.kv.row.row import decode_row_value, handle_columns
+from tidegate.kv.table_key import RecordKey, decode_table_key
+from tidegate.kv.value_columns import ReadColumn, arrow_type, column_reader
+from tidegate.model.errors import DecodeError
+from tidegate.model.roads import Reason
+from tidegate.model.table import ColumnType
+from tidegate.mysql.column_value import read_value
+
+_RECORD_AT, _HANDLE_AT, _INT_KEY_BYTES = 9, 11, 19
+_RECORD: Final = np.frombuffer(b"_r", np.uint8)
+_OPS: Final = pa.array(["I", "U", "D"])
+_INSERT, _UPDATE, _DELETE = range(3)
+_UNREAD_SHARE: Final = 4
+"""One row in so many may be read by the mounter; with more of them all are."""
+
+
+class Records(NamedTuple):
+    """Records of one physical table, in commit order: binary arrays, null where there is no value, and numpy's 64-bit
+    numbers. `start_ts` is None where it is not known."""
+
+    physical_id: int
+    keys: Any
+    values: Any
+    old_values: Any
+    commit_ts: Any
+    start_ts: Any = None
+
+
+class MountedColumns(NamedTuple):
+    """The changes of some records; `rows` tells which records they are of."""
+
+    table: MountTable
+    rows: Any
+    batch: Batch
+
+    @property
+    def row_ids(self) -> Any:
+        """Handles, None where handles are no numbers."""
+        return self.batch.row_ids
+
+
+class _Column(NamedTuple):
+    """A column made ready."""
+
+    plan: ColumnPlan
+    type: ColumnType
+    read: ReadColumn
+
+
+class _Ready(NamedTuple):
+    """A table made ready; `foreign` are columns that rows may have and changes do not."""
+
+    table: MountTable
+    columns: tuple[_Column, ...]
+    foreign: frozenset[int]
+
+
+class _Images(NamedTuple):
+    """Stored rows, the old ones of some records before the new ones, and which records they are of."""
+
+    values: Any
+    records: Any
+    keys: Any
+
+
+class ColumnMounter:
+    """Mounts records with the schema of their moment; `mounter` is the one that does it row by row."""
+
+    def __init__(self, mounter: Mounter) -> None:
+        self._mounter = mounter
+        self._ready: dict[int, _Ready] = {}
+
+    def mount(self, records: Records) -> MountedColumns | None:
+        """Return the changes of records, at least one; None when there are none. Raises Misfit, and what
+        `Mounter.mount` does.
+
+        A chunk whose rows are of two versions of a table is a Misfit."""
+        first, last = int(records.commit_ts.min()), int(records.commit_ts.max())
+        table = self._mounter.table(records.physical_id, first)
+        if table is not self._mounter.table(records.physical_id, last):
+            raise Misfit("rows of two versions of a table", Reason.TWO_VERSIONS)
+        there = [pc.binary_length(values).fill_null(0).to_numpy() > 0 for values in records[2:4]]
+        rows = np.flatnonzero(there[0] | there[1])
+        if table is None or not len(rows):
+            return None
+        has_after, has_before = there[0][rows], there[1][rows]
+        codes = np.where(has_after, np.where(has_before, _UPDATE, _INSERT), _DELETE)
+        keys = records.keys if len(rows) == len(records.keys) else records.keys.take(pa.array(rows))
+        row_ids, of_handles = _handles(table, keys)
+        raw = [values.filter(pa.array(mask)) for values, mask in zip(records[2:4], there, strict=True)]
+        places = np.concatenate([np.flatnonzero(has_before), np.flatnonzero(has_after)])
+        images = _Images(pa.concat_arrays(raw[::-1]), places, keys)
+        of_handles = {column: array.take(pa.array(places)) for column, array in of_handles.items()}
+        found = self._arrays(self._made_ready(table), images, of_handles)
+        start_ts = None if records.start_ts is None else pa.array(records.start_ts[rows], pa.int64())
+        batch = _batch(table, codes, records.commit_ts[rows], found, len(raw[1]))
+        return MountedColumns(table, rows, replace(batch, start_ts=start_ts, row_ids=row_ids))
+
+    def _made_ready(self, table: MountTable) -> _Ready:
+        found = self._ready.get(id(table))
+        if found is None:
+            found = self._ready[id(table)] = _ready(table, utc=self._mounter.utc)
+        return found
+
+    def _arrays(self, ready: _Ready, images: _Images, of_handles: Mapping[int, Any]) -> list[Any]:
+        """An array for each column."""
+        cells = locate(images.values, [column.plan.id for column in ready.columns], ready.foreign)
+        unread = ~cells.fits
+        arrays: list[Any] = []
+        for column in ready.columns:
+            array, odd = _column(column, cells, of_handles.get(column.plan.id))
+            arrays.append(array)
+            unread |= odd
+        left = np.flatnonzero(unread)
+        if not len(left):
+            return arrays
+        if len(left) * _UNREAD_SHARE > len(unread):
+            raise Misfit(f"{len(left)} of {len(unread)} rows in another form")
+        keys = images.keys.take(pa.array(images.records[left])).to_pylist()
+        values = images.values.take(pa.array(left)).to_pylist()
+        read = [_plainly(ready.table, key, value) for key, value in zip(keys, values, strict=True)]
+        return [_patched(array, left, [row[at] for row in read]) for at, array in enumerate(arrays)]
+
+
+def _ready(table: MountTable, *, utc: bool) -> _Ready:
+    kinds = [column.type for column in table.info.columns if not column.virtual]
+    columns = []
+    for plan, kind in zip(table.plans, kinds, strict=True):
+        stored = table.layout.by_id[plan.id].type
+        if (stored.code, stored.unsigned, stored.charset) != (kind.code, kind.unsigned, kind.charset):
+            raise Misfit(f"a column stored as {stored} and shown as {kind}")
+        columns.append(_Column(plan, kind, column_reader(kind, _single(plan, stored), utc=utc)))
+    foreign = frozenset(table.layout.by_id) - {plan.id for plan in table.plans}
+    return _Ready(table, tuple(columns), foreign)
+
+
+def _single(plan: ColumnPlan, stored: ColumnType) -> Callable[[bytes], Any]:
+    def read(raw: bytes) -> Any:
+        return plan.convert(read_value(stored, raw))
+
+    return read
+
+
+def _handles(table: MountTable, keys: Any) -> tuple[Any, dict[int, Any]]:
+    """Row ids, None if handles are no numbers, and the columns that the handles hold."""
+    if table.layout.common_handle is not None:
+        return None, _common_handles(table, keys.to_pylist())
+    if not pc.all(pc.equal(pc.binary_length(keys), _INT_KEY_BYTES)).as_py():
+        raise Misfit("handles that are no numbers")
+    raw = np.frombuffer(content(keys)[1], np.uint8).reshape(len(keys), _INT_KEY_BYTES)
+    if (raw[:, _RECORD_AT:_HANDLE_AT] != _RECORD).any():
+        raise Misfit("index entries")
+    bits = np.ascontiguousarray(raw[:, _HANDLE_AT:]).view(">u8").ravel().astype(np.uint64) ^ np.uint64(1 << 63)
+    row_ids, key = pa.array(bits.view(np.int64)), table.layout.int_handle
+    if key is None:
+        return row_ids, {}
+    return row_ids, {key: pa.array(bits) if table.layout.by_id[key].type.unsigned else row_ids}
+
+
+def _common_handles(table: MountTable, keys: list[bytes]) -> dict[int, Any]:
+    """The columns of handles that are primary keys; key by key."""
+    plans = {plan.id: plan for plan in table.plans}
+    columns: dict[int, list[Any]] = {column: [] for column in table.layout.whole_handle_columns if column in plans}
+    try:
+        for key in keys:
+            found = handle_columns(table.layout, CommonHandle(key[_HANDLE_AT:]))
+            for column, values in columns.items():
+                values.append(None if found[column] is None else plans[column].convert(found[column]))
+    except DecodeError as error:
+        raise Misfit(error.what) from error
+    if any(key[_RECORD_AT:_HANDLE_AT] != b"_r" or len(key) < _INT_KEY_BYTES + 1 for key in keys):
+        raise Misfit("keys without such a handle")
+    return {column: array_of(values, arrow_type(table.layout.by_id[column].type)) for column, values in columns.items()}
+
+
+def _column(column: _Column, cells: RowCells, handles: Any) -> tuple[Any, Any]:
+    """A column's values, and which rows the mounter has to read."""
+    places = cells.cells[column.plan.id]
+    if handles is not None:
+        return handles, places.size != MISSING
+    array, unread = column.read(cells.data, places)
+    missing = places.size == MISSING
+    if column.plan.missing is None or not missing.any():
+        return array, unread
+    return pc.if_else(pa.array(missing), array_of([column.plan.missing], array.type)[0], array), unread
+
+
+def _plainly(table: MountTable, key: bytes, value: bytes) -> Sequence[Any]:
+    """The values of one row."""
+    found = decode_table_key(key)
+    assert isinstance(found, RecordKey)
+    values = values_of(table, decode_row_value(table.layout, found, value))
+    assert values is not None
+    return values
+
+
+def _patched(array: Any, rows: Any, values: list[Any]) -> Any:
+    return replaced(array, rows, array_of(values, array.type))
+
+
+def array_of(values: Sequence[Any], kind: Any) -> Any:
+    """Return values of events as an array of type `kind`. Raises Misfit for a value that the type cannot hold."""
+    if pa.types.is_binary(kind):
+        values = [value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value for value in values]
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, UnicodeError, OverflowError, TypeError) as error:
+        raise Misfit(str(error)) from error
+
+
+def _batch(table: MountTable, codes: Any, commit_ts: Any, arrays: list[Any], olds: int) -> Batch:
+    count, names = len(codes), [field.name for field in table.fields]
+    zeros = pa.array(np.zeros(count, np.int32))
+    partition = table.physical_id if table.is_partition else None
+    return Batch(
+        schema=table.version.schema,
+        table=table.version.stored.name.original,
+        fields=table.fields,
+        pk_names=table.wire.pk_names,
+        message=zeros,
+        seq=zeros,
+        commit_ts=pa.array(commit_ts, pa.int64()),
+        op=_OPS.take(pa.array(codes)),
+        partition_id=pa.repeat(pa.scalar(partition, pa.int64()), count),
+        before=pa.RecordBatch.from_arrays([array.slice(0, olds) for array in arrays], names=names),
+        after=pa.RecordBatch.from_arrays([array.slice(olds) for array in arrays], names=names),
+        definition=table.info,
+    )

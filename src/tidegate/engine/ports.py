@@ -1,0 +1,380 @@
+"""The ports: what the engine asks of a source, of a sink, of whoever runs tasks, and of whoever keeps checkpoints.
+
+    Source ── frontier(), ddls(), changes() ──► engine ── units + Changes ──► Sink.run ── in tasks: Changes.batches
+       ▲                                          │  └── DDL by DDL (barrier ALL) ──► Sink.ddl      Changes.in_order
+       └──────── release(checkpoint_ts) ──────────┘  └── advance(round, results)
+
+N sources and M sinks are N + M adapters.  Nothing here knows a protocol, Spark or a store: adapters are values or thin
+rims, the rules between them are pure (plan.py, segment.py).  A sink or source of one's own is a class with these
+methods that passes the contract suite of `tidegate.testing` (docs/write-a-sink.md).
+
+Timestamps are TSOs: physical milliseconds << 18 | logical.  Ranges are (after, upto]: a row whose commit_ts equals a
+DDL's comes before that DDL.
+
+Errors: whatever a method raises is a TidegateError.  Its `retry` decides alone: LATER is waited out by the engine and
+the call made again, NEVER ends the feed.  Every method may be called again after an error that it raised.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from tidegate.engine.change import Chunk, Layout, PlacedDdl
+from tidegate.engine.pace import ROUND, Most, Stretch
+from tidegate.engine.parked import Parked
+from tidegate.engine.plan import Barrier, Checkpoint, Round
+from tidegate.engine.step import Unit
+from tidegate.model.errors import TidegateError
+from tidegate.model.left_out import LeftOut
+from tidegate.model.roads import RoadCounts
+from tidegate.model.table import TableInfo, TableName
+from tidegate.schema.state import SchemaState
+
+__all__ = [
+    "Barrier",
+    "Changes",
+    "Checkpoints",
+    "PartitionReached",
+    "Reading",
+    "Result",
+    "Rhythm",
+    "Saved",
+    "Sink",
+    "Source",
+    "Span",
+    "Standing",
+    "Tasks",
+    "Written",
+    "standing_of",
+]
+
+Job = TypeVar("Job")
+Answer = TypeVar("Answer")
+
+
+class Tasks(Protocol):
+    """Runs jobs side by side: as tasks of Spark, or in this process for tests and tools.
+
+    Jobs, answers and `work` travel by pickle; rows do not travel this way, only plans and reports of some kilobytes."""
+
+    @property
+    def slots(self) -> int:
+        """How many jobs run at the same time, at least 1."""
+
+    def run(self, work: Callable[[Job], Answer], jobs: Sequence[Job]) -> list[Answer]:
+        """Return the answers of `work` in the order of `jobs`, once all have ended.
+
+        Raises the first TidegateError that a job raised, SinkError for a job that ended without an answer."""
+
+    def aside(self, name: str) -> "Tasks":
+        """Return tasks for an activity beside the rounds, such as landing; `cancel` of it ends that activity alone."""
+
+    def cancel(self) -> None:
+        """End the jobs that run now; their `run` raises."""
+
+
+class Span(Protocol):
+    """What there is of one table in a range."""
+
+    @property
+    def rows(self) -> int:
+        """Row changes at most, repeats counted."""
+
+    @property
+    def min_ts(self) -> int:
+        """A lower bound of their commit_ts."""
+
+    @property
+    def max_ts(self) -> int:
+        """An upper bound of their commit_ts."""
+
+
+class Changes(Protocol):
+    """The row changes of a range of commit_ts, by table: a value that pickles and travels to tasks.
+
+    Repeats of a source (TiCDC sends rows again after a restart) may be among them."""
+
+    @property
+    def after(self) -> int:
+        """The range's begin, exclusive."""
+
+    @property
+    def upto(self) -> int:
+        """The range's end, inclusive."""
+
+    def tables(self) -> Mapping[TableName, Span]:
+        """Return the tables that may have rows in the range."""
+
+    def stretches(self) -> Iterable[Stretch]:
+        """Return what a round is measured by: runs of rows that are read together, with their rows and bytes."""
+
+    def layouts(self, name: TableName, after: int, upto: int) -> Sequence[Layout]:
+        """Return the different layouts of a table's rows in (after, upto], in the order of their first row."""
+
+    def batches(self, name: TableName, after: int, upto: int) -> Iterator[Chunk]:
+        """Return the rows of one table in (after, upto], in commit order; images are typed or texts."""
+
+    def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
+        """Return the rows of several tables in (after, upto]: whole transactions, in commit order."""
+
+
+class PartitionReached(NamedTuple):
+    """One partition of a source that has partitions: the next offset to read, the offset behind its last message
+    (None: not known), the largest resolved_ts that it has brought."""
+
+    topic: str
+    partition: int
+    offset: int
+    high: int | None = None
+    resolved_ts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a source tells of itself; counts are since its start."""
+
+    messages: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+    corrupt: int = 0
+    partitions: tuple[PartitionReached, ...] = ()
+    roads: RoadCounts = field(default_factory=RoadCounts)
+    """Rows by the road that they took, such as `land/template`, `land/rows`, and those that filters took out."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Tables of the filter that it does not bring."""
+
+
+class Source(Protocol):
+    """Where changes come from."""
+
+    def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
+        """Begin to read behind `checkpoint_ts`; None for a new feed. Return the ts behind which the feed begins.
+
+        Raises what is wrong with address, positions and history. After a failure it is called again."""
+
+    def stop(self) -> None:
+        """End all activity; what is durable stays."""
+
+    def epoch(self) -> int:
+        """Return the number of this run among those that have read into one place: the highest goes on. 0: no place."""
+        return 0
+
+    def failure(self) -> TidegateError | None:
+        """Return why reading ended by itself, if it did; `start` begins anew."""
+
+    def replaced(self) -> TidegateError | None:
+        """Return Fenced where a run of a higher epoch has begun, even if nothing failed yet."""
+        return None
+
+    def idle(self) -> bool:
+        """Return True if everything that the source has at this moment is visible below the frontier or is time."""
+
+    def refused(self, error: TidegateError) -> bool:  # noqa: ARG002
+        """Take notice that a plan or a sink refuses what some messages hold (`error.messages`); True if the source has
+        put them aside, so that the round is to be planned anew."""
+        return False
+
+    def refresh(self) -> None:
+        """Take notice of what has come."""
+
+    def frontier(self) -> int | None:
+        """Return the ts at or below which nothing is still to come, DDLs at that very ts excepted; None: none yet."""
+
+    def carry(self, known: SchemaState) -> None:  # noqa: ARG002
+        """Take notice of the tables that a feed which goes on has, where it stands; asked before `start`."""
+        return
+
+    def definitions(self, ts: int) -> Sequence[TableInfo]:
+        """Return the replicated tables that the source knows to exist at `ts`; () where only messages tell."""
+
+    def ddls(self, after: int, upto: int) -> Sequence[PlacedDdl]:
+        """Return each DDL with after <= commit_ts <= upto once, by (commit_ts, arrival).
+
+        Inclusive of `after`: a DDL may arrive when its ts is resolved already. The checkpoint names those done."""
+
+    def changes(self, after: int, upto: int) -> Changes:
+        """Return the row changes with after < commit_ts <= upto, of tables that the feed carries."""
+
+    def release(self, checkpoint_ts: int) -> None:
+        """Take notice that nothing at or below is asked for again: a safe point, trimming."""
+
+    def reading(self) -> Reading:
+        """Return counts and positions, for reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """When a sink wants rounds: `most` bounds one round, `idle_s` is how often a checkpoint that moved without rows is
+    published (seconds), `flush_s` the shortest time between the begins of rounds while little waits; `rests` says that
+    a round costs nearly the same for one row as for thousands, so that small ones are put off (pace.py)."""
+
+    most: Most = ROUND
+    idle_s: float = 0.0
+    flush_s: float = 0.2
+    rests: bool = False
+
+
+class Standing(NamedTuple):
+    """Where a sink stands: its checkpoint and the schema there. `is_new` when it has never advanced."""
+
+    checkpoint: Checkpoint
+    state: SchemaState
+    is_new: bool = False
+
+
+class Result(Protocol):
+    """What a task of a sink did."""
+
+    @property
+    def name(self) -> TableName | None:
+        """The table, or None where a task writes several."""
+
+    @property
+    def rows(self) -> int:
+        """Row changes that were applied or written."""
+
+    @property
+    def messages(self) -> int:
+        """Messages, statements or documents that were written."""
+
+    @property
+    def ahead(self) -> int:
+        """The ts at which a table stood already; above the round's end if a longer one was cut off. 0: not ahead."""
+
+    @property
+    def corrupt(self) -> int:
+        """Rows among them whose checksum contradicts their values."""
+
+    @property
+    def roads(self) -> RoadCounts:
+        """Rows by road, such as `encode/columns`."""
+
+
+@dataclass(slots=True)
+class Written:
+    """A Result with nothing of its own: what a task of a sink wrote; `size_bytes` of messages or statements."""
+
+    name: TableName | None = None
+    rows: int = 0
+    messages: int = 0
+    size_bytes: int = 0
+    ahead: int = 0
+    corrupt: int = 0
+    roads: RoadCounts = field(default_factory=RoadCounts)
+
+    def came(self, chunk: Chunk) -> None:
+        """Count what a chunk that was read says of itself."""
+        self.corrupt += chunk.corrupt
+        self.roads.update(chunk.roads)
+
+
+R = TypeVar("R", bound=Result)
+
+
+class Sink(Protocol[R]):
+    """Where changes go; `R` is what its tasks answer. Its class says what it guarantees, where its progress lives, and
+    what a DDL does.
+
+    A class that names this one as its base needs no method that does nothing: `held`, `open`, `admit`, `ddl`, `upkeep`
+    and `close` do nothing here, no table is ever `parked`, and no `gate` is shut."""
+
+    barrier: Barrier
+    """What a DDL cuts: TABLE the tables that it changes, whose DDLs are steps of units; ALL everything."""
+    rhythm: Rhythm
+    fences: bool = True
+    """Whether it lets the last of several runs alone write: then that one goes on, whoever fences its source. Else the
+    epoch of the source decides."""
+    epoch: int = 0
+    """That of the source, as the engine sets it."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep a second writer out until the block ends, or fence it otherwise. EnvironmentFault, Fenced."""
+        return nullcontext()
+
+    def recover(self) -> Standing:
+        """Return where the sink stands. SinkRefused when what is there is another feed's or of another form."""
+
+    def open(self, standing: Standing) -> None:  # noqa: ARG002
+        """Meet the target before the first round: raises what an address, an account or a rule gets wrong."""
+        return
+
+    def gate(self, checkpoint_ts: int) -> int | None:  # noqa: ARG002
+        """Return the ts, at or above the checkpoint, that rounds do not pass now, so that the target can be read as of
+        it; None: there is none. Asked before each round; for sinks with barrier ALL."""
+        return None
+
+    def admit(self, planned: Round) -> None:  # noqa: ARG002
+        """Raise SinkRefused for a round that cannot be done."""
+        return
+
+    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[R]:
+        """Do the units in tasks; return when all is durable. Doing a unit again changes nothing that is done."""
+
+    def ddl(self, placed: PlacedDdl) -> None:  # noqa: ARG002
+        """Do one DDL (barrier ALL); everything before it is durable, and it is when this returns."""
+        return
+
+    def advance(self, planned: Round, results: Sequence[R]) -> Standing:
+        """Make the round's end the checkpoint, in one atomic write, and tell whom resolved timestamps are for.
+
+        Raises Fenced where another run goes on, Overtaken where one of an earlier epoch has advanced: `recover` tells
+        where."""
+
+    def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:  # noqa: ARG002
+        """Tidy up for a short while if it is time; `enough()` asks to end soon. Errors here are warnings."""
+        return
+
+    def left_out(self) -> Sequence[LeftOut]:
+        """Return the tables that come and are not written."""
+        return ()
+
+    def check(self) -> bool:
+        """Meet the target without a trace, for `run --check`; False if that cannot be. Raises what an address, an
+        account or another changefeed's data gets wrong."""
+        return False
+
+    def parked(self) -> Sequence[Parked]:
+        """Return the tables that stand still because a step of theirs was refused (engine/parked.py)."""
+        return ()
+
+    def resuming(self) -> Sequence[tuple[Parked, SchemaState]]:
+        """Return the parked tables that a user wants to go on, each group with the schema where it stands."""
+        return ()
+
+    def resume(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[R]:  # noqa: ARG002
+        """Do the units of tables that are parked. Raises what one of them meets."""
+        return ()
+
+    def resumed(self, group: Parked, error: TidegateError | None) -> None:  # noqa: ARG002
+        """Take parked tables back, or note why they stay where they are; the next `advance` publishes it."""
+        return
+
+    def close(self) -> None:
+        """Let go of connections."""
+        return
+
+
+class Saved(NamedTuple):
+    """What a checkpoint store keeps of one feed: where it stands, and notes of its sink, such as topics written to."""
+
+    standing: Standing
+    notes: Mapping[str, Any]
+
+
+class Checkpoints(Protocol):
+    """Keeps a feed's checkpoint where the sink has no place for progress of its own."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep another run of the same feed out until the block ends. EnvironmentFault when one runs."""
+
+    def load(self) -> Saved | None:
+        """Return what was saved last; None for a new feed. ConfigError for what is another feed's, or no checkpoint."""
+
+    def save(self, saved: Saved) -> None:
+        """Put `saved` in place of what was there: readers see the old or the new. StateUnwritable, which may pass."""
+
+
+def standing_of(saved: Saved | None) -> Standing:
+    """Return where a feed stands whose checkpoint was `saved`; a new feed's for None."""
+    return Standing(Checkpoint(), SchemaState(), is_new=True) if saved is None else saved.standing

@@ -1,0 +1,362 @@
+"""How far a changefeed is, and three ways to show it.
+
+                      +- live    a table that is redrawn in place      (a terminal)
+    Progress -> Show -+- lines   one line now and then                 (a pipe, a log)
+                      +- json    one JSON object for each report       (--json)
+
+The changefeed reports as often as it likes; a display decides what to print.  All of it goes to the stream that is
+given (stderr for live and lines, so that stdout stays free for results; stdout for json).
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Final, Protocol
+
+import rich.box
+import rich.console
+import rich.live
+import rich.table
+import rich.text
+
+from tidegate.codec.neutral import render
+from tidegate.engine.feed_error import FeedError
+from tidegate.engine.slow_roads import NO_ROADS, RoadsSeen, slow_words
+from tidegate.model.left_out import LeftOut
+from tidegate.model.name import printable
+from tidegate.model.roads import SlowRows
+from tidegate.model.tso import to_datetime
+
+LINE_EVERY_S: Final = 5.0
+NAMED: Final = 5
+"""So many tables that are left out a line names."""
+
+
+class LeavesOut(Protocol):
+    """What says what is left out."""
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Tables."""
+
+    @property
+    def rows_left_out(self) -> int:
+        """Rows."""
+
+    @property
+    def ddls_left_out(self) -> int:
+        """DDLs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    """One partition: `offset` is the next message to land, `high` the one after the topic's last."""
+
+    topic: str
+    partition: int
+    offset: int
+    high: int | None = None
+    resolved_ts: int | None = None
+    lag_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableProgress:
+    """One table of the lake, complete up to `applied_ts`."""
+
+    name: str
+    rows: int
+    applied_ts: int | None = None
+    lag_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A report of a changefeed; counts are since its start.
+
+    `state` is TiCDC's: pending (not begun), normal, warning (an error is waited out), failed, stopped, finished (the
+    target is reached); `phase` is starting, running, stopping or stopped."""
+
+    phase: str
+    state: str = "pending"
+    since: str = ""
+    """When the state began, in UTC."""
+    checkpoint_ts: int | None = None
+    frontier_ts: int | None = None
+    resumed: bool = False
+    """True if the run began at a checkpoint."""
+    rows_landed: int = 0
+    rows: int = 0
+    """Row changes that the sink has; those that a restart repeats count again."""
+    rows_per_s: float = 0.0
+    messages: int = 0
+    """Messages that were read."""
+    messages_written: int = 0
+    ddls: int = 0
+    watermarks: int = 0
+    dead_letters: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+    """Tables that the filter takes and the feed does not carry, with the reason."""
+    rows_left_out: int = 0
+    """Rows that filters took out; of a topic and of files those of tables outside the filter among them."""
+    ddls_left_out: int = 0
+    """DDLs that filters took out, or that none of the feed's tables needs."""
+    corrupt: int = 0
+    """Rows whose checksum contradicts their values."""
+    roads: Mapping[str, int] = field(default_factory=dict)
+    """Rows by the road that they took in each stage: docs/performance.md tells them."""
+    slow_roads: tuple[SlowRows, ...] = ()
+    """Those of `roads` that went a slow way, by the reason of that, most rows first."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of the rounds by what they were spent on: read, write, ddl, publish, upkeep, wait."""
+    partitions: tuple[PartitionProgress, ...] = ()
+    tables: tuple[TableProgress, ...] = ()
+    parked: tuple[FeedError, ...] = ()
+    """Tables that stand still, each with the error that stopped it."""
+    ddl: str | None = None
+    """The DDL that is being done."""
+    warnings: tuple[str, ...] = ()
+    error: FeedError | None = None
+    """What is waited out, or what ended the feed."""
+    elapsed_s: float = 0.0
+
+    @property
+    def seen(self) -> RoadsSeen:
+        """Which way rows have gone."""
+        return RoadsSeen(self.roads, self.slow_roads)
+
+    @property
+    def behind(self) -> int:
+        """Messages in the topics that have not landed yet, as far as their ends are known."""
+        return sum(max(part.high - part.offset, 0) for part in self.partitions if part.high is not None)
+
+    @property
+    def lag_ms(self) -> int | None:
+        """The largest lag of a table, else of a partition; None before either is known."""
+        tables = [table.lag_ms for table in self.tables if table.lag_ms is not None]
+        parts = [part.lag_ms for part in self.partitions if part.lag_ms is not None]
+        return max(tables or parts, default=None)
+
+
+Show = Callable[[Progress], None]
+
+
+# Words for numbers.
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def _when(ts: int | None) -> str:
+    if ts is None:
+        return "-"
+    return f"{to_datetime(ts):%Y-%m-%d %H:%M:%S}"
+
+
+def _lag(ms: int | None) -> str:
+    """A lag with one unit: 340 ms, 2.5 s, 14 min, 3 h, 5 d."""
+    if ms is None:
+        return "-"
+    for limit, unit_ms, unit, digits in ((1e3, 1, "ms", 0), (6e4, 1e3, "s", 1), (3.6e6, 6e4, "min", 0)):
+        if ms < limit:
+            return f"{ms / unit_ms:.{digits}f} {unit}"
+    return f"{ms / 3.6e6:.0f} h" if ms < 1.728e8 else f"{ms / 8.64e7:.0f} d"
+
+
+def line(progress: Progress, before: RoadsSeen = NO_ROADS) -> str:
+    """Return one line for a log; `before` are the roads of the line before it."""
+    parts = [
+        _state(progress),
+        f"{progress.elapsed_s:.0f} s",
+        f"landed {_count(progress.rows_landed)}",
+        f"applied {_count(progress.rows)}",
+        f"{_count(progress.rows_per_s)} rows/s",
+        f"DDLs {progress.ddls}",
+        f"checkpoint {_when(progress.checkpoint_ts)}",
+        f"lag {_lag(progress.lag_ms)}",
+    ]
+    if progress.behind:
+        parts.append(f"behind {_count(progress.behind)} messages")
+    if progress.messages_written:
+        parts.append(f"wrote {_count(progress.messages_written)} messages")
+    if progress.corrupt:
+        parts.append(f"{_count(progress.corrupt)} rows with a wrong checksum")
+    if progress.dead_letters:
+        parts.append(f"dead letters {_count(progress.dead_letters)}")
+    if left := left_out_words(progress):
+        parts.append(left)
+    if slow := slow_words(progress.seen, before):
+        parts.append(f"roads: {slow}")
+    if progress.ddl:
+        parts.append(f"doing {_one_line(progress.ddl, 80)}")
+    if progress.error:
+        parts.append(_waiting(progress))
+    return "  ".join(parts)
+
+
+def left_out_words(told: "LeavesOut") -> str:
+    """Return what is left out in some words; "" where nothing is."""
+    counts = (len(told.left_out), "tables"), (told.ddls_left_out, "DDLs"), (told.rows_left_out, "rows")
+    some = ", ".join(f"{_count(number)} {what}" for number, what in counts if number)
+    names = "; ".join(map(str, told.left_out[:NAMED])) + ("; .." if told.left_out[NAMED:] else "")
+    return f"left out {some}" + (f" ({names})" if names else "") if some else ""
+
+
+def _state(progress: Progress) -> str:
+    """The phase; the state where it says more."""
+    return progress.phase if progress.state in {"pending", "normal", "stopped"} else progress.state
+
+
+def _waiting(progress: Progress) -> str:
+    """What an outage looks like."""
+    return _one_line(str(progress.error), 300)
+
+
+def _one_line(text: str, width: int) -> str:
+    joined = printable(" ".join(text.split()))
+    return joined if len(joined) <= width else joined[: max(width - 3, 0)] + "..."
+
+
+# The live view.
+
+
+def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
+    """Return the live view, never wider or higher than the terminal; the tables furthest behind are shown first."""
+    grid = rich.table.Table.grid(expand=False)
+    grid.add_row(rich.text.Text(_one_line(_headline(progress), width), style="bold"))
+    grid.add_row(rich.text.Text(_one_line(_second_line(progress), width)))
+    if progress.ddl:
+        grid.add_row(rich.text.Text(_one_line(f"DDL in flight: {progress.ddl}", width), style="yellow"))
+    if progress.error:
+        grid.add_row(rich.text.Text(_one_line(_waiting(progress), width), style="red"))
+    if slow := slow_words(progress.seen):
+        grid.add_row(rich.text.Text(_one_line(f"roads: {slow}", width)))
+    for warning in progress.warnings[-2:]:
+        grid.add_row(rich.text.Text(_one_line(f"warning: {warning}", width), style="yellow"))
+    room = max(height - grid.row_count - 6, 2)
+    shown = min(len(progress.partitions), max(room // 2, 1))
+    if progress.partitions:
+        grid.add_row(_partitions(progress.partitions, shown, width))
+    if progress.tables:
+        grid.add_row(_tables(progress.tables, max(room - shown, 1), width))
+    return grid
+
+
+def _headline(progress: Progress) -> str:
+    return (
+        f"{_state(progress)}  {progress.elapsed_s:.0f} s  {_count(progress.rows_per_s)} rows/s  "
+        f"lag {_lag(progress.lag_ms)}  behind {_count(progress.behind)} messages"
+    )
+
+
+def _second_line(progress: Progress) -> str:
+    return (
+        f"landed {_count(progress.rows_landed)}  applied {_count(progress.rows)}  DDLs {progress.ddls}  "
+        f"dead letters {_count(progress.dead_letters)}  checkpoint {_when(progress.checkpoint_ts)}"
+    )
+
+
+def _columns(width: int, *names: tuple[str, int]) -> tuple[rich.table.Table, list[bool]]:
+    """A table with the columns whose least terminal width is there, and which of them are."""
+    shown = [width >= least for _, least in names]
+    view = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for at, ((name, _), here) in enumerate(zip(names, shown, strict=True)):
+        if here:
+            view.add_column(name, justify="left" if at == 0 else "right", no_wrap=True, overflow="ellipsis")
+    return view, shown
+
+
+def _fill(view: rich.table.Table, shown: list[bool], cells: tuple[str, ...]) -> None:
+    view.add_row(*(rich.text.Text(printable(cell)) for cell, here in zip(cells, shown, strict=True) if here))
+
+
+def _partitions(partitions: tuple[PartitionProgress, ...], room: int, width: int) -> rich.table.Table:
+    view, shown = _columns(width, ("partition", 0), ("offset", 30), ("of", 45), ("resolved", 80), ("lag", 0))
+    for part in sorted(partitions, key=lambda part: part.resolved_ts or 0)[:room]:
+        high = "-" if part.high is None else _count(part.high)
+        name = f"{part.topic}/{part.partition}"
+        _fill(view, shown, (name, _count(part.offset), high, _when(part.resolved_ts), _lag(part.lag_ms)))
+    _rest(view, shown, len(partitions) - room)
+    return view
+
+
+def _tables(tables: tuple[TableProgress, ...], room: int, width: int) -> rich.table.Table:
+    view, shown = _columns(width, ("table", 0), ("rows", 30), ("complete up to", 70), ("lag", 0))
+    for row in sorted(tables, key=lambda row: (row.applied_ts or 0, row.name))[:room]:
+        _fill(view, shown, (row.name, _count(row.rows), _when(row.applied_ts), _lag(row.lag_ms)))
+    _rest(view, shown, len(tables) - room)
+    return view
+
+
+def _rest(view: rich.table.Table, shown: list[bool], left: int) -> None:
+    if left > 0:
+        _fill(view, shown, (f"... {left} more", *[""] * (len(shown) - 1)))
+
+
+# The displays.
+
+
+@contextmanager
+def live(stream: IO[str], *, color: bool = True) -> Iterator[Show]:
+    """A display that redraws a table in place, at most four times a second; the last report stays on the screen."""
+    console = rich.console.Console(file=stream, no_color=not color)
+    with rich.live.Live(console=console, auto_refresh=False, transient=False) as view:
+        last = -1.0
+
+        def show(progress: Progress) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= 0.25 or progress.phase == "stopped":
+                last = now
+                view.update(table(progress, width=console.width, height=console.height), refresh=True)
+
+        yield show
+
+
+@contextmanager
+def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
+    """A display that prints a line when the phase changes, else one every `every_s` seconds; warnings once each."""
+    phase = ""
+    last = time.monotonic()
+    told: set[str] = set()
+    roads = NO_ROADS
+
+    def show(progress: Progress) -> None:
+        nonlocal phase, last, roads
+        for warning in progress.warnings:
+            if warning not in told and not (progress.error and progress.error.message in warning):
+                told.add(warning)
+                stream.write(f"warning: {printable(warning)}\n")
+        now = time.monotonic()
+        state = progress.phase + progress.state + (progress.error.code if progress.error else "")
+        if progress.state == "failed":  # the error itself is told by whoever runs the feed
+            return
+        if state != phase or now - last >= every_s:
+            phase, last = state, now
+            stream.write(line(progress, roads) + "\n")
+            roads = progress.seen
+            stream.flush()
+
+    yield show
+
+
+@contextmanager
+def json_lines(stream: IO[str]) -> Iterator[Show]:
+    """A display that prints every report as one JSON object."""
+
+    def show(progress: Progress) -> None:
+        stream.write(render(progress).decode() + "\n")
+        stream.flush()
+
+    yield show
+
+
+def display(*, json: bool, color: bool, out: IO[str], err: IO[str]) -> AbstractContextManager[Show]:
+    """Return the display that suits the streams: JSON on `out` when asked for, else on `err` a live view or lines."""
+    if json:
+        return json_lines(out)
+    if err.isatty():
+        return live(err, color=color)
+    return lines(err)

@@ -1,0 +1,211 @@
+"""One segment: the round of a sink with barrier ALL, from a checkpoint to the next DDL. Pure.
+
+    customers   rows ─────┤
+    orders      rows ─────┤ D1 ├─ rows ──┤ D2, D3 ├─ rows ──►  ts      every DDL cuts every table
+    visits      rows ─────┤
+                ◄ segment ►
+
+    one unit    Rows of every table up to D1, whole transactions in commit order
+    handed      the DDLs at the segment's end, in arrival order, those that touch no stored rows included; a sink does
+                them one by one.  Left out are those that table filter and event filters do not take
+
+The schema goes along with every DDL, handed or not.  One that we cannot read or that does not fit what is known of its
+table leaves the schema as it is: the sink hands it on as it came.
+
+A DDL that arrives when its ts is resolved already makes a segment without rows at the checkpoint's own ts.
+
+What a round takes: its end, whether that end may be published, and its plan. Pure, shared by engine and readers.
+
+    checkpoint C   where the lake was published last          frontier F   how far everything has landed
+    until U        where the user wants to stop               floor L      the furthest that a table was found ahead
+
+    C ───────────┬───────────┬──────────┬─►        without U and L a round ends at F, or where its rows would be
+                 U           L          F          too many (pace.py); U ends it earlier, L never before L
+
+A round that was cut off by a crash leaves some tables at its end and others behind.  Rounds are planned anew, and a
+shorter one would find those tables ahead: what stands in the lake is then no state of one ts until all tables have
+reached the furthest of them.  So nothing below the floor is published, and the next round goes there.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tidegate.engine.change import Layout, PlacedDdl
+from tidegate.engine.filter import previous_name
+from tidegate.engine.pace import ROUND, Most, Stretch, round_end
+from tidegate.engine.plan import Barrier, Checkpoint, Drops, Landed, Round, identity, plan_round, replace_ts
+from tidegate.engine.ports import Changes, Source, Standing
+from tidegate.engine.refused_rows import refused_layout
+from tidegate.engine.rewritten_columns import null_warnings
+from tidegate.engine.step import Rows, Unit
+from tidegate.model.errors import InputError, SchemaError
+from tidegate.model.event import Ddl
+from tidegate.model.feed_errors import RowsLackDdl
+from tidegate.model.table import TableInfo, TableName
+from tidegate.schema.effects import Effect
+from tidegate.schema.infer import infer_table, merge_inferred, unusable
+from tidegate.schema.state import SchemaState, apply_ddl
+
+
+def segment_end(at: Checkpoint, ddls: Iterable[PlacedDdl], upto: int) -> int:
+    """Return the ts of the first of `ddls` (ordered) that is not done at the checkpoint, at most `upto`."""
+    return min((_ts(placed) for placed in ddls if _is_pending(placed, at)), default=upto)
+
+
+def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], upto: int, landed: Landed) -> Round:
+    """Return the round from the checkpoint to `upto`, which is at or before the first DDL that is not done.
+
+    `ddls` are ordered and without repeats. Raises RenameRefused for a table that a RENAME brings into the filter."""
+    steps: list[Rows] = []
+    warnings: list[str] = []
+    rows = 0
+    for name, (count, low, high) in landed.spans.items():
+        if low > upto or not at.ts < min(high, upto) or not landed.accept(*name):
+            continue
+        table = state.table(name)
+        if table is None:
+            table = _inferred(name, low - 1, upto, landed)
+            if table is None:
+                continue
+            state = state.with_table(table)
+        steps.append(Rows(table, at.ts, upto))
+        rows += count
+    done = list(at.done) if upto == at.ts else []
+    applied: list[Ddl] = []
+    handed: list[PlacedDdl] = []
+    left_out = 0
+    for placed in ddls:
+        if _ts(placed) != upto or not _is_pending(placed, at):
+            continue
+        done.append(identity(placed.ddl))
+        ddl = replace_ts(placed.ddl, upto)
+        state, effects = _applied(state, ddl, len(done))
+        previous = placed.previous or previous_name(ddl, effects)
+        if landed.takes is not None and not landed.takes(ddl, previous):
+            left_out += 1
+            continue
+        if not placed.left_out and not (landed.drops is not None and landed.drops(ddl, previous)):
+            applied.append(ddl)
+            warnings += null_warnings(ddl, placed.place, effects or ())
+            handed.append(msgspec.structs.replace(placed, ddl=ddl, previous=previous))
+        else:
+            left_out += 1
+            why = "by an event filter, or as none of the primary by bdr-mode"
+            warnings.append(f"DDL of ts {upto} left out {why}: {ddl.query[:500]}")
+    units = (Unit(tuple(steps), rows),) if steps else ()
+    return Round(units, state, Checkpoint(upto, tuple(done)), tuple(applied), tuple(warnings), tuple(handed), left_out)
+
+
+def _is_pending(placed: PlacedDdl, at: Checkpoint) -> bool:
+    ts = _ts(placed)
+    return ts > at.ts or (ts == at.ts and identity(placed.ddl) not in at.done)
+
+
+def _ts(placed: PlacedDdl) -> int:
+    return placed.ddl.commit_ts or 0
+
+
+def _inferred(name: TableName, version: int, upto: int, landed: Landed) -> TableInfo | None:
+    """The definition that a table's rows show; None when the range holds none after all (spans are bounds)."""
+    layouts = landed.layouts(name, upto)
+    if not layouts:
+        return None
+    return merge_inferred([infer_table(name, layout.fields, layout.pk_names, version) for layout in layouts])
+
+
+def _applied(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, Sequence[Effect] | None]:
+    try:
+        return apply_ddl(state, ddl, seq)
+    except (InputError, SchemaError):
+        return state, None
+
+
+def end_of_round(
+    at: int,
+    frontier: int,
+    waiting: Iterable[Stretch],
+    *,
+    until: int | None = None,
+    floor: int = 0,
+    most: Most = ROUND,
+) -> int:
+    """Return where the round from the checkpoint `at` ends, given what has landed behind it."""
+    upto = frontier if until is None else max(min(frontier, until), at, floor)
+    return max(round_end(waiting, upto, most), floor)
+
+
+def raised(floor: int, ahead: Iterable[int]) -> int:
+    """Return the floor after a round whose tables were found ahead so far."""
+    return max((floor, *ahead))
+
+
+def is_whole(end: int, floor: int) -> bool:
+    """Return True if the lake is at one state after a round that ends there, so that it may be published."""
+    return end >= floor
+
+
+def plan_landed(
+    state: SchemaState,
+    at: Checkpoint,
+    ddls: Iterable[PlacedDdl],
+    upto: int,
+    landed: Changes,
+    *,
+    accept: Callable[[str, str], bool],
+    drops: Drops | None = None,
+    takes: Drops | None = None,
+    barrier: Barrier = Barrier.TABLE,
+) -> Round:
+    """Return the round from `at` to `upto` over the changes between them; `drops` says which DDLs are left out, `takes`
+    which of them a sink with barrier ALL is handed."""
+    spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
+
+    def layouts(name: TableName, end: int) -> Sequence[Layout]:
+        seen = landed.layouts(name, at.ts, end)
+        for layout in seen if barrier is Barrier.TABLE else ():
+            if what := unusable(layout.fields, layout.pk_names):
+                raise refused_layout(landed, name, layout, what)
+        return seen
+
+    found = Landed(spans, layouts, accept, drops, takes)
+    plan = plan_round if barrier is Barrier.TABLE else plan_segment
+    return plan(state, at, ddls, upto, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """The rules by which rounds are planned: which tables are carried, which DDLs event filters leave out (`drops`) and
+    the table filter takes (`takes`), and what a DDL cuts."""
+
+    accept: Callable[[str, str], bool]
+    drops: Drops | None = None
+    takes: Drops | None = None
+    barrier: Barrier = Barrier.TABLE
+
+
+def plan_from(
+    source: Source, standing: Standing, whole: Changes, end: int, rules: Planning, *, floor: int = 0
+) -> tuple[Round, Changes]:
+    """Return the round of a source from `standing` to `end`, or to the DDL that rows behind it lack, with its changes;
+    `whole` are those up to `end` or further. Raises RowsLackDdl when a round that short is nothing."""
+    at = standing.checkpoint
+    changes = whole if end == whole.upto else source.changes(at.ts, end)
+    try:
+        planned = plan_landed(
+            standing.state,
+            at,
+            source.ddls(at.ts, end),
+            end,
+            changes,
+            accept=rules.accept,
+            drops=rules.drops,
+            takes=rules.takes,
+            barrier=rules.barrier,
+        )
+    except RowsLackDdl as lack:
+        if lack.ts <= max(at.ts, floor):
+            raise
+        return plan_from(source, standing, whole, lack.ts, rules, floor=floor)
+    return planned, changes

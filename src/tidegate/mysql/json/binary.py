@@ -1,0 +1,242 @@
+"""Binary JSON of TiDB: a type byte and a value; containers hold offsets, so that a member is found without reading all.
+
+    type   01 object  03 array  04 literal  09 int64  0a uint64  0b double  0c string  0d opaque
+           0e date  0f datetime  10 timestamp  11 duration
+
+    array    count u32 | size u32 | entry * count | values
+    object   count u32 | size u32 | (key offset u32, key length u16) * count | entry * count | keys | values
+    entry    type u8 | offset u32, or the literal itself in its first byte: 00 null, 01 true, 02 false
+
+    [true]   03 | 01 00 00 00 | 0d 00 00 00 | 04 01 00 00 00
+    "abc"    0c | 03 61 62 63                 string: uvarint length, bytes;  opaque: MySQL type u8 in front
+
+Little endian; offsets count from `count`; `size` is that of the whole container.  Keys stand in the order of their
+bytes (MySQL sorts by length first).  Times are the core form of packed_time.py, durations i64 nanoseconds and u32
+decimals.
+
+Source: TiDB pkg/types/json_binary.go.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from math import isfinite
+from operator import itemgetter
+from typing import Final
+
+from tidegate.model.errors import DecodeError, EncodeError
+from tidegate.mysql.cursor import take, take_byte
+from tidegate.mysql.json.value import JsonDuration, JsonTime, JsonValue, Opaque, Unsigned
+from tidegate.mysql.number import MAX_INT, MAX_UINT, MIN_INT, decode_uvarint, encode_uvarint
+from tidegate.mysql.packed_time import pack_core, unpack_core
+
+CODEC: Final = "json"
+OBJECT, ARRAY, LITERAL, INT64, UINT64, DOUBLE = 0x01, 0x03, 0x04, 0x09, 0x0A, 0x0B
+STRING, OPAQUE, DATE, DATETIME, TIMESTAMP, DURATION = 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11
+MAX_DEPTH: Final = 100
+"""TiDB refuses documents that nest deeper."""
+_LITERALS: Final = (None, True, False)
+_HEAD: Final = struct.Struct("<II")
+_KEY: Final = struct.Struct("<IH")
+_ENTRY: Final = struct.Struct("<BI")
+_INT: Final = struct.Struct("<q")
+_UINT: Final = struct.Struct("<Q")
+_DOUBLE: Final = struct.Struct("<d")
+_DURATION: Final = struct.Struct("<qI")
+
+
+def encode_json(document: JsonValue) -> bytes:
+    """Type byte and value of `document`; EncodeError for what no document holds."""
+    try:
+        kind, body = _encode(document, 0)
+        return bytes([kind]) + body
+    except (struct.error, ValueError) as error:
+        raise EncodeError(f"a number in a JSON document is out of its range: {error}") from error
+
+
+def decode_json(buf: bytes, at: int = 0) -> tuple[JsonValue, int]:
+    """Return the document that begins at `at` and the offset after it."""
+    return _decode(take_byte(buf, at, CODEC), buf, at + 1, 0)
+
+
+def _encode(value: JsonValue, depth: int) -> tuple[int, bytes]:
+    if depth > MAX_DEPTH:
+        raise EncodeError(f"a JSON document nests deeper than {MAX_DEPTH}")
+    if value is None or value is True or value is False:
+        return LITERAL, bytes([_LITERALS.index(value)])
+    write = _WRITERS.get(type(value))
+    if write is None:
+        raise EncodeError(f"JSON holds no {type(value).__name__}")
+    return write(value, depth)
+
+
+def _write_int(value: int, _depth: int) -> tuple[int, bytes]:
+    if not MIN_INT <= value <= MAX_UINT:
+        raise EncodeError(f"{value} is no number of 64 bits")
+    return (INT64, _INT.pack(value)) if value <= MAX_INT else (UINT64, _UINT.pack(value))
+
+
+def _write_unsigned(value: int, _depth: int) -> tuple[int, bytes]:
+    if not 0 <= value <= MAX_UINT:
+        raise EncodeError(f"{value} is no unsigned number of 64 bits")
+    return UINT64, _UINT.pack(value)
+
+
+def _sized(data: bytes) -> bytes:
+    return encode_uvarint(len(data)) + data
+
+
+def _write_array(items: list[JsonValue], depth: int) -> tuple[int, bytes]:
+    entries, values = _lay_out(items, _HEAD.size + _ENTRY.size * len(items), depth)
+    body = entries + values
+    return ARRAY, _HEAD.pack(len(items), _HEAD.size + len(body)) + body
+
+
+def _write_object(members: dict[str, JsonValue], depth: int) -> tuple[int, bytes]:
+    named = [(key.encode("utf-8", "surrogateescape"), value) for key, value in members.items()]
+    ordered = sorted(named, key=itemgetter(0))
+    offset = _HEAD.size + (_KEY.size + _ENTRY.size) * len(ordered)
+    places = bytearray()
+    for key, _ in ordered:
+        if len(key) > 0xFFFF:
+            raise EncodeError("a JSON key of more than 65,535 bytes")
+        places += _KEY.pack(offset, len(key))
+        offset += len(key)
+    entries, values = _lay_out([value for _, value in ordered], offset, depth)
+    body = bytes(places) + entries + b"".join(key for key, _ in ordered) + values
+    return OBJECT, _HEAD.pack(len(ordered), _HEAD.size + len(body)) + body
+
+
+def _lay_out(items: list[JsonValue], offset: int, depth: int) -> tuple[bytes, bytes]:
+    """The entries of `items` and the bytes of those that are not literals, which begin at `offset`."""
+    entries, values = bytearray(), bytearray()
+    for item in items:
+        kind, body = _encode(item, depth + 1)
+        if kind == LITERAL:
+            entries += bytes([kind]) + body.ljust(4, b"\0")
+        else:
+            entries += _ENTRY.pack(kind, offset + len(values))
+            values += body
+    return bytes(entries), bytes(values)
+
+
+def _decode(kind: int, buf: bytes, at: int, depth: int) -> tuple[JsonValue, int]:
+    read = _READERS.get(kind)
+    if read is None:
+        raise DecodeError(f"type {kind:#04x} is none of JSON", CODEC, at - 1)
+    if depth > MAX_DEPTH:
+        raise DecodeError(f"a document that nests deeper than {MAX_DEPTH}", CODEC, at)
+    return read(buf, at, depth)
+
+
+def _literal(number: int, at: int) -> JsonValue:
+    if number >= len(_LITERALS):
+        raise DecodeError(f"literal {number:#04x} is none of null, true, false", CODEC, at)
+    return _LITERALS[number]
+
+
+def _read_literal(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
+    return _literal(take_byte(buf, at, CODEC), at), at + 1
+
+
+def _read_double(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
+    value: float = _DOUBLE.unpack(take(buf, at, 8, CODEC))[0]
+    if not isfinite(value):
+        raise DecodeError("a double that JSON does not have", CODEC, at)
+    return value, at + 8
+
+
+def _read_bytes(buf: bytes, at: int) -> tuple[bytes, int]:
+    size, start = decode_uvarint(buf, at)
+    return take(buf, start, size, CODEC), start + size
+
+
+def _read_string(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
+    data, end = _read_bytes(buf, at)
+    return data.decode("utf-8", "surrogateescape"), end
+
+
+def _read_opaque(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
+    code = take_byte(buf, at, CODEC)
+    data, end = _read_bytes(buf, at + 1)
+    return Opaque(code, data), end
+
+
+def _read_duration(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
+    return JsonDuration(*_DURATION.unpack(take(buf, at, _DURATION.size, CODEC))), at + _DURATION.size
+
+
+def _time_reader(kind: int) -> "Read":
+    def read(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
+        (core,) = _UINT.unpack(take(buf, at, 8, CODEC))
+        return JsonTime(kind, *unpack_core(core)), at + 8
+
+    return read
+
+
+def _container(buf: bytes, at: int, entry_size: int) -> tuple[int, bytes]:
+    """The number of members of a container, and its bytes; offsets inside count from their start."""
+    count, size = _HEAD.unpack(take(buf, at, _HEAD.size, CODEC))
+    body = take(buf, at, size, CODEC)
+    if _HEAD.size + count * entry_size > size:
+        raise DecodeError(f"{count} members in {size} bytes", CODEC, at)
+    return count, body
+
+
+def _members(body: bytes, entries: int, count: int, start: int, depth: int) -> list[JsonValue]:
+    """The values of `count` entries; each lies behind the one before, so that no byte is read twice on one level."""
+    found: list[JsonValue] = []
+    for entry_at in range(entries, entries + _ENTRY.size * count, _ENTRY.size):
+        kind, offset = _ENTRY.unpack_from(body, entry_at)
+        if kind == LITERAL:
+            found.append(_literal(offset & 0xFF, entry_at + 1))
+            continue
+        if offset < start:
+            raise DecodeError("a value that begins inside another one", CODEC, entry_at)
+        value, start = _decode(kind, body, offset, depth + 1)
+        found.append(value)
+    return found
+
+
+def _read_array(buf: bytes, at: int, depth: int) -> tuple[JsonValue, int]:
+    count, body = _container(buf, at, _ENTRY.size)
+    values_at = _HEAD.size + _ENTRY.size * count
+    return _members(body, _HEAD.size, count, values_at, depth), at + len(body)
+
+
+def _read_object(buf: bytes, at: int, depth: int) -> tuple[JsonValue, int]:
+    count, body = _container(buf, at, _KEY.size + _ENTRY.size)
+    entries = _HEAD.size + _KEY.size * count
+    values = _members(body, entries, count, entries + _ENTRY.size * count, depth)
+    members: dict[str, JsonValue] = {}
+    for place, value in enumerate(values):
+        offset, size = _KEY.unpack_from(body, _HEAD.size + _KEY.size * place)
+        members[take(body, offset, size, CODEC).decode("utf-8", "surrogateescape")] = value
+    return members, at + len(body)
+
+
+Read = Callable[[bytes, int, int], tuple[JsonValue, int]]
+_WRITERS: Final[Mapping[type, Callable[..., tuple[int, bytes]]]] = {
+    int: _write_int,
+    Unsigned: _write_unsigned,
+    float: lambda value, _depth: (DOUBLE, _DOUBLE.pack(value)),
+    str: lambda value, _depth: (STRING, _sized(value.encode("utf-8", "surrogateescape"))),
+    Opaque: lambda value, _depth: (OPAQUE, bytes([value.type]) + _sized(value.data)),
+    JsonTime: lambda value, _depth: (value.type, _UINT.pack(pack_core(value.time, value.tail))),
+    JsonDuration: lambda value, _depth: (DURATION, _DURATION.pack(*value)),
+    list: _write_array,
+    dict: _write_object,
+}
+_READERS: Final[Mapping[int, Read]] = {
+    OBJECT: _read_object,
+    ARRAY: _read_array,
+    LITERAL: _read_literal,
+    INT64: lambda buf, at, _depth: (_INT.unpack(take(buf, at, 8, CODEC))[0], at + 8),
+    UINT64: lambda buf, at, _depth: (Unsigned(_UINT.unpack(take(buf, at, 8, CODEC))[0]), at + 8),
+    DOUBLE: _read_double,
+    STRING: _read_string,
+    OPAQUE: _read_opaque,
+    DATE: _time_reader(DATE),
+    DATETIME: _time_reader(DATETIME),
+    TIMESTAMP: _time_reader(TIMESTAMP),
+    DURATION: _read_duration,
+}

@@ -1,0 +1,493 @@
+"""The changefeeds of a server: what is kept of each, which of them run, and what may be done with them.
+
+    "" ──► normal ◄──► warning ──► failed     a run says so (running.py)
+              │ pause    │            │
+              ▼          ▼            ▼
+            stopped ◄── pause     resume ──► normal          finished: the target ts is reached
+
+Each change is written to the store first, under the epoch of the owner, and only where nobody else has written since:
+what another owner has touched is no longer ours, and the server steps down.
+
+Only the owner runs changefeeds; a server that takes over writes every record anew, which shuts the one before it out,
+and starts what should run.
+
+Source: TiCDC's OpenAPI v2: verbs and the states in which they act; changefeed states.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.config.document import document_of
+from tidegate.config.feed import FeedConfig
+from tidegate.config.load import load
+from tidegate.config.registry import SOURCES, feed_of
+from tidegate.config.uri import mask_text, mask_uri, scheme_of, state_place
+from tidegate.engine.feed_error import FeedError, now
+from tidegate.engine.progress import Progress
+from tidegate.model.errors import TidegateError, UriInvalid
+from tidegate.model.tso import compose
+from tidegate.objectstore.failpoint import reach
+from tidegate.server.config import ServerConfig
+from tidegate.server.documents import Changed, Documents, StoreAway
+from tidegate.server.errors import (
+    ApiParamInvalid,
+    ChangefeedExists,
+    ChangefeedMissing,
+    NotOwner,
+    TargetBelowStart,
+    UpdateRefused,
+)
+from tidegate.server.forget import forget_checkpoint, forget_in_database, move_checkpoint
+from tidegate.server.metrics import Metrics
+from tidegate.server.operations import OperationLog
+from tidegate.server.reach import ClientReach
+from tidegate.server.record import (
+    RUNS,
+    Capture,
+    FeedChange,
+    FeedId,
+    FeedOperation,
+    FeedRecord,
+    FeedView,
+    Moment,
+    NewFeed,
+    Sample,
+    Verified,
+)
+from tidegate.server.running import RunEnd, RunningFeed
+from tidegate.server.spark_host import SparkHost
+from tidegate.server.verify_table import check_eligible, verified
+from tidegate.sink.metrics.shown import SHOWN, ShownNumbers
+
+LOG: Final = logging.getLogger(__name__)
+FEEDS: Final = "feeds/"
+STOP_S: Final = 10.0
+"""How long an answer waits for a run to end; it ends after that, too."""
+KEEP_S: Final = 30.0
+"""How often a checkpoint that moves is noted in the record; the sink's own is the truth."""
+SAMPLE_S: Final = 5.0
+SAMPLES: Final = 720
+STATES: Final = {"pending": "normal", "stopped": "normal"}
+"""States of a run that are none of the changefeed: it has not begun yet, or ends because its server does."""
+VERSION: Final = version("tidegate")
+
+
+class Unfinished(TidegateError):
+    """A changefeed that is removed has not ended yet."""
+
+    code = "CDC:ErrChangeFeedDeletionUnfinished"
+
+
+@dataclass(slots=True)
+class ServedFeed:
+    """A changefeed of the owner: its record, the version of that in the store, and its run."""
+
+    record: FeedRecord
+    version: Any
+    run: RunningFeed | None = None
+    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    rows: int = 0
+    """Row changes and DDLs of its run, when one of them was written last."""
+    failures: int = 0
+    noted_s: float = 0.0
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """Held while its record is replaced: a store that is slow for one changefeed holds up no other."""
+
+
+class Changefeeds:
+    """All changefeeds of a store. Any thread may call; `owns` says whether this server may act."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        config: ServerConfig,
+        spark: SparkHost,
+        owns: Callable[[], bool],
+        *,
+        captures: Callable[[], list[Capture]],
+        facts: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
+        self._documents, self._config, self._spark = documents, config, spark
+        self._owns, self.captures, self._reach = owns, captures, ClientReach(config)
+        self._feeds: dict[FeedId, ServedFeed] | None = None
+        """None on a server that does not own."""
+        self._epoch = 0
+        self._lock = threading.Lock()
+        self.operation_log = OperationLog(documents)
+        self.watch = Metrics(self._shown, facts, self._made)
+        self.lost = threading.Event()
+        """Set when another owner was seen to have written."""
+
+    # Ownership
+
+    @property
+    def is_owner(self) -> bool:
+        """True while this server acts as the owner."""
+        return self._feeds is not None and self._owns()
+
+    def take_over(self, epoch: int) -> None:
+        """Become the owner: write every record anew, start what should run.
+
+        Raises StoreAway, Changed, NotOwner, EnvironmentFault; some runs may have begun, which `step_down` ends."""
+        self._epoch = epoch
+        self.lost.clear()
+        feeds: dict[FeedId, ServedFeed] = {}
+        for name in self._documents.names(FEEDS):
+            document = self._documents.read(name)
+            if document is None:
+                continue
+            try:
+                record = msgspec.json.decode(document.body, type=FeedRecord)
+            except msgspec.DecodeError as error:
+                LOG.error("%s is no record of a changefeed and is left alone: %s", name, error)  # noqa: TRY400
+                continue
+            if record.state == "removed":  # whoever removed it died before it was forgotten
+                self._forget(record)
+                continue
+            record = msgspec.structs.replace(record, epoch=epoch)
+            feeds[record.id] = ServedFeed(record, self._documents.write(name, _body(record), document.version))
+            reach("server/took-record")
+        self.operation_log.take_over()
+        self._feeds = feeds
+        self._reach.tell((str(one), partial(self.config_of, feed.record)) for one, feed in feeds.items())
+        for feed in list(feeds.values()):
+            if feed.record.state in RUNS:
+                self._start(feed)
+
+    def step_down(self, wait_s: float = STOP_S) -> None:
+        """End all runs, and act no longer; records stay as they are, for the next owner."""
+        feeds, self._feeds = self._feeds or {}, None
+        runs = [feed.run for feed in feeds.values() if feed.run is not None]
+        for run in runs:
+            run.stop()
+        until_s = time.monotonic() + wait_s
+        for run in runs:
+            run.join(max(0.0, until_s - time.monotonic()))
+        for feed in feeds.values():
+            self._note(feed)
+
+    def tick(self) -> None:
+        """Take samples of what runs, and note checkpoints now and then; every few seconds."""
+        for feed in list((self._feeds or {}).values()):
+            view = self._view(feed)
+            progress = view.progress
+            rows, behind = (progress.rows, progress.behind) if progress else (0, 0)
+            rate = progress.rows_per_s if progress and view.running else 0.0
+            taken_ms = time.time_ns() // 1_000_000
+            feed.samples.append(Sample(taken_ms, view.checkpoint_ts, view.resolved_ts, rows, rate, behind, view.state))
+            self.watch.sampled(view)
+            if time.monotonic() - feed.noted_s >= KEEP_S:
+                self._note(feed)
+
+    def _owned(self) -> dict[FeedId, ServedFeed]:
+        if self._feeds is None or not self._owns():
+            raise NotOwner("this server does not own the changefeeds")
+        return self._feeds
+
+    # What may be asked and done
+
+    def listed(self) -> list[FeedView]:
+        """Return all changefeeds, by namespace and name."""
+        return [self._view(feed) for _, feed in sorted(self._owned().items())]
+
+    def _shown(self) -> list[FeedView]:
+        return self.listed() if self.is_owner else []
+
+    def get(self, feed: FeedId) -> FeedView:
+        """Return one changefeed. Raises ChangefeedMissing."""
+        return self._view(self._feed(feed))
+
+    def operations(self) -> list[FeedOperation]:
+        """Return what people did, the newest first."""
+        return self.operation_log.listed()
+
+    def verify(self, wish: NewFeed) -> Verified:
+        """Return the tables that such a changefeed would carry. Raises what is wrong with it."""
+        return verified(self._reach.admitted(partial(self.config_of, self._record(wish))))
+
+    def create(self, wish: NewFeed, who: str) -> FeedView:
+        """Make a changefeed and start it. Raises what is wrong with it, or with its sink."""
+        with self.operation_log.noting("create", wish.id, who, mask_uri(wish.sink_uri)):
+            if wish.id in self._owned():
+                raise ChangefeedExists(f"changefeed already exists, {wish.id.name}")
+            record = self._record(wish)
+            config = self._reach.admitted(partial(self.config_of, record))
+            ignore = bool((wish.config or {}).get("ignore-ineligible-table", False))
+            check_eligible(config, verified(config), ignore=ignore)
+            probe(config)
+            record = msgspec.structs.replace(record, state="normal").told(Moment(now(), "created", "", who))
+            with self._lock:
+                if wish.id in self._owned():
+                    raise ChangefeedExists(f"changefeed already exists, {wish.id.name}")
+                reach("server/create")
+                feed = ServedFeed(record, self._written(record, None))
+                self._owned()[wish.id] = feed
+            reach("server/created")
+            self._start(feed)
+            return self._view(feed)
+
+    def update(self, feed_id: FeedId, change: FeedChange, who: str) -> FeedView:
+        """Change a changefeed that is stopped or failed. UpdateRefused for others, and where nothing would change."""
+        with self.operation_log.noting("update", feed_id, who):
+            feed = self._feed(feed_id)
+            with feed.lock:
+                before = feed.record
+                if before.state not in {"stopped", "failed"}:
+                    raise UpdateRefused(
+                        f"can only update changefeed config when it is stopped or failed, and {feed_id.name} is "
+                        f"{before.state or 'normal'}: pause it first"
+                    )
+                wanted = msgspec.structs.replace(
+                    before,
+                    sink_uri=change.sink_uri or before.sink_uri,
+                    source_uri=change.source_uri or before.source_uri,
+                    target_ts=before.target_ts if change.target_ts is None else change.target_ts,
+                    config=before.config if change.config is None else dict(change.config),
+                )
+                if wanted == before:
+                    raise UpdateRefused("changefeed config is the same with the old one, do nothing")
+                if wanted.target_ts and wanted.target_ts <= wanted.start_ts:
+                    raise TargetBelowStart(f"target-ts {wanted.target_ts} is not above start-ts {wanted.start_ts}")
+                self._reach.admitted(partial(self.config_of, wanted), partial(self.config_of, before))
+                self._replace(feed, wanted.told(Moment(now(), "updated", "", who)))
+            return self._view(feed)
+
+    def pause(self, feed_id: FeedId, who: str) -> FeedView:
+        """Stop a changefeed that runs; its checkpoint stays. One that does not run stays as it is."""
+        with self.operation_log.noting("pause", feed_id, who):
+            feed = self._feed(feed_id)
+            with feed.lock:
+                if feed.record.state in RUNS:
+                    reach("server/pause")
+                    self._enter(feed, "stopped", None, who)
+            if feed.run is not None and feed.record.state not in RUNS:
+                feed.run.stop()
+                feed.run.join(STOP_S)
+            return self._view(feed)
+
+    def resume(self, feed_id: FeedId, who: str, overwrite_checkpoint_ts: int = 0) -> FeedView:
+        """Start a changefeed again that does not run, at another checkpoint if one is given; others go on."""
+        with self.operation_log.noting("resume", feed_id, who, str(overwrite_checkpoint_ts or "")):
+            feed = self._feed(feed_id)
+            if feed.record.state in RUNS:
+                return self._view(feed)
+            if feed.run is not None and not feed.run.join(STOP_S):
+                raise UpdateRefused(f"the last run of {feed_id.name} has not ended yet; try again in some seconds")
+            with feed.lock:
+                if overwrite_checkpoint_ts:
+                    if overwrite_checkpoint_ts > _now_ts():
+                        raise ApiParamInvalid("invalid checkpoint-ts: it lies in the future")
+                    move_checkpoint(self.config_of(feed.record), overwrite_checkpoint_ts)
+                    moved = msgspec.structs.replace(
+                        feed.record, checkpoint_ts=overwrite_checkpoint_ts, resolved_ts=overwrite_checkpoint_ts
+                    )
+                    self._replace(feed, moved)
+                    feed.run = None  # its reports are of the checkpoint before
+                reach("server/resume")
+                self._enter(feed, "normal", None, who)
+                self._start(feed)
+            return self._view(feed)
+
+    def remove(self, feed_id: FeedId, who: str) -> FeedView | None:
+        """End a changefeed and forget it with its checkpoint; what its sink holds stays. None if there is none."""
+        with self.operation_log.noting("remove", feed_id, who):
+            feed = self._owned().get(feed_id)
+            if feed is None:
+                return None
+            with feed.lock:
+                reach("server/remove")
+                self._enter(feed, "removed", None, who)
+            if feed.run is not None:
+                feed.run.stop()
+                if not feed.run.join(3 * STOP_S):
+                    raise Unfinished(f"the run of {feed_id.name} has not ended yet; remove it again in some seconds")
+            view = self._view(feed)
+            self._forget(feed.record)
+            with self._lock:
+                self._owned().pop(feed_id, None)
+            return view
+
+    def config_of(self, record: FeedRecord) -> FeedConfig:
+        """Return what a record's changefeed is. Raises what is wrong with its words."""
+        return load(
+            document_of(record.config),
+            source_uri=record.source_uri,
+            sink_uri=record.sink_uri,
+            name=record.id.name,
+            start_ts=record.start_ts or None,
+            target_ts=record.target_ts or None,
+            state_dir=self._config.state_dir(record.id.namespace),
+        )
+
+    def _made(self, feed: FeedId) -> ShownNumbers | None:
+        """The numbers that a changefeed of this process makes of rows."""
+        return SHOWN.of(f"{state_place(self._config.state_dir(feed.namespace))}/{feed.name}")
+
+    # Records
+
+    def _record(self, wish: NewFeed) -> FeedRecord:
+        """The record of a changefeed that is wanted. Raises what is wrong with its timestamps and addresses."""
+        if not wish.sink_uri:
+            raise UriInvalid("sink_uri is empty, can't not create a changefeed without sink_uri")
+        source = wish.source_uri or str((wish.config or {}).get("source", {}).get("uri", "") or self._config.source_uri)
+        if not source:
+            raise UriInvalid("source-uri is missing: give one, or start the server with --source-uri")
+        now_ts = _now_ts()
+        if wish.start_ts > now_ts:
+            raise ApiParamInvalid(f"invalid start_ts {wish.start_ts}, larger than current tso {now_ts}")
+        entry = SOURCES.get(scheme_of(source))
+        start = wish.start_ts or (now_ts if entry is not None and not entry.start_ts_refused else 0)
+        if wish.target_ts and wish.target_ts <= start:
+            raise TargetBelowStart(f"target_ts {wish.target_ts} is not above start_ts {start}")
+        return FeedRecord(
+            id=wish.id,
+            sink_uri=wish.sink_uri,
+            source_uri=source,
+            config=dict(wish.config or {}),
+            start_ts=start,
+            target_ts=wish.target_ts,
+            create_time=datetime.now().astimezone().isoformat(),
+            creator_version=VERSION,
+            checkpoint_ts=start,
+            resolved_ts=start,
+            epoch=self._epoch,
+        )
+
+    def _feed(self, feed: FeedId) -> ServedFeed:
+        found = self._owned().get(feed)
+        if found is None:
+            raise ChangefeedMissing(f"changefeed not exists, {feed.name}")
+        return found
+
+    def _view(self, feed: ServedFeed) -> FeedView:
+        run, samples = feed.run, tuple(feed.samples)
+        if run is None:
+            return FeedView(feed.record, samples=samples, failures=feed.failures)
+        return FeedView(feed.record, run.progress, running=run.alive(), samples=samples, failures=feed.failures)
+
+    def _written(self, record: FeedRecord, before: Any) -> Any:
+        """Write a record; return its version. NotOwner where another owner has written it."""
+        if not self._owns():
+            raise NotOwner("this server no longer owns the changefeeds")
+        try:
+            return self._documents.write(record.id.document, _body(record), before)
+        except Changed as error:
+            self.lost.set()
+            raise NotOwner(str(error)) from error
+
+    def _replace(self, feed: ServedFeed, record: FeedRecord) -> None:
+        feed.version = self._written(record, feed.version)
+        feed.record = record
+
+    def _enter(self, feed: ServedFeed, state: str, error: FeedError | None, who: str = "", **changes: int) -> None:
+        """Put a changefeed into a state. An error may quote an address with its password, which is not kept."""
+        error = error and msgspec.structs.replace(error, message=mask_text(error.message))
+        record = msgspec.structs.replace(feed.record, state=state, error=error, **changes, **_reached(self._view(feed)))
+        text = "" if error is None else f"{error.code}: {error.message}"
+        self._replace(feed, record.told(Moment(now(), state, text, who)))
+
+    def _note(self, feed: ServedFeed) -> None:
+        """Note how far a changefeed is, if it got on."""
+        feed.noted_s = time.monotonic()
+        with feed.lock:
+            record = msgspec.structs.replace(feed.record, **_reached(self._view(feed)))
+            if record == feed.record or not self._owns():
+                return
+            try:
+                self._replace(feed, record)
+            except (NotOwner, StoreAway) as error:
+                LOG.warning("the checkpoint of %s is not noted: %s", feed.record.id, error)
+
+    def _forget(self, record: FeedRecord) -> None:
+        """Remove what is kept of a changefeed; what a database keeps that does not answer stays there."""
+        try:
+            forget_in_database(self.config_of(record))
+        except TidegateError as error:
+            LOG.warning("what %s has noted in its target stays there: %s", record.id, error)
+        forget_checkpoint(self._config.state_dir(record.id.namespace), record.id.name)
+        reach("server/forgot-checkpoint")
+        self._documents.remove(record.id.document)
+
+    # Runs
+
+    def _start(self, feed: ServedFeed) -> None:
+        """Begin a run; what cannot begin has failed."""
+        with feed.lock:
+            try:
+                config = self.config_of(feed.record)
+            except TidegateError as error:
+                self._enter(feed, "failed", FeedError.of(error, since=now()))
+                return
+            told, ended = partial(self._told, feed), partial(self._ended, feed)
+            feed.run = RunningFeed(feed.record.id, config, self._spark, self._owns, told=told, ended=ended)
+            feed.run.start()
+
+    def _told(self, feed: ServedFeed, run: RunningFeed, progress: Progress) -> None:
+        """Hear a report of a run; a state or an error that is new is written down."""
+        if feed.run is not run or feed.record.state not in RUNS:
+            return
+        state = STATES.get(progress.state, progress.state)
+        error = progress.error
+        done = progress.rows + progress.ddls
+        if done < feed.rows:  # a run that began anew
+            feed.rows = 0
+        if done > feed.rows:
+            self.watch.wrote(feed.record.id, done - feed.rows)
+            feed.rows = done
+            with feed.lock:
+                synced = progress.checkpoint_ts or feed.record.last_synced_ts
+                feed.record = msgspec.structs.replace(feed.record, last_synced_ts=synced)
+        known = feed.record.error
+        same = error is known or (error is not None and known is not None and error.code == known.code)
+        if state in RUNS and not (same and state == feed.record.state):
+            self._settle(feed, state, error)
+
+    def _ended(self, feed: ServedFeed, run: RunningFeed, outcome: RunEnd) -> None:
+        """Hear how a run ended. A stop that nobody asked of the changefeed leaves its record for the next owner."""
+        if feed.run is run and feed.record.state in RUNS and outcome.state in {"failed", "finished"}:
+            self._settle(feed, outcome.state, outcome.error)
+
+    def _settle(self, feed: ServedFeed, state: str, error: FeedError | None) -> None:
+        """Write what a run says of itself, unless somebody has decided otherwise meanwhile."""
+        with feed.lock:
+            if feed.record.state not in RUNS:
+                return
+            feed.failures += error is not None
+            try:
+                self._enter(feed, state, error)
+            except (NotOwner, StoreAway) as away:
+                LOG.warning("the state %s of %s is not kept: %s", state, feed.record.id, away)
+                if isinstance(away, StoreAway):  # shown all the same; the next change writes it
+                    feed.record = msgspec.structs.replace(feed.record, state=state, error=error)
+
+
+def probe(config: FeedConfig) -> None:
+    """Meet the sink of a new changefeed once. Raises what its address, its account or a rule gets wrong."""
+    sink = feed_of(config).sink
+    with sink.held():
+        try:
+            sink.open(sink.recover())
+        finally:
+            sink.close()
+
+
+def _body(record: FeedRecord) -> bytes:
+    return msgspec.json.encode(record)
+
+
+def _reached(view: FeedView) -> Mapping[str, Any]:
+    return {"checkpoint_ts": view.checkpoint_ts, "resolved_ts": view.resolved_ts}
+
+
+def _now_ts() -> int:
+    return compose(time.time_ns() // 1_000_000)

@@ -1,0 +1,169 @@
+"""What a server is told: a TOML file with TiCDC's keys and ours, and the flags that win over it.
+
+    addr = "127.0.0.1:8300"              [security]
+    data-dir = "/var/lib/tidegate"       ca-path = ".."  cert-path = ".."  key-path = ".."
+    source-uri = "tidb:///srv/log"       users-file = "/etc/tidegate/users"
+
+`source-uri` is the upstream of changefeeds that name none: what `--pd` is to TiCDC.  A directory for `data-dir` is for
+servers of one machine, an object store's prefix for servers of several.
+
+Source: TiCDC documentation, "TiCDC Server Configurations".
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from tidegate.config.param import nearest
+from tidegate.config.uri import state_place
+from tidegate.model.errors import ConfigError
+from tidegate.model.host import reaches_others
+from tidegate.model.name import all_digits
+from tidegate.server.web_server import Tls
+
+PORT: Final = 8300
+TTL_MIN_S: Final = 2
+
+
+class Security(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """TLS and who may ask. With certificate and key the port speaks TLS; with `mtls`, to clients of the authority in
+    `ca_path` alone, and of the names in `cert_allowed_cn`."""
+
+    ca_path: str = ""
+    cert_path: str = ""
+    key_path: str = ""
+    cert_allowed_cn: tuple[str, ...] = ()
+    mtls: bool = False
+    client_user_required: bool = False
+    client_allowed_user: tuple[str, ...] = ()
+    users_file: str = ""
+    """A line a user: name, colon, hash; made by `tidegate server user`."""
+    token_file: str = ""
+    """The bearer token of programs."""
+    auth: Literal["token", "none"] = "token"
+    """What a server without users asks of writes: the token that it keeps in its data directory, or nothing."""
+    token_hosts: tuple[str, ...] = ()
+    """HOST or HOST:PORT to which changefeeds of clients may send tokens of files and of the environment."""
+
+    @property
+    def authenticates(self) -> bool:
+        """True if a client has to say who it is."""
+        return bool(self.users_file or self.token_file or self.mtls)
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """One server."""
+
+    addr: str = f"127.0.0.1:{PORT}"
+    advertise_addr: str = ""
+    """Where other servers and clients reach it; empty: `addr`."""
+    data_dir: str = ""
+    allow_path: tuple[str, ...] = ()
+    """Below which clients may name files; empty: the data directory, and the one in which the server was started."""
+    source_uri: str = ""
+    cluster_id: str = "default"
+    gc_ttl: int = 86_400
+    capture_session_ttl: int = 10
+    """Seconds after which another server takes over from one that is silent."""
+    callback_modules: tuple[str, ...] = ()
+    """Functions that changefeeds may call (`callback://`): MODULE/NAME, or MODULE for all that are defined in it."""
+    tz: str = "System"
+    log_level: str = "info"
+    log_file: str = ""
+    security: Security = Security()
+
+    @property
+    def host(self) -> str:
+        """The host of `addr`."""
+        return self.addr.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port of `addr`."""
+        return int(self.addr.rpartition(":")[2])
+
+    @property
+    def tls(self) -> Tls:
+        """Files of TLS."""
+        security = self.security
+        return Tls(security.cert_path, security.key_path, security.ca_path if security.mtls else "")
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the server's address."""
+        return "https" if self.security.cert_path else "http"
+
+    def state_dir(self, namespace: str) -> str:
+        """Return where checkpoints are kept of a namespace's changefeeds whose sinks keep none."""
+        return f"{self.data_dir.rstrip('/')}/state/{namespace}"
+
+
+def server_config(path: Path | None, **flags: Any) -> ServerConfig:
+    """Return what a file says, with the flags that are not None in its place. Raises ConfigError."""
+    tree = {} if path is None else _tree(path)
+    tree |= {name.replace("_", "-"): value for name, value in flags.items() if value is not None and value != ()}
+    try:
+        config = msgspec.convert(tree, ServerConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path or 'the flags'}: {_meant(str(error))}") from error
+    return _checked(config)
+
+
+def _tree(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _meant(text: str) -> str:
+    """The words of an error, with the nearest key where one is unknown."""
+    known = [field.encode_name for kind in (ServerConfig, Security) for field in msgspec.structs.fields(kind)]
+    word = text.partition("unknown field `")[2].partition("`")[0]
+    return f"unknown key {word}{nearest(word, known)}" if word else text
+
+
+def _checked(config: ServerConfig) -> ServerConfig:
+    security = config.security
+    host, colon, port = config.addr.rpartition(":")
+    if not colon or not all_digits(port) or int(port) > 65_535:
+        raise ConfigError(f"addr {config.addr!r}: expected HOST:PORT")
+    if not config.data_dir:
+        raise ConfigError("data-dir is missing: a directory, or s3://BUCKET/PREFIX for servers of several machines")
+    if bool(security.cert_path) != bool(security.key_path):
+        raise ConfigError("security.cert-path and security.key-path belong together")
+    if security.mtls and not (security.ca_path and security.cert_path):
+        raise ConfigError("security.mtls needs ca-path, cert-path and key-path")
+    if security.auth == "none" and security.authenticates:
+        raise ConfigError(
+            "security.auth is none, and users-file, token-file or mtls ask who it is: leave one of both out"
+        )
+    if security.client_user_required and not (security.users_file and security.client_allowed_user):
+        raise ConfigError("security.client-user-required needs users-file and client-allowed-user")
+    if reaches_others(host.strip("[]")) and not security.authenticates:
+        raise ConfigError(
+            f"other machines reach {host or 'every address'}: name a users-file, a token-file, or mtls under [security]"
+        )
+    if config.advertise_addr.startswith(("0.0.0.0", "[::]")):  # noqa: S104  refused
+        raise ConfigError(f"advertise-addr {config.advertise_addr}: nobody reaches a server there")
+    for callable_ in config.callback_modules:
+        module, slash, function = callable_.partition("/")
+        if not all(map(str.isidentifier, (*module.split("."), *([function] if slash else [])))):
+            raise ConfigError(f"callback-modules: expected MODULE/NAME, found {callable_!r}")
+    if config.capture_session_ttl < TTL_MIN_S:
+        raise ConfigError(f"capture-session-ttl: at least {TTL_MIN_S} s")
+    data_dir = state_place(config.data_dir)
+    return msgspec.structs.replace(
+        config,
+        data_dir=data_dir,
+        allow_path=config.allow_path or _roots(data_dir),
+        advertise_addr=config.advertise_addr or config.addr,
+    )
+
+
+def _roots(data_dir: str) -> tuple[str, ...]:
+    """Where clients may name files, unless the server is told; a service that is started in / means no directory."""
+    here = Path.cwd()
+    return (*([] if "://" in data_dir else [data_dir]), *([] if here == Path(here.root) else [str(here)]))

@@ -1,0 +1,242 @@
+"""What Prometheus reads: TiCDC's names, units and labels for what applies, ours beside them.
+
+    ticdc_owner_checkpoint_ts{namespace,changefeed}       ms, the physical part of the TSO
+    ticdc_owner_checkpoint_ts_lag                         s
+    tidegate_changefeed_…                                 what TiCDC has no word for
+
+Gauges are read off the changefeeds when somebody asks, so they are never old: the lag of a changefeed that waits or has
+failed goes on growing; one that is stopped, finished or removed has none.  Counters of a run begin anew with it.
+TiCDC's counters lack the `_total` that Prometheus's own libraries want, so they are told as untyped.
+
+No label is a table's name; an error's message is cut.  What changefeeds into metrics:// make of rows stands here, too.
+
+Source: TiCDC, metrics.go of its packages; state numbers of `ticdc_owner_status`.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
+from prometheus_client.registry import Collector
+
+from tidegate.config.uri import mask_text, scheme_of
+from tidegate.engine.progress import Progress
+from tidegate.model.tso import physical_ms
+from tidegate.server.record import FeedId, FeedView
+from tidegate.sink.metrics.families import LabelledNumbers, families
+from tidegate.sink.metrics.shown import ShownNumbers
+
+F: Final = ("namespace", "changefeed")
+STATES: Final = {"normal": 0, "pending": 1, "failed": 2, "stopped": 3, "finished": 4, "removed": 5, "warning": 6, "": 7}
+LAGGING: Final = frozenset({"", "normal", "pending", "warning", "failed"})
+MESSAGE_MAX: Final = 200
+LAG_BUCKETS: Final = (
+    *(half / 2 for half in range(1, 21)),
+    *range(11, 21),
+    *range(21, 592, 30),
+    *range(900, 3601, 300),
+    *(4000, 8000, 16000, 32000),
+)
+ROW_BUCKETS: Final = tuple(2**power for power in range(18))
+TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+Value = Callable[[FeedView, int], float | None]
+
+
+class Gauge(NamedTuple):
+    """A number of each changefeed; None: it has none now."""
+
+    name: str
+    about: str
+    value: Value
+
+
+def _lag_s(ts: int, now_ms: int) -> float:
+    return max(now_ms - physical_ms(ts), 0) / 1000
+
+
+def _slowest(view: FeedView, _: int) -> float | None:
+    tables = view.progress.tables if view.progress else ()
+    return min((physical_ms(one.applied_ts) for one in tables if one.applied_ts), default=None)
+
+
+def _lagging(value: Value) -> Value:
+    """The value while the changefeed should get on."""
+    return lambda view, now_ms: value(view, now_ms) if view.state in LAGGING else None
+
+
+def _of_run(value: Callable[[Progress], float]) -> Value:
+    """A number of the run's last report."""
+    return lambda view, _: float(value(view.progress)) if view.progress else None
+
+
+def _when(ts: Callable[[FeedView], int]) -> Value:
+    """A timestamp in ms, while the changefeed should get on."""
+    return _lagging(lambda view, _: physical_ms(ts(view)))
+
+
+def _behind(ts: Callable[[FeedView], int]) -> Value:
+    """How far a timestamp is behind now in s, while the changefeed should get on."""
+    return _lagging(lambda view, now_ms: _lag_s(ts(view), now_ms))
+
+
+def _checkpoint(view: FeedView) -> int:
+    return view.checkpoint_ts
+
+
+def _resolved(view: FeedView) -> int:
+    return view.resolved_ts
+
+
+GAUGES: Final = (
+    Gauge("ticdc_owner_status", "0 normal, 2 failed, 3 stopped, 4 finished, 6 warning", lambda v, _: STATES[v.state]),
+    Gauge("ticdc_owner_checkpoint_ts", "What is in the sink, ms", _when(_checkpoint)),
+    Gauge("ticdc_owner_checkpoint_ts_lag", "Now less the checkpoint, s", _behind(_checkpoint)),
+    Gauge("ticdc_owner_resolved_ts", "What has been read and ordered, ms", _when(_resolved)),
+    Gauge("ticdc_owner_resolved_ts_lag", "Now less the resolved ts, s", _behind(_resolved)),
+    Gauge("ticdc_scheduler_table_count", "Tables with rows in this run", _of_run(lambda run: len(run.tables))),
+    Gauge("ticdc_scheduler_slow_table_checkpoint_ts", "Where the slowest table is, ms", _lagging(_slowest)),
+    Gauge("ticdc_mounter_total_rows_count", "Row changes that were read", _of_run(lambda run: run.rows_landed)),
+    Gauge("tidegate_changefeed_running", "1 while a run of it is alive in this server", lambda v, _: v.running),
+    Gauge("tidegate_changefeed_rows_per_second", "Rows a second, mean of 10 s", _of_run(lambda run: run.rows_per_s)),
+    Gauge("tidegate_changefeed_behind_messages", "Messages that have not landed", _of_run(lambda run: run.behind)),
+    Gauge("tidegate_changefeed_parked_tables", "Tables that stand still", _of_run(lambda run: len(run.parked))),
+    Gauge("tidegate_changefeed_left_out_tables", "Tables not carried", _of_run(lambda run: len(run.left_out))),
+    Gauge("tidegate_changefeed_ddl_running", "1 while a DDL is done", _of_run(lambda run: run.ddl is not None)),
+)
+UNTYPED: Final = (
+    Gauge("ticdc_sink_dml_event_count", "Row changes that the sink has", _of_run(lambda run: run.rows)),
+    Gauge("ticdc_sink_table_sink_total_rows_count", "Row changes that the sink has", _of_run(lambda run: run.rows)),
+    Gauge("ticdc_sink_ddl_exec_count", "DDLs that were done", _of_run(lambda run: run.ddls)),
+)
+"""TiCDC's counters by their bare names."""
+COUNTERS: Final = (
+    Gauge("tidegate_changefeed_messages_read", "Messages that were read", _of_run(lambda run: run.messages)),
+    Gauge(
+        "tidegate_changefeed_messages_written", "Messages that were written", _of_run(lambda run: run.messages_written)
+    ),
+    Gauge("tidegate_changefeed_dead_letters", "Messages that nobody could read", _of_run(lambda run: run.dead_letters)),
+    Gauge("tidegate_changefeed_rows_left_out", "Rows taken out by filters", _of_run(lambda run: run.rows_left_out)),
+    Gauge("tidegate_changefeed_ddls_left_out", "DDLs taken out by filters", _of_run(lambda run: run.ddls_left_out)),
+    Gauge("tidegate_changefeed_corrupt_rows", "Rows whose checksum contradicts them", _of_run(lambda run: run.corrupt)),
+    Gauge("tidegate_changefeed_rounds", "Rounds that were published", _of_run(lambda run: run.watermarks)),
+)
+
+
+class Metrics(Collector):
+    """The metrics of one server. `views` gives its changefeeds, nothing where it does not own; `facts` numbers of the
+    server itself by name, `made` those that a changefeed makes of rows."""
+
+    def __init__(
+        self,
+        views: Callable[[], Iterable[FeedView]],
+        facts: Callable[[], Mapping[str, float]],
+        made: Callable[[FeedId], ShownNumbers | None] = lambda _: None,
+    ) -> None:
+        self._views, self._facts, self._made = views, facts, made
+        self._registry = registry = CollectorRegistry(auto_describe=False)
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=registry)
+        self._checkpoint_lag, self._resolved_lag = (
+            Histogram(name, "Samples of the lag, s", F, buckets=LAG_BUCKETS, registry=registry)
+            for name in ("ticdc_owner_checkpoint_lag_histogram", "ticdc_owner_resolved_ts_lag_histogram")
+        )
+        self._batch = Histogram(
+            "ticdc_sink_batch_row_count", "Rows of a round", (*F, "type"), buckets=ROW_BUCKETS, registry=registry
+        )
+        registry.register(self)
+
+    def text(self) -> bytes:
+        """Return all of them in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+    def sampled(self, view: FeedView) -> None:
+        """Take a sample of a changefeed's lags, every few seconds."""
+        if view.state not in LAGGING:
+            return
+        now_ms = _now_ms()
+        self._checkpoint_lag.labels(*_labels(view.id)).observe(_lag_s(view.checkpoint_ts, now_ms))
+        self._resolved_lag.labels(*_labels(view.id)).observe(_lag_s(view.resolved_ts, now_ms))
+
+    def wrote(self, feed: FeedId, rows: int) -> None:
+        """Count the rows of a round."""
+        self._batch.labels(*_labels(feed), "row").observe(rows)
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the changefeeds."""
+        now_ms, views = _now_ms(), list(self._views())
+        for name, value in self._facts().items():
+            yield GaugeMetricFamily(name, "Of the server", value)
+        yield GaugeMetricFamily("ticdc_owner_current_pd_ts", "The clock that lags are measured with, ms", now_ms)
+        kinds = ((GAUGES, GaugeMetricFamily), (UNTYPED, UntypedMetricFamily), (COUNTERS, CounterMetricFamily))
+        for table, kind in kinds:
+            for row in table:
+                family = kind(row.name, row.about, labels=F)
+                for view in views:
+                    shown = row.value(view, now_ms)
+                    if shown is not None:
+                        family.add_metric(_labels(view.id), float(shown))
+                yield family
+        yield from _labelled(views)
+        made = [(view.id, snapshot) for view in views if (snapshot := self._made(view.id)) is not None]
+        yield from families([LabelledNumbers(dict(zip(F, _labels(each), strict=True)), one) for each, one in made])
+
+
+def _labelled(views: "list[FeedView]") -> Iterator[Metric]:
+    """Metrics with labels of their own."""
+    errors = GaugeMetricFamily(
+        "ticdc_owner_changefeed_error_info", "1 while it lasts", labels=(*F, "state", "error_time", "code", "message")
+    )
+    sinks = GaugeMetricFamily("ticdc_owner_changefeed_downstream_info", "1", labels=(*F, "downstream_type"))
+    failures = UntypedMetricFamily("ticdc_processor_exit_with_error_count", "Errors that it met", labels=F)
+    roads = CounterMetricFamily(
+        "tidegate_changefeed_road_rows",
+        "Rows by the road they took, and why no faster one",
+        labels=(*F, "road", "reason"),
+    )
+    lags = GaugeMetricFamily(
+        "tidegate_partition_resolved_ts_lag", "Now less its resolved ts, s", labels=(*F, "topic", "partition")
+    )
+    for view in views:
+        labels = _labels(view.id)
+        sinks.add_metric([*labels, scheme_of(view.record.sink_uri)], 1)
+        failures.add_metric(labels, view.failures)
+        if (error := view.error) is not None:
+            message = " ".join(mask_text(error.message).split())[:MESSAGE_MAX]
+            errors.add_metric([*labels, view.state, error.since, error.code, message], 1)
+        progress = view.progress
+        for road, reason, rows in _roads(progress):
+            roads.add_metric([*labels, road, reason], rows)
+        for part in progress.partitions if progress and view.running else ():
+            if part.resolved_ts is not None:
+                lags.add_metric([*labels, part.topic, str(part.partition)], _lag_s(part.resolved_ts, _now_ms()))
+    yield from (errors, sinks, failures, roads, lags)
+
+
+def _roads(progress: Progress | None) -> Iterator[tuple[str, str, int]]:
+    """Road, reason ("" for the fast one) and rows; tables are in no label."""
+    if progress is None:
+        return
+    slow = Counter[str]()
+    for one in progress.slow_roads:
+        slow[one.road] += one.rows
+        yield one.road, one.reason, one.rows
+    yield from ((road, "", rows - slow[road]) for road, rows in progress.roads.items() if rows > slow[road])
+
+
+def _labels(feed: FeedId) -> list[str]:
+    return [feed.namespace, feed.name]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

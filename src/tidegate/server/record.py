@@ -1,0 +1,196 @@
+"""What the server keeps of a changefeed, what it is asked to make, and what it shows.
+
+    NewFeed ──create──► FeedRecord (a document of the store) ──► FeedView: the record, and the run as it is now
+
+`config` is a changefeed file as a tree, with TiCDC's keys.  Addresses hold secrets: whoever shows them masks them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.config.feed import feed_id
+from tidegate.engine.feed_error import FeedError
+from tidegate.engine.progress import Progress
+from tidegate.model.errors import ChangefeedIdInvalid
+from tidegate.server.errors import ApiParamInvalid
+
+NAMESPACE: Final = "default"
+RUNS: Final = frozenset({"", "normal", "pending", "warning"})
+"""States in which a changefeed runs, or should; `""` is one that has never run."""
+MOMENTS_MAX: Final = 100
+
+
+class FeedId(msgspec.Struct, frozen=True, order=True):
+    """A changefeed's namespace and name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def document(self) -> str:
+        """The name of its document."""
+        return f"feeds/{self}.json"
+
+
+def parse_id(name: str, namespace: str = NAMESPACE) -> FeedId:
+    """Return the id of a changefeed. ApiParamInvalid for words that cannot be one."""
+    for given, what in ((name, "changefeed_id"), (namespace, "namespace")):
+        try:
+            feed_id(given, "", "")
+        except ChangefeedIdInvalid as error:
+            raise ApiParamInvalid(f"invalid {what}: {given}") from error
+    return FeedId(namespace, name)
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """Something that happened to a changefeed: a state, an error, a DDL, what somebody did."""
+
+    time: str
+    kind: str
+    text: str
+    who: str = ""
+
+
+class FeedOperation(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody did to a changefeed, for the question who paused it."""
+
+    time: str
+    operation: str
+    feed: FeedId
+    who: str
+    result: str = "success"
+    details: str = ""
+    error: str = ""
+
+
+class FeedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A changefeed as it is kept. `epoch` is that of the owner who wrote it."""
+
+    id: FeedId
+    sink_uri: str
+    source_uri: str
+    config: dict[str, Any] = {}
+    start_ts: int = 0
+    target_ts: int = 0
+    state: str = ""
+    error: FeedError | None = None
+    create_time: str = ""
+    creator_version: str = ""
+    checkpoint_ts: int = 0
+    resolved_ts: int = 0
+    last_synced_ts: int = 0
+    epoch: int = 0
+    moments: tuple[Moment, ...] = ()
+    """The newest things that happened, oldest first."""
+
+    def told(self, moment: Moment) -> "FeedRecord":
+        """Return the record with one more moment."""
+        return msgspec.structs.replace(self, moments=(*self.moments, moment)[-MOMENTS_MAX:])
+
+    def __repr__(self) -> str:
+        return f"FeedRecord({self.id}, {self.state!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class NewFeed:
+    """A changefeed that is wanted; `source_uri` empty: the server's own upstream. `start_ts` 0: now, where the source
+    can begin at a ts. `target_ts` 0: no end."""
+
+    id: FeedId
+    sink_uri: str
+    source_uri: str = ""
+    start_ts: int = 0
+    target_ts: int = 0
+    config: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeedChange:
+    """What is to be another way; what is empty or None stays. `config` replaces the whole."""
+
+    sink_uri: str = ""
+    source_uri: str = ""
+    target_ts: int | None = None
+    config: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A changefeed at a time, in ms of Unix time; `rows` since its run began."""
+
+    time_ms: int
+    checkpoint_ts: int
+    resolved_ts: int
+    rows: int
+    rows_per_s: float
+    behind: int
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedView:
+    """A changefeed as it is now; `progress` is the last report of its run in this process."""
+
+    record: FeedRecord
+    progress: Progress | None = None
+    running: bool = False
+    samples: tuple[Sample, ...] = ()
+    failures: int = 0
+    """Errors that it met since this server owns it."""
+
+    @property
+    def id(self) -> FeedId:
+        """The namespace and name."""
+        return self.record.id
+
+    @property
+    def state(self) -> str:
+        """Tell the state in TiCDC's words."""
+        return self.record.state
+
+    @property
+    def error(self) -> FeedError | None:
+        """What is waited out, or what ended it."""
+        return self.record.error
+
+    @property
+    def checkpoint_ts(self) -> int:
+        """Everything at or below it is in the sink."""
+        return max(self.record.checkpoint_ts, (self.progress and self.progress.checkpoint_ts) or 0)
+
+    @property
+    def resolved_ts(self) -> int:
+        """Everything at or below it has been read."""
+        seen = (self.progress and self.progress.frontier_ts) or 0
+        return max(self.record.resolved_ts, seen, self.checkpoint_ts)
+
+
+class TableRef(msgspec.Struct, frozen=True):
+    """A table as `verify_table` tells it."""
+
+    database_name: str
+    table_name: str
+    table_id: int
+    is_partition: bool = False
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """Which tables a changefeed would carry, and which cannot be replicated: those without a handle key."""
+
+    eligible: tuple[TableRef, ...] = ()
+    ineligible: tuple[TableRef, ...] = ()
+
+
+class Capture(msgspec.Struct, frozen=True):
+    """A server."""
+
+    id: str
+    is_owner: bool
+    address: str
+    cluster_id: str

@@ -1,0 +1,175 @@
+"""One server: its store, its lease, and the changefeeds while it owns them.
+
+    lease thread    renews, or waits for its turn              every ttl / 4
+    owner thread    owns? takes over, starts what should run   every LOOK_S
+                    no longer? ends all runs
+                    samples, checkpoints in records            every SAMPLE_S
+    HTTP            the service `changefeeds`; another owner's requests go to `owner().address`
+
+`stop` ends all runs where they are whole, gives the lease away, and the next owner goes on at once.
+"""
+
+import logging
+import os
+import threading
+import time
+import uuid
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from tidegate.model.errors import EnvironmentFault
+from tidegate.server.changefeeds import SAMPLE_S, STOP_S, Changefeeds
+from tidegate.server.config import ServerConfig
+from tidegate.server.documents import Changed, StoreAway, documents_in
+from tidegate.server.lease import Lease, steady_s
+from tidegate.server.record import Capture
+from tidegate.server.spark_host import SparkHost
+from tidegate.server.write_token import write_token
+
+LOG: Final = logging.getLogger(__name__)
+LOOK_S: Final = 0.2
+RESIGN_TTLS: Final = 2
+"""How many times its ttl a server that has resigned leaves the lease to others."""
+CAPTURES: Final = "captures/"
+FORGET_TTLS: Final = 3
+"""After so many times its ttl without a word a server is no longer listed."""
+
+
+class _Joined(msgspec.Struct, frozen=True):
+    """A server in the store; the time is in ms of Unix time."""
+
+    id: str
+    address: str
+    seen_ms: int
+
+
+class Server:
+    """One server of the store that `config` names; its changefeeds share `spark`."""
+
+    def __init__(self, config: ServerConfig, spark: SparkHost) -> None:
+        self.config = config
+        self.id = str(uuid.uuid4())
+        self.pid = os.getpid()
+        self.begun_s = time.time()
+        self._owned_s = 0.0
+        """How long it has owned; its rate is 1 on the owner."""
+        self._documents = documents_in(config.data_dir)
+        self.token = write_token(config, self._documents)
+        """What writes need; "" where users are asked for, or nothing is."""
+        self.lease = Lease(self._documents, self.id, config.advertise_addr, float(config.capture_session_ttl))
+        self.spark = spark
+        self.changefeeds = Changefeeds(
+            self._documents, config, self.spark, self.lease.owns, captures=self.captures, facts=self._facts
+        )
+        self._halt = threading.Event()
+        self._resigns = threading.Event()
+        self._rests_s = 0.0
+        """Until when this server does not want to own, on the steady clock."""
+        self.joined = threading.Event()
+        """Set once an owner is known, this server or another."""
+        self._threads = [
+            threading.Thread(target=work, name=name, daemon=True)
+            for name, work in (("lease", self._renew), ("owner", self._own))
+        ]
+
+    def start(self) -> None:
+        """Join the others, and own the changefeeds when it is this server's turn."""
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def stopping(self) -> bool:
+        """True from the begin of `stop` on."""
+        return self._halt.is_set()
+
+    def stop(self) -> None:
+        """End what runs, and let another server own."""
+        self._halt.set()
+        self._threads[1].join(2 * STOP_S)
+        self.lease.release()
+        with suppress(StoreAway):
+            self._documents.remove(f"{CAPTURES}{self.id}")
+
+    def resign(self) -> None:
+        """Let another server own, if there is one: all runs end first."""
+        if any(capture.id != self.id for capture in self.captures()):
+            self._resigns.set()
+
+    def captures(self) -> list[Capture]:
+        """Return the servers that are there, this one first of all. StoreAway."""
+        owner = self.lease.found
+        found = {self.id: self.config.advertise_addr}
+        oldest_ms = _now_ms() - int(self.config.capture_session_ttl * FORGET_TTLS * 1000)
+        for name in self._documents.names(CAPTURES):
+            document = self._documents.read(name)
+            one = document and msgspec.json.decode(document.body, type=_Joined)
+            if one and one.seen_ms >= oldest_ms:
+                found.setdefault(one.id, one.address)
+        cluster, owns = self.config.cluster_id, owner.server if owner else ""
+        return [Capture(server, server == owns, address, cluster) for server, address in found.items()]
+
+    def owner(self) -> Capture | None:
+        """Return the server that owns the changefeeds, as far as it is known."""
+        found = self.lease.found
+        if found is None or not found.server:
+            return None
+        return Capture(found.server, is_owner=True, address=found.address, cluster_id=self.config.cluster_id)
+
+    def _facts(self) -> dict[str, float]:
+        """Numbers of this server for `/metrics`."""
+        return {
+            "ticdc_owner_ownership_counter": self._owned_s,
+            "ticdc_server_start_time": self.begun_s,
+            "tidegate_server_epoch": self.lease.epoch,
+            "tidegate_server_spark_starts": self.spark.starts,
+        }
+
+    def _renew(self) -> None:
+        version = None
+        while not self._halt.is_set():
+            if steady_s() >= self._rests_s:
+                self.lease.step()
+            if self.owner() is not None:
+                self.joined.set()
+            with suppress(StoreAway, Changed):
+                body = msgspec.json.encode(_Joined(self.id, self.config.advertise_addr, _now_ms()))
+                version = self._documents.write(f"{CAPTURES}{self.id}", body, version)
+            self._halt.wait(self.lease.step_s)
+
+    def _own(self) -> None:
+        acting, sampled_s = False, 0.0
+        while not self._halt.is_set():
+            owns = self.lease.owns() and not self.changefeeds.lost.is_set() and not self._resigns.is_set()
+            if owns and not acting:
+                acting = self._take_over()
+            elif acting and not owns:
+                LOG.warning("this server no longer owns the changefeeds")
+                self.changefeeds.step_down()
+                self.changefeeds.lost.clear()
+                acting = False
+            elif self._resigns.is_set():
+                self._rests_s = steady_s() + RESIGN_TTLS * self.lease.ttl_s
+                self.lease.release()
+                self._resigns.clear()
+            elif acting and time.monotonic() - sampled_s >= SAMPLE_S:
+                sampled_s = time.monotonic()
+                self.changefeeds.tick()
+            self._owned_s += acting * LOOK_S
+            self._halt.wait(LOOK_S)
+        self.changefeeds.step_down()
+
+    def _take_over(self) -> bool:
+        try:
+            self.changefeeds.take_over(self.lease.epoch)
+        except (Changed, EnvironmentFault) as error:
+            LOG.warning("the changefeeds are not taken over: %s", error)
+            self.changefeeds.step_down()
+            return False
+        LOG.info("this server owns the changefeeds, epoch %d", self.lease.epoch)
+        return True
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,406 @@
+"""What a changefeed has brought, for people who look: DDLs, definitions as of a ts, newest rows, snapshots.
+
+    source is read as it is   ── LogTrail      jobs, definitions and rows stand in the change log
+    changes have landed       ── LandedTrail   DDLs and rows stand in the changelog, definitions in the lake,
+                                               or beside the checkpoint
+
+Nothing here is part of a run: each look reads files that are never changed, as many rows as are asked for and from the
+newest files alone.  A changelog is trimmed behind the checkpoint, so its past is as long as its retention.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final, Protocol
+
+import msgspec
+import numpy as np
+
+from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.config.entry import is_landed
+from tidegate.config.feed import FeedConfig
+from tidegate.config.registry import checkpoints_of, entries_of, home_of, log_of
+from tidegate.config.tidb_source import TidbSource
+from tidegate.config.uri import mask_text
+from tidegate.engine.change import Chunk
+from tidegate.engine.event_filter import EventFilter
+from tidegate.lakes.lake import LATEST, Lake
+from tidegate.model.errors import ConfigError, TidegateError
+from tidegate.model.name import lowered
+from tidegate.model.table import TableInfo
+from tidegate.model.tso import MAX_TS
+from tidegate.schema.columns import render_type
+from tidegate.schema.job import JobState, decode_job_row
+from tidegate.schema.stored.create import render_create_table
+from tidegate.schema.stored.snapshot import TableVersion
+from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.table import table_info
+from tidegate.source.tidb.changes import LogChanges
+from tidegate.source.tidb.log import KvLog, LogPart
+from tidegate.source.tidb.tables import name_of
+from tidegate.source.tidb.timeline import JOBS, Timeline
+
+CELL_CHARS: Final = 200
+"""A longer value is cut: a look is no export."""
+UNIQUE: Final = ("KEY", "UNIQUE KEY")
+TAIL_FILES: Final = 16
+TAIL_BYTES: Final = 32 << 20
+"""How much is read for a tail at the most, apart from one file."""
+
+
+class JobStep(msgspec.Struct, frozen=True):
+    """A state that an online DDL has reached upstream."""
+
+    state: str
+    commit_ts: int
+
+
+class ShownDdl(msgspec.Struct, frozen=True, kw_only=True):
+    """A DDL; `commit_ts` 0 of one that is not done upstream, `steps` where the source tells them."""
+
+    commit_ts: int
+    schema: str
+    table: str
+    query: str
+    left_out: bool = False
+    error: str = ""
+    steps: tuple[JobStep, ...] = ()
+
+
+class ShownColumn(msgspec.Struct, frozen=True):
+    """A column of a table."""
+
+    name: str
+    type: str
+    nullable: bool
+    default: str | None
+    generated: str | None
+    comment: str
+
+
+class ShownTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table's definition; `as_of_ts` is the moment that it is told for, `since_ts` that of its last DDL."""
+
+    table: str
+    as_of_ts: int
+    since_ts: int
+    columns: tuple[ShownColumn, ...]
+    key: tuple[str, ...]
+    indexes: tuple[str, ...]
+    statement: str = ""
+
+
+class ShownRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A change: the row's values, and of a change the old values that differ."""
+
+    commit_ts: int
+    table: str
+    op: str
+    values: dict[str, str | None]
+    old: dict[str, str | None]
+
+
+class Trail(Protocol):
+    """What is known of a changefeed's past."""
+
+    def ddls(self, most: int) -> list[ShownDdl]:
+        """Return the newest DDLs, the newest first."""
+
+    def tables(self, ts: int) -> tuple[str, ...]:
+        """Return the names of the tables at `ts`; 0 is now."""
+
+    def definition(self, table: str, ts: int) -> ShownTable:
+        """Return a table's definition at `ts`; 0 is now. ConfigError where there is none."""
+
+    def tail(self, table: str, after: int, most: int) -> list[ShownRow]:
+        """Return the newest rows above `after`, oldest first, of one table or of all."""
+
+
+def trail_of(config: FeedConfig) -> Trail:
+    """Return the past of a changefeed."""
+    steps = online_of(config)
+    if is_landed(*entries_of(config)):
+        return LandedTrail(config, Changelog(changelog_uri(home_of(config))), steps)
+    return LogTrail(config, steps)
+
+
+def online_of(config: FeedConfig) -> Callable[[], "list[ShownDdl]"]:
+    """Return what tells the online DDLs of a source that knows their states; nothing of others."""
+    if not isinstance(config.source, TidbSource):
+        return list
+    log = log_of(config)[0]
+    return lambda: online_ddls(log)
+
+
+def online_ddls(log: KvLog) -> list[ShownDdl]:
+    """Return every DDL job that a change log shows, with its states, by when it was last written."""
+    found: dict[int, ShownDdl] = {}
+    parts = log.parts(0)
+    for row in log.rows(log.begin().ts, parts[-1].high, (JOBS,)) if parts else ():
+        if not row.value:
+            continue
+        job = decode_job_row(row.key, row.value)
+        before = found.pop(job.id, None)
+        steps = before.steps if before else ()
+        done = before.commit_ts if before else 0
+        state = _job_state(job.state, job.schema_state)
+        if not steps or steps[-1].state != state:
+            steps = (*steps, JobStep(state, row.commit_ts))
+        if job.state == JobState.DONE and not done:
+            done = row.commit_ts
+        found[job.id] = ShownDdl(
+            commit_ts=done, schema=job.schema_name, table=job.table_name, query=job.query, steps=steps
+        )
+    return list(found.values())
+
+
+def _job_state(state: int, element: int) -> str:
+    """The word for how far a job is: the schema state of one that runs, else its own."""
+    if state == JobState.RUNNING:
+        return ElementState(element).label
+    return JobState(state).name.lower().replace("_", " ")
+
+
+def _joined(ddls: Iterable[ShownDdl], online: Sequence[ShownDdl], most: int) -> list[ShownDdl]:
+    """DDLs with their states, those that still run upstream first, then the newest first."""
+    steps = {one.commit_ts: one.steps for one in online}
+    running = [one for one in online if not one.commit_ts and one.steps[-1].state not in {"cancelled", "rollback done"}]
+    known = [msgspec.structs.replace(one, steps=steps.get(one.commit_ts, ())) for one in ddls]
+    return [*running, *sorted(known, key=lambda one: -one.commit_ts)][:most]
+
+
+@dataclass(slots=True)
+class LandedTrail:
+    """The past of a changefeed whose changes land."""
+
+    config: FeedConfig
+    changelog: Changelog
+    online: Callable[[], list[ShownDdl]]
+
+    def ddls(self, most: int) -> list[ShownDdl]:
+        """Return the newest DDLs, the newest first."""
+        self.changelog.refresh()
+        found = (
+            ShownDdl(
+                commit_ts=one.ddl.commit_ts or 0,
+                schema=one.ddl.schema,
+                table=one.ddl.table,
+                query=one.ddl.query,
+                left_out=one.left_out,
+            )
+            for one in self.changelog.ddls(0, MAX_TS)
+        )
+        return _joined(found, self.online(), most)
+
+    def tables(self, ts: int) -> tuple[str, ...]:
+        """Return the names of the tables at `ts`; 0 is now."""
+        return tuple(sorted(str(table.name) for table in self._state(ts)[1].values()))
+
+    def definition(self, table: str, ts: int) -> ShownTable:
+        """Return a table's definition at `ts`; 0 is now. ConfigError where there is none."""
+        as_of, tables = self._state(ts)
+        for found in tables.values():
+            if lowered(str(found.name)) == lowered(table):
+                return _shown_table(found, as_of)
+        raise ConfigError(f"no table {table} at ts {as_of}")
+
+    def tail(self, table: str, after: int, most: int) -> list[ShownRow]:
+        """Return the newest rows above `after`, oldest first, of one table or of all."""
+        self.changelog.refresh()
+        files = [one for one in self.changelog.files() if one.part == "rows"]
+        newest = sorted(files, key=lambda one: -(one.max_ts or 0))[:TAIL_FILES]
+        sizes = accumulate(one.size_bytes for one in newest)
+        within = [one for one, size in zip(newest, sizes, strict=True) if size <= TAIL_BYTES] or newest[:1]
+        low = max(after, min((one.min_ts or 1 for one in within), default=1) - 1)
+        whole = self.changelog.slice(low, MAX_TS)
+        groups = [one for one in whole.groups if not table or lowered(str(one.name)) == lowered(table)]
+        groups.sort(key=lambda one: -one.max_ts)
+        for at, rows in enumerate(accumulate(group.rows for group in groups)):
+            if rows >= most:
+                low = max(low, min(one.min_ts for one in groups[: at + 1]) - 1)
+                break
+        names = {one.name.key: one.name for one in groups}
+        return _newest(whole.in_order(list(names.values()), low, MAX_TS), after, most)
+
+    def _state(self, ts: int) -> tuple[int, Any]:
+        """The moment that is known at or before `ts`, and the definitions there."""
+        if entries_of(self.config)[1].keeps_progress:
+            snapshot = Lake(home_of(self.config), ts or LATEST).snapshot
+            return snapshot.checkpoint.ts, snapshot.state.tables
+        saved = checkpoints_of(self.config).load()
+        if saved is None:
+            raise ConfigError("the changefeed has no checkpoint yet")
+        if ts and ts < saved.standing.checkpoint.ts:
+            raise ConfigError(
+                f"definitions are kept as of the checkpoint {saved.standing.checkpoint.ts} alone; a lake keeps those "
+                "of each snapshot"
+            )
+        return saved.standing.checkpoint.ts, saved.standing.state.tables
+
+
+@dataclass(slots=True)
+class LogTrail:
+    """The past of a changefeed that reads a change log as it is."""
+
+    config: FeedConfig
+    online: Callable[[], list[ShownDdl]]
+
+    def ddls(self, most: int) -> list[ShownDdl]:
+        """Return the newest DDLs, the newest first."""
+        return _joined(deque(self._ddls(), maxlen=most), self.online(), most)
+
+    def tables(self, ts: int) -> tuple[str, ...]:
+        """Return the names of the tables at `ts`; 0 is now."""
+        return tuple(sorted(str(name_of(version)) for version in self._at(ts)[1]))
+
+    def definition(self, table: str, ts: int) -> ShownTable:
+        """Return a table's definition at `ts`; 0 is now. ConfigError where there is none."""
+        as_of, versions = self._at(ts)
+        for version in versions:
+            if lowered(str(name_of(version))) == lowered(table):
+                told = table_info(version.stored, version.schema, version.version)
+                statement = render_create_table(version.stored, schema=version.schema)
+                return msgspec.structs.replace(_shown_table(told, as_of), statement=statement)
+        raise ConfigError(f"no table {table} at ts {as_of}")
+
+    def tail(self, table: str, after: int, most: int) -> list[ShownRow]:
+        """Return the newest rows above `after`, oldest first, of one table or of all."""
+        log, mount, _ = log_of(self.config)
+        parts = log.parts(after)
+        if not parts:
+            return []
+        high = parts[-1].high
+        physical = {one for found in self._at(0)[1] for one in found.stored.physical_ids}
+        at = max(after, log.begin().ts, _low_of(parts, physical, most))
+        timeline = self._timeline()
+        timeline.start(at)
+        timeline.read(high)
+
+        def chunks() -> Iterator[Chunk]:
+            nonlocal at
+            while at < high:
+                stop = min(timeline.stop() or high, high)
+                here = timeline.tables.replicated(timeline.snapshot)
+                versions = tuple(one for one in here if not table or lowered(str(name_of(one))) == lowered(table))
+                names = [name_of(one) for one in versions]
+                yield from LogChanges(log, at, stop, versions, mount, self.config.events).in_order(names, at, stop)
+                if timeline.stop() == stop:
+                    timeline.walk(stop)
+                at = stop
+
+        return _newest(chunks(), after, most)
+
+    def _timeline(self) -> Timeline:
+        log, mount, ticdc_texts = log_of(self.config)
+        rules = self.config.table_filter()
+        force, keeps = mount.force_replicate, mount.keeps
+        return Timeline(log, rules, force=force, keeps=keeps, events=EventFilter(), ticdc_texts=ticdc_texts)
+
+    def _at(self, ts: int) -> tuple[int, Sequence[TableVersion]]:
+        """The moment that is told, and the tables there."""
+        parts = log_of(self.config)[0].parts(0)
+        if not parts:
+            return 0, ()
+        timeline = self._timeline()
+        timeline.start(min(ts or MAX_TS, parts[-1].high))
+        return timeline.at, tuple(timeline.tables.replicated(timeline.snapshot))
+
+    def _ddls(self) -> Iterator[ShownDdl]:
+        log = log_of(self.config)[0]
+        parts = log.parts(0)
+        if not parts:
+            return
+        timeline = self._timeline()
+        timeline.start(log.begin().ts)
+        timeline.read(parts[-1].high)
+        while (ts := timeline.stop()) is not None:
+            try:
+                events = timeline.walk(ts)
+            except TidegateError as error:  # the changefeed ends there
+                yield ShownDdl(commit_ts=ts, schema="", table="", query="", error=f"{error.code}: {error}")
+                return
+            for one in events:
+                ddl = one.ddl
+                yield ShownDdl(commit_ts=ts, schema=ddl.schema, table=ddl.table, query=ddl.query, left_out=one.left_out)
+
+
+def _low_of(parts: Sequence[LogPart], physical: set[int], most: int) -> int:
+    """The ts above which parts hold enough rows for a tail."""
+    rows = size = 0
+    for at, part in enumerate(reversed(parts)):
+        mine = [one for one in part.stored if one.table_id in physical]
+        rows += sum(one.rows for one in mine)
+        size += sum(one.size_bytes for one in mine)
+        if rows >= most or size >= TAIL_BYTES or at >= TAIL_FILES:
+            return part.low
+    return parts[0].low
+
+
+def _shown_table(table: TableInfo, as_of: int) -> ShownTable:
+    columns = tuple(
+        ShownColumn(
+            one.name,
+            render_type(one.type),
+            one.nullable,
+            None if one.default is None else _cell(one.default),
+            one.generated,
+            one.comment,
+        )
+        for one in table.columns
+    )
+    indexes = tuple(
+        f"{'PRIMARY KEY' if one.primary else f'{UNIQUE[one.unique]} {one.name}'} ({', '.join(one.columns)})"
+        for one in table.indexes
+    )
+    return ShownTable(
+        table=str(table.name),
+        as_of_ts=as_of,
+        since_ts=table.version,
+        columns=columns,
+        key=table.handle_key,
+        indexes=indexes,
+    )
+
+
+# Rows for people.
+
+
+def _newest(chunks: Iterable[Chunk], after: int, most: int) -> list[ShownRow]:
+    """The last rows of some chunks."""
+    found: deque[ShownRow] = deque(maxlen=most)
+    for chunk in chunks:
+        found.extend(row for row in _rows(chunk, most) if row.commit_ts > after)
+    return list(found)
+
+
+def _rows(chunk: Chunk, most: int) -> list[ShownRow]:
+    """The last rows of a chunk, in commit order."""
+    floor = len(chunk) - most
+    found: list[tuple[int, ShownRow]] = []
+    for part in chunk.parts:
+        batch = part.batch
+        ops = np.array(batch.op.to_pylist(), dtype=str)
+        befores, afters = np.cumsum(ops != "I") - 1, np.cumsum(ops != "D") - 1
+        names = [one.name for one in batch.fields]
+        table = f"{batch.schema}.{batch.table}"
+        for at in range(int(np.searchsorted(part.numbers, floor)), batch.rows):
+            op = str(ops[at])
+            before = {} if op == "I" else _image(names, batch.before, int(befores[at]))
+            after = before if op == "D" else _image(names, batch.after, int(afters[at]))
+            old = {name: value for name, value in before.items() if op == "U" and after.get(name) != value}
+            row = ShownRow(commit_ts=batch.commit_ts[at].as_py(), table=table, op=op, values=after, old=old)
+            found.append((int(part.numbers[at]), row))
+    return [row for _, row in sorted(found, key=lambda pair: pair[0])]
+
+
+def _image(names: Sequence[str], image: Any, at: int) -> dict[str, str | None]:
+    return {name: _cell(column[at].as_py()) for name, column in zip(names, image.columns, strict=True)}
+
+
+def _cell(value: object) -> str | None:
+    """A value as a short text without secrets of addresses."""
+    if value is None:
+        return None
+    text = mask_text(f"0x{value.hex()}" if isinstance(value, bytes) else str(value))
+    return text if len(text) <= CELL_CHARS else f"{text[: CELL_CHARS - 1]}…"

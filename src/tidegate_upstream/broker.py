@@ -1,0 +1,331 @@
+"""A real Apache Kafka on this machine, for demos and tests: one node, KRaft, loopback only.
+
+    start_broker   jars -> ports -> server.properties -> format (once a directory) -> JVM -> answers -> note
+    status         notes -> alive ones; what a dead broker left behind is cleared away
+    stop_broker    SIGTERM, wait, SIGKILL; the note goes, and a temporary directory with it
+
+A note (`<cache>/brokers/<digest of the directory>.json`) says which process serves which directory.  A pid alone proves
+nothing, the system hands it out again; only a process whose command line names this directory's server.properties is
+ever stopped.  The broker survives the program that started it, unless that used `running_broker`.
+
+Topics are created by who needs them, never by accident (auto creation off), and nothing expires: a topic here is a
+recording.  Messages may be as large as TiCDC can be told to make them.
+
+Source: Apache Kafka, "KRaft" and "Broker Configs".
+"""
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tidegate.model.errors import EnvironmentFault
+from tidegate.spark.cache import PRIVATE_DIRECTORY, cache_dir, locked, private, write_whole
+from tidegate.spark.jars import ensure_jars
+from tidegate.spark.java import JavaHome, find_java
+from tidegate_upstream.process import Watch, child_of, end, living, started
+
+if TYPE_CHECKING:
+    import psutil
+
+HOST: Final = "127.0.0.1"
+_WATCH: Final = Watch("brokers", "spark")
+PREFIX: Final = "tidegate-broker-"
+MESSAGE_MAX_BYTES: Final = 96 << 20
+"""Above TiCDC's largest sensible max-message-bytes (64 MiB), below Kafka's 100 MiB limit of one request."""
+
+START_TIMEOUT_S: Final = 60
+STOP_TIMEOUT_S: Final = 15
+TRIES: Final = 3
+"""A port that was free when we asked may be taken when the broker binds it; with ports of our choice we ask again."""
+
+JVM_OPTIONS: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
+FORMAT_OPTIONS: Final = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+BUSY: Final = "Address already in use"
+
+PROPERTIES: Final = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller_port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=PLAINTEXT://{host}:{port}
+controller.listener.names=CONTROLLER
+log.dirs={data}
+auto.create.topics.enable=false
+message.max.bytes={message_max_bytes}
+replica.fetch.max.bytes={message_max_bytes}
+fetch.max.bytes={message_max_bytes}
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+log.retention.ms=-1
+log.cleaner.dedupe.buffer.size=16777216
+num.network.threads=2
+num.io.threads=4
+group.initial.rebalance.delay.ms=0
+offsets.topic.num.partitions=4
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+"""
+
+LOGGING: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.filePattern = {log}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %p %c{{1}}: %m%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker that was started by us; `temporary` says that its directory goes when it goes."""
+
+    bootstrap: str
+    pid: int
+    dir: Path
+    temporary: bool
+
+
+def start_broker(dir: Path | None = None, port: int = 0) -> Broker:  # noqa: A002  the command's own word
+    """Return a broker that answers: the one that already serves `dir`, or a new one.
+
+    No `dir` means a temporary one, deleted on stop; port 0 means any free one. Raises EnvironmentFault with the end of
+    the broker's log when it does not come up."""
+    home = (dir or Path(tempfile.mkdtemp(prefix=PREFIX))).expanduser().resolve()
+    try:
+        home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        with locked(home / ".lock", timeout_s=2 * START_TIMEOUT_S):
+            if (serving := _find(home)) is not None:
+                return _same_port(serving, port)
+            broker = _start(home, port, temporary=dir is None)
+    except OSError as fault:
+        raise EnvironmentFault(f"a broker cannot keep its data in {home}: {fault.strerror or fault}") from fault
+    except BaseException:
+        if dir is None:
+            shutil.rmtree(home, ignore_errors=True)
+        raise
+    return broker
+
+
+def stop_broker(broker: Broker) -> None:
+    """End `broker` if it still runs, forget it, and delete its directory if that was temporary."""
+    if (process := _process(broker)) is not None:
+        end(process, STOP_TIMEOUT_S, _WATCH)
+    _forget(broker)
+
+
+def status(dir: Path | None = None) -> tuple[Broker, ...]:  # noqa: A002  the command's own word
+    """Return the brokers that run, of all directories or of one; those that died are forgotten on the way."""
+    if dir is not None:
+        found = _find(dir.expanduser().resolve())
+        return (found,) if found else ()
+    noted = (_read(note) for note in sorted(cache_dir("brokers").glob("*.json")))
+    return tuple(broker for broker in noted if broker is not None and _alive_or_forgotten(broker))
+
+
+@contextmanager
+def running_broker(dir: Path | None = None, port: int = 0) -> Iterator[Broker]:  # noqa: A002
+    """A broker for the time of a `with` block; stopped at its end, whatever happens inside."""
+    broker = start_broker(dir, port)
+    try:
+        yield broker
+    finally:
+        stop_broker(broker)
+
+
+def _start(home: Path, port: int, *, temporary: bool) -> Broker:
+    java, classpath = find_java(), f"{ensure_jars('broker')}/*"
+    tail = ""
+    for _ in range(TRIES):
+        ports = _free_ports(port)
+        _configure(home, *ports)
+        _format(java, classpath, home)
+        broker = Broker(f"{HOST}:{ports[0]}", _launch(java, classpath, home), home, temporary)
+        try:
+            write_whole(_note(home), json.dumps(asdict(broker), default=str))
+            fault = _await_answer(broker)
+        except BaseException:
+            _withdraw(broker)
+            raise
+        if fault is None:
+            return broker
+        _withdraw(broker)
+        tail = _tail(home)
+        if port or BUSY not in tail:
+            break
+    raise EnvironmentFault(f"the broker in {home} {fault}; the end of its log:\n{tail}")
+
+
+def _withdraw(broker: Broker) -> None:
+    """End a broker that did not come up; its directory stays for a look at the log."""
+    if (process := _process(broker)) is not None:
+        end(process, STOP_TIMEOUT_S, _WATCH)
+    _note(broker.dir).unlink(missing_ok=True)
+
+
+def _free_ports(port: int) -> tuple[int, int]:
+    """Two distinct ports that nobody listens on; the first is `port` when one is given."""
+    with socket.socket() as first, socket.socket() as second:
+        for sock, wanted in ((first, port), (second, 0)):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind((HOST, wanted))
+            except (OSError, OverflowError) as fault:
+                raise EnvironmentFault(f"port {wanted} cannot be bound on {HOST} ({fault}); name another") from fault
+        return first.getsockname()[1], second.getsockname()[1]
+
+
+def _configure(home: Path, port: int, controller_port: int) -> None:
+    properties = PROPERTIES.format(
+        host=HOST,
+        port=port,
+        controller_port=controller_port,
+        data=home / "data",
+        message_max_bytes=MESSAGE_MAX_BYTES,
+    )
+    write_whole(home / "server.properties", properties)
+    write_whole(home / "log4j2.properties", LOGGING.format(log=home / "broker.log"))
+    for name in ("broker.log", "broker.out"):
+        (home / name).unlink(missing_ok=True)
+
+
+def _format(java: JavaHome, classpath: str, home: Path) -> None:
+    """Give the directory its cluster id; a directory that has one keeps it, and its topics."""
+    if (home / "data" / "meta.properties").exists():
+        return
+    command = [str(java.java), *FORMAT_OPTIONS, *_log_option(home), "-cp", classpath, "kafka.tools.StorageTool"]
+    command += ["format", "-t", _cluster_id(uuid.uuid4().bytes), "-c", str(home / "server.properties")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=START_TIMEOUT_S)
+    if ran.returncode != 0:
+        raise EnvironmentFault(f"{home} cannot be made a broker's directory: {(ran.stdout + ran.stderr).strip()}")
+
+
+def _cluster_id(chance: bytes) -> str:
+    """Kafka's text of 16 random bytes. The highest bit goes: a text that began with `-` would be read as an option."""
+    return base64.urlsafe_b64encode(bytes([chance[0] & 0x7F]) + chance[1:]).decode().rstrip("=")
+
+
+def _launch(java: JavaHome, classpath: str, home: Path) -> int:
+    """The pid of a new broker process."""
+    command = [str(java.java), *JVM_OPTIONS, *_log_option(home), "-cp", classpath, "kafka.Kafka"]
+    with open(home / "broker.out", "wb", opener=private) as out:
+        child = subprocess.Popen(
+            [*command, str(home / "server.properties")],
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C in the terminal is not meant for it
+        )
+    started(child)
+    return child.pid
+
+
+def _log_option(home: Path) -> tuple[str, ...]:
+    return (f"-Dlog4j2.configurationFile=file:{home / 'log4j2.properties'}",)
+
+
+def _await_answer(broker: Broker) -> str | None:
+    """None once the broker lists its topics, else what went wrong."""
+    until = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < until:
+        if _process(broker) is None:
+            return f"ended while starting, with status {child_of(broker.pid).returncode}"
+        if _listens(broker.bootstrap) and _lists_topics(broker.bootstrap):
+            return None
+        time.sleep(0.1)
+    return f"did not answer within {START_TIMEOUT_S} s"
+
+
+def _listens(bootstrap: str) -> bool:
+    host, _, port = bootstrap.rpartition(":")
+    with suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+        return True
+    return False
+
+
+def _lists_topics(bootstrap: str) -> bool:
+    """Whether the broker at `bootstrap` speaks Kafka; a machine without the client takes the open port for it."""
+    try:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+    except ImportError:
+        return True
+    try:
+        listed = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=5)
+    except KafkaException:
+        return False
+    return bool(listed.brokers)
+
+
+def _same_port(serving: Broker, port: int) -> Broker:
+    if port and not serving.bootstrap.endswith(f":{port}"):
+        raise EnvironmentFault(f"{serving.dir} is already served at {serving.bootstrap}; stop that broker first")
+    return serving
+
+
+def _note(home: Path) -> Path:
+    return cache_dir("brokers") / f"{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}.json"
+
+
+def _read(note: Path) -> Broker | None:
+    """The broker of a note; None where there is none, or none that we could have written."""
+    try:
+        fields = json.loads(note.read_text())
+        return Broker(**{**fields, "dir": Path(fields["dir"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _find(home: Path) -> Broker | None:
+    broker = _read(_note(home))
+    return broker if broker is not None and _alive_or_forgotten(broker) else None
+
+
+def _alive_or_forgotten(broker: Broker) -> bool:
+    if _process(broker) is not None:
+        return True
+    _forget(broker)
+    return False
+
+
+def _forget(broker: Broker) -> None:
+    _note(broker.dir).unlink(missing_ok=True)
+    if broker.temporary and broker.dir.name.startswith(PREFIX):
+        shutil.rmtree(broker.dir, ignore_errors=True)
+
+
+def _process(broker: Broker) -> "psutil.Process | None":
+    """The process of `broker`; None when it ended, or when its pid now names another one."""
+    return living(broker.pid, lambda words: str(broker.dir / "server.properties") in words, _WATCH)
+
+
+def _tail(home: Path, lines: int = 25) -> str:
+    texts = (
+        path.read_text(errors="replace") for name in ("broker.out", "broker.log") if (path := home / name).exists()
+    )
+    return "\n".join("".join(texts).splitlines()[-lines:]) or "(empty)"

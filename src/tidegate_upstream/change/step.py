@@ -1,0 +1,285 @@
+"""One step of a job: what its transaction writes.
+
+    at     0        1            2                       n
+           before   step(.., 1)  step(.., 2)      ..     step(.., n): done
+                        └── step_back(.., 1, 1) ..       cancelled at 1: the steps of operation.back[1], from 1
+
+A step reads the definitions as its transaction sees them and moves each role of the operation from its state before to
+its state after (move_*.py); the way back uses the same moves.  A multi-schema change moves the parts whose states
+change, in order, and backwards the other way round.  Pure: the same arguments give the same outcome.
+
+SqlRefused says that the definitions no longer allow it (another job came first): with the first step all are rehearsed,
+so that a job is cancelled before it has done anything.
+
+`DryRun` has the definitions as a job would leave them, step after step.
+
+    definitions of now ── step 1 ── step 2 ── .. ── step n        every outcome lies over those before it; nothing is
+            └─ .. compared with what each step made (invariants.py)    written
+
+Jobs of one table run one after the other, so nobody changes the table between the steps: what the rehearsal allows no
+later step will refuse, where a job might have no way back.
+
+Source: TiDB pkg/ddl/job_worker.go (runOneJobStep), multi_schema_change.go, backfilling.go.
+"""
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+from msgspec import UNSET
+
+from tidegate.model.errors import SchemaError
+from tidegate.schema.job import SchemaDiff
+from tidegate.schema.modify_kind import ModifyKind
+from tidegate.schema.stored.arguments import AddForeignKeyArgs, AddIndexArgs, CheckArgs, ExchangeArgs, ModifyColumnArgs
+from tidegate.schema.stored.definition import StoredSchema, StoredTable
+from tidegate.schema.stored.flags import PREVENT_NULL
+from tidegate.schema.stored.states import ElementState
+from tidegate_upstream.change.draft import Draft, Move, column_of, index_of
+from tidegate_upstream.change.invariants import check_invariants
+from tidegate_upstream.change.move.attribute import ATTRIBUTE_MOVES
+from tidegate_upstream.change.move.column import COLUMN_MOVES
+from tidegate_upstream.change.move.constraint import CONSTRAINT_MOVES
+from tidegate_upstream.change.move.index import INDEX_MOVES
+from tidegate_upstream.change.move.modify import MODIFY_MOVES, changing_name, copied_indexes
+from tidegate_upstream.change.move.partition import PARTITION_MOVES, partition_of
+from tidegate_upstream.change.move.reorganize import REORGANIZE_MOVES
+from tidegate_upstream.change.move.table import TABLE_MOVES
+from tidegate_upstream.change.outcome import Definitions, StepOutcome, Task
+from tidegate_upstream.change.request import Request, operation_of
+from tidegate_upstream.f1 import MULTI_SCHEMA_CHANGE, Operation, Step, Work, rollback
+
+_MOVES: Final[Mapping[int, Move]] = {
+    **TABLE_MOVES,
+    **COLUMN_MOVES,
+    **MODIFY_MOVES,
+    **INDEX_MOVES,
+    **CONSTRAINT_MOVES,
+    **ATTRIBUTE_MOVES,
+    **PARTITION_MOVES,
+    **REORGANIZE_MOVES,
+}
+_RECOVER: Final = 25
+
+
+def step(request: Request, at: int, definitions: Definitions, start_ts: int) -> StepOutcome:
+    """Return what the transaction of `start_ts` writes that moves the job from step `at` - 1 to step `at`.
+
+    Raises SqlRefused where the definitions do not allow it, SchemaError for a step that the operation does not have."""
+    operation = operation_of(request)
+    if not 0 < at < len(operation.steps):
+        raise SchemaError(
+            f"{operation.name} has steps 1 to {len(operation.steps) - 1}, not {at}: {request.query!a:.200}"
+        )
+    if at == 1:
+        _rehearse(request, operation, definitions, start_ts)
+    draft = Draft(definitions, start_ts)
+    old, new = operation.steps[at - 1], operation.steps[at]
+    _move(draft, request, operation, old, new)
+    if request.action == _RECOVER and new.job is not ElementState.PUBLIC:
+        draft.diff = None
+    last = len(operation.steps) - 1 if operation.done < 0 else operation.done
+    return draft.finish(request, new.job, done=at == last)
+
+
+def step_back(request: Request, at: int, back: int, definitions: Definitions, start_ts: int) -> StepOutcome:
+    """Return what step `back` (from 1) of the way back writes, of a job that was cancelled at step `at`.
+
+    After the last one the job is `rollback_done`; a job cancelled at step 0 has none.  SchemaError where the operation
+    can only go on (f1.rollback)."""
+    operation = operation_of(request)
+    steps = rollback(operation, at)
+    if steps is None or not 0 < back <= len(steps):
+        raise SchemaError(f"{operation.name} at step {at} has no step {back} back: {request.query!a:.200}")
+    draft = Draft(definitions, start_ts)
+    old = operation.steps[at] if back == 1 else steps[back - 2]
+    new = steps[back - 1]
+    _move(draft, request, operation, old, new, backwards=True)
+    return draft.finish(request, new.job, done=False)
+
+
+def _rehearse(request: Request, operation: Operation, definitions: Definitions, start_ts: int) -> None:
+    """SqlRefused where any step will not be possible, or will leave a table that is not sound."""
+    stage = DryRun(definitions)
+    for old, new in pairwise(operation.steps):
+        draft = Draft(stage, start_ts)
+        _move(draft, request, operation, old, new)
+        for key, table in draft.puts.items():
+            before = definitions.table(*key)
+            if before is not None:
+                check_invariants(before, table)
+        stage.take(draft)
+
+
+def _move(
+    draft: Draft, request: Request, operation: Operation, old: Step, new: Step, *, backwards: bool = False
+) -> None:
+    """Move all roles, and note the work that follows."""
+    draft.diff = SchemaDiff(0, request.action, request.schema_id, request.table_id)
+    moved = _move_parts(draft, request, old, new, backwards=backwards) if request.parts else [request]
+    if not request.parts:
+        roles = [role.name for role in operation.roles]
+        before, after = (dict(zip(roles, one.states, strict=True)) for one in (old, new))
+        _MOVES[request.action](draft, request, before, after)
+    if new.work in (Work.BACKFILL, Work.VALIDATE):
+        tasks = [_TASKS[part.action](part, draft.table(part)) for part in moved if part.action in _TASKS]
+        draft.tasks += [task for task in tasks if task.work is not Work.NOTHING]
+
+
+def _add_index(request: Request, table: StoredTable) -> Task:
+    assert isinstance(request.arguments, AddIndexArgs)
+    index = index_of(table, request.arguments.index.idx_name.lower)
+    assert index is not None
+    columns = table.cols or []
+    checked = [columns[part.offset] for part in index.idx_cols] if index.is_primary else []
+    return Task(
+        Work.BACKFILL,
+        "index",
+        request.schema_id,
+        table.id,
+        indexes=(index.id,),
+        not_null=tuple(column.id for column in checked if column.type.flag & PREVENT_NULL),
+    )
+
+
+def _modify(request: Request, table: StoredTable) -> Task:
+    arguments = request.arguments
+    assert isinstance(arguments, ModifyColumnArgs)
+    old = column_of(table, arguments.old_column_name.lower)
+    assert old is not None
+    if arguments.kind == ModifyKind.CHECKED:
+        return Task(
+            Work.VALIDATE,
+            "not null",
+            request.schema_id,
+            table.id,
+            not_null=(old.id,) if old.type.flag & PREVENT_NULL else (),
+            fit=() if old.changing_type is UNSET else (old.id,),
+        )
+    growing = column_of(table, changing_name(arguments.column.name.original))
+    assert growing is not None
+    return Task(
+        Work.BACKFILL,
+        "new column",
+        request.schema_id,
+        table.id,
+        indexes=tuple(copy.id for _, copy in copied_indexes(table, arguments.old_column_name.lower)),
+        columns={growing.id: old.id},
+    )
+
+
+def _foreign_key(request: Request, table: StoredTable) -> Task:
+    assert isinstance(request.arguments, AddForeignKeyArgs)
+    name = request.arguments.fk_info.fk_name.lower
+    ids = tuple(key.id for key in table.fk_info or () if key.fk_name.lower == name)
+    return Task(Work.VALIDATE, "foreign key", request.schema_id, table.id, foreign_keys=ids)
+
+
+def _check(request: Request, table: StoredTable) -> Task:
+    assert isinstance(request.arguments, CheckArgs)
+    name = request.arguments.constraint_info.constraint_name.lower
+    ids = tuple(check.id for check in table.constraint_info or () if check.constraint_name.lower == name)
+    return Task(Work.VALIDATE, "check", request.schema_id, table.id, checks=ids)
+
+
+def _copy_rows(request: Request, table: StoredTable) -> Task:
+    partition = partition_of(table)
+    return Task(
+        Work.BACKFILL,
+        "new rows",
+        request.schema_id,
+        table.id,
+        partitions=tuple(one.id for one in partition.dropping_definitions or ()),
+        targets=tuple(one.id for one in partition.adding_definitions or ()),
+    )
+
+
+def _exchange(request: Request, table: StoredTable) -> Task:
+    arguments = request.arguments
+    assert isinstance(arguments, ExchangeArgs)
+    return Task(
+        Work.VALIDATE if arguments.with_validation else Work.NOTHING,
+        "rows fit",
+        request.schema_id,
+        table.id,
+        partitions=(arguments.partition_id,),
+        targets=(arguments.pt_table_id,),
+    )
+
+
+_TASKS: Final[Mapping[int, Callable[[Request, StoredTable], Task]]] = {
+    7: _add_index,
+    32: _add_index,
+    9: _foreign_key,
+    12: _modify,
+    42: _exchange,
+    43: _check,
+    **dict.fromkeys((64, 71, 72), _copy_rows),
+}
+
+
+def _move_parts(draft: Draft, request: Request, old: Step, new: Step, *, backwards: bool) -> list[Request]:
+    """The parts of a multi-schema change that moved; the diff names their actions if there are several."""
+    moved = []
+    for part, first, operation in reversed(_places(request.parts)) if backwards else _places(request.parts):
+        roles = [role.name for role in operation.roles]
+        before, after = (dict(zip(roles, one.states[first : first + len(roles)], strict=True)) for one in (old, new))
+        if before != after:
+            _MOVES[part.action](draft, part, before, after)
+            moved.append(part)
+    actions = base64.b64encode(bytes(part.action for part in moved)).decode()
+    several = len(moved) > 1
+    draft.diff = SchemaDiff(
+        0,
+        MULTI_SCHEMA_CHANGE if several or not moved else moved[0].action,
+        request.schema_id,
+        request.table_id,
+        sub_action_types=actions if several else UNSET,
+    )
+    return moved
+
+
+def _places(parts: Sequence[Request]) -> list[tuple[Request, int, Operation]]:
+    """Each part with the place of its first role among the whole operation's roles."""
+    found, first = [], 0
+    for part in parts:
+        operation = operation_of(part)
+        found.append((part, first, operation))
+        first += len(operation.roles)
+    return found
+
+
+class DryRun:
+    """Definitions with the outcomes of some steps over them."""
+
+    def __init__(self, below: Definitions) -> None:
+        self._below = below
+        self._tables: dict[tuple[int, int], StoredTable | None] = {}
+        self._schemas: dict[int, StoredSchema | None] = {}
+
+    def take(self, draft: Draft) -> None:
+        """Lay what a step made over the rest."""
+        self._tables |= dict.fromkeys(draft.removes) | draft.puts
+        self._schemas |= dict.fromkeys(draft.schemas_removed) | {one.id: one for one in draft.schemas_put}
+
+    def schema(self, schema_id: int) -> StoredSchema | None:
+        """Return the database of that id."""
+        return self._schemas[schema_id] if schema_id in self._schemas else self._below.schema(schema_id)
+
+    def schemas(self) -> Iterator[StoredSchema]:
+        """Return all databases."""
+        ids = dict.fromkeys((*(one.id for one in self._below.schemas()), *self._schemas))
+        return (found for found in map(self.schema, ids) if found is not None)
+
+    def table(self, schema_id: int, table_id: int) -> StoredTable | None:
+        """Return the table of that id in that database."""
+        key = (schema_id, table_id)
+        return self._tables[key] if key in self._tables else self._below.table(schema_id, table_id)
+
+    def tables(self, schema_id: int) -> Iterator[StoredTable]:
+        """Return the tables of that database, by id."""
+        ids = {one.id for one in self._below.tables(schema_id)} | {
+            one for home, one in self._tables if home == schema_id
+        }
+        return (found for found in (self.table(schema_id, one) for one in sorted(ids)) if found is not None)

@@ -1,0 +1,110 @@
+"""`tidegate broker start|stop|status`: a Kafka of your own, without installing one.
+
+    tidegate broker start --dir ./kafka        a broker that stays, its data in ./kafka
+    tidegate broker start --foreground         a temporary one, gone with Ctrl-C
+    tidegate broker status                     all that run
+    tidegate broker stop                       the only one that runs; --dir or --all when there are several
+
+With `--json` each command prints one JSON value: an object from `start`, lists from `stop` and `status`.
+"""
+
+import json
+from pathlib import Path
+
+import click
+
+from tidegate.engine.stop_signals import StopEvent, stop_on_signals
+from tidegate.model.errors import EnvironmentFault
+from tidegate.spark.jars import ensure_jars
+from tidegate_upstream.broker import Broker, start_broker, status, stop_broker
+
+DIR = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The broker's directory (default: a temporary one, deleted on stop).",
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def broker() -> None:
+    """Run a real Kafka broker on this machine, on loopback only."""
+
+
+@broker.command()
+@DIR
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on (default: a free one).")
+@click.option("--foreground", is_flag=True, help="Stay until Ctrl-C or SIGTERM, then stop the broker.")
+@JSON
+def start(directory: Path | None, port: int, *, foreground: bool, as_json: bool) -> None:
+    """Start a broker and print where it listens."""
+    ensure_jars("broker", lambda line: click.echo(line, err=True))
+    if not foreground:
+        _tell(start_broker(directory, port), as_json=as_json)
+        return
+    with stop_on_signals(interrupts=False) as told:  # before the broker starts, so that no signal finds us unready
+        started = start_broker(directory, port)
+        try:
+            _tell(started, as_json=as_json)
+            _wait(told, started)
+        finally:
+            stop_broker(started)
+
+
+@broker.command()
+@DIR
+@click.option("--all", "every", is_flag=True, help="Stop all brokers that Tidegate started.")
+@JSON
+def stop(directory: Path | None, *, every: bool, as_json: bool) -> None:
+    """Stop a broker; its temporary directory goes with it."""
+    running = status(directory)
+    if not running and not every:
+        raise EnvironmentFault(f"no broker runs{f' in {directory}' if directory else ''}; see `tidegate broker status`")
+    if len(running) > 1 and not every:
+        shown = "\n".join(f"  {_stop_words(one)}" for one in running)
+        raise EnvironmentFault(f"{len(running)} brokers run; say which, or --all:\n{shown}")
+    for one in running:
+        stop_broker(one)
+        if not as_json:
+            click.echo(f"stopped {one.bootstrap} ({one.dir})")
+    if as_json:
+        click.echo(json.dumps([_fields(one) for one in running]))
+
+
+@broker.command(name="status")
+@DIR
+@JSON
+def show(directory: Path | None, *, as_json: bool) -> None:
+    """List the brokers that run."""
+    running = status(directory)
+    if as_json:
+        click.echo(json.dumps([_fields(one) for one in running]))
+        return
+    for one in running:
+        click.echo(f"{one.bootstrap}  process {one.pid}  {one.dir}{'  (temporary)' if one.temporary else ''}")
+    if not running:
+        click.echo("no broker runs")
+
+
+def _tell(started: Broker, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_fields(started)))
+        return
+    click.echo(started.bootstrap)
+    click.echo(f"broker of {started.dir}, process {started.pid}; stop it with: {_stop_words(started)}", err=True)
+
+
+def _fields(one: Broker) -> dict[str, str | int | bool]:
+    return {"bootstrap": one.bootstrap, "pid": one.pid, "dir": str(one.dir), "temporary": one.temporary}
+
+
+def _stop_words(one: Broker) -> str:
+    return f"tidegate broker stop --dir {one.dir}"
+
+
+def _wait(told: StopEvent, started: Broker) -> None:
+    """Return when we are told to end. Raises EnvironmentFault when the broker has ended."""
+    while not told.wait(1.0):
+        if started not in status(started.dir):
+            raise EnvironmentFault(f"the broker of {started.dir} has ended; somebody stopped it, or see its broker.log")

@@ -1,0 +1,286 @@
+"""`tidegate upstream start|sql|status|stop`: a TiDB of your own, without installing one.
+
+    tidegate upstream start --port 4000              one node, in memory; any MySQL client connects to it
+    tidegate upstream start --data ./tidb --nodes 3  three nodes, ports one after the other, rows that stay
+    tidegate upstream start --log ./log              its change log, which `tidegate run` takes to a topic
+    tidegate upstream sql 'SELECT VERSION()'         ask it; --node 2 asks the second node
+    tidegate upstream status                         all that run
+    tidegate upstream stop                           the only one that runs; --data or --all when there are several
+
+With `--json` each command prints JSON: objects, and for `sql` one list of rows a statement.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import click
+from msgspec import to_builtins
+
+from tidegate.config.param import TIME_MAX_MS, Given, Param, read_all
+from tidegate.config.uri import told
+from tidegate.engine.stop_signals import stop_on_signals, wait_until
+from tidegate.model.errors import ConfigError, EnvironmentFault, InputError
+from tidegate.model.host import reaches_others
+from tidegate.mysql.client import Door, connect, faults
+from tidegate.source.tidb.safe_points import safe_points
+from tidegate.source.tidb.segment import segments
+from tidegate.source.tidb.segment_base import base_of
+from tidegate_upstream.background import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
+
+DATA: Final = click.option(
+    "--data",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The directory that keeps the rows (default: memory).",
+)
+TIMES: Final = {
+    "log-keep": Param("duration", "log_keep_ms", "0", "how long the change log stays", high=TIME_MAX_MS),
+    "gc-ttl": Param("duration", "gc_ttl_ms", "24h", "how long it stays for a changefeed that rests", high=TIME_MAX_MS),
+}
+
+
+def _secret(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """The password that is meant by @FILE or env:NAME; words of a command are seen by every user of the machine."""
+    if value is not None and not value.startswith(("@", "env:")):
+        raise ConfigError(f"{option.opts[0]}: expected @FILE or env:NAME, not the password itself")
+    return None if value is None else told(value, option.opts[0])
+
+
+USER: Final = click.option("--user", default="root", show_default=True, help="The user that has the password.")
+PASSWORD: Final = click.option(
+    "--password", callback=_secret, metavar="@FILE|env:NAME", help="Where its password stands (default: none)."
+)
+JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def upstream() -> None:
+    """Run a small TiDB on this machine: real keys, real DDL jobs, a MySQL port."""
+
+
+@upstream.command()
+@DATA
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=4000, show_default=True, help="First port; 0: free ones."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address; one of the network needs --password.")
+@USER
+@PASSWORD
+@click.option("--nodes", type=click.IntRange(1, 16), default=1, show_default=True, help="SQL nodes, a port each.")
+@click.option(
+    "--lease", "lease_s", type=click.FloatRange(min=0.1), default=45.0, show_default=True, help="Lease, in s."
+)
+@click.option("--metadata-lock/--no-metadata-lock", default=True, show_default=True, help="How DDL waits for writers.")
+@click.option(
+    "--log",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the change log there, for `tidegate run --source-uri tidb:///DIRECTORY`.",
+)
+@click.option("--log-keep", default="0", metavar="TIME", help="How long the log stays, such as 24h; 0: for ever.")
+@click.option(
+    "--gc-ttl", default="24h", show_default=True, metavar="TIME", help="How long it stays for a changefeed that rests."
+)
+@click.option("--foreground", is_flag=True, help="Stay until Ctrl-C or SIGTERM, then stop.")
+@JSON
+def start(
+    directory: Path | None,
+    port: int,
+    host: str,
+    *,
+    user: str,
+    password: str | None,
+    nodes: int,
+    lease_s: float,
+    metadata_lock: bool,
+    log: Path | None,
+    log_keep: str,
+    gc_ttl: str,
+    foreground: bool,
+    as_json: bool,
+) -> None:
+    """Start one and print how to connect."""
+    times, _ = read_all(
+        TIMES, {"log-keep": Given("--log-keep", log_keep), "gc-ttl": Given("--gc-ttl", gc_ttl)}, ConfigError
+    )
+    from tidegate_upstream.tidb.server.incoming import account
+
+    admitted = account(user, password) if password else None
+    if admitted is None and reaches_others(host):
+        raise ConfigError(f"other machines reach {host or 'every address'}: name a --password as @FILE or env:NAME")
+    options = UpstreamOptions(
+        host,
+        port,
+        nodes,
+        round(lease_s * 1000),
+        metadata_lock,
+        in_memory=directory is None,
+        log=str(log.expanduser().resolve()) if log else "",
+        user=admitted.user if admitted else "",
+        password_hash=admitted.password_hash if admitted else "",
+        **times,  # type: ignore[arg-type]  # durations are whole milliseconds
+    )
+    login = f"-u {user} -p" if admitted else f"-u {user}"
+    if foreground:
+        _serve(directory, options, login, as_json=as_json)
+        return
+    _tell(start_upstream(options, directory), login, as_json=as_json)
+
+
+@upstream.command()
+@click.argument("statements")
+@DATA
+@USER
+@PASSWORD
+@click.option("--node", type=click.IntRange(min=1), default=1, show_default=True, help="Which node to ask.")
+@click.option("--database", "-D", default=None, help="Database to use.")
+@JSON
+def sql(
+    statements: str,
+    directory: Path | None,
+    *,
+    user: str,
+    password: str | None,
+    node: int,
+    database: str | None,
+    as_json: bool,
+) -> None:
+    """Run STATEMENTS, separated by `;`, and print their answers."""
+    one = _only(directory)
+    try:
+        connection = connect(Door(one.host, one.port_of(node), user, password or ""), many=True, database=database)
+        with connection, connection.cursor() as cursor:
+            cursor.execute(statements)
+            for lines in _answers(cursor, as_json=as_json):
+                click.echo(lines)
+    except faults() as error:
+        code, text = error.args if len(error.args) == 2 else (0, error)
+        raise InputError(f"{code}: {text}") from error
+
+
+@upstream.command(name="status")
+@DATA
+@JSON
+def show(directory: Path | None, *, as_json: bool) -> None:
+    """List those that run."""
+    running = status(directory)
+    if as_json:
+        click.echo(json.dumps([_fields(one) for one in running]))
+        return
+    for one in running:
+        click.echo(f"{_places(one)}  process {one.pid}  {'in memory' if one.temporary else one.dir}")
+        for line in _log_lines(one):
+            click.echo(f"  {line}")
+    if not running:
+        click.echo("no upstream runs")
+
+
+@upstream.command()
+@DATA
+@click.option("--all", "every", is_flag=True, help="Stop all that Tidegate started.")
+@JSON
+def stop(directory: Path | None, *, every: bool, as_json: bool) -> None:
+    """Stop one; what it kept in memory goes with it."""
+    running = status(directory) if every else (_only(directory),)
+    for one in running:
+        stop_upstream(one)
+        if not as_json:
+            click.echo(f"stopped {_places(one)}")
+    if as_json:
+        click.echo(json.dumps([_fields(one) for one in running]))
+
+
+def _only(directory: Path | None) -> UpstreamProcess:
+    """The one that runs. Raises EnvironmentFault when there is none, or more than one."""
+    running = status(directory)
+    if not running:
+        raise EnvironmentFault("no upstream runs; start one: tidegate upstream start")
+    if len(running) > 1:
+        shown = "\n".join(f"  --data {one.dir}" for one in running)
+        raise EnvironmentFault(f"{len(running)} upstreams run; say which:\n{shown}")
+    return running[0]
+
+
+def _serve(directory: Path | None, options: UpstreamOptions, login: str, *, as_json: bool) -> None:
+    """Serve in this process until a signal."""
+    from tidegate_upstream.serve import open_upstream, written_log
+
+    with stop_on_signals(interrupts=False) as told, TemporaryDirectory() as scratch:
+        home = directory or Path(scratch)
+        with open_upstream(home, options) as served, written_log(served, options):
+            _tell(UpstreamProcess(0, home, options.host, served.ports, directory is None), login, as_json=as_json)
+            wait_until(told.is_set)
+
+
+def _tell(one: UpstreamProcess, login: str, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_fields(one)))
+        return
+    for port in one.ports.values():
+        click.echo(f"mysql -h {one.host} -P {port} {login}")
+    if one.pid:
+        words = "" if one.temporary else f" --data {one.dir}"
+        click.echo(f"process {one.pid}; stop it with: tidegate upstream stop{words}", err=True)
+
+
+def _places(one: UpstreamProcess) -> str:
+    return " ".join(f"{one.host}:{port}" for port in one.ports.values())
+
+
+def _fields(one: UpstreamProcess) -> dict[str, object]:
+    kept = {"pid": one.pid, "dir": str(one.dir), "host": one.host, "temporary": one.temporary}
+    if not one.log:
+        return {**kept, "ports": dict(one.ports)}
+    begin, end = _extent(Path(one.log))
+    log = {"dir": one.log, "begin_ts": begin, "end_ts": end, "changefeeds": to_builtins(safe_points(Path(one.log)))}
+    return {**kept, "ports": dict(one.ports), "log": log}
+
+
+def _extent(log: Path) -> tuple[int, int]:
+    """From where to where a log goes."""
+    base, found = base_of(log), segments(log)
+    return base[0] if base else 0, found[-1][1] if found else 0
+
+
+def _log_lines(one: UpstreamProcess) -> Iterator[str]:
+    """Return lines about the change log of an upstream, and who needs it from where."""
+    if not one.log:
+        return
+    begin, end = _extent(Path(one.log))
+    yield f"change log {one.log} from {begin} to {end}"
+    now_ms = time.time_ns() // 1_000_000
+    for hold in safe_points(Path(one.log)):
+        heard = f"heard of {(now_ms - hold.time_ms) // 1000} s ago"
+        yield f"changefeed {hold.changefeed} at {hold.checkpoint_ts}, {heard}"
+
+
+def _answers(cursor: Any, *, as_json: bool) -> Iterator[str]:
+    """The text of each answer."""
+    while True:
+        if cursor.description is None:
+            yield "[]" if as_json else f"OK, {cursor.rowcount} rows affected"
+        else:
+            names = [column[0] for column in cursor.description]
+            rows = cursor.fetchall()
+            if as_json:
+                yield json.dumps([dict(zip(names, map(_plain, row), strict=True)) for row in rows], ensure_ascii=False)
+            else:
+                yield "\n".join(["\t".join(names), *("\t".join(map(_shown, row)) for row in rows)])
+        if not cursor.nextset():
+            return
+
+
+def _plain(value: object) -> object:
+    """A value as JSON can say it; bytes in hexadecimal."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if isinstance(value, Decimal | datetime | date | timedelta) else value
+
+
+def _shown(value: object) -> str:
+    return "NULL" if value is None else str(_plain(value))

@@ -1,0 +1,187 @@
+"""The replica demo: a TiDB, SQL and online DDL on it, its log, and a replica in a database that is never half of it.
+
+    log ──Changefeed──► an embedded TiDB (a process of its own), a MariaDB (likewise), or the server of a sink-uri
+                          └ a reader adds the bank's balances up, again and again: one total, whenever it looks
+
+Compared are the sync points of a TiDB, each at its secondary_ts with the upstream at its primary_ts, and in any replica
+the end.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.config.changefeed import Changefeed
+from tidegate.config.load import load
+from tidegate.config.sql_target import SqlAddress
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.progress import Progress
+from tidegate.model.errors import SinkError
+from tidegate.mysql import server_sql as sent
+from tidegate.sink.sql.connection import TargetSession, probe
+from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.sync_point import changefeed_name
+from tidegate.spark.session import FEED_HEAP, session
+from tidegate.verify.comparison import compare_sides
+from tidegate.verify.local import truth_side
+from tidegate.verify.moment import WantedMoment, replica_at
+from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
+from tidegate_upstream.demo.live import RULES
+from tidegate_upstream.demo.mariadb import running_mariadb
+from tidegate_upstream.demo.moment import MomentReport, truth_at
+from tidegate_upstream.demo.play import Chain, LiveOptions, Play
+from tidegate_upstream.demo.upstream import NotedTs
+from tidegate_upstream.demo.words import ReplicaFlow, Teller, Verdict
+from tidegate_upstream.demo.workload import TOTAL, without_recovery
+
+SYNC_MS: Final = 5_000
+NAME: Final = "replica"
+_SUM: Final = "SELECT SUM(balance) FROM bank.accounts"
+_LOOK_S: Final = 0.02
+
+
+class BankReader(threading.Thread):
+    """Adds up what all accounts of the replica hold, in one statement, until it is told to end."""
+
+    def __init__(self, options: SqlOptions) -> None:
+        super().__init__(name="demo-reader", daemon=True)
+        self._options = options
+        self._over = threading.Event()
+        self.looks = 0
+        self.totals: set[int] = set()
+
+    def run(self) -> None:
+        """Look again and again; a table that is not there yet, or changes just now, is no answer."""
+        while not self._over.is_set():
+            try:
+                self._read()
+            except SinkError:
+                self._over.wait(_LOOK_S)
+
+    def _read(self) -> None:
+        with closing(TargetSession(self._options)) as opened:
+            while not self._over.wait(_LOOK_S):
+                ((total,),) = opened.ask(_SUM)
+                if total is not None:
+                    self.totals.add(total)
+                    self.looks += 1
+
+    def end(self) -> None:
+        """Look no more."""
+        self._over.set()
+        self.join(60.0)
+
+
+class ReplicaChain(Chain):
+    """The changefeed into the replica, `progress` its last report."""
+
+    progress = Progress("starting")
+
+    def start(self, feed: Changefeed) -> None:
+        """Start it."""
+        self.run(feed, self._told)
+
+    def _told(self, progress: Progress) -> None:
+        self.progress, self.checkpoint_ts = progress, progress.checkpoint_ts or 0
+        self.error = None if progress.error is None else str(progress.error)
+
+
+@contextmanager
+def embedded_tidb(_: Path) -> Iterator[str]:
+    """Run an embedded TiDB in memory; give its address."""
+    upstream = start_upstream(UpstreamOptions())
+    try:
+        yield f"tidb://root@127.0.0.1:{upstream.port_of(1)}/"
+    finally:
+        stop_upstream(upstream)
+
+
+@contextmanager
+def mariadb(home: Path) -> Iterator[str]:
+    """Run a MariaDB; give its address. EnvironmentFault where none is installed."""
+    home.mkdir()
+    with running_mariadb(home) as port:
+        yield f"mysql://root@127.0.0.1:{port}/"
+
+
+TARGETS: Final[dict[str, Callable[[Path], Any]]] = {"tidb": embedded_tidb, "mariadb": mariadb}
+
+
+class ReplicaDemo(Play[ReplicaChain]):
+    """The demo with a replica: in `target` of TARGETS, or in the server of a sink-uri."""
+
+    def __init__(self, options: LiveOptions, target: str, stop: threading.Event, tell: Teller) -> None:
+        super().__init__(options, stop, tell)
+        self.target = target
+        if not target.startswith("tidb"):
+            self.scripts = without_recovery(self.scripts)
+        self.address: SqlAddress
+        self.reader: BankReader
+
+    def begin(self) -> None:
+        """Start the replica's server, the changefeed and the reader."""
+        make = TARGETS.get(self.target)
+        uri = self.target if make is None else self.stack.enter_context(make(self.scratch / self.target))
+        state = self.log.with_name("state")
+        config = load(source_uri=f"tidb://{self.log}", sink_uri=uri, name=NAME, rules=RULES, state_dir=state)
+        assert isinstance(config.sink, SqlAddress)
+        self.address = msgspec.structs.replace(config.sink, sync_point=True, sync_interval_ms=SYNC_MS)
+        self.tell.say(f"replica: {config.sink_uri}")
+        session(driver_memory=FEED_HEAP)
+        chain = ReplicaChain(NAME, 1)
+        self.take(chain)
+        chain.start(Changefeed(replace(config, sink=self.address)))
+        self.wait_for(lambda: bool(chain.checkpoint_ts))
+        self.reader = BankReader(self.address.options(NAME))
+        self.stack.callback(self.reader.end)
+        self.reader.start()
+
+    def compare(self) -> Iterator[MomentReport]:
+        """Compare the sync points that a TiDB has, and the end."""
+        self.reader.end()
+        points = [ts for ts in self._points() if self.upstream.is_settled_at(ts)]
+        step = max(len(points) // self.options.moments, 1)
+        moments = dict.fromkeys(points[::step][: self.options.moments - 1], "a sync point")
+        for ts, what in {**moments, self.chains[0].checkpoint_ts: "the end"}.items():
+            if not self.stop.is_set():
+                report = self._compared(ts, what)
+                self.tell.moment(self.address.identity, report)
+                yield report
+
+    def judge(self, reports: list[MomentReport]) -> Verdict:
+        """Count what the reader saw against the bank."""
+        verdict, seen = super().judge(reports), self.reader.totals
+        self.tell.say(f"a reader added the bank up {self.reader.looks:,} times: {', '.join(map(str, sorted(seen)))}")
+        if seen == {TOTAL}:
+            return verdict
+        return msgspec.structs.replace(verdict, equal=False, wrong=tuple(sorted({*verdict.wrong, "bank.accounts"})))
+
+    def tell_flow(self, chain: ReplicaChain, at_s: float) -> None:
+        """Tell how far the replica is."""
+        done = chain.progress
+        age_ms = time.time_ns() // 1_000_000 - (chain.checkpoint_ts >> 18) if chain.checkpoint_ts else None
+        counts = (self.upstream.commits, done.rows, done.ddls, self.reader.looks, len(self.reader.totals))
+        self.tell.replica(ReplicaFlow(round(at_s, 1), *counts, age_ms, chain.error))
+
+    def _points(self) -> list[int]:
+        with closing(self._session()) as asked:
+            rows = asked.ask(sent.READABLE_POINTS, values=(changefeed_name(NAME),))
+        return sorted(int(primary) for (primary,) in rows)
+
+    def _compared(self, ts: int, what: str) -> MomentReport:
+        """The replica where its changefeed was at `ts`."""
+        asking = self.upstream.session(0)
+        with closing(self._session()) as asked:
+            side, _ = replica_at(asked, NAME, WantedMoment(ts), TableFilter.parse(RULES).matches)
+            tables = tuple(compare_sides(truth_side("the upstream", truth_at(asking, ts)), side, lambda *_: None))
+        return MomentReport(NotedTs(ts, what), tables)
+
+    def _session(self) -> TargetSession:
+        opened = TargetSession(self.address.options(NAME))
+        return opened.prepare(probe(opened))

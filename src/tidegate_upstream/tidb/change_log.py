@@ -1,0 +1,189 @@
+"""The change log: what TiKV's CDC says to whoever registers at a region.
+
+    register(region, span, checkpoint_ts)
+      scan   COMMITTED of every version above checkpoint_ts, PREWRITE of every lock ──┐ one queue, in any mixture
+      live   PREWRITE, COMMIT, ROLLBACK, COMMITTED of one phase ──────────────────────┤
+      then   INITIALIZED behind the last row of the scan ─────────────────────────────┤
+      then   ResolvedSpan, whenever `advance` is called ──────────────────────────────┘
+      until  RegionFault: a split, a merge, another leader, a reader too slow; nothing follows it
+
+- The scan is of the moment of the registration, in which the live events begin too: a commit may be heard of twice,
+  or before its prewrite; it is never missed.  `kv/match.py` makes rows of it.
+- resolved ts = min(a new timestamp, start_ts of each lock in the span - 1), taken with the store locked.  A
+  transaction that is not prewritten by then takes its commit_ts later, above it.  It never goes back within a
+  registration; the next one begins again at its own checkpoint_ts and repeats what is above.
+- Locks and writes of kind LOCK, and rollbacks of what was never locked, are nobody's business; nor are the rewrites by
+  which a DDL changes a column's bytes (LOSSY_DDL).
+
+Source: TiKV's cdc component (delegate, initializer, resolver); kvproto cdcpb.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from tidegate.kv.table_key import split_mvcc_key
+from tidegate.model.errors import HistoryLost
+from tidegate.model.kv_change import LOSSY_DDL, FaultKind, KvChange, KvEvent, KvOp, LogType, RegionFault, ResolvedSpan
+from tidegate.mysql.memcomparable import encode_bytes
+from tidegate_upstream.tidb.region import Region, RegionMap
+from tidegate_upstream.tidb.store.engine import ColumnFamily
+from tidegate_upstream.tidb.store.mvcc import Store
+from tidegate_upstream.tidb.store.read import bound, value_at, value_of
+from tidegate_upstream.tidb.store.record import Write, WriteKind, decode_write
+from tidegate_upstream.tidb.tso import Oracle
+
+QUEUE_EVENTS: Final = 1 << 20
+"""Live events that may wait for one reader; with more it is sent away (congested) and scans anew later."""
+
+_OPS: Final = {WriteKind.PUT: KvOp.PUT, WriteKind.DELETE: KvOp.DELETE}
+
+
+class Registration:
+    """One reader's place at one region: events of keys in [start, end) with commit_ts above `checkpoint_ts`."""
+
+    def __init__(self, region: Region, start: bytes, end: bytes, checkpoint_ts: int) -> None:
+        self.region, self.start, self.end = region, start, end
+        self.resolved_ts = checkpoint_ts
+        self.open = True
+        self.initialized = False
+        self.queue: deque[KvEvent] = deque()
+        self.scanned: deque[KvChange] = deque()
+
+    def covers(self, key: bytes) -> bool:
+        """Return whether a key is in the span."""
+        return self.start <= key and (not self.end or key < self.end)
+
+
+class ChangeLog:
+    """The log of a store; what it needs of the past it reads from the store's versions."""
+
+    def __init__(self, store: Store, oracle: Oracle, regions: RegionMap | None = None) -> None:
+        self.store, self.oracle, self.regions = store, oracle, regions or RegionMap()
+        self._readers: list[Registration] = []
+        store.observers.append(self._hear)
+
+    def register(self, region: Region, start: bytes, end: bytes, checkpoint_ts: int) -> Registration:
+        """Begin to listen to the part [start, end) of a region, as the caller knows it.
+
+        A region that has changed since answers with its fault. Raises HistoryLost below the GC safe point.
+        """
+        with self.store.guard:
+            reader = Registration(region, start, end, checkpoint_ts)
+            if kind := self._fault_of(region):
+                self._end(reader, kind)
+                return reader
+            if checkpoint_ts < self.store.safe_point:
+                raise HistoryLost(
+                    f"changes after ts {checkpoint_ts} are asked for, and the GC safe point is "
+                    f"{self.store.safe_point}; start at or above it, with a new copy of the data"
+                )
+            reader.scanned.extend(self._scan(start, end, checkpoint_ts))
+            self._readers.append(reader)
+        return reader
+
+    def poll(self, reader: Registration, scan_rows: int = 1024) -> list[KvEvent]:
+        """Return what has come since, with at most `scan_rows` more rows of the scan; the last event may be a fault."""
+        with self.store.guard:
+            if reader.open and not reader.initialized:
+                for _ in range(min(scan_rows, len(reader.scanned))):
+                    reader.queue.append(reader.scanned.popleft())
+                if not reader.scanned:
+                    reader.initialized = True
+                    reader.queue.append(KvChange(LogType.INITIALIZED, b"", 0))
+            found = list(reader.queue)
+            reader.queue.clear()
+        return found
+
+    def advance(self) -> None:
+        """Tell every initialized reader how far its span is complete."""
+        with self.store.guard:
+            now = self.oracle.next()
+            locks = self.store.locks()
+            for reader in self._readers:
+                if not reader.initialized:
+                    continue
+                held = [lock.start_ts - 1 for key, lock in locks if reader.covers(key)]
+                ts = min([now, *held])
+                if ts > reader.resolved_ts:
+                    reader.resolved_ts = ts
+                    reader.queue.append(ResolvedSpan(reader.start, reader.end, ts))
+
+    def deregister(self, reader: Registration) -> None:
+        """Stop telling a reader anything."""
+        with self.store.guard:
+            reader.open = False
+            self._readers = [other for other in self._readers if other is not reader]
+
+    # --- regions ---
+
+    def split(self, key: bytes) -> None:
+        """Cut the region of `key` there."""
+        with self.store.guard:
+            if old := self.regions.split(key):
+                self._fault({old.id}, FaultKind.EPOCH_NOT_MATCH)
+
+    def merge(self, region_id: int) -> None:
+        """Join a region with its right neighbour, if it has one."""
+        with self.store.guard:
+            if pair := self.regions.merge(region_id):
+                self._fault({region.id for region in pair}, FaultKind.EPOCH_NOT_MATCH)
+
+    def move_leader(self, region_id: int) -> None:
+        """Give a region another leader."""
+        with self.store.guard:
+            if self.regions.move_leader(region_id):
+                self._fault({region_id}, FaultKind.NOT_LEADER)
+
+    def _fault_of(self, region: Region) -> FaultKind | None:
+        now = self.regions.find(region.id)
+        if now is None:
+            return FaultKind.REGION_NOT_FOUND
+        if now.version != region.version:
+            return FaultKind.EPOCH_NOT_MATCH
+        return FaultKind.NOT_LEADER if now.term != region.term else None
+
+    def _fault(self, region_ids: set[int], kind: FaultKind) -> None:
+        for reader in [reader for reader in self._readers if reader.region.id in region_ids]:
+            self._end(reader, kind)
+
+    def _end(self, reader: Registration, kind: FaultKind) -> None:
+        self.deregister(reader)
+        reader.scanned.clear()
+        reader.queue.append(RegionFault(kind, reader.region.id))
+
+    # --- events ---
+
+    def _hear(self, changes: Sequence[KvChange]) -> None:
+        for reader in list(self._readers):
+            mine = [change for change in changes if reader.covers(change.key) and change.txn_source < LOSSY_DDL]
+            for change in mine:
+                late = change.commit_ts and change.commit_ts <= reader.resolved_ts and reader.initialized
+                assert not late, (change, reader.resolved_ts)
+            reader.queue.extend(mine)
+            if len(reader.queue) > QUEUE_EVENTS:
+                self._end(reader, FaultKind.CONGESTED)
+
+    def _scan(self, start: bytes, end: bytes, checkpoint_ts: int) -> Iterator[KvChange]:
+        """Locks and versions above `checkpoint_ts` of keys in [start, end), each version with the one before it."""
+        engine = self.store.engine
+        for key, lock in self.store.locks(start, end):
+            if lock.source >= LOSSY_DDL:
+                continue
+            old = value_at(engine, key, lock.start_ts)
+            value = value_of(engine, key, Write(lock.kind, lock.start_ts, lock.short))
+            yield KvChange(LogType.PREWRITE, key, lock.start_ts, 0, _OPS[lock.kind], value, old, lock.source)
+        stored = engine.scan(ColumnFamily.WRITE, encode_bytes(start), bound(end))
+        split = ((split_mvcc_key(at), record) for at, record in stored)
+        for key, group in groupby(split, key=lambda item: item[0][0]):
+            versions = ((commit_ts or 0, decode_write(record)) for (_, commit_ts), record in group)
+            data = [(commit_ts, write) for commit_ts, write in versions if write.kind in _OPS]
+            for at, (commit_ts, write) in enumerate(data):
+                if commit_ts <= checkpoint_ts:
+                    break
+                if write.source >= LOSSY_DDL:
+                    continue
+                old = value_of(engine, key, data[at + 1][1]) if at + 1 < len(data) else None
+                fields = (_OPS[write.kind], value_of(engine, key, write), old, write.source)
+                yield KvChange(LogType.COMMITTED, key, write.start_ts, commit_ts, *fields)

@@ -1,0 +1,207 @@
+"""The owner: which jobs may go on, and the one small thing that each of them needs next.
+
+    wait for nodes ─► batch of work ─► next step ─► wait for nodes ─► .. ─► history
+                         refused ─► turn back ─► steps back ─► history
+
+A job waits until every living node has the version of its last step, whoever made that: an owner that takes over begins
+with this wait.  Jobs on the same table or database go by id, the same by name or by number (behind a RENAME only the
+number is); a paused one keeps its place.  Nothing is kept in memory between two calls, so any node may act next.
+
+Source: TiDB pkg/ddl (job_scheduler.go, job_worker.go, sync of schema versions), errors 8214, 8224 to 8226.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from typing import Final, Protocol
+
+import msgspec
+
+from tidegate.model.errors import Retry, SqlRefused, TidegateError, UpstreamError, WriteConflict
+from tidegate.model.name import lowered
+from tidegate.model.tso import physical_ms
+from tidegate.schema.job import STRICT, Job, JobState
+from tidegate.schema.stored.meta import Meta
+from tidegate_upstream.change.outcome import Task
+from tidegate_upstream.change.request import Involved, NewIds, Request, number, operation_of
+from tidegate_upstream.change.role import check_role
+from tidegate_upstream.f1 import rollback
+from tidegate_upstream.tidb.ddl.jobs import ENDED, JobEntry, new_entry, read_entries, read_entry, table_ids, write_entry
+from tidegate_upstream.tidb.ddl.registry import Registry
+from tidegate_upstream.tidb.ddl.step import JobMoved, Steps, failed
+from tidegate_upstream.tidb.meta.tables import JOB
+from tidegate_upstream.tidb.meta.writer import MetaWriter
+from tidegate_upstream.tidb.transaction import Storage, Transaction
+
+_UNKNOWN, _CANCELLED = 1105, 8214
+_NOT_FOUND, _FINISHED, _ALMOST_FINISHED = 8224, 8225, 8226
+_CANNOT_PAUSE, _CANNOT_RESUME = 8261, 8262
+_SHARED: Final = 1
+
+
+class Worker(Protocol):
+    """Does the work of a step, batch by batch."""
+
+    def batch(self, transaction: Transaction, job: Job, task: Task) -> int | None:
+        """Return one batch in that transaction, by the settings of the session that submitted the job.
+
+        How many rows were done in all when it was the last one, else None. Raises SqlRefused where stored rows do not
+        allow the change.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class Owner:
+    """What the owner does next; `number` gives the place of an ended job among all that ended."""
+
+    storage: Storage
+    registry: Registry
+    steps: Steps
+    worker: Worker
+    number: Callable[[], int]
+    error_limit: int = 512
+
+    def ready(self) -> list[int]:
+        """Return the jobs for which something can be done now, by id."""
+        now_ts = self.storage.oracle.next()
+        found: list[int] = []
+        before: list[Involved] = []
+        taken: set[int] = set()
+        reader = self.storage.snapshot(now_ts)
+        entries = list(read_entries(reader, self.registry.first_job))
+        self.registry.first_job = entries[0].job.id if entries else Meta(reader).newest_id + 1
+        for entry in entries:
+            mine, ids = entry.request.involves, set(table_ids(entry.request)) - {0}
+            waits = _conflict(before, mine) or not ids.isdisjoint(taken)
+            if not waits and not self.waits_for(entry, physical_ms(now_ts)):
+                found.append(entry.job.id)
+            before += mine
+            taken |= ids
+        return found
+
+    def waits_for(self, entry: JobEntry, now_ms: int) -> list[str]:
+        """Return the nodes that have not reported the version of the job's last step."""
+        version = entry.progress.version
+        by_job = entry.job.id if self.steps.metadata_lock else None
+        return list(self.registry.behind(by_job, version, now_ms)) if version else []
+
+    def act(self, job_id: int) -> bool:
+        """Do the next thing for a job; False where another transaction was in the way."""
+        entry = read_entry(self.storage.snapshot(), job_id)
+        if entry is None or self.waits_for(entry, physical_ms(self.storage.oracle.next())):
+            return False
+        try:
+            self._do(entry)
+        except SqlRefused as refused:
+            return self._refused(entry, refused)
+        except (WriteConflict, JobMoved):
+            return False
+        except TidegateError as error:
+            if isinstance(error, UpstreamError) and error.retry is Retry.LATER:
+                return False
+            code = error.mysql_code if isinstance(error, UpstreamError) else _UNKNOWN
+            return self._refused(entry, SqlRefused(code, str(error)))
+        return True
+
+    def _do(self, entry: JobEntry) -> None:
+        job, progress = entry.job, entry.progress
+        if self.steps.is_over(entry):
+            self.steps.finish(entry, self.number())
+            self.registry.forget(job.id)
+        elif job.state == JobState.CANCELLING:
+            if not self.steps.turn(entry, SqlRefused(_CANCELLED, "Cancelled DDL job")):
+                self.steps.rewrite(entry, msgspec.structs.replace(job, state=JobState.RUNNING))
+        elif job.state == JobState.ROLLINGBACK:
+            self.steps.back(entry)
+        elif progress.tasks:
+            self._work(entry)
+        else:
+            self.steps.forward(entry)
+
+    def _work(self, entry: JobEntry) -> None:
+        """One batch of the first task; the last one takes it off."""
+        transaction = self.steps.begin(entry)
+        task, *rest = entry.progress.tasks
+        rows = self.worker.batch(transaction, entry.job, task)
+        self.steps.reach("ddl/before-batch")
+        if rows is None:
+            transaction.lock(JOB.key(entry.job.id))
+        else:
+            job = msgspec.structs.replace(entry.job, row_count=entry.job.row_count + rows, last_schema_version=0)
+            progress = msgspec.structs.replace(entry.progress, tasks=tuple(rest))
+            write_entry(transaction, JobEntry(job, progress))
+        transaction.commit()
+
+    def _refused(self, entry: JobEntry, refused: SqlRefused) -> bool:
+        """Turn back where that is possible, else note the error and try again."""
+        try:
+            job = entry.job
+            turns = job.state in (JobState.QUEUEING, JobState.RUNNING)
+            hopeless = refused.mysql_code != _UNKNOWN or job.error_count >= self.error_limit or not entry.progress.at
+            if not (turns and hopeless and self.steps.turn(entry, refused)):
+                self.steps.rewrite(entry, failed(job, refused))
+        except (WriteConflict, JobMoved):
+            return False
+        return True
+
+
+def _conflict(before: list[Involved], mine: tuple[Involved, ...]) -> bool:
+    return any(_meets(one, other) for one in before for other in mine)
+
+
+def _meets(one: Involved, other: Involved) -> bool:
+    if lowered(one.database) != lowered(other.database) or (one.mode == _SHARED and other.mode == _SHARED):
+        return False
+    tables = {lowered(one.table), lowered(other.table)}
+    return len(tables) == 1 or not tables.isdisjoint({"*", ""})
+
+
+# --- what anybody may ask for ---
+
+
+def submit(
+    storage: Storage, request: Request, sql_mode: int = STRICT, zone: tzinfo = UTC, write_source: int = 0
+) -> int:
+    """Put a job into the queue; its id. Ids of what it makes come before it.
+
+    By `sql_mode` (TiDB's bits) and `zone` stored values are cast to another type; `write_source` says which replication
+    asks, 0 for a user. Raises SqlRefused 8263 where the cluster's role forbids users the job."""
+    while True:
+        transaction = storage.begin()
+        meta = MetaWriter(transaction)
+        role = meta.bdr_role
+        if role and not write_source:
+            check_role(role, request, meta.table(request.schema_id, request.table_id))
+        new_ids: NewIds = meta.new_ids
+        numbered = number(request, new_ids)
+        (job_id,) = meta.new_ids(1)
+        entry = new_entry(numbered, job_id, transaction.start_ts, sql_mode, zone)
+        job = msgspec.structs.replace(entry.job, bdr_role=role, cdc_write_source=write_source)
+        write_entry(transaction, JobEntry(job, entry.progress))
+        try:
+            transaction.commit()
+        except WriteConflict:
+            continue
+        return job_id
+
+
+def cancel(storage: Storage, job_id: int) -> None:
+    """Ask the owner to take a job back. Raises SqlRefused: 8224 no such job, 8225 over, 8226 too late for that."""
+    while True:
+        transaction = storage.begin()
+        entry = read_entry(transaction, job_id)
+        if entry is None:
+            raise SqlRefused(_NOT_FOUND, f"DDL Job:{job_id} not found")
+        if entry.job.state in ENDED:
+            raise SqlRefused(_FINISHED, f"This job:{job_id} is finished, so can't be cancelled")
+        going = entry.job.state in (JobState.QUEUEING, JobState.RUNNING)
+        if not going or rollback(operation_of(entry.request), entry.progress.at) is None:
+            raise SqlRefused(_ALMOST_FINISHED, f"This job:{job_id} is almost finished, can't be cancelled now")
+        job = msgspec.structs.replace(entry.job, state=JobState.CANCELLING)
+        write_entry(transaction, JobEntry(job, entry.progress))
+        try:
+            transaction.commit()
+        except WriteConflict:
+            continue
+        return

@@ -1,0 +1,434 @@
+"""One client: mysql-mimic reads its packets and knows the order of the conversation, this says what the answers are.
+
+    handshake ──► session ──► COM_QUERY, COM_STMT_EXECUTE ──► statements one by one ──► OK, rows or an error each
+                                                              in the thread of this client
+
+The library's own session would answer SHOW and SET by itself, its OK packets count no rows, its errors know few
+SQLSTATEs, and its prepared statements do not quote.  So its `Connection` is kept for handshake, flow and KILL, what
+comes in is checked in incoming.py, and what an answer holds is decided here.  A client has one thread: its statements
+run one after the other and never hold up those of other clients, however long a DDL waits.
+
+Source: MySQL Internals, "Command Phase", "Text Protocol", "Prepared Statements".
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from mysql_mimic.connection import Connection
+from mysql_mimic.packets import (
+    make_auth_switch_request,
+    make_column_count,
+    make_com_stmt_prepare_ok,
+    make_eof,
+    make_ok,
+)
+from mysql_mimic.prepared import PreparedStatement
+from mysql_mimic.session import BaseSession
+from mysql_mimic.stream import ConnectionClosed
+from mysql_mimic.types import Capabilities, ServerStatus, str_len
+
+from tidegate.expr.relation import ResultColumn, ResultSet
+from tidegate.model.errors import DecodeError, SqlRefused, TidegateError, UpstreamError
+from tidegate.model.mysql import MysqlType
+from tidegate.model.table import ColumnType
+from tidegate_upstream.tidb.server.incoming import Account, ClientStream, PortLimits, check_change_user, check_login
+from tidegate_upstream.tidb.server.packet import binary_row, column_packet, error_packet, text_row
+from tidegate_upstream.tidb.server.prepared import ClientStatement, Prepared, bind, read_parameters
+from tidegate_upstream.tidb.sql.outcome import Outcome
+from tidegate_upstream.tidb.sql.session.session import Session
+
+CAPABILITIES: Final = (
+    Capabilities.CLIENT_PROTOCOL_41
+    | Capabilities.CLIENT_DEPRECATE_EOF
+    | Capabilities.CLIENT_CONNECT_WITH_DB
+    | Capabilities.CLIENT_CONNECT_ATTRS
+    | Capabilities.CLIENT_PLUGIN_AUTH
+    | Capabilities.CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
+    | Capabilities.CLIENT_SECURE_CONNECTION
+    | Capabilities.CLIENT_LONG_PASSWORD
+    | Capabilities.CLIENT_LONG_FLAG
+    | Capabilities.CLIENT_TRANSACTIONS
+    | Capabilities.CLIENT_FOUND_ROWS
+    | Capabilities.CLIENT_ODBC
+    | Capabilities.CLIENT_INTERACTIVE
+    | Capabilities.CLIENT_IGNORE_SPACE
+    | Capabilities.CLIENT_MULTI_STATEMENTS
+    | Capabilities.CLIENT_MULTI_RESULTS
+    | Capabilities.CLIENT_PS_MULTI_RESULTS
+)
+"""Without query attributes: a COM_QUERY is then the statement and nothing else."""
+_MORE: Final = ServerStatus.SERVER_MORE_RESULTS_EXISTS
+_ROWS_A_BATCH: Final = 1_000
+_UNKNOWN_ERROR: Final = 1105
+_STATEMENTS_MAX: Final = 1_000
+"""How many statements a client may have prepared."""
+_PLUGIN: Final = "mysql_native_password"
+_BAD_HANDSHAKE: Final = SqlRefused(1043, "Bad handshake", "08S01")
+_KILLED: Final = (3169, (1317, "70100", "Query execution was interrupted"))
+_SQLSTATES: Final = {
+    1040: "08004",
+    1045: "28000",
+    1046: "3D000",
+    1047: "08S01",
+    1049: "42000",
+    1062: "23000",
+    1064: "42000",
+    1146: "42S02",
+}
+"""Of errors that have no SQLSTATE with them."""
+UTF8: Final = frozenset({"utf8mb4", "utf8", "binary", ""})
+"""Character sets whose texts go over the wire as they are."""
+_Result = TypeVar("_Result")
+_Answer = ResultSet | Outcome | TidegateError
+
+
+class _Variables:
+    """What mysql-mimic asks a session's variables for."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def get(self, name: str) -> str:
+        """Return a text; character sets by the names of the library."""
+        found = str(self._session.variables.get(name, ""))
+        return "utf8mb4" if name.startswith("character_set") and found in UTF8 else found
+
+    def set(self, name: str, value: object, force: bool = False) -> None:  # noqa: FBT001, FBT002  the library's call
+        """A value that the handshake brings. The account's name is kept by the library itself."""
+        del force
+        if name == "character_set_client":
+            self._session.set("names", str(value))
+
+
+class ServedSession(BaseSession):  # type: ignore[misc]  # the library has no types
+    """A session as mysql-mimic wants it, run in a thread of its own."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.variables = session, _Variables(session)
+        self.username: str | None = None
+        self.database: str | None = None
+        self._closed = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tidegate-client")
+
+    async def call(self, function: Callable[[], _Result]) -> _Result:
+        """The result of a call in the session's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+    async def init(self, connection: Connection) -> None:
+        """After the handshake: nothing is left to do."""
+
+    async def close(self) -> None:
+        """The client is gone: what runs is told to end, then the transaction is rolled back. Twice is once."""
+        if self._closed:
+            return
+        self._closed = True
+        self.session.interrupt()
+        self._thread.submit(self.session.close)
+        self._thread.shutdown(wait=False)
+
+    async def reset(self) -> None:
+        """COM_CHANGE_USER."""
+        await self.call(self.session.reset)
+
+    async def use(self, database: str) -> None:
+        """COM_INIT_DB."""
+        await self.call(lambda: self.session.use(database))
+
+
+class Client(Connection):  # type: ignore[misc]
+    """A connection whose answers come from a session of ours."""
+
+    session: ServedSession
+    stream: ClientStream
+
+    def __init__(self, *, account: Account | None, limits: PortLimits, **options: Any) -> None:
+        super().__init__(**options)
+        self._account, self._limits = account, limits
+        self._prepared: dict[int, ClientStatement] = {}
+
+    async def start(self) -> None:
+        """The conversation, until the client or a refusal ends it."""
+        self.session.session.connection_id = self.connection_id
+        with suppress(ConnectionClosed, OSError):
+            try:
+                await super().start()
+            except TidegateError as refused:
+                if self.session.username is not None:  # a refused login has been told by the library
+                    await self._write(_packet_of(refused))
+
+    async def connection_phase(self) -> None:
+        """The login, within its time. Raises SqlRefused for one that is none, or is not let in."""
+        stream = self.stream
+        stream.check = partial(check_login, offered=self.server_capabilities)
+        try:
+            async with asyncio.timeout(self._limits.login_s):
+                await super().connection_phase()
+        except (DecodeError, ValueError, LookupError) as error:  # the last two: no such charset, no such text in it
+            raise _BAD_HANDSHAKE from error
+        variables = self.session.session.variables
+        stream.idle_s = lambda: float(str(variables.get("wait_timeout")))
+        stream.most_bytes = lambda: int(str(variables.get("max_allowed_packet")))
+
+    async def handle_change_user(self, data: bytes) -> None:
+        """COM_CHANGE_USER; who is not let in is out."""
+        try:
+            check_change_user(data, self.capabilities)
+            await super().handle_change_user(data)
+        except (DecodeError, ValueError, LookupError):
+            await self._end(_BAD_HANDSHAKE)
+        except SqlRefused as refused:
+            await self._end(refused)
+        except ConnectionClosed:
+            self.stream.ended = True
+
+    async def authenticate(
+        self, username: str, auth_response: bytes, client_plugin_name: str | None, **_told: Any
+    ) -> None:
+        """Let in who has the password, or anybody where none is asked for. Raises SqlRefused, also for a database that
+        is not there."""
+        self.stream.check = None
+        nonce = bytes(self.handshake_auth_data or b"").rstrip(b"\0")
+        if client_plugin_name not in (None, _PLUGIN):
+            switch = make_auth_switch_request(self.server_charset, _PLUGIN, nonce + b"\0")
+            await self._write(switch)
+            auth_response = await self.stream.read()
+        if self._account is not None and not self._account.admits(username, auth_response, nonce):
+            raise SqlRefused(1045, f"Access denied for user '{username}'", "28000")
+        if self.session.database:
+            await self.session.use(self.session.database)
+        self.session.username = username
+        await self._write(self.ok())
+
+    async def _end(self, refused: SqlRefused) -> None:
+        """Tell a refusal and read no more."""
+        self.stream.ended = True
+        await self._write(_packet_of(refused))
+
+    # --- commands ---
+
+    async def handle_query(self, data: bytes) -> None:
+        """COM_QUERY: one statement, or several where the client said that it may send them."""
+        await self._run(self._text(data), text_row)
+
+    async def handle_init_db(self, data: bytes) -> None:
+        """COM_INIT_DB."""
+        try:
+            await self.session.use(self._text(data))
+        except TidegateError as error:
+            await self._write(_packet_of(error))
+            return
+        await self._write(self._ok(Outcome()))
+
+    async def handle_field_list(self, data: bytes) -> None:
+        """COM_FIELD_LIST, which clients send for tab completion: no columns."""
+        del data
+        await self._write(self.ok_or_eof())
+
+    async def handle_reset_connection(self, data: bytes) -> None:
+        """COM_RESET_CONNECTION."""
+        del data
+        self._prepared.clear()
+        await self.session.reset()
+        await self._write(self._ok(Outcome()))
+
+    async def handle_stmt_prepare(self, data: bytes) -> None:
+        """COM_STMT_PREPARE: parameters are found, columns are told with each execution."""
+        try:
+            if len(self._prepared) >= _STATEMENTS_MAX:
+                text = f"Can't create more than max_prepared_stmt_count statements (current value: {_STATEMENTS_MAX})"
+                raise SqlRefused(1461, text)
+            statement = Prepared.of(self._text(data), self._modes)
+        except TidegateError as error:
+            await self._write(_packet_of(error))
+            return
+        number = next(self.prepared_stmt_seq) + 1
+        self._prepared[number] = ClientStatement(statement)
+        packets = [make_com_stmt_prepare_ok(PreparedStatement(number, statement.sql, len(statement.places)))]
+        if statement.places:
+            parameter = ResultColumn("?", ColumnType(MysqlType.VAR_STRING, charset="binary"))
+            packets += [column_packet(parameter, "binary") for _ in statement.places]
+            packets += [] if self.deprecate_eof() else [self._eof(0)]
+        self.stream.write_many(packets)
+        await self.stream.drain()
+
+    async def handle_stmt_send_long_data(self, data: bytes) -> None:
+        """COM_STMT_SEND_LONG_DATA, which has no answer; a client whose parameters outgrow a packet is out."""
+        statement = self._prepared.get(int.from_bytes(data[:4], "little"))
+        if statement is None:
+            return
+        statement.long_data.setdefault(int.from_bytes(data[4:6], "little"), bytearray()).extend(data[6:])
+        held = (len(part) for one in self._prepared.values() for part in one.long_data.values())
+        if sum(held) > self.stream.most_bytes():
+            raise ConnectionClosed
+
+    async def handle_stmt_execute(self, data: bytes) -> None:
+        """COM_STMT_EXECUTE; cursors are not kept, all rows come at once."""
+        try:
+            statement = self._statement(data)
+            values = read_parameters(statement, data[9:])
+            statement.long_data.clear()
+            sql = bind(statement.prepared, values, self._modes)
+        except TidegateError as error:
+            await self._write(_packet_of(error))
+            return
+        await self._run(sql, binary_row)
+
+    async def handle_stmt_reset(self, data: bytes) -> None:
+        """COM_STMT_RESET."""
+        try:
+            self._statement(data).long_data.clear()
+        except TidegateError as error:
+            await self._write(_packet_of(error))
+            return
+        await self._write(self._ok(Outcome()))
+
+    async def handle_stmt_fetch(self, data: bytes) -> None:
+        """COM_STMT_FETCH: there is no cursor to fetch from."""
+        try:
+            self._statement(data)
+        except SqlRefused as error:
+            await self._write(_packet_of(error))
+        else:
+            await self._write(error_packet(1421, "HY000", "The statement has no open cursor."))
+
+    async def handle_stmt_close(self, data: bytes) -> None:
+        """COM_STMT_CLOSE, which has no answer."""
+        self._prepared.pop(int.from_bytes(data[:4], "little"), None)
+
+    # --- answers ---
+
+    def error(self, **said: Any) -> bytes:
+        """Return an error that the library found."""
+        code = int(said.get("code", _UNKNOWN_ERROR))
+        if code == _KILLED[0]:
+            return error_packet(*_KILLED[1])
+        what = said.get("msg", "")
+        if isinstance(what, TimeoutError):
+            what = SqlRefused(1159, "Got timeout reading communication packets", "08S01")
+        if isinstance(what, TidegateError):
+            return _packet_of(what)
+        text = f"internal error: {what!r}" if isinstance(what, Exception) else str(what)
+        return error_packet(code, _SQLSTATES.get(code, "HY000"), text)
+
+    def ok(self, **told: Any) -> bytes:
+        """Return an OK of the library's, with the status of the session."""
+        flags = told.pop("flags", 0)
+        return bytes(make_ok(capabilities=self.capabilities, status_flags=self._status | flags, **told))
+
+    async def _run(self, sql: str, row: Callable[[Sequence[ResultColumn], Sequence[Any], str], bytes]) -> None:
+        """Run statements and send each answer once it is known whether another one follows."""
+        answers = self.session.session.run(sql)
+        answer = await self._next(answers)
+        if answer is None:
+            await self._write(error_packet(1065, "42000", "Query was empty"))
+        while answer is not None:
+            status = self._status
+            following = None if isinstance(answer, TidegateError) else await self._next(answers)
+            more = status | (_MORE if following is not None else ServerStatus(0))
+            if isinstance(answer, TidegateError):
+                await self._write(_packet_of(answer))
+            elif isinstance(answer, Outcome):
+                await self._write(self._ok(answer, more))
+            else:
+                await self._rows(answer, row, more)
+            answer = following
+
+    async def _next(self, answers: Iterator[ResultSet | Outcome]) -> _Answer | None:
+        def step() -> _Answer | None:
+            try:
+                return next(answers, None)
+            except TidegateError as error:
+                return error
+
+        try:
+            return await self.session.call(step)
+        except asyncio.CancelledError:
+            self.session.session.interrupt()
+            raise
+
+    async def _rows(
+        self,
+        answer: ResultSet,
+        row: Callable[[Sequence[ResultColumn], Sequence[Any], str], bytes],
+        status: ServerStatus,
+    ) -> None:
+        charset = str(self.session.session.variables.get("character_set_results", "utf8mb4"))
+        packets = [make_column_count(capabilities=self.capabilities, column_count=len(answer.columns))]
+        packets += [column_packet(column, charset) for column in answer.columns]
+        if not self.deprecate_eof():
+            packets.append(self._eof(status))
+        for at in range(0, len(answer.rows), _ROWS_A_BATCH):
+            packets += [row(answer.columns, values, charset) for values in answer.rows[at : at + _ROWS_A_BATCH]]
+            await self._write_all(packets)
+            packets = []
+        warnings = min(self.session.session.warning_count, 0xFFFF)
+        if self.deprecate_eof():
+            packets.append(
+                bytes(make_ok(capabilities=self.capabilities, status_flags=status, eof=True, warnings=warnings))
+            )
+        else:
+            packets.append(self._eof(status, warnings))
+        await self._write_all(packets)
+
+    async def _write_all(self, packets: list[bytes]) -> None:
+        """Packets in order; one of 16 MiB or more takes the library's way of splitting."""
+        for packet in packets:
+            await self.stream.write(packet, drain=False)
+        await self.stream.drain()
+
+    async def _write(self, packet: bytes) -> None:
+        await self.stream.write(packet)
+
+    def _ok(self, outcome: Outcome, status: ServerStatus | None = None) -> bytes:
+        found = bool(self.capabilities & Capabilities.CLIENT_FOUND_ROWS) and outcome.matched is not None
+        packet = make_ok(
+            capabilities=self.capabilities,
+            status_flags=self._status if status is None else status,
+            affected_rows=(outcome.matched or 0) if found else outcome.affected,
+            last_insert_id=outcome.last_insert_id,
+            warnings=min(self.session.session.warning_count, 0xFFFF),
+        )
+        return bytes(packet) + (str_len(outcome.info.encode()) if outcome.info else b"")
+
+    def _eof(self, status: int, warnings: int = 0) -> bytes:
+        return bytes(make_eof(capabilities=self.capabilities, status_flags=ServerStatus(status), warnings=warnings))
+
+    @property
+    def _status(self) -> ServerStatus:
+        session = self.session.session
+        flags = ServerStatus.SERVER_STATUS_IN_TRANS if session.in_transaction else ServerStatus(0)
+        if session.variables.get("autocommit"):
+            flags |= ServerStatus.SERVER_STATUS_AUTOCOMMIT
+        if "NO_BACKSLASH_ESCAPES" in self._modes:
+            flags |= ServerStatus.SERVER_STATUS_NO_BACKSLASH_ESCAPES
+        return flags
+
+    @property
+    def _modes(self) -> frozenset[str]:
+        return frozenset(str(self.session.session.variables.get("sql_mode", "")).split(","))
+
+    def _text(self, data: bytes) -> str:
+        """Text from the client; bytes that are none stay, as they do in literals of binary strings."""
+        charset = str(self.session.session.variables.get("character_set_client", "utf8mb4"))
+        if charset in UTF8:
+            return data.decode("utf-8", "surrogateescape")
+        return data.decode(self.client_charset.codec, "replace")
+
+    def _statement(self, data: bytes) -> ClientStatement:
+        number = int.from_bytes(data[:4], "little")
+        found = self._prepared.get(number)
+        if found is None:
+            raise SqlRefused(1243, f"Unknown prepared statement handler ({number}) given to EXECUTE")
+        return found
+
+
+def _packet_of(error: TidegateError) -> bytes:
+    """The packet of one of our errors."""
+    if isinstance(error, SqlRefused):
+        return error_packet(error.mysql_code, error.sqlstate, error.message)
+    code = error.mysql_code if isinstance(error, UpstreamError) else _UNKNOWN_ERROR
+    return error_packet(code, _SQLSTATES.get(code, "HY000"), f"[{error.code}] {error}")

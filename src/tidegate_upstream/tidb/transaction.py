@@ -1,0 +1,287 @@
+"""A transaction: a snapshot, a buffer over it, and a commit in one phase or two.
+
+    begin         start_ts from the oracle                            reads: buffer first, then the snapshot
+    PREWRITTEN    every key is locked, batch by batch, primary first  a crash here: readers roll it back after the ttl
+    CHECKED       commit_ts from the oracle, the check has agreed     the same
+    DECIDED       the primary is committed                            a crash here: readers roll it forward
+    DONE          the other keys are committed
+
+- Snapshot isolation: reads see start_ts; of two transactions that write one key and overlap, one fails (9007).
+  Two that read what the other writes may both commit (write skew), as in TiDB.
+- The check (schema versions, later) comes after commit_ts is known, since only that tells which schema must hold.
+- Before DECIDED every error of the upstream rolls back what was prewritten, then goes to the caller.  After it
+  nothing fails: keys that could not be told are finished by whoever meets them.
+- One phase when allowed and everything fits one batch: no lock is ever seen.
+- `steps` yields the stages one by one, so that a test can leave a transaction lying at any of them.
+
+Source: Percolator; client-go's twoPhaseCommitter; limits of TiDB's txn-entry-size-limit and txn-total-size-limit.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from itertools import islice
+from typing import Final, TypeAlias
+
+from tidegate.model.errors import (
+    EntryTooLarge,
+    KeyLocked,
+    SnapshotTooOld,
+    StoreUnavailable,
+    TransactionTooLarge,
+    UnsupportedError,
+    UpstreamError,
+)
+from tidegate.model.tso import physical_ms
+from tidegate_upstream.tidb.snapshot import StoreSnapshot, settle
+from tidegate_upstream.tidb.store.mvcc import Mutation, Store
+from tidegate_upstream.tidb.store.record import WriteKind
+from tidegate_upstream.tidb.tso import Oracle
+
+CommitCheck: TypeAlias = Callable[[int, int, tuple[bytes, ...]], None]
+"""Called with (start_ts, commit_ts, keys); raises an UpstreamError, such as SchemaChanged, to forbid the commit."""
+
+_Entry: TypeAlias = tuple[WriteKind, bytes | None]
+
+
+class Stage(Enum):
+    """How far a commit has come."""
+
+    PREWRITTEN = "a batch of keys is locked"
+    CHECKED = "all keys are locked, commit_ts is known and allowed"
+    DECIDED = "the primary is committed"
+    DONE = "every key is committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How transactions commit. Sizes count keys with values, in bytes; `ttl_ms` is how long a lock lives after it was
+    written, and that of the primary after each batch."""
+
+    ttl_ms: int = 3_000
+    batch_keys: int = 256
+    one_phase: bool = True
+    entry_bytes_max: int = 6 << 20
+    total_bytes_max: int = 100 << 20
+    check: CommitCheck | None = None
+
+
+DEFAULT: Final = Options()
+
+
+class Storage:
+    """A store with its oracle: where transactions and snapshots come from."""
+
+    def __init__(self, store: Store, oracle: Oracle, options: Options = DEFAULT) -> None:
+        self.store, self.oracle, self.options = store, oracle, options
+
+    def begin(self, options: Options | None = None) -> "Transaction":
+        """Return a transaction that starts now."""
+        return Transaction(self, options or self.options)
+
+    def snapshot(self, ts: int | None = None) -> StoreSnapshot:
+        """Return the store at `ts`, now if there is none. Raises SnapshotTooOld, UnsupportedError for a ts to come."""
+        ts = self.oracle.next() if ts is None else ts
+        if ts > self.oracle.newest:
+            raise UnsupportedError(
+                f"cannot read at the future ts {ts}, the newest is {self.oracle.newest}; wait for it"
+            )
+        if ts < self.store.safe_point:
+            raise SnapshotTooOld(ts, self.store.safe_point)
+        return StoreSnapshot(self.store, self.oracle, ts)
+
+
+class Transaction:
+    """Writes that become visible together, or never. Not to be shared between threads."""
+
+    def __init__(self, storage: Storage, options: Options) -> None:
+        self._store, self._oracle, self._options = storage.store, storage.oracle, options
+        self.start_ts: int = self._oracle.next()
+        self.commit_ts: int | None = None
+        self.source = 0
+        """What the writes are for, as change capture tells them apart: LOSSY_DDL, a number for those of a replication,
+        or 0 for everybody's."""
+        self._snapshot = StoreSnapshot(self._store, self._oracle, self.start_ts)
+        self._buffer: dict[bytes, _Entry] = {}
+        self._undo: list[tuple[bytes, _Entry | None]] = []
+        self._sorted: list[bytes] | None = None
+        self._bytes = 0
+        self._open = True
+
+    # --- reading ---
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key as this transaction sees it. Raises KeyLocked, HistoryCollected."""
+        kind, value = self._buffer.get(key, (WriteKind.LOCK, None))
+        return self._snapshot.get(key) if kind is WriteKind.LOCK else value
+
+    def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Return keys of [start, end) with values, in order or backwards, with the writes made until the scan began."""
+        mine = self._buffered(start, end, reverse=reverse)
+        theirs = self._snapshot.scan(start, end, reverse=reverse)
+        stored = next(theirs, None)
+        for key, (kind, value) in mine:
+            while stored and (stored[0] > key if reverse else stored[0] < key):
+                yield stored
+                stored = next(theirs, None)
+            if kind is WriteKind.LOCK:
+                continue
+            if stored and stored[0] == key:
+                stored = next(theirs, None)
+            if value is not None:
+                yield key, value
+        if stored:
+            yield stored
+            yield from theirs
+
+    # --- writing ---
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value of a key. Raises EntryTooLarge, TransactionTooLarge."""
+        self._set(key, (WriteKind.PUT, value))
+
+    def delete(self, key: bytes) -> None:
+        """Remove a key, there or not."""
+        self._set(key, (WriteKind.DELETE, None))
+
+    def lock(self, key: bytes) -> None:
+        """Fail at commit if another transaction commits the key meanwhile; changes nothing."""
+        if key not in self._buffer:
+            self._set(key, (WriteKind.LOCK, None))
+
+    def savepoint(self) -> int:
+        """Return a mark of what is written so far."""
+        return len(self._undo)
+
+    def restore(self, savepoint: int) -> None:
+        """Forget what was written after the mark."""
+        while len(self._undo) > savepoint:
+            key, was = self._undo.pop()
+            now = self._buffer.pop(key)
+            self._bytes -= _size(key, now)
+            if was is not None:
+                self._buffer[key] = was
+                self._bytes += _size(key, was)
+        self._sorted = None
+
+    # --- the end ---
+
+    def rollback(self) -> None:
+        """Forget everything; nothing reached the store."""
+        assert self._open, self.start_ts
+        self._open = False
+
+    def commit(self) -> int | None:
+        """Make the writes visible; the commit_ts, None when nothing was written.
+
+        Raises WriteConflict, KeyLocked, TransactionGone (begin anew), HistoryCollected, what the check
+        raises, StoreUnavailable.
+        """
+        for _ in self.steps():
+            pass
+        return self.commit_ts
+
+    def steps(self) -> Iterator[Stage]:
+        """Return the commit stage by stage; one that is not taken to its end is a crash."""
+        assert self._open, self.start_ts
+        self._open = False
+        mutations = [Mutation(kind, key, value) for key, (kind, value) in sorted(self._buffer.items())]
+        size = self._options.batch_keys
+        batches = [mutations[at : at + size] for at in range(0, len(mutations), size)]
+        if not batches:
+            return
+        if self._options.one_phase and len(batches) == 1:
+            self._past_locks(partial(self._one_phase, mutations))
+            yield Stage.DONE
+            return
+        yield from self._two_phases(batches)
+
+    def _one_phase(self, mutations: list[Mutation]) -> None:
+        def take_commit_ts() -> int:
+            commit_ts = self._oracle.next()
+            self._check(commit_ts, mutations)
+            return commit_ts
+
+        self.commit_ts = self._store.one_phase(mutations, self.start_ts, take_commit_ts, self.source)
+
+    def _two_phases(self, batches: list[list[Mutation]]) -> Iterator[Stage]:
+        primary = batches[0][0].key
+        touched: list[bytes] = []
+        told_ms = ttl_ms = self._ttl_ms()
+        try:
+            for batch in batches:
+                if ttl_ms > told_ms + self._options.ttl_ms // 2:
+                    self._store.heartbeat(primary, self.start_ts, ttl_ms)
+                    told_ms = ttl_ms
+                touched += [mutation.key for mutation in batch]
+                self._past_locks(partial(self._store.prewrite, batch, primary, self.start_ts, ttl_ms, self.source))
+                yield Stage.PREWRITTEN
+                ttl_ms = self._ttl_ms()
+            commit_ts = self._oracle.next()
+            self._check(commit_ts, [mutation for batch in batches for mutation in batch])
+            yield Stage.CHECKED
+            self._store.commit([primary], self.start_ts, commit_ts)
+        except UpstreamError:
+            self._store.rollback(touched, self.start_ts)
+            raise
+        self.commit_ts = commit_ts
+        yield Stage.DECIDED
+        with suppress(StoreUnavailable):
+            for at in range(1, len(touched), self._options.batch_keys):
+                self._store.commit(touched[at : at + self._options.batch_keys], self.start_ts, commit_ts)
+        yield Stage.DONE
+
+    def _ttl_ms(self) -> int:
+        """Time to live from the start of the transaction, so that locks of a late commit are as young as any."""
+        return physical_ms(self._oracle.next()) - physical_ms(self.start_ts) + self._options.ttl_ms
+
+    def _check(self, commit_ts: int, mutations: list[Mutation]) -> None:
+        if self._options.check:
+            self._options.check(self.start_ts, commit_ts, tuple(mutation.key for mutation in mutations))
+
+    def _past_locks(self, write: Callable[[], None]) -> None:
+        while True:
+            try:
+                write()
+            except KeyLocked as locked:
+                if not settle(self._store, self._oracle, locked):
+                    raise
+            else:
+                return
+
+    # --- the buffer ---
+
+    def _set(self, key: bytes, entry: _Entry) -> None:
+        assert self._open, self.start_ts
+        was = self._buffer.get(key)
+        size = _size(key, entry)
+        total = self._bytes + size - (_size(key, was) if was else 0)
+        options = self._options
+        if size > options.entry_bytes_max:
+            raise EntryTooLarge(f"key {key.hex()}: {size} bytes, and {options.entry_bytes_max} are allowed; split it")
+        if total > options.total_bytes_max:
+            raise TransactionTooLarge(
+                f"the transaction of start_ts {self.start_ts}: {total} bytes, and {options.total_bytes_max} are "
+                "allowed; commit more often"
+            )
+        if was is None:
+            self._sorted = None
+        self._undo.append((key, was))
+        self._buffer[key] = entry
+        self._bytes = total
+
+    def _buffered(self, start: bytes, end: bytes, *, reverse: bool) -> list[tuple[bytes, _Entry]]:
+        """What was written of [start, end), in order or backwards."""
+        if self._sorted is None:
+            self._sorted = sorted(self._buffer)
+        keys = self._sorted
+        found = islice(keys, bisect_left(keys, start), bisect_left(keys, end) if end else len(keys))
+        entries = [(key, self._buffer[key]) for key in found]
+        return entries[::-1] if reverse else entries
+
+
+def _size(key: bytes, entry: _Entry) -> int:
+    return len(key) + len(entry[1] or b"")

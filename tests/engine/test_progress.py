@@ -1,0 +1,249 @@
+"""Progress reads well on a terminal of any size, in a log and as JSON."""
+
+import io
+import json
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import rich.console
+
+from tidegate.config.status import StatusFile, statuses
+from tidegate.config.status import words as status_words
+from tidegate.engine.meter import Meter
+from tidegate.engine.ports import Reading
+from tidegate.engine.progress import (
+    PartitionProgress,
+    Progress,
+    TableProgress,
+    display,
+    json_lines,
+    line,
+    lines,
+    live,
+    table,
+)
+from tidegate.engine.slow_roads import RoadsSeen, slow_words
+from tidegate.model.roads import Reason, RoadCounts, SlowRows, Why
+from tidegate.model.tso import compose
+
+TS = compose(1_767_323_045_000)
+BUSY = Progress(
+    phase="running",
+    rows_landed=1_234_567,
+    rows=1_234_000,
+    messages=99,
+    rows_per_s=54_321.6,
+    frontier_ts=TS,
+    checkpoint_ts=TS,
+    partitions=tuple(PartitionProgress("shop", n, 100 + n, 200, TS + n, 1500 + n) for n in range(40)),
+    tables=tuple(TableProgress(f"shop.table_{n:02d}", n * 1000, TS + n, 2000 + n) for n in range(60)),
+    ddl="ALTER TABLE `shop`.`orders`\n ADD COLUMN " + "x" * 200,
+    ddls=7,
+    dead_letters=2,
+    warnings=("a", "b", "order=offset"),
+    elapsed_s=12.3,
+)
+
+
+def render(progress, width, height):
+    """The live view as text."""
+    console = rich.console.Console(file=io.StringIO(), width=width, height=height, record=True)
+    console.print(table(progress, width=width, height=height))
+    return console.export_text()
+
+
+@pytest.mark.parametrize(("width", "height"), [(20, 10), (40, 24), (80, 24), (200, 60)])
+def test_live_view_fits(width, height):
+    """The view never outgrows its terminal, and says how much it leaves out."""
+    shown = render(BUSY, width, height).splitlines()
+    assert all(len(text.rstrip()) <= width for text in shown)
+    assert "running" in shown[0]
+    if height >= 24:
+        assert len(shown) <= height + 6
+        assert any("more" in text for text in shown)
+
+
+def test_live_view_shows_what_is_behind_first():
+    """Of many tables the ones whose applied ts is lowest are shown; a wide terminal shows all columns."""
+    shown = render(BUSY, 120, 40)
+    assert "shop.table_00" in shown
+    assert "shop.table_59" not in shown
+    for word in ("partition", "resolved", "complete up to", "2026-01-02 03:04:05", "DDL in flight", "warning: order"):
+        assert word in shown
+
+
+def test_live_view_of_nothing():
+    """A changefeed that has only started shows its phase and no empty tables."""
+    shown = render(Progress(phase="starting"), 80, 24)
+    assert "starting" in shown
+    assert "partition" not in shown
+
+
+def test_line():
+    """One line holds phase, counts, rate, checkpoint, lag and what is left."""
+    text = line(BUSY)
+    for words in (
+        "running",
+        "12 s",
+        "1,234,567",
+        "54,322 rows/s",
+        "2026-01-02 03:04:05",
+        "lag 2.1 s",
+        "dead letters 2",
+    ):
+        assert words in text
+    assert "behind 3,220 messages" in text
+    assert "\n" not in text
+    assert "checkpoint -" in line(Progress(phase="starting"))
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [(0, "0 ms"), (999, "999 ms"), (2500, "2.5 s"), (840_000, "14 min"), (10_800_000, "3 h"), (432_000_000, "5 d")],
+)
+def test_lag_has_one_unit(ms, words):
+    """A lag is told in the unit that suits it."""
+    assert f"lag {words}" in line(Progress(phase="running", tables=(TableProgress("a.b", 1, TS, ms),)))
+
+
+def test_lines_come_at_changes():
+    """Without a terminal a line comes when the phase changes, and each warning once."""
+    out = io.StringIO()
+    with lines(out, every_s=3600) as show:
+        for phase in ("starting", "running", "running", "running", "stopped"):
+            show(Progress(phase=phase, warnings=("careful",)))
+    text = out.getvalue().splitlines()
+    assert [row.split()[0] for row in text] == ["warning:", "starting", "running", "stopped"]
+
+
+def test_lines_come_in_time():
+    """A line comes with every report once the interval is over."""
+    out = io.StringIO()
+    with lines(out, every_s=0) as show:
+        for _ in range(3):
+            show(BUSY)
+    assert len([row for row in out.getvalue().splitlines() if row.startswith("running")]) == 3
+
+
+def test_json_lines():
+    """Every report is one JSON object with all its fields."""
+    out = io.StringIO()
+    with json_lines(out) as show:
+        show(BUSY)
+        show(Progress(phase="stopped"))
+    first, last = map(json.loads, out.getvalue().splitlines())
+    assert first["partitions"][1] == {
+        "topic": "shop", "partition": 1, "offset": 101, "high": 200, "resolved_ts": TS + 1, "lag_ms": 1501
+    }  # fmt: skip
+    assert first["tables"][0]["name"] == "shop.table_00"
+    assert (last["phase"], last["checkpoint_ts"]) == ("stopped", None)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        """Yes."""
+        return True
+
+
+def test_display_suits_the_stream():
+    """JSON goes to stdout, a terminal gets the live view, anything else lines."""
+    out, err = io.StringIO(), io.StringIO()
+    with display(json=True, color=True, out=out, err=err) as show:
+        show(BUSY)
+    assert out.getvalue().startswith("{")
+    assert not err.getvalue()
+    with display(json=False, color=False, out=out, err=err) as show:
+        show(BUSY)
+    assert err.getvalue().startswith("warning: a\n")
+    screen = Terminal()
+    with display(json=False, color=False, out=out, err=screen) as show:
+        show(BUSY)
+    assert "rows/s" in screen.getvalue()
+
+
+def test_live_ends_with_the_last_report():
+    """The report of the end is on the screen, however soon after another it comes."""
+    screen = Terminal()
+    with live(screen, color=False) as show:
+        show(BUSY)
+        show(Progress(phase="stopped"))
+    assert "stopped" in screen.getvalue()
+
+
+EXAMPLE = "shop.t17: 13 rows in a chunk, a template needs 400"
+SLOW = SlowRows("land/structs", "few-rows", 6_200, EXAMPLE)
+ROADS = Progress(
+    "running", "normal", roads={"land/template": 3_800, "land/structs": 6_200, "encode/columns": 9}, slow_roads=(SLOW,)
+)
+WORDS = f"roads: 62% land/structs ({EXAMPLE})"
+
+
+def test_shares_are_of_a_stage() -> None:
+    """A slow way is told with its share of the stage's rows and the example of its most frequent reason."""
+    more = SlowRows("land/structs", "value", 3_800, "odd")
+    roads = {"land/structs": 10_000, "mount/columns": 90_000}
+    assert slow_words(RoadsSeen(roads, (SLOW, more))) == f"100% land/structs ({EXAMPLE})"
+
+
+def test_little_is_not_told() -> None:
+    """Neither a twentieth of the rows nor a few hundred rows are worth a word."""
+    few = SlowRows("land/rows", "value", 999)
+    assert not slow_words(RoadsSeen({"land/rows": 999}, (few,)))
+    assert not slow_words(RoadsSeen({"land/structs": 6_200, "land/template": 117_800}, (SLOW,)))
+
+
+def test_lines_tell_of_the_time_since_the_last_one() -> None:
+    """A line tells what went slow ways since the line before it."""
+    out = io.StringIO()
+    with lines(out, every_s=0) as show:
+        show(ROADS)
+        show(ROADS)
+    first, second = out.getvalue().splitlines()
+    assert WORDS in first
+    assert "roads" not in second
+
+
+def test_json_has_all() -> None:
+    """JSON has roads by name, and each slow way with reason, rows and example."""
+    out = io.StringIO()
+    with json_lines(out) as show:
+        show(ROADS)
+    found = json.loads(out.getvalue())
+    assert found["roads"] == ROADS.roads
+    assert found["slow_roads"] == [{"road": "land/structs", "reason": "few-rows", "rows": 6200, "example": EXAMPLE}]
+
+
+def test_status_keeps_them(tmp_path: Path) -> None:
+    """`tidegate status` tells the slow ways of a feed, in its words and in its JSON."""
+    StatusFile(str(tmp_path / "_tidegate"), "feed", "shop", source="kafka://b/t", sink="delta:x").save(ROADS)
+    (found,) = statuses(str(tmp_path))
+    assert found.slow_roads == (SLOW,)
+    assert WORDS in status_words(found)
+
+
+class _Round:
+    """A round with nothing in it but a checkpoint."""
+
+    ddls = warnings = ()
+    left_out = 0
+
+    class checkpoint:  # noqa: N801 - as the field is called
+        ts = 1
+
+    class state:  # noqa: N801 - as the field is called
+        tables: ClassVar[dict[str, object]] = {}
+
+
+def test_a_round_does_not_hide_landing() -> None:
+    """What has landed stays in the report of a round that is done."""
+    told: list[Progress] = []
+    meter, landed = Meter(told.append), RoadCounts()
+    landed.add("land/structs", 5, Why(Reason.FEW_ROWS, "5 rows"), ("s", "t"))
+    meter.read(Reading(rows=5, roads=landed), None)
+    meter.advanced(_Round(), ())  # type: ignore[arg-type]
+
+    assert told[-1].roads == {"land/structs": 5}
+    assert told[-1].slow_roads == (SlowRows("land/structs", "few-rows", 5, "s.t: 5 rows"),)

@@ -1,0 +1,87 @@
+"""Where a round ends and when its end may be published."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.engine.test_plan import CREATE, placed
+from tidegate.engine.change import PlacedDdl
+from tidegate.engine.pace import Most, Stretch
+from tidegate.engine.plan import Checkpoint, Landed, plan_round
+from tidegate.engine.segment import end_of_round, is_whole, plan_landed, raised
+from tidegate.model.event import Ddl
+from tidegate.model.table import TableName
+from tidegate.schema.state import SchemaState
+
+TS = st.integers(0, 100)
+
+
+def test_a_round_ends_at_the_frontier():
+    """Without a wish and without a crash before, a round takes what has landed completely."""
+    assert end_of_round(10, 90, ()) == 90
+
+
+def test_a_round_ends_where_the_user_wants():
+    """`until` ends a round before the frontier, and never behind the checkpoint."""
+    assert end_of_round(10, 90, (), until=50) == 50
+    assert end_of_round(10, 90, (), until=5) == 10
+    assert end_of_round(10, 90, (), until=99) == 90
+
+
+def test_a_round_reaches_the_floor():
+    """A round is not shorter than one that was cut off, whatever the user wants and however much waits."""
+    waiting = [Stretch(11, 20, 100), Stretch(21, 70, 100)]
+
+    assert end_of_round(10, 90, (), until=50, floor=70) == 70
+    assert end_of_round(10, 90, waiting, floor=70, most=Most(100, 1)) == 70
+    assert end_of_round(10, 90, waiting, most=Most(100, 1)) == 20
+
+
+@given(at=TS, frontier=TS, until=st.none() | TS, floor=TS)
+def test_ends_are_within_what_has_landed(at, frontier, until, floor):
+    """An end is never below checkpoint or floor and never above the frontier."""
+    frontier, floor = max(frontier, at), min(floor, max(frontier, at))
+
+    end = end_of_round(at, frontier, (), until=until, floor=floor)
+
+    assert max(at, floor) <= end <= frontier
+    assert is_whole(end, floor)
+
+
+def test_the_floor_rises_with_the_furthest_table():
+    """A table found ahead raises the floor; what ends below it is no state of one ts."""
+    floor = raised(raised(0, [0, 40]), [30])
+
+    assert floor == 40
+    assert raised(7, []) == 7
+    assert not is_whole(39, floor)
+    assert is_whole(40, floor)
+
+
+class Some:
+    """Rows of one table."""
+
+    class Span:
+        """Five of them."""
+
+        rows, min_ts, max_ts = 5, 20, 90
+
+    def tables(self) -> dict[TableName, "Some.Span"]:
+        """What there is."""
+        return {TableName("s", "t"): self.Span()}
+
+    def layouts(self, *_: object) -> tuple[()]:
+        """No layouts are asked for where a DDL tells."""
+        return ()
+
+
+def test_engine_and_readers_plan_alike():
+    """What has landed is planned as `plan_round` does, with its spans."""
+    ddls: list[PlacedDdl] = placed(CREATE)
+    state, at = SchemaState(), Checkpoint()
+
+    planned = plan_landed(state, at, ddls, 100, Some(), accept=lambda *_: True)
+
+    landed = Landed({TableName("s", "t"): (5, 20, 90)}, lambda *_: (), lambda *_: True)
+    assert planned == plan_round(state, at, ddls, 100, landed)
+    assert isinstance(planned.ddls[0], Ddl)
+    assert plan_landed(state, at, ddls, 100, Some(), accept=lambda *_: False).units == ()

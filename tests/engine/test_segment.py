@@ -1,0 +1,140 @@
+"""Segments as scripts: the rounds of a sink that every DDL cuts."""
+
+import pytest
+
+from tidegate.engine.change import Layout, Place, PlacedDdl
+from tidegate.engine.filter import TableFilter, previous_name
+from tidegate.engine.plan import Checkpoint, Landed, Round
+from tidegate.engine.segment import plan_segment, segment_end
+from tidegate.model.errors import RenameRefused
+from tidegate.model.event import Ddl, Field
+from tidegate.model.table import TableName
+from tidegate.schema.state import SchemaState
+
+CREATE = (10, "create table t (id int primary key, v int)")
+LAYOUT = Layout((Field("id", 3, handle=True),), ("id",))
+
+
+def placed(*ddls: tuple[int, str] | tuple[int, str, str]) -> list[PlacedDdl]:
+    """DDLs of table s.t, or of the one that is named."""
+    return [
+        PlacedDdl(Place("x", 0, at), Ddl(schema="s", table=(*table, "t")[0], query=query, commit_ts=ts))
+        for at, (ts, query, *table) in enumerate(ddls)
+    ]
+
+
+def segments(
+    *ddls: tuple[int, str] | tuple[int, str, str],
+    upto: int = 100,
+    rules: tuple[str, ...] = ("*.*",),
+    **spans: tuple[int, int, int],
+) -> list[Round]:
+    """All segments up to there, one behind the other."""
+    some, filter_ = placed(*ddls), TableFilter.parse(rules)
+    found, at, state = [], Checkpoint(), SchemaState()
+    while at.ts < upto or segment_end(at, some, upto + 1) == at.ts:
+        landed = Landed(
+            {TableName("s", name): span for name, span in spans.items()},
+            lambda *_: (LAYOUT,),
+            filter_.matches,
+            takes=filter_.takes_ddl,
+        )
+        found.append(plan_segment(state, at, some, segment_end(at, some, upto), landed))
+        at, state = found[-1].checkpoint, found[-1].state
+    return found
+
+
+def shown(segment: Round) -> tuple[list[str], list[str], int]:
+    """Tables with rows, DDLs, and the end."""
+    rows = [f"{step.table.name.table} ({step.after}, {step.upto}]" for unit in segment.units for step in unit.steps]
+    return rows, [one.ddl.query for one in segment.handed], segment.checkpoint.ts
+
+
+def test_every_ddl_cuts_every_table() -> None:
+    """Rows of all tables up to a DDL, then the DDL, one that changes no rows included, then the rest."""
+    found = segments(CREATE, (50, "alter table t comment 'x'"), t=(5, 20, 90), u=(5, 20, 90))
+
+    assert list(map(shown, found)) == [
+        ([], [CREATE[1]], 10),
+        (["t (10, 50]", "u (10, 50]"], ["alter table t comment 'x'"], 50),
+        (["t (50, 100]", "u (50, 100]"], [], 100),
+    ]
+
+
+def test_ddls_of_one_ts_stay_together() -> None:
+    """All DDLs of a ts end the same segment, in their order; planning again after a crash gives the same."""
+    found = segments(CREATE, (10, "create table w (id int primary key)"), t=(5, 20, 90))
+
+    assert shown(found[0])[1:] == ([CREATE[1], "create table w (id int primary key)"], 10)
+    assert len(found[0].checkpoint.done) == 2
+
+
+def test_a_ddl_that_comes_late() -> None:
+    """One at the checkpoint's own ts, resolved already, makes a segment without rows; one that is done makes none."""
+    some, at = placed(CREATE, (10, "create table w (id int)")), Checkpoint(10, ())
+    landed = Landed({TableName("s", "t"): (5, 8, 90)}, lambda *_: (LAYOUT,), lambda *_: True)
+
+    late = plan_segment(SchemaState(), at, some[:1], segment_end(at, some[:1], 100), landed)
+    assert shown(late) == ([], [CREATE[1]], 10)
+    assert segment_end(late.checkpoint, some[:1], 100) == 100
+    again = plan_segment(late.state, late.checkpoint, some, segment_end(late.checkpoint, some, 100), landed)
+    assert shown(again) == ([], ["create table w (id int)"], 10)
+    assert len(again.checkpoint.done) == 2
+
+
+def test_what_cannot_be_read_is_handed_on() -> None:
+    """A DDL that we cannot read, or of a table that nobody knows, goes to the sink as it came."""
+    found = segments((10, "flashback cluster to tso 5"), (20, "alter table nobody add column x int"))
+
+    assert [shown(one)[1] for one in found] == [
+        ["flashback cluster to tso 5"],
+        ["alter table nobody add column x int"],
+        [],
+    ]
+
+
+def test_filters() -> None:
+    """DDLs and rows of tables outside the rules are not handed on, but cut and change the schema all the same."""
+    found = segments(CREATE, (50, "drop table t"), rules=("s.u",), t=(5, 20, 40), u=(5, 20, 90))
+
+    assert list(map(shown, found)) == [([], [], 10), (["u (10, 50]"], [], 50), (["u (50, 100]"], [], 100)]
+
+
+def test_a_rename_into_the_filter_is_refused() -> None:
+    """Its rows from before were left out."""
+    ddl = Ddl(schema="s", table="u", query="rename table t to u", commit_ts=50)
+
+    assert previous_name(ddl) == TableName("s", "t")
+    assert TableFilter.parse(("s.t",)).takes_ddl(ddl, TableName("s", "t"))
+    assert not TableFilter.parse(("s.v",)).takes_ddl(ddl, TableName("s", "t"))
+    with pytest.raises(RenameRefused, match=r"s\.t, which the filter leaves out, becomes s\.u"):
+        TableFilter.parse(("s.u",)).takes_ddl(ddl, TableName("s", "t"))
+
+
+def test_ways_out_of_a_refused_rename() -> None:
+    """With the new name left out the feed goes on without the table, with both names from the begin it has all of it;
+    several tables of one RENAME go on as all of them, or none."""
+    ddls = (CREATE, (50, "rename table t to u", "u"))
+    with pytest.raises(RenameRefused, match="take both names and begin where the table began, or leave the new name"):
+        segments(*ddls, rules=("s.u", "s.v"))
+    assert list(map(shown, segments(*ddls, rules=("s.v",), v=(5, 20, 90))))[-1] == (["v (50, 100]"], [], 100)
+    assert [one.ddl.query for each in segments(*ddls, rules=("s.t", "s.u")) for one in each.handed] == [
+        query for _, query, *_ in ddls
+    ]
+
+    together = (CREATE, (20, "create table v (id int primary key)", "v"), (50, "rename table t to t2, v to v2"))
+    with pytest.raises(RenameRefused, match="take all of them, or none"):
+        segments(*together, rules=("s.t", "s.t2"))
+    for rules, handed in (("s.*",), 3), (("s.w",), 0):
+        assert len([one for each in segments(*together, rules=rules) for one in each.handed]) == handed
+
+
+def test_renames_know_the_old_name() -> None:
+    """A RENAME is handed on with the name that its table had before."""
+    found = segments(CREATE, (20, "alter table t rename to u"), (30, "rename table u to s.v"))
+
+    assert [one.previous for segment in found for one in segment.handed] == [
+        None,
+        TableName("s", "t"),
+        TableName("s", "u"),
+    ]

@@ -1,0 +1,53 @@
+"""Many changefeeds with many tables, as a server shows them; they do not run."""
+
+import time
+
+from tidegate.engine.feed_error import FeedError
+from tidegate.engine.progress import PartitionProgress, Progress, TableProgress
+from tidegate.model.tso import compose
+from tidegate.server.errors import ChangefeedMissing
+from tidegate.server.record import FeedId, FeedRecord, FeedView, Moment, Sample
+from tidegate.server.server import Server
+
+STATES = ("normal", "normal", "normal", "warning", "failed", "stopped", "normal", "finished", "normal", "normal")
+
+
+def view(number: int, tables: int, now_ms: int) -> FeedView:
+    """A changefeed with an hour behind it."""
+    state, ts = STATES[number % len(STATES)], compose(now_ms - 1500 - number * 100)
+    error = FeedError(code="CDC:ErrSinkUnknown", message="the sink is away", since="2026-01-31T10:00:00+00:00")
+    record = FeedRecord(
+        id=FeedId("default", f"feed-{number:03d}"),
+        sink_uri=f"delta:///srv/lake-{number}",
+        source_uri="kafka://127.0.0.1:9092/shop?protocol=canal-json",
+        state=state,
+        error=error if state in {"warning", "failed"} else None,
+        checkpoint_ts=ts,
+        resolved_ts=ts,
+        moments=(Moment("2026-01-31T10:00:00+00:00", "created", ""),) * 50,
+    )
+    progress = Progress(
+        "running",
+        state,
+        checkpoint_ts=ts,
+        rows=1_000_000,
+        rows_per_s=1234.5,
+        tables=tuple(TableProgress(f"shop.table_{one:04d}", one * 1000, ts - one, 1500) for one in range(tables)),
+        partitions=tuple(PartitionProgress("shop", one, 100, 100, ts) for one in range(100)),
+        spent_s={"read": 1.0, "write": 5.0, "wait": 20.0},
+    )
+    samples = tuple(Sample(now_ms - at * 5000, ts, ts, 1, 1200.0 + at, 5, state) for at in range(720, 0, -1))
+    return FeedView(record, progress, running=state in {"normal", "warning"}, samples=samples)
+
+
+def show_many(server: Server, feeds: int, tables: int) -> None:
+    """Let a server show so many changefeeds of so many tables."""
+    views = {one.id: one for one in (view(number, tables, time.time_ns() // 1_000_000) for number in range(feeds))}
+
+    def get(feed: FeedId) -> FeedView:
+        if feed not in views:
+            raise ChangefeedMissing(f"changefeed not exists, {feed.name}")
+        return views[feed]
+
+    server.changefeeds.listed = lambda: list(views.values())  # type: ignore[method-assign]
+    server.changefeeds.get = get  # type: ignore[method-assign]

@@ -1,0 +1,204 @@
+"""The JSON of the page: what a changefeed is, what it has brought, who did what; texts for timestamps, no secret."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.server.http_kit import Client, served
+from tests.server.kit import Place, until
+from tidegate.engine.progress import PartitionProgress, Progress
+from tidegate.model.tso import compose
+from tidegate.server.http.glance import glance, lag_s, settings, slowest_partition, whole
+from tidegate.server.record import FeedId, FeedRecord, FeedView, Sample
+from tidegate.server.server import Server
+
+pytestmark = pytest.mark.slow
+
+API = "/api/tidegate/v1"
+NOW_MS = 1_767_323_045_000
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """An upstream with online DDLs and rows behind it."""
+    place = Place(tmp_path_factory.mktemp("dashboard"))
+    for sql in (
+        "CREATE TABLE other (id INT PRIMARY KEY)",
+        "CREATE TABLE shop (id INT PRIMARY KEY, name VARCHAR(20) NOT NULL DEFAULT 'x')",
+        "INSERT INTO shop VALUES (1, 'one'), (2, 'two')",
+        "ALTER TABLE shop ADD COLUMN price INT",
+        "ALTER TABLE shop ADD INDEX by_name (name)",
+        "UPDATE shop SET price = 5 WHERE id = 2",
+        "DELETE FROM shop WHERE id = 1",
+    ):
+        place.upstream.run(sql)
+    place.work(0)
+    return place
+
+
+@pytest.fixture(scope="module")
+def serving(place: Place) -> Iterator[tuple[Server, Client]]:
+    """A server with a changefeed that reads the log as it is, and one that lands it in a lake."""
+    with served(place) as (server, client):
+        lake = f"delta://{place.home / 'lake'}"
+        for name, sink in (("log-1", place.sink("log-1")), ("lake-1", lake)):
+            made = client.post("/changefeeds", {"changefeed_id": name, "sink_uri": sink, "start_ts": 1})
+            assert made.status == 200, made.text
+            end, feed = place.work(0), FeedId("default", name)
+            until(lambda feed=feed, end=end: server.changefeeds.get(feed).checkpoint_ts >= end)
+        place.upstream.run("INSERT INTO other VALUES (1)")
+        end = place.work(0)
+        until(lambda: server.changefeeds.get(FeedId("default", "lake-1")).checkpoint_ts >= end)
+        yield server, client
+
+
+def get(serving: tuple[Server, Client], path: str) -> Any:
+    """An answer, which nobody may keep."""
+    answer = serving[1].ask("GET", f"{API}{path}")
+    assert answer.status == 200, answer.text
+    assert answer.headers["cache-control"] == "no-store"
+    return answer.json
+
+
+@pytest.mark.parametrize("name", ["log-1", "lake-1"])
+def test_a_changefeed(serving: tuple[Server, Client], name: str) -> None:
+    """The overview has a line of each changefeed; one of them whole has progress, moments, settings and operations."""
+    line = next(one for one in get(serving, "/overview")["items"] if one["id"] == name)
+    assert line["state"] == "normal"
+    assert line["lag_s"] < 3600
+    assert re.fullmatch(r"\d{18}", line["checkpoint_ts"])
+
+    one = get(serving, f"/changefeeds/{name}")
+    assert [moment["kind"] for moment in one["moments"]][-1] == "created"
+    assert [done["operation"] for done in one["operations"]] == ["create"]
+    assert one["table_rows"]
+    assert {"read", "write", "publish"} <= one["progress"]["spent_s"].keys()
+    assert not one["config"][-1]["changed"]
+
+
+@pytest.mark.parametrize("name", ["log-1", "lake-1"])
+def test_the_past(serving: tuple[Server, Client], name: str) -> None:
+    """DDLs come with the states that they went through upstream, definitions as of a ts, rows with their old values."""
+    ddls = get(serving, f"/changefeeds/{name}/ddls")["items"]
+    index = next(one for one in ddls if "by_name" in one["query"])
+    assert index["state"] == "done"
+    states = [step["state"] for step in index["steps"]]
+    assert [state for state in states if state in {"delete-only", "write-only", "write-reorg"}] == [
+        "delete-only",
+        "write-only",
+        "write-reorg",
+    ]
+    column = next(one for one in ddls if "price" in one["query"])
+
+    assert "test.shop" in get(serving, f"/changefeeds/{name}/schema")["tables"]
+    told = get(serving, f"/changefeeds/{name}/schema?table=test.shop")
+    assert [(one["name"], one["type"]) for one in told["columns"]] == [
+        ("id", "int(11)"),
+        ("name", "varchar(20)"),
+        ("price", "int(11)"),
+    ]
+    assert told["key"] == ["id"]
+    if name == "log-1":
+        before = get(serving, f"/changefeeds/{name}/schema?table=test.shop&ts={int(column['commit_ts']) - 1}")
+        assert [one["name"] for one in before["columns"]] == ["id", "name"]
+        assert before["statement"].startswith("CREATE TABLE `shop`")
+
+    rows = get(serving, f"/changefeeds/{name}/changes?table=test.shop")["items"]
+    assert [(row["op"], row["values"], row["old"]) for row in rows[-2:]] == [
+        ("U", {"id": "2", "name": "two", "price": "5"}, {"price": None}),
+        ("D", {"id": "1", "name": "one", "price": None}, {}),
+    ]
+    assert get(serving, f"/changefeeds/{name}/changes?table=test.shop&after={rows[-1]['commit_ts']}")["items"] == []
+    assert len(get(serving, f"/changefeeds/{name}/changes?limit=3")["items"]) == 3
+
+
+def test_snapshots(serving: tuple[Server, Client]) -> None:
+    """A lake shows its published states, the newest first; another sink has none; both have no dead letters."""
+    found = get(serving, "/changefeeds/lake-1/snapshots?limit=2")
+    assert found["kept"]
+    assert found["items"][0]["number"] > found["items"][-1]["number"]
+    assert get(serving, "/changefeeds/log-1/snapshots") == {"kept": False, "items": []}
+    assert get(serving, "/changefeeds/lake-1/dead_letters") == {"total": 0, "items": []}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/changefeeds/none", None, 400),
+        ("GET", "/changefeeds/a_b/ddls", None, 400),
+        ("GET", "/changefeeds/log-1/ddls?limit=0", None, 400),
+        ("GET", "/changefeeds/log-1/ddls?limit=9999", None, 400),
+        ("GET", "/changefeeds/log-1/schema?table=no.where", None, 400),
+        ("GET", "/changefeeds/log-1/schema?ts=yesterday", None, 400),
+        ("GET", "/changefeeds/log-1/changes?after=-1", None, 400),
+        ("POST", "/changefeeds/log-1/dead_letters/skip", None, 400),
+        ("POST", "/changefeeds/log-1/dead_letters/skip", {"topic": "t", "partition": 0}, 400),
+        ("POST", "/changefeeds/log-1/dead_letters/skip", {"topic": "t", "partition": 0, "offset": 1}, 400),
+        (
+            "POST",
+            "/changefeeds/log-1/dead_letters/replay",
+            {"topic": "t", "partition": 0, "offset": 1, "value_b64": "%"},
+            400,
+        ),
+    ],
+)
+def test_wrong_words(serving: tuple[Server, Client], method: str, path: str, body: object, status: int) -> None:
+    """What cannot be answered says why, as the rest of the API does."""
+    answer = serving[1].ask(method, f"{API}{path}", body)
+    assert answer.status == status, answer.text
+    assert answer.json["error_code"]
+
+
+# The shapes, without a server.
+
+
+def view(state: str = "normal", **told: Any) -> FeedView:
+    """A changefeed in some state."""
+    record = FeedRecord(
+        id=FeedId("default", "one"),
+        sink_uri="kafka://u:geheim@h/t?protocol=open-protocol",
+        source_uri="tidb:///log",
+        config={"sink": {"kafka-config": {"sasl-password": "geheim"}}, "case-sensitive": True},
+        state=state,
+        checkpoint_ts=compose(NOW_MS - 7000),
+        resolved_ts=compose(NOW_MS - 2000),
+    )
+    samples = (Sample(NOW_MS, record.checkpoint_ts, record.resolved_ts, 1, 2.0, 3, state),) * 500
+    return FeedView(record, Progress("running", **told), running=state == "normal", samples=samples)
+
+
+def test_lag() -> None:
+    """Checkpoint and resolved ts have lags of their own; a changefeed that rests has none, nor has a ts of old."""
+    line = glance(view(), NOW_MS)
+    assert (line["lag_s"], line["resolved_lag_s"], line["checkpoint_age_s"]) == (7, 2, 7)
+    for state in ("stopped", "finished"):
+        assert glance(view(state), NOW_MS)["lag_s"] is None
+        assert set(whole(view(state), NOW_MS)["samples"]["checkpoint_lag_s"]) == {None}
+    assert lag_s(1, NOW_MS, "normal") is None
+    assert lag_s(compose(NOW_MS + 5000), NOW_MS, "normal") == 0
+
+
+def test_bounds_and_secrets() -> None:
+    """Samples are thinned, the newest stays, settings that differ from the defaults come first, secrets never."""
+    one = whole(view(warnings=("kafka://u:geheim@h/t is away",)), NOW_MS)
+    assert len(one["samples"]["time_ms"]) <= 240
+    assert "geheim" not in json.dumps(one)
+    assert one["config"][0]["changed"]
+    assert {row["key"] for row in settings({"case-sensitive": True}) if row["changed"]} == {"case_sensitive"}
+
+
+def test_the_laggard() -> None:
+    """The partition that all wait for is named, with what it waits for; partitions side by side name none."""
+    ts, late = compose(NOW_MS), compose(NOW_MS - 60_000)
+
+    def said(*parts: PartitionProgress) -> str:
+        return slowest_partition(parts, NOW_MS)
+
+    ahead = PartitionProgress("shop", 0, 10, 10, ts)
+    assert said(ahead, PartitionProgress("shop", 1, 10, 10, ts)) == ""
+    assert "partition 1 has brought no resolved ts since" in said(ahead, PartitionProgress("shop", 1, 10, 10, late))
+    assert "partition 1 has 5 messages to read" in said(ahead, PartitionProgress("shop", 1, 5, 10, late))
+    assert "partition 1 has brought no resolved ts yet" in said(ahead, PartitionProgress("shop", 1, 0, 0, None))

@@ -1,0 +1,277 @@
+"""What a server does with changefeeds: each verb, each state, each way of ending."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.failpoint import armed
+from tests.replay.stage import Crash
+from tests.server.kit import Place, until
+from tidegate.config.changefeed import Changefeed
+from tidegate.engine import checkpoints
+from tidegate.engine.progress import Progress
+from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
+from tidegate.server import running
+from tidegate.server.changefeeds import Changefeeds
+from tidegate.server.errors import (
+    ApiParamInvalid,
+    ChangefeedExists,
+    ChangefeedMissing,
+    TargetBelowStart,
+    UpdateRefused,
+)
+from tidegate.server.record import FeedChange, FeedId
+from tidegate.server.server import Server
+from tidegate.spark.cache import locked
+
+pytestmark = pytest.mark.slow
+
+ONE = FeedId("default", "one")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """An upstream with some work behind it."""
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def server(place: Place) -> Iterator[Server]:
+    """A server that owns."""
+    server = place.server()
+    until(lambda: server.changefeeds.is_owner)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def feeds(server: Server) -> Changefeeds:
+    """Its changefeeds."""
+    return server.changefeeds
+
+
+def test_a_life(place: Place, feeds: Changefeeds) -> None:
+    """A changefeed is made, follows, rests while it is paused, goes on behind its checkpoint, and is forgotten."""
+    made = feeds.create(place.wish("one"), "ann")
+    assert (made.state, made.record.start_ts) == ("normal", 1)
+    end = place.work()
+    until(lambda: feeds.get(ONE).checkpoint_ts >= end)
+
+    paused = feeds.pause(ONE, "bob")
+    assert (paused.state, paused.running, paused.checkpoint_ts) == ("stopped", False, end)
+    before, end = place.got("one"), place.work()
+    assert feeds.resume(ONE, "cy").state == "normal"
+    until(lambda: feeds.get(ONE).checkpoint_ts >= end)
+
+    assert place.got("one") > before
+    assert feeds.remove(ONE, "ann") is not None
+    assert feeds.listed() == []
+    assert feeds.remove(ONE, "ann") is None
+    assert [(one.operation, one.who) for one in reversed(feeds.operations())][:3] == [
+        ("create", "ann"),
+        ("pause", "bob"),
+        ("resume", "cy"),
+    ]
+
+
+def test_a_name_is_free_again(place: Place, feeds: Changefeeds) -> None:
+    """A changefeed made after another of its name was removed begins anew, not at the checkpoint of that one."""
+    end = place.work()
+    feeds.create(place.wish("one"), "")
+    until(lambda: feeds.get(ONE).checkpoint_ts >= end)
+    feeds.remove(ONE, "")
+    first = place.got("one")
+    feeds.create(place.wish("one"), "")
+    until(lambda: feeds.get(ONE).checkpoint_ts >= end)
+
+    assert place.got("one") > first
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"sink_uri": ""}, UriInvalid),
+        ({"sink_uri": "mongo://h/x"}, UriInvalid),
+        ({"start_ts": 1 << 62}, ApiParamInvalid),
+        ({"start_ts": 9, "target_ts": 9}, TargetBelowStart),
+        ({"config": {"filter": {"rules": ["a.b.c.["]}}}, ConfigError),
+        ({"config": {"no-such-key": 1}}, ConfigError),
+        ({"sink_uri": "callback://tests.nowhere/nothing"}, TidegateError),
+    ],
+)
+def test_what_cannot_be_made(place: Place, feeds: Changefeeds, change: dict[str, object], error: type) -> None:
+    """What is wrong is told, and leaves nothing behind."""
+    with pytest.raises(error):
+        feeds.create(replace(place.wish("one"), **change), "")  # type: ignore[arg-type]
+
+    assert feeds.listed() == []
+    assert feeds.operations()[0].result == "failed"
+
+
+def test_verbs_in_states(place: Place, feeds: Changefeeds) -> None:
+    """Each verb acts where TiCDC's does, and says what is missing elsewhere."""
+    for verb in (feeds.get, lambda one: feeds.pause(one, ""), lambda one: feeds.resume(one, "")):
+        with pytest.raises(ChangefeedMissing):
+            verb(ONE)
+    feeds.create(place.wish("one"), "")
+    with pytest.raises(ChangefeedExists):
+        feeds.create(place.wish("one"), "")
+    with pytest.raises(UpdateRefused):
+        feeds.update(ONE, FeedChange(target_ts=5), "")
+    assert feeds.resume(ONE, "").state == "normal"
+    feeds.pause(ONE, "")
+    assert feeds.pause(ONE, "").state == "stopped"
+    with pytest.raises(UpdateRefused):
+        feeds.update(ONE, FeedChange(), "")
+    with pytest.raises(ConfigError):
+        feeds.update(ONE, FeedChange(config={"filter": {"rules": ["["]}}), "")
+    changed = feeds.update(ONE, FeedChange(config={"filter": {"rules": ["test.*"]}}), "")
+    assert changed.record.config == {"filter": {"rules": ["test.*"]}}
+    with pytest.raises(ApiParamInvalid):
+        feeds.resume(ONE, "", 1 << 62)
+
+
+def test_a_target_is_reached(place: Place, feeds: Changefeeds) -> None:
+    """A changefeed with a target ends there as finished, and resumes to finish again."""
+    end = place.work()
+    feeds.create(place.wish("one", target_ts=end), "")
+    until(lambda: feeds.get(ONE).state == "finished")
+    assert feeds.get(ONE).checkpoint_ts == end
+
+    feeds.resume(ONE, "")
+    until(lambda: feeds.get(ONE).state == "finished")
+
+
+def test_a_checkpoint_is_overwritten(place: Place, feeds: Changefeeds) -> None:
+    """A changefeed that resumes at an older ts brings what lies behind that once more."""
+    middle = place.work()
+    end = place.work()
+    feeds.create(place.wish("one"), "")
+    until(lambda: feeds.get(ONE).checkpoint_ts >= end)
+    feeds.pause(ONE, "")
+    once = place.got("one")
+    feeds.resume(ONE, "", middle)
+    until(lambda: feeds.get(ONE).checkpoint_ts >= end)
+
+    assert place.got("one") > once
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_one_that_fails_harms_no_other(place: Place, feeds: Changefeeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changefeed whose sink always refuses is failed with its error, one with a defect too; others go on."""
+    refuses = "callback://tests.app.server.sinks/refusing"
+    monkeypatch.setattr(running, "Changefeed", Broken)
+    feeds.create(replace(place.wish("refuses"), sink_uri=refuses), "")
+    feeds.create(place.wish("breaks"), "")
+    feeds.create(place.wish("one"), "")
+    end = place.work()
+    until(lambda: feeds.get(ONE).checkpoint_ts >= end)
+
+    for name, word in (("refuses", "no room"), ("breaks", "ZeroDivisionError")):
+        until(lambda name=name: feeds.get(FeedId("default", name)).state == "failed", name)
+        error = feeds.get(FeedId("default", name)).error
+        assert error is not None
+        assert word in error.message
+    assert feeds.get(ONE).state == "normal"
+
+
+class Broken(Changefeed):
+    """A changefeed with a defect, if it is called so."""
+
+    def run(self, *given: Any, **more: Any) -> Progress:
+        """Run, or break."""
+        assert self.config.name != "breaks" or 1 // 0
+        return super().run(*given, **more)
+
+
+def test_what_may_pass_is_waited_out(place: Place, feeds: Changefeeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changefeed that another process runs is a warning with its next try, and normal once that process has ended."""
+    monkeypatch.setattr(running.RetryPolicy, "pause_s", lambda *_, **__: 0.05)
+    monkeypatch.setattr(checkpoints, "LOCK_WAIT_S", 0.05)
+    feeds.create(place.wish("one"), "")
+    feeds.pause(ONE, "")
+    with locked(place.home / "data" / "state" / "default" / "one.lock", timeout_s=1):
+        feeds.resume(ONE, "")
+        until(lambda: feeds.get(ONE).state in {"warning", "failed"})
+        shown = feeds.get(ONE)
+
+    assert shown.state == "warning", shown.error
+    assert shown.error is not None
+    assert shown.error.next_try_s is not None
+    until(lambda: feeds.get(ONE).state == "normal")
+
+
+@pytest.mark.parametrize(
+    ("at", "verb", "left"),
+    [
+        ("server/create", "create", None),
+        ("server/created", "create", "normal"),
+        ("server/pause", "pause", "normal"),
+        ("server/resume", "resume", "stopped"),
+        ("server/remove", "remove", "normal"),
+        ("server/forgot-checkpoint", "remove", "removed"),
+    ],
+)
+def test_dying_amid_a_verb(place: Place, at: str, verb: str, left: str | None) -> None:
+    """A verb that dies at any place is done or not done for the next owner, and the changefeed is whole."""
+    server = place.server()
+    until(lambda: server.changefeeds.is_owner)
+    feeds = server.changefeeds
+    if verb != "create":
+        feeds.create(place.wish("one"), "")
+    if verb == "resume":
+        feeds.pause(ONE, "")
+    act = {
+        "create": lambda: feeds.create(place.wish("one"), ""),
+        "pause": lambda: feeds.pause(ONE, ""),
+        "resume": lambda: feeds.resume(ONE, ""),
+        "remove": lambda: feeds.remove(ONE, ""),
+    }
+    with armed({at: _die}), suppress(Crash):
+        act[verb]()
+    server.stop()
+    again = place.server()
+    until(lambda: again.changefeeds.is_owner)
+    end = place.work()
+
+    found = {view.id: view for view in again.changefeeds.listed()}
+    assert [(str(one), view.state) for one, view in found.items()] == (
+        [] if left in {None, "removed"} else [("default/one", left)]
+    )
+    if left == "normal":
+        until(lambda: again.changefeeds.get(ONE).checkpoint_ts >= end)
+    again.stop()
+
+
+def _die() -> None:
+    raise Crash
+
+
+def test_what_cannot_be_read_is_left_alone(place: Place) -> None:
+    """A record that is none is told and left alone, one whose source is gone has failed and can be removed; the others
+    run."""
+    server = place.server()
+    until(lambda: server.changefeeds.is_owner)
+    server.changefeeds.create(place.wish("one"), "")
+    other = place.home / "other"
+    other.mkdir()
+    server.changefeeds.create(place.wish("gone", source_uri=f"tidb://{other}"), "")
+    server._documents.write("feeds/default/odd.json", b"no record")
+    server.stop()
+    other.rmdir()
+    again = place.server()
+    until(lambda: again.changefeeds.is_owner and len(again.changefeeds.listed()) == 2)
+
+    gone = again.changefeeds.get(FeedId("default", "gone"))
+    assert gone.state == "failed"
+    assert gone.error is not None
+    assert "is no directory" in gone.error.message
+    end = place.work()
+    until(lambda: again.changefeeds.get(ONE).checkpoint_ts >= end)
+    again.changefeeds.remove(FeedId("default", "gone"), "")
+    assert [view.id for view in again.changefeeds.listed()] == [ONE]
+    again.stop()
