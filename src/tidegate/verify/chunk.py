@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from hashlib import md5
 from typing import Final, NamedTuple
 
+from tidegate.expr.syntax.tokens import quote_name
 from tidegate.model.name import lowered
 from tidegate.mysql import server_sql as sent
-from tidegate.sink.sql.literal import name_sql
 from tidegate.verify.column import ComparedType, form_of
 from tidegate.verify.lake import Key, TruthColumn
 
@@ -90,7 +90,7 @@ def hash_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
     for column in columns:
         asked = _asked(column)
         parts += [f"LENGTH({asked})", asked] if form_of(column.type).sized else [asked]
-    nulls = ", ".join(f"ISNULL({name_sql(column.name)})" for column in columns)
+    nulls = ", ".join(f"ISNULL({quote_name(column.name)})" for column in columns)
     digest = sent.DIGEST.format(parts=", ".join(parts), nulls=nulls)
     return sent.HASH.format(digest=digest, digits=_DIGITS, unhashed=UNHASHED)
 
@@ -101,7 +101,7 @@ def row_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
 
 
 def _asked(column: TruthColumn) -> str:
-    return form_of(column.type).sql.format(name_sql(column.name))
+    return form_of(column.type).sql.format(quote_name(column.name))
 
 
 # Here.

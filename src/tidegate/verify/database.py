@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from tidegate.expr.syntax.tokens import quote_name
 from tidegate.model.errors import SinkError
 from tidegate.model.name import lowered, parts_of, qualified
 from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.connection import TargetSession
-from tidegate.sink.sql.literal import name_sql
 from tidegate.verify.chunk import ChunkPlan, ChunkSum, ComparedTable, chunk_sql, hash_sql, row_sql
 from tidegate.verify.column import form_of
 from tidegate.verify.lake import Key, TruthColumn
@@ -80,7 +80,7 @@ class DatabaseSide:
 
 
 def _name(shape: ComparedTable) -> str:
-    return ".".join(map(name_sql, parts_of(shape.name)))
+    return ".".join(map(quote_name, parts_of(shape.name)))
 
 
 def _texts(row: Any) -> list[str]:

@@ -166,6 +166,11 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def quote_names(*names: str) -> str:
+    """Return the path of an object in backquotes: `` `shop`.`orders` ``."""
+    return ".".join(map(quote_name, names))
+
+
 def quote(value: str) -> str:
     """`value` as an SQL string in single quotes that MySQL reads back whatever the SQL mode."""
     return "'" + value.replace("'", "''") + "'"

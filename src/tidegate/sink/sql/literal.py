@@ -76,8 +76,3 @@ def joined(columns: list[Any], between: bytes) -> Any:
 def tuples(columns: list[Any]) -> Any:
     """Return, for each row, its literals as a row of VALUES: (1,'a')."""
     return around(b"(", joined(columns, b","), b")")
-
-
-def name_sql(name: str) -> str:
-    """Return a name as SQL has it, between backticks."""
-    return "`" + name.replace("`", "``") + "`"

@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from tidegate.expr.syntax.tokens import quote_name
 from tidegate.model.errors import AccountRefused
 from tidegate.model.name import lowered
 from tidegate.model.pattern import like
@@ -26,7 +27,6 @@ from tidegate.model.table import TableInfo
 from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.connection import TargetSession
 from tidegate.sink.sql.ddl.shape import type_in, type_shown
-from tidegate.sink.sql.literal import name_sql
 from tidegate.sink.sql.target import TargetServer
 
 ROWS: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -54,7 +54,7 @@ def check_rights(session: TargetSession, target: TargetServer, tables: Sequence[
             [right for right in wanted if not all(_has(grants, right, schema, name) for name in names)]
             for wanted in (ROWS, DDLS)
         )
-        statement = f"GRANT {', '.join([*rows, *ddls])} ON {name_sql(schema)}.* TO '{user}'@'{host}'"
+        statement = f"GRANT {', '.join([*rows, *ddls])} ON {quote_name(schema)}.* TO '{user}'@'{host}'"
         if rows:
             error = f"{session.options.place}: the account may not {', '.join(rows)} in database {schema}: {statement}"
             raise AccountRefused(error).at(table=schema)
@@ -66,7 +66,7 @@ def _has(grants: Iterable[Sequence[str]], right: str, schema: str, table: str) -
     for rights, database, name in grants:
         listed = {one.strip() for one in re.sub(r"\([^)]*\)", "", rights).split(",")}
         is_here = database == "*" or _fits(database[1:-1].replace("``", "`"), schema)
-        if is_here and listed & {right, "ALL PRIVILEGES"} and name in ("*", name_sql(table)):
+        if is_here and listed & {right, "ALL PRIVILEGES"} and name in ("*", quote_name(table)):
             return True
     return False
 

@@ -30,12 +30,12 @@ import msgspec
 
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Standing
+from tidegate.expr.syntax.tokens import quote_names
 from tidegate.model.errors import Fenced, SinkRefused
 from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import TargetSession
-from tidegate.sink.sql.literal import name_sql
 from tidegate.sink.sql.options import Atomicity
 
 MAIN: Final = -1
@@ -169,7 +169,7 @@ class TargetProgress:
 def forget(session: TargetSession, feed: str) -> None:
     """Remove what a server holds of a feed: a new one of that name begins anew."""
     for (table,) in session.ask(sent.OWN_TABLES, values=(sent.DATABASE,)):
-        own = f"{name_sql(sent.DATABASE)}.{name_sql(table)}"
+        own = quote_names(sent.DATABASE, table)
         session.changed(sent.FORGET.format(table=own), feed.encode())
 
 

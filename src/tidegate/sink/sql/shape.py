@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from tidegate.expr.syntax.tokens import quote_name, quote_names
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Field
 from tidegate.model.mysql import INTEGERS, STRINGS, ColumnFlag, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
-from tidegate.sink.sql.literal import name_sql
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class WrittenTable:
     @cached_property
     def sql(self) -> str:
         """The table's name in SQL."""
-        return f"{name_sql(self.schema)}.{name_sql(self.table)}"
+        return quote_names(self.schema, self.table)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The written columns' names in SQL."""
-        return tuple(name_sql(self.fields[place].name) for place in self.places)
+        return tuple(quote_name(self.fields[place].name) for place in self.places)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
         """The key columns' names in SQL."""
-        return tuple(name_sql(self.fields[place].name) for place in self.key)
+        return tuple(quote_name(self.fields[place].name) for place in self.key)
 
 
 def splits(table: TableInfo) -> bool:

@@ -21,11 +21,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.expr.syntax.tokens import quote_name
 from tidegate.model.event import Field
 from tidegate.model.mysql import MysqlType
 from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.fold import DELETE, INSERT, UPDATE, Net
-from tidegate.sink.sql.literal import around, joined, name_sql
+from tidegate.sink.sql.literal import around, joined
 from tidegate.sink.sql.shape import WrittenTable, is_json, is_text
 
 _FORMS: Final[Mapping[int, str]] = {
@@ -103,7 +104,7 @@ def row_checks(table: WrittenTable, net: Net, texts: Texts, *, documents: bool) 
 
 def _same(field: Field, value: bytes, *, documents: bool) -> bytes:
     """The question whether a column of one row holds a value, to the last byte."""
-    name = name_sql(field.name)
+    name = quote_name(field.name)
     if is_json(field) and documents:
         return sent.SAME_DOCUMENT.format(column=name).encode() + value + sent.AS_DOCUMENT.encode()
     if is_text(field) or is_json(field):

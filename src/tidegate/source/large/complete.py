@@ -31,7 +31,7 @@ import msgspec
 from tidegate.codec.canal.encode.types import mysql_type
 from tidegate.codec.canal.types import ColumnKind, kind_of
 from tidegate.codec.wire_table import WireColumn, WireTable, wire_table
-from tidegate.expr.syntax.tokens import quote_name
+from tidegate.expr.syntax.tokens import quote_name, quote_names
 from tidegate.model.errors import DecodeError, SchemaError, SqlError
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value, Values, images
 from tidegate.model.mysql import MysqlType
@@ -111,7 +111,7 @@ def needed(row: RowChange) -> Needed:
 
 def definition_query(name: TableName) -> str:
     """Return the statement whose second column is the table's definition."""
-    return sent.DEFINITION.format(table=f"{quote_name(name.schema)}.{quote_name(name.table)}")
+    return sent.DEFINITION.format(table=quote_names(name.schema, name.table))
 
 
 def defined(name: TableName, text: str, ts: int) -> Definition:

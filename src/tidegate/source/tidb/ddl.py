@@ -35,7 +35,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tidegate.expr.syntax.tokens import quote_name
+from tidegate.expr.syntax.tokens import quote_name, quote_names
 from tidegate.model.errors import RenameRefused, SchemaError, SqlError
 from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
@@ -282,4 +282,4 @@ def _event(change: _Change, commit_ts: int, job: Job) -> DdlEvent:
 
 
 def _full(name: TableName) -> str:
-    return f"{quote_name(name.schema)}.{quote_name(name.table)}"
+    return quote_names(name.schema, name.table)

@@ -7,11 +7,11 @@ running ──┴── again                     ──► no row      the chan
 
 from typing import NamedTuple
 
+from tidegate.expr.syntax.tokens import quote_names
 from tidegate.model.errors import ConfigError
 from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.connection import TargetSession
 from tidegate.sink.sql.ddl.ledger import values_of
-from tidegate.sink.sql.ddl.spelling import path
 
 
 def _has_ledger(session: TargetSession) -> bool:
@@ -60,6 +60,7 @@ def settle(session: TargetSession, feed: str, ddl_id: str, *, was_done: bool) ->
         raise ConfigError(f"no DDL {ddl_id} of changefeed {feed} waits in {session.options.place}")
     found = waiting[-1]
     if was_done:
-        session.ask(sent.DROP_VALUES.format(values=path(values_of(feed, found.ddl_ts, found.id))))
+        values = values_of(feed, found.ddl_ts, found.id)
+        session.ask(sent.DROP_VALUES.format(values=quote_names(values.schema, values.table)))
     session.changed(sent.SETTLE_DONE if was_done else sent.SETTLE_AGAIN, feed, found.ddl_ts, found.id)
     return found

@@ -42,7 +42,7 @@ from tidegate.sink.sql.ddl.rules import (
     charset_for,
     collation_for,
 )
-from tidegate.sink.sql.ddl.spelling import path, spelled
+from tidegate.sink.sql.ddl.spelling import quote_path, spelled
 from tidegate.sink.sql.target import ServerKind, TargetServer
 
 
@@ -176,26 +176,26 @@ _ONCE: Final = re.compile(r"^(CREATE (?:TABLE|DATABASE))(?! IF NOT EXISTS) (.*)"
 def _named(text: str, place: DdlPlace) -> str:
     """The text with the names that its tables have now."""
     if place.renames:
-        pairs = ", ".join(f"{path(old)} TO {path(new)}" for old, new in place.renames)
+        pairs = ", ".join(f"{quote_path(old)} TO {quote_path(new)}" for old, new in place.renames)
         return f"RENAME TABLE {pairs}" if text.startswith("RENAME TABLE") else text
     if place.table is None:
         return text
     if text.startswith("RECOVER TABLE BY JOB"):
-        return f"RECOVER TABLE {path(place.table)}"
+        return f"RECOVER TABLE {quote_path(place.table)}"
     cursor = Cursor(text)
     if not cursor.accept("ALTER TABLE", "TRUNCATE TABLE"):
         while cursor.peek().kind is not TokenKind.END and not cursor.accept("ON"):
             cursor.next()
         if not text.startswith(("CREATE INDEX", "CREATE UNIQUE INDEX", "DROP INDEX")):
             return text
-    parts = [text[: cursor.peek().start], path(place.table)]
+    parts = [text[: cursor.peek().start], quote_path(place.table)]
     cursor.qualified()
     at = cursor.tokens[cursor.at - 1].end
     while place.other is not None and cursor.peek().kind is not TokenKind.END:
         if not cursor.accept("WITH TABLE"):
             cursor.next()
             continue
-        parts += [text[at : cursor.peek().start], path(place.other)]
+        parts += [text[at : cursor.peek().start], quote_path(place.other)]
         cursor.qualified()
         at = cursor.tokens[cursor.at - 1].end
     return "".join([*parts, text[at:]])

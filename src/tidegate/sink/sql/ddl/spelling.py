@@ -12,7 +12,7 @@ The texts are those of schema/restore, in which every name is quoted; names insi
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.expr.syntax.tokens import TokenKind, quote_name
+from tidegate.expr.syntax.tokens import TokenKind, quote_name, quote_names
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.cursor import Cursor
@@ -21,9 +21,9 @@ _INDEX: Final = ("CREATE INDEX", "CREATE UNIQUE INDEX", "DROP INDEX")
 _EXISTS: Final = ("IF NOT EXISTS", "IF EXISTS")
 
 
-def path(name: TableName) -> str:
+def quote_path(name: TableName) -> str:
     """Return the full name of a table in SQL."""
-    return f"{quote_name(name.schema)}.{quote_name(name.table)}"
+    return quote_names(name.schema, name.table)
 
 
 def spelled(
@@ -54,7 +54,7 @@ def spelled(
                 own = databases.get(lowered(found.table), found.table)
                 became = None if own == found.table else quote_name(own)
             else:
-                became = None if tables.get(name.key, name) == name else path(tables[name.key])
+                became = None if tables.get(name.key, name) == name else quote_path(tables[name.key])
             if became:
                 parts += [text[at:start], became]
                 at = cursor.tokens[cursor.at - 1].end

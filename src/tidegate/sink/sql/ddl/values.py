@@ -31,7 +31,7 @@ from tidegate.schema.columns import parse_type, render_type
 from tidegate.sink.sql.ddl.conversion import ComputedColumn, ComputedValues
 from tidegate.sink.sql.ddl.session import DdlConnection
 from tidegate.sink.sql.ddl.shape import Facts
-from tidegate.sink.sql.ddl.spelling import path
+from tidegate.sink.sql.ddl.spelling import quote_path
 from tidegate.sink.sql.target import DDL_MODES, ROW_MODES, ServerKind, TargetServer
 
 CHUNK_ROWS: Final = 1_000
@@ -61,8 +61,8 @@ class ValueTable:
 
     def __init__(self, session: DdlConnection, target: TargetServer, found: ComputedValues, name: TableName) -> None:
         self._session, self._target, self._found = session, target, found
-        self._name, self._values = name, path(name)
-        self._table = path(found.new)
+        self._name, self._values = name, quote_path(name)
+        self._table = quote_path(found.new)
 
     def keep(self, facts: Facts) -> str:
         """Keep the key and the old values of all rows that have some; return why the DDL is refused, else "". `facts`
@@ -79,7 +79,7 @@ class ValueTable:
                 values=self._values,
                 names=", ".join(names | olds),
                 columns=", ".join(map(quote_name, (names | olds).values())),
-                table=path(self._found.old),
+                table=quote_path(self._found.old),
                 some=" OR ".join(f"{quote_name(name)} IS NOT NULL" for name in olds.values()),
             )
         )
