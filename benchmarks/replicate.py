@@ -50,7 +50,7 @@ from tidegate.model.event import Ddl, Field
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 

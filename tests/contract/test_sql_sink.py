@@ -10,7 +10,7 @@ import pytest
 
 from tests.mariadb import Server, running_server
 from tidegate.engine.ports import Sink
-from tidegate.sink.sql.options import Atomicity, SqlOptions
+from tidegate.sink.sql.connection import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.contract import ReadBack, SinkContract
 from tidegate.testing.trial import run_here

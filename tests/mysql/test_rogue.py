@@ -18,9 +18,7 @@ from tidegate.model.errors import TidegateError
 from tidegate.model.event import Field, Insert
 from tidegate.model.mysql import MysqlType
 from tidegate.mysql.client import Door, connect, driver
-from tidegate.sink.sql.connection import TargetSession
-from tidegate.sink.sql.ddl.session import DdlConnection
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import DdlConnection, SqlOptions, TargetSession
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.source.large.upstream import UpstreamRows
 from tidegate_upstream.background import UpstreamProcess

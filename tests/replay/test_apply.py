@@ -20,7 +20,7 @@ from tidegate.cli.main import main
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.local_tasks import HereTasks
 from tidegate.model.errors import HistoryLost
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.trial import run_here
 

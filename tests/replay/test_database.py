@@ -19,7 +19,7 @@ from tests.recorded import WORKLOAD, recorded_changes
 from tests.source.tidb.kit import write_log
 from tidegate.expr.syntax.tokens import quote_name
 from tidegate.model.table import TableName
-from tidegate.sink.sql.options import Atomicity, SqlOptions
+from tidegate.sink.sql.connection import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.source.tidb.segment import encode_segment
 from tidegate.testing.trial import run_here

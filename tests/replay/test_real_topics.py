@@ -19,7 +19,7 @@ from tidegate.engine.local_tasks import HereTasks
 from tidegate.engine.ports import Source
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.source.storage.files import FilePlace
 from tidegate.source.storage.land import FilesToRead

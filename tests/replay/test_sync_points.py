@@ -17,10 +17,9 @@ from tests.sink.sql.test_hold import in_a_thread, session, until
 from tests.sink.sql.test_sync_point import emptied_of_points, points
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource
-from tidegate.sink.sql.hold import Hold
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import SqlOptions
+from tidegate.sink.sql.progress import Hold, SyncPoints
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.sink.sql.sync_point import SyncPoints
 from tidegate.testing.trial import run_here
 
 __all__ = ["home", "running", "server", "tidb"]

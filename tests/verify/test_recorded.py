@@ -11,7 +11,7 @@ from tests.log_source import log_source
 from tests.mariadb import running_server
 from tests.replay.test_database import recorded
 from tests.verify.shop import verified
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.trial import run_here
 

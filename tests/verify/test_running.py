@@ -17,7 +17,7 @@ from tidegate.engine.local_tasks import HereTasks
 from tidegate.engine.loop import Engine, Feed
 from tidegate.engine.meter import Meter
 from tidegate.engine.retry_policy import RetryPolicy
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 

@@ -26,7 +26,7 @@ from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import parse_ts, time_of
 from tidegate.mysql import server_sql as sent
-from tidegate.sink.sql.hold import reached, stands_at
+from tidegate.sink.sql.progress import reached, stands_at
 
 SILENCE_S = 1.0
 """A source that brings nothing for so long has brought all."""

@@ -25,7 +25,7 @@ from tidegate.config.param import TIME_MAX_MS, Given, Param, idle, read_all
 from tidegate.config.refused import RefusedKey
 from tidegate.config.uri import Parts, Secret, parameters, split
 from tidegate.model.errors import MysqlConfigInvalid, UnsupportedError, UriInvalid
-from tidegate.sink.sql.options import Atomicity, SqlOptions
+from tidegate.sink.sql.connection import Atomicity, SqlOptions
 
 _SCHEMES: Final = ("mysql", "tidb", "mysql+ssl", "tidb+ssl")
 _FILE: Final = "sink.mysql-config."

@@ -20,9 +20,7 @@ from typing import Final, NamedTuple
 from tidegate.model.errors import ConfigError, LoginRefused, SinkError
 from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.connection import TargetSession, probe
-from tidegate.sink.sql.hold import holding
-from tidegate.sink.sql.progress import MAIN
-from tidegate.sink.sql.sync_point import secondary_of
+from tidegate.sink.sql.progress import MAIN, holding, secondary_of
 from tidegate.verify.database import DatabaseSide
 
 Passes = Callable[[str, str], bool]

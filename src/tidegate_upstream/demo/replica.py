@@ -24,9 +24,8 @@ from tidegate.engine.filter import TableFilter
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import SinkError
 from tidegate.mysql import server_sql as sent
-from tidegate.sink.sql.connection import TargetSession, probe
-from tidegate.sink.sql.options import SqlOptions
-from tidegate.sink.sql.sync_point import changefeed_name
+from tidegate.sink.sql.connection import SqlOptions, TargetSession, probe
+from tidegate.sink.sql.progress import changefeed_name
 from tidegate.spark.session import FEED_HEAP, session
 from tidegate.verify.comparison import compare_sides
 from tidegate.verify.local import truth_side

@@ -36,7 +36,7 @@ from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.split import SplitPolicy
 from tidegate.model.errors import SinkError, TidegateError, UpstreamError
-from tidegate.sink.sql.options import Atomicity, SqlOptions
+from tidegate.sink.sql.connection import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.source.tidb.changes import MountOptions
 from tidegate.source.tidb.segment_log import SegmentLog

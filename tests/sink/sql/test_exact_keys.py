@@ -6,7 +6,7 @@ import pytest
 
 from tests.mariadb import Server, connected
 from tests.sink.sql.upstream import Upstream
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.trial import run_here
 

@@ -19,8 +19,7 @@ from tests.sink.sql.upstream import Upstream
 from tidegate.engine.local_tasks import HereTasks
 from tidegate.model.errors import Fenced, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Delete, Insert
-from tidegate.sink.sql.connection import TargetSession
-from tidegate.sink.sql.options import Atomicity, SqlOptions
+from tidegate.sink.sql.connection import Atomicity, SqlOptions, TargetSession
 from tidegate.sink.sql.progress import ShardLayout, TargetProgress
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.contract import stories

@@ -24,8 +24,7 @@ from tidegate.engine.progress import Progress
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.model.errors import TidegateError
 from tidegate.sink.sql import task
-from tidegate.sink.sql.connection import TargetSession
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import SqlOptions, TargetSession
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, put

@@ -9,8 +9,7 @@ import pytest
 
 from tidegate.model.event import Ddl, Delete, Field, Insert, RowChange, Update
 from tidegate.model.mysql import ColumnFlag, MysqlType
-from tidegate.sink.sql.entries import EntryReader
-from tidegate.sink.sql.fold import DELETE, INSERT, UPDATE, fold_counted, fold_keyed, groups_of
+from tidegate.sink.sql.rows import DELETE, INSERT, UPDATE, EntryReader, fold_counted, fold_keyed, groups_of
 from tidegate.testing import scripted
 from tidegate.testing.script import ScriptedTables
 from tidegate.testing.scripted import ScriptedChanges

@@ -21,10 +21,9 @@ from tidegate.engine.meter import Meter
 from tidegate.engine.ports import Source
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.model.errors import ConfigError, SinkError
-from tidegate.sink.sql import hold
-from tidegate.sink.sql.connection import TargetSession
-from tidegate.sink.sql.hold import Hold, holding
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql import progress as hold
+from tidegate.sink.sql.connection import SqlOptions, TargetSession
+from tidegate.sink.sql.progress import Hold, holding
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.script import Script, put
 from tidegate.testing.scripted import ScriptedSource

@@ -11,7 +11,7 @@ from tests.mariadb import Server
 from tests.recorded_tidb import recorded
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Value
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.script import Script, put, remove
 from tidegate.testing.scripted import ScriptedSource

@@ -10,7 +10,7 @@ from tests.mariadb import Server
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Standing
 from tidegate.model.errors import AccountRefused, Retry, SinkError, SinkRefused
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, put

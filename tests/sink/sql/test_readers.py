@@ -9,9 +9,9 @@ import pytest
 from tests.contract.test_sql_sink import emptied
 from tests.mariadb import Server, running_server
 from tidegate.engine.local_tasks import HereTasks
-from tidegate.sink.sql.family import families as families_by
-from tidegate.sink.sql.options import Atomicity, SqlOptions
+from tidegate.sink.sql.connection import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
+from tidegate.sink.sql.sink import families as families_by
 from tidegate.testing.script import Script, put, remove
 from tidegate.testing.scripted import ScriptedSource
 from tidegate.testing.trial import run_here

@@ -6,11 +6,24 @@ import pytest
 
 from tidegate.model.event import Field
 from tidegate.model.mysql import MysqlType
-from tidegate.sink.sql.fold import DELETE, INSERT, UPDATE, Net
-from tidegate.sink.sql.literal import literals, numerals, tuples
-from tidegate.sink.sql.shape import WrittenTable
-from tidegate.sink.sql.statement import Counted, StatementLimits, Texts, condition_texts, key_texts, packed, statements
-from tidegate.sink.sql.zone import to_utc
+from tidegate.sink.sql.rows import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    Counted,
+    Net,
+    StatementLimits,
+    Texts,
+    WrittenTable,
+    condition_texts,
+    key_texts,
+    literals,
+    numerals,
+    packed,
+    statements,
+    to_utc,
+    tuples,
+)
 
 FIELDS = (Field("id", MysqlType.LONG), Field("v", MysqlType.VARCHAR))
 LIMITS = StatementLimits(rows=2, size_bytes=1 << 20, upserts=True, safe=False)

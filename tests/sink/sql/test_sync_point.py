@@ -14,9 +14,9 @@ from tidegate.engine.ports import Tasks
 from tidegate.model.errors import SinkError
 from tidegate.model.tso import compose, physical_ms
 from tidegate.mysql.server_sql import POINTS
-from tidegate.sink.sql.options import Atomicity, SqlOptions
+from tidegate.sink.sql.connection import Atomicity, SqlOptions
+from tidegate.sink.sql.progress import SyncPoints
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.sink.sql.sync_point import SyncPoints
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, put
 from tidegate.testing.scripted import ScriptedSource

@@ -4,7 +4,7 @@ import pytest
 
 from tidegate.model.errors import SinkRefused
 from tidegate.schema.job import MODE_BITS
-from tidegate.sink.sql.target import KINDS, ROWS, ServerKind, TargetServer, target_of
+from tidegate.sink.sql.connection import KINDS, ROWS, ServerKind, TargetServer, target_of
 from tidegate_upstream.tidb.sql.variable.variables import VARIABLES
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.certificates import make_certificate
 from tests.mariadb import Server, running_server
 from tidegate.model.errors import AccountRefused, TidegateError
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 
 pytestmark = pytest.mark.slow

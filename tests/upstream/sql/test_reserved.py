@@ -9,8 +9,8 @@ from tidegate.expr.syntax.parse import DdlText
 from tidegate.expr.syntax.words import RESERVED
 from tidegate.model.errors import SqlError, SqlRefused
 from tidegate.schema.parse.ddl import parse
+from tidegate.sink.sql.connection import target_of
 from tidegate.sink.sql.ddl.rewrite import DdlPlace, statement_for
-from tidegate.sink.sql.target import target_of
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.sql.session.session import Session
 from tidegate_upstream.tidb.sql.session.shape import StatementShapes

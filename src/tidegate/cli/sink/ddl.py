@@ -12,7 +12,7 @@ import click
 
 from tidegate.cli.sink.session import feed_of, session_of
 from tidegate.config.say import say, say_json
-from tidegate.sink.sql.ddl.by_hand import LedgerDdl, ddls_of, settle
+from tidegate.sink.sql.ddl.ledger import LedgerDdl, ddls_of, settle
 
 
 @click.command()

@@ -17,7 +17,7 @@ from tidegate.config.say import say, say_json
 from tidegate.engine.stop_signals import StopEvent, stop_on_signals, wait_until
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.model.tso import parse_ts, time_of
-from tidegate.sink.sql.hold import LEASE_S, Hold, holding
+from tidegate.sink.sql.progress import LEASE_S, Hold, holding
 
 RENEW_S = LEASE_S / 6
 STOP_S = 10.0

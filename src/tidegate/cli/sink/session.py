@@ -4,7 +4,7 @@ from tidegate.config.sql_target import parse_sql
 from tidegate.config.uri import told
 from tidegate.model.errors import ConfigError
 from tidegate.sink.sql.connection import TargetSession, probe
-from tidegate.sink.sql.hold import feeds_of
+from tidegate.sink.sql.progress import feeds_of
 
 
 def session_of(uri: str, feed: str = "", *, where: str = "sink-uri") -> TargetSession:

@@ -1,31 +1,243 @@
-"""One session with the server: how it is opened, what it sends at once, and whose errors it tells.
+"""The server of a database sink: how it is reached, what it is, and the sessions with it.
 
-    connect     TLS if asked, utf8mb4, strict, UTC, READ COMMITTED, no foreign key checks
-    ask         statements, and the rows of the last
-    sent        several statements in one packet, what each changed
+    SqlOptions       the parameters of the address; travel to tasks
+    TargetServer     kind, version and variables: KINDS says, a row a kind, what sessions set there
+    TargetSession    a session that writes rows: strict, UTC, READ COMMITTED, no foreign key checks
+    DdlConnection    a session that runs DDLs: not strict, no read timeout; StatementFailed with the server's number
 
-    what the server or the driver says                      error          try again
-    1045, 1044, 1142, 1227, ..        account, privileges    AccountRefused later: the other side may put it right
-    1213, 1040, 9007, .., no answer   the server, locks      SinkError      later
-    all others                        the row or the table   SinkRefused    no
+    SELECT VERSION()    5.7.25-TiDB-v8.5.1                  TIDB     (8, 5, 1)
+                        11.8.3-MariaDB-0+deb13u1            MARIADB  (11, 8, 3)
+                        8.0.36, 8.0.36-28 (forks)           MYSQL    (8, 0, 36)
+                        5.5.5-10.3.2-MariaDB                MARIADB  (10, 3, 2)    what old clients get
 
-Source: mysql/server_answer.py.
+    error of the server or the driver                       raised as      retry
+    1045, 1044, 1142, 1227, ..        account, privileges   AccountRefused later: a GRANT may arrive
+    1213, 1040, 9007, .., no answer   the server, locks     SinkError      later
+    all others                        the row or the table  SinkRefused    no
+
+A variable that the server lacks is absent from `variables`, so optional ones are set only where they exist.
+
+Source: mysql/server_answer.py; TiCDC's MySQL sink probes the server in the same way (TiDB's VERSION() begins with the
+MySQL release whose protocol it speaks); MariaDB knowledge base, "Server version prefix".
 """
 
 import re
 import ssl
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
 from tidegate.mysql import server_sql as sent
-from tidegate.mysql.client import connect, driver, faults
+from tidegate.mysql.client import Door, ServerTls, connect, driver, faults
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
-from tidegate.sink.sql.options import SqlOptions
-from tidegate.sink.sql.target import ROWS, Setting, TargetServer, target_of
+
+Atomicity: TypeAlias = Literal["none", "table", "global"]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlOptions:
+    """Parameters of the address, times in seconds. Printing it shows no password."""
+
+    feed: str
+    host: str
+    port: int = 4000
+    user: str = "root"
+    password: str = field(default="", repr=False)
+    ssl_ca: str = ""
+    ssl_cert: str = ""
+    ssl_key: str = ""
+    tls: bool = False
+    dial_s: float = 120.0
+    read_s: float = 120.0
+    write_s: float = 120.0
+    workers: int = 16
+    txn_rows: int = 256
+    safe_mode: bool = False
+    atomicity: Atomicity = "global"
+    multi_statements: bool = True
+    batch: bool = True
+    txn_mode: str = "optimistic"
+    time_zone: str = "UTC"
+    """The zone in which TIMESTAMPs come as texts."""
+    sync_point_ms: tuple[int, int] | None = None
+    """Interval and retention of sync points; None: there are none."""
+
+    @property
+    def place(self) -> str:
+        """The server, for messages."""
+        return f"{self.host}:{self.port}"
+
+    def door(self, read_s: float | None) -> Door:
+        """Return how the server is reached, with the time that its answers may take."""
+        tls = ServerTls(self.ssl_ca, self.ssl_cert, self.ssl_key) if self.tls else None
+        return Door(self.host, self.port, self.user, self.password, tls, self.dial_s, read_s, self.write_s)
+
+
+class ServerKind(Enum):
+    """Whose SQL a server speaks."""
+
+    MYSQL = "MySQL"
+    MARIADB = "MariaDB"
+    TIDB = "TiDB"
+
+
+class Setting(NamedTuple):
+    """A variable of sessions, its value as SQL, and the version of the server since which it holds."""
+
+    name: str
+    value: str
+    since: tuple[int, ...] = ()
+
+
+ROW_MODES: Final = "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
+"""Strict, so that nothing is cut off; what the upstream holds, such as a day 0, is taken."""
+DDL_MODES: Final = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION"
+"""Not strict: a change of type that the upstream has made is made here too."""
+OWN_ZONE: Final = "+00:00"
+"""The zone of every session, but for a DDL whose own is known."""
+_EVERY: Final = (Setting("time_zone", f"'{OWN_ZONE}'"), Setting("foreign_key_checks", "0"))
+ROWS: Final = (Setting("sql_mode", f"'{ROW_MODES}'"), *_EVERY)
+"""Of sessions of rows, on servers of all kinds: they are set before the kind is known."""
+_DDLS: Final = (Setting("sql_mode", f"'{DDL_MODES}'"), *_EVERY)
+_TABLES: Final = (Setting("explicit_defaults_for_timestamp", "1"), Setting("default_storage_engine", "InnoDB"))
+_READ_COMMITTED: Final = (
+    Setting("transaction_isolation", "'READ-COMMITTED'"),
+    Setting("tx_isolation", "'READ-COMMITTED'"),
+)
+_WRITE_SOURCE: Final = (Setting("tidb_cdc_write_source", "1"), Setting("tidb_placement_mode", "'ignore'"))
+
+
+_UNCHECKED: Final = Setting("check_constraint_checks", "0", since=(10, 2, 1))
+"""The upstream checks its rows, as far as it does; a CHECK of MariaDB's own refuses JSON that is deeper than 31."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindTraits:
+    """What servers of a kind have, and what sessions set there besides ROWS.
+
+    `asked` are variables that not all of its versions have: the server is asked, and they are set where it has them."""
+
+    rows: tuple[Setting, ...]
+    ddls: tuple[Setting, ...]
+    asked: tuple[str, ...]
+    duplicates: bool = True
+    """INSERT .. ON DUPLICATE KEY UPDATE tells how many rows were there."""
+    documents: bool = True
+    """JSON is compared as documents, not as text."""
+    grants: bool = True
+    """SHOW GRANTS tells all rights, roles left out."""
+    numbers: str = ""
+    """The relation of information_schema with the numbers of tables; "" for none."""
+    jobs: bool = False
+    """DDLs are jobs, in information_schema.ddl_jobs."""
+    past: bool = False
+    """Rows of the past can be read, by tidb_snapshot."""
+
+
+_ASKED: Final = ("max_allowed_packet", "transaction_isolation", "tx_isolation")
+KINDS: Final[Mapping[ServerKind, KindTraits]] = {
+    ServerKind.MYSQL: KindTraits(rows=_READ_COMMITTED, ddls=(*_DDLS, *_TABLES), asked=_ASKED, numbers="INNODB_TABLES"),
+    ServerKind.MARIADB: KindTraits(
+        rows=(
+            *_READ_COMMITTED,
+            Setting("sql_mode", f"'{ROW_MODES},TIME_ROUND_FRACTIONAL'", since=(10, 4, 1)),
+            Setting("in_predicate_conversion_threshold", "0", since=(10, 3, 18)),
+            _UNCHECKED,
+        ),
+        ddls=(
+            *_DDLS,
+            Setting("sql_mode", f"'{DDL_MODES},TIME_ROUND_FRACTIONAL'", since=(10, 4, 1)),
+            _UNCHECKED,
+            Setting("max_statement_time", "0", since=(10, 1, 1)),
+            *_TABLES,
+        ),
+        asked=_ASKED,
+        documents=False,
+        numbers="INNODB_SYS_TABLES",
+    ),
+    ServerKind.TIDB: KindTraits(
+        rows=(
+            *_READ_COMMITTED,
+            Setting("tidb_txn_mode", "'{txn_mode}'"),
+            Setting("allow_auto_random_explicit_insert", "1"),
+            Setting("tidb_enable_external_ts_read", "OFF"),
+            *_WRITE_SOURCE,
+        ),
+        ddls=(*_DDLS, *_WRITE_SOURCE),
+        asked=(
+            *_ASKED,
+            "allow_auto_random_explicit_insert",
+            "tidb_cdc_write_source",
+            "tidb_enable_external_ts_read",
+            "tidb_external_ts",
+            "tidb_placement_mode",
+            "tidb_txn_mode",
+        ),
+        duplicates=False,
+        grants=False,
+        jobs=True,
+        past=True,
+    ),
+}
+"""A MariaDB rounds fractions of a second as the others do only when it is told to, by a mode of its own."""
+
+_TIDB: Final = re.compile(r"tidb-v?(\d+(?:\.\d+)*)", re.IGNORECASE)
+_MARIADB: Final = re.compile(r"(?:5\.5\.5-)?(\d+(?:\.\d+)*)-mariadb", re.IGNORECASE)
+_NUMBERS: Final = re.compile(r"(\d+(?:\.\d+)*)")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetServer:
+    """A server: whose SQL it speaks, its version, and those of the variables asked for that it has."""
+
+    kind: ServerKind
+    version: tuple[int, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {'.'.join(map(str, self.version))}"
+
+    def has(self, variable: str) -> bool:
+        """Return whether the server knows a variable that its kind was asked for."""
+        return variable in self.variables
+
+    @property
+    def traits(self) -> KindTraits:
+        """What its kind has."""
+        return KINDS[self.kind]
+
+    def settings(self, wanted: Iterable[Setting]) -> list[Setting]:
+        """Return the settings among `wanted` that the server has."""
+        asked = self.traits.asked
+        return [
+            one for one in wanted if self.version >= one.since and (one.name not in asked or one.name in self.variables)
+        ]
+
+    def modes(self, *, strict: bool) -> Setting:
+        """Return the SQL modes of sessions of rows, or those of sessions that are not strict."""
+        wanted = [*ROWS, *self.traits.rows] if strict else self.traits.ddls
+        return [one for one in self.settings(wanted) if one.name == "sql_mode"][-1]
+
+    @property
+    def packet_bytes(self) -> int:
+        """The longest statement that the server takes."""
+        return int(self.variables.get("max_allowed_packet") or 1 << 24)
+
+
+def target_of(version: str, variables: Mapping[str, str] = MappingProxyType({})) -> TargetServer:
+    """Return the target whose VERSION() and variables these are. SinkRefused for text without a version."""
+    kinds = ((ServerKind.TIDB, _TIDB), (ServerKind.MARIADB, _MARIADB), (ServerKind.MYSQL, _NUMBERS))
+    for kind, pattern in kinds:
+        found = pattern.search(version)
+        if found is not None:
+            return TargetServer(kind, tuple(map(int, found[1].split("."))), dict(variables))
+    raise SinkRefused(f"the server calls its version {version!r}; it is no MySQL, MariaDB or TiDB")
+
 
 ERRORS: Final[Mapping[AnswerKind, type[SinkError]]] = {
     AnswerKind.ACCOUNT: AccountRefused,
@@ -83,8 +295,8 @@ def sink_error(error: Exception, options: SqlOptions) -> SinkError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1] if len(error.args) > 1 else error)
     kind = ERRORS[answer_kind(code, text)]
-    told = _late(options) if code == _LOST and isinstance(error.__context__, TimeoutError) else advice(code)
-    return kind(f"{options.place}: {text} ({code}){told}" if code else f"{options.place}: {text}")
+    hint = _late(options) if code == _LOST and isinstance(error.__context__, TimeoutError) else advice(code)
+    return kind(f"{options.place}: {text} ({code}){hint}" if code else f"{options.place}: {text}")
 
 
 def _late(options: SqlOptions) -> str:
@@ -106,7 +318,7 @@ class TargetSession:
 
     def __init__(self, options: SqlOptions, *, read_s: float | None = None, many: bool = False) -> None:
         self.options = options
-        with self._told():
+        with self._errors():
             self.connection = connect(options.door(read_s), many=many, flags=driver().constants.CLIENT.FOUND_ROWS)
             for name, setting, _ in ROWS:
                 self.connection.query(sent.SETTING.format(name=name, value=setting))
@@ -129,7 +341,7 @@ class TargetSession:
     def ask(self, *questions: str | bytes, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
         """Send statements one by one; return the rows of the last. `values` are those of its %s."""
         rows: Sequence[Sequence[Any]] = ()
-        with self._told(), self.connection.cursor() as cursor:
+        with self._errors(), self.connection.cursor() as cursor:
             for question in questions:
                 cursor.execute(question, tuple(values) or None)
                 rows = cursor.fetchall()
@@ -138,19 +350,19 @@ class TargetSession:
     def stream(self, question: str) -> Iterator[Sequence[Any]]:
         """Send a statement; return its rows as they come. The session is taken until the last one, or an end of the
         iterator, which reads the others away."""
-        with self._told(), self.connection.cursor(driver().cursors.SSCursor) as cursor:
+        with self._errors(), self.connection.cursor(driver().cursors.SSCursor) as cursor:
             cursor.execute(question)
             yield from cursor
 
     def changed(self, statement: str, *values: object) -> int:
         """Return how many rows a statement found."""
-        with self._told(), self.connection.cursor() as cursor:
+        with self._errors(), self.connection.cursor() as cursor:
             found: int = cursor.execute(statement, values)
             return found
 
     def send(self, texts: Sequence[bytes]) -> Iterator[RowCounts]:
         """Send statements in one packet; return the answer of each."""
-        with self._told():
+        with self._errors():
             self.connection.query(b";".join(texts))
             yield self._answer()
             while self.connection._result.has_next:  # noqa: SLF001  the driver's cursor reads it as well
@@ -167,18 +379,15 @@ class TargetSession:
 
     def _answer(self) -> RowCounts:
         result = self.connection._result  # noqa: SLF001
-        told = _DUPLICATES.search(result.message or b"")
-        return RowCounts(result.affected_rows, int(told[1]) if told else -1)
+        found = _DUPLICATES.search(result.message or b"")
+        return RowCounts(result.affected_rows, int(found[1]) if found else -1)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors(self) -> Iterator[None]:
         try:
             yield
         except faults(OSError) as error:
             raise sink_error(error, self.options) from error
-
-
-Connect = Callable[[], TargetSession]
 
 
 def probe(session: TargetSession) -> TargetServer:
@@ -191,3 +400,96 @@ def probe(session: TargetSession) -> TargetServer:
         for found, value in session.ask(sent.VARIABLE.format(name=name)):
             variables[str(found).lower()] = str(value)
     return replace(server, variables=variables)
+
+
+LOST: Final = frozenset({0, 1053, 1077, 1079, 1152, 1153, 1158, 1159, 1160, 1161, 1927, 2006, 2013, 2014, 2055})
+"""The server went away, was shut down or ended the connection: what it did last is not known."""
+_OPTIONAL: Final = frozenset({1193, 1227, 1231, 1238})
+"""A variable that this server does not have, or that this account may not set."""
+
+
+class StatementFailed(SinkError):
+    """The server refused a statement, or went away; `number` is its error, 0 without an answer."""
+
+    def __init__(self, number: int, what: str, /) -> None:
+        super().__init__(number, what)
+        self.number, self.what = number, what
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.number})" if self.number else self.what
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection is gone, so that nobody knows what became of the statement."""
+        return self.number in LOST
+
+
+Connect: TypeAlias = Callable[[], Any]
+"""Opens a connection of PyMySQL, with autocommit and without read timeout."""
+
+
+class DdlConnection:
+    """A connection with the variables of DDLs that the server has."""
+
+    def __init__(self, connect: Connect, target: TargetServer) -> None:
+        with _failures():
+            self.connection = connect()
+        for name, value, _ in target.settings(target.traits.ddls):
+            try:
+                self.ask(sent.SETTING.format(name=name, value=value))
+            except StatementFailed as error:
+                if error.number not in _OPTIONAL:
+                    raise
+
+    def ask(self, text: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement. StatementFailed."""
+        with _failures(), self.connection.cursor() as cursor:
+            cursor.execute(text, tuple(values) or None)
+            return list(cursor.fetchall())
+
+    def ask_many(self, text: str, rows: Sequence[Sequence[object]]) -> None:
+        """Insert rows, many in a statement. StatementFailed."""
+        with _failures(), self.connection.cursor() as cursor:
+            cursor.executemany(text, rows)
+
+    def changed(self, text: str, values: Sequence[object]) -> int:
+        """Return how many rows a statement changed. StatementFailed."""
+        with _failures(), self.connection.cursor() as cursor:
+            found: int = cursor.execute(text, values)
+            return found
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what the block does, or undo it where it raises."""
+        self.ask(sent.BEGIN)
+        try:
+            yield
+        except BaseException:
+            self.undo()
+            raise
+        self.ask(sent.COMMIT)
+
+    def undo(self) -> None:
+        """End the transaction; a connection that is gone has ended it already."""
+        try:
+            self.ask(sent.ROLLBACK)
+        except StatementFailed:
+            self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        try:
+            with _failures():
+                self.connection.close()
+        except StatementFailed:
+            return
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
+    except faults(OSError, struct.error) as error:
+        is_answer = isinstance(error, driver().MySQLError) and error.args and isinstance(error.args[0], int)
+        number = int(error.args[0]) if is_answer else 0
+        raise StatementFailed(number, str(error.args[1] if is_answer and len(error.args) > 1 else error)) from error

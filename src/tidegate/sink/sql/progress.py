@@ -1,29 +1,38 @@
-"""Where a feed stands in its target: rows of `tidegate.progress`, moved in the transactions of the data.
+"""The position of a changefeed in its target: tables of `tidegate`, written in the transactions of the data.
 
-    feed   shard   epoch   position            state
-    shop   -1      7       checkpoint ts       the checkpoint and the layout, as JSON; `definitions` has the schema
-    shop   0       7       commit_ts of its last transaction
-    shop   1       7       ..
+    tidegate.progress          feed   shard   epoch   position
+                               shop   -1      7       checkpoint ts, with layout (`state`) and schema (`definitions`)
+                               shop   0       7       commit_ts of the shard's last transaction
+    tidb_cdc.syncpoint_v1      primary_ts of the upstream, secondary_ts at which a TiDB holds the same rows
+    tidegate.holds             feed   holder   position     seen   until (UTC)
+                               shop   5f1c..   T or NULL    0      .. + 30 s     requested by a reader
+                               shop   5f1c..   T            1      .. + 30 s     the feed waits at T until it is gone
 
-    a data transaction      BEGIN; UPDATE .. SET position = P WHERE shard = 0 AND epoch = 7 AND position = O;
-                            .. rows ..; COMMIT                          one row found, or it ends
+**Progress.** A data transaction begins with UPDATE .. SET position = P WHERE shard = 0 AND epoch = 7 AND position = O,
+which must find one row.  A writer that begins raises the epoch of all rows, and waits for transactions that hold one
+of them: what an older writer still sends finds no row and changes nothing.  Within one writer the position does the
+same for an earlier try, and no transaction can be skipped.  The epoch is (7 << 32) + 12 for the seventh writer in its
+twelfth round, so a writer whose COMMIT got no answer recognises its own epochs.  The checkpoint is moved from where
+this run brought it: a database restored from a backup is not moved over what it lacks.  The layout that numbers shards
+stays while one of them is ahead of the checkpoint.
 
-The row of the checkpoint is moved from where the writer brought it, too: a database that was restored from a backup
-meanwhile stands elsewhere, and is not moved over what it lacks.
+**Sync points** are multiples of an interval since 1970 at which a round ends.  The pair is written in the transaction
+that moves the checkpoint to it, so a writer that lost its epoch writes none.  Databases without a readable past have
+secondary_ts 0.
 
-A writer that begins raises the epoch of all rows, and waits for transactions that hold one of them.  So what an older
-writer still sends finds no row and changes nothing, whenever it arrives.  Within one writer the same holds for what an
-earlier try left behind: the position is not the old one any more.  No transaction can be left out either.
+**Leases** let readers stop a feed at a ts.  The feed reads them between rounds, ends a round at the lowest and sets
+`seen` once it is there; position NULL is wherever it stops next.  It passes a ts that a shard or a DDL is beyond, as
+after a crash amid a round.  A holder that dies stops renewing, and the feed goes on.
 
-    epoch    (7 << 32) + 12        the seventh writer, in its twelfth round
-
-So a writer whose COMMIT got no answer tells its own epochs from those of another.
-
-Shards are numbered by the layout, which stays while one of them is ahead of the checkpoint: which rows a shard has
-done is then told by its position alone.
+Source: TiCDC documentation, "Upstream and Downstream Clusters Data Validation and Snapshot Read"; the table of sync
+points and its columns are TiCDC's.
 """
 
-from collections.abc import Callable
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -31,12 +40,13 @@ import msgspec
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Standing
 from tidegate.expr.syntax.tokens import quote_names
-from tidegate.model.errors import Fenced, SinkRefused
+from tidegate.model.errors import ConfigError, Fenced, SinkError, SinkRefused
+from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
-from tidegate.sink.sql.connection import TargetSession
-from tidegate.sink.sql.options import Atomicity
+from tidegate.sink.sql.connection import Atomicity, TargetServer, TargetSession
+from tidegate.sink.sql.ddl.ledger import last_ran
 
 MAIN: Final = -1
 """The shard whose row holds the checkpoint."""
@@ -184,4 +194,164 @@ def position_of(session: TargetSession, feed: str, shard: int, epoch: int) -> in
     rows = session.ask(sent.SHARD_AT, values=(feed.encode(), shard, epoch))
     if not rows:
         raise Fenced("another run of this changefeed has taken over")
+    return int(rows[0][0])
+
+
+LOGGER: Final = logging.getLogger(__name__)
+CLUSTER: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPoints:
+    """How often there are sync points, and how long they are kept."""
+
+    interval_ms: int = 600_000
+    retention_ms: int = 86_400_000
+
+    def after(self, ts: int) -> int:
+        """Return the first sync point above `ts`."""
+        return (physical_ms(ts) // self.interval_ms + 1) * self.interval_ms << LOGICAL_BITS
+
+    def is_one(self, ts: int) -> bool:
+        """Return whether `ts` is a sync point."""
+        return self.after(ts - 1) == ts
+
+
+class SyncPointTable:
+    """The sync points of one changefeed in its target."""
+
+    def __init__(self, feed: str, points: SyncPoints) -> None:
+        self._name, self._points = changefeed_name(feed), points
+        self._forgotten_ms = 0
+        self._is_told = False
+
+    def create(self, session: TargetSession) -> None:
+        """Make the table where it is not there."""
+        session.ask(sent.CREATE_POINTS_DATABASE, sent.CREATE_POINTS)
+
+    def note(self, session: TargetSession, target: TargetServer, primary_ts: int) -> int:
+        """Write a sync point within the session's transaction; return the secondary_ts."""
+        secondary_ts = 0
+        if target.traits.past:
+            ((secondary_ts,),) = session.ask(sent.NOW_TS)
+        session.changed(sent.NOTE_POINT, CLUSTER, self._name, str(primary_ts), str(secondary_ts))
+        now_ms, kept_ms = physical_ms(primary_ts), self._points.retention_ms
+        if now_ms - self._forgotten_ms >= kept_ms:
+            session.changed(sent.FORGET_POINTS, self._name, kept_ms // 1000)
+            self._forgotten_ms = now_ms
+        return int(secondary_ts)
+
+    def show(self, session: TargetSession, target: TargetServer, secondary_ts: int) -> None:
+        """Let sessions of a TiDB with `tidb_enable_external_ts_read` see the point; say it once where that may not
+        be."""
+        if not target.has("tidb_external_ts"):
+            return
+        try:
+            session.ask(sent.SHOW_POINT.format(ts=secondary_ts))
+        except SinkError as error:
+            if not self._is_told:
+                LOGGER.warning("tidb_external_ts stays as it is: %s", error)
+            self._is_told = True
+
+
+def changefeed_name(feed: str) -> str:
+    """Return what the column `changefeed` says of a feed."""
+    return f"{CLUSTER}/{feed}"
+
+
+def secondary_of(session: TargetSession, feed: str, primary_ts: int | None) -> tuple[int, int] | None:
+    """Return (primary_ts, secondary_ts) of the sync point at `primary_ts`, of the newest one for None."""
+    name = changefeed_name(feed)
+    if primary_ts is None:
+        found = session.ask(sent.NEWEST_POINT, values=(name,))
+    else:
+        found = session.ask(sent.POINT_AT, values=(name, str(primary_ts)))
+    return (int(found[0][0]), int(found[0][1])) if found else None
+
+
+LEASE_S: Final = 30
+
+
+def held_at(session: TargetSession, feed: str, ts: int) -> int | None:
+    """Return the ts that rounds of a feed at `ts` must not pass, and tell those who wait for it; None: go on."""
+    name = feed.encode()
+    rows = session.ask(sent.HOLDS_OF, values=(name,))
+    wanted = [(holder, ts if position is None else int(position), seen) for holder, position, seen in rows]
+    if any(position == ts for _, position, _ in wanted) and reached(session, feed) > ts:
+        wanted = [one for one in wanted if one[1] != ts]
+    for holder, position, seen in wanted:
+        if position == ts and not seen:
+            session.changed(sent.SEE_HOLD, ts, name, holder)
+    return min((position for _, position, _ in wanted if position >= ts), default=None)
+
+
+@dataclass(slots=True)
+class Hold:
+    """A lease of one holder: `ts` is where the feed stands, once it does."""
+
+    session: TargetSession
+    feed: str
+    ts: int | None
+    holder: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def ask(self) -> None:
+        """Ask for the hold."""
+        self.session.changed(sent.ADD_HOLD, self.feed.encode(), self.holder, self.ts, LEASE_S)
+
+    def renew(self) -> None:
+        """Keep it for another while. SinkError where it is over, so that the feed may have gone on."""
+        if not self.session.changed(sent.RENEW_HOLD, LEASE_S, self.feed.encode(), self.holder):
+            raise SinkError(f"the hold of changefeed {self.feed} is over: it was not renewed within {LEASE_S} s")
+
+    def stands(self) -> bool:
+        """Return whether the feed stands at `ts` and does not go on; keep asking. ConfigError if it has passed it, with
+        some rows at least."""
+        rows = self.session.ask(sent.HOLD, values=(self.feed.encode(), self.holder))
+        if rows and rows[0][1]:
+            self.ts = int(rows[0][0])
+            return True
+        self.renew()
+        at = reached(self.session, self.feed)
+        if self.ts is not None and at > self.ts:
+            raise ConfigError(f"changefeed {self.feed} has passed {self.ts}: it is at {at}; hold it at a later ts")
+        return False
+
+    def release(self) -> None:
+        """Let the feed go on."""
+        self.session.changed(sent.REMOVE_HOLD, self.feed.encode(), self.holder)
+
+
+@contextmanager
+def holding(session: TargetSession, feed: str, ts: int | None) -> Iterator[Hold]:
+    """Ask for a hold at `ts`, or where the feed stands next, until the block ends."""
+    hold = Hold(session, feed, ts)
+    hold.ask()
+    try:
+        yield hold
+    finally:
+        hold.release()
+
+
+def feeds_of(session: TargetSession) -> list[str]:
+    """Return the names of the changefeeds that write to a server."""
+    if not session.ask(sent.HAS_TABLE, values=(sent.DATABASE, "progress")):
+        return []
+    return [bytes(name).decode() for (name,) in session.ask(sent.FEEDS)]
+
+
+def stands_at(session: TargetSession, feed: str) -> int:
+    """Return the checkpoint of a feed. ConfigError for one that has none here."""
+    return _position(session, feed, sent.CHECKPOINT)
+
+
+def reached(session: TargetSession, feed: str) -> int:
+    """Return the checkpoint of a feed, or the ts of its last rows or DDL if that is higher. ConfigError for a feed that
+    has none here."""
+    return max(_position(session, feed, sent.REACHED), last_ran(session, feed))
+
+
+def _position(session: TargetSession, feed: str, question: str) -> int:
+    rows = session.ask(question, values=(feed.encode(),))
+    if not rows:
+        raise ConfigError(f"no changefeed {feed} writes to {session.options.place}")
     return int(rows[0][0])

@@ -1,28 +1,39 @@
 """The sink of a database: an equal copy of the upstream in MySQL, MariaDB or TiDB.
 
     recover   become the writer: raise the epoch of `tidegate.progress`
+    open      preflight: the account's rights, and tables that differ from the upstream's
     run       shards in tasks, each over a connection of its own; a transaction moves its shard's position (progress.py)
     ddl       one by one, when all rows before it are committed: each once, by a ledger (ddl/)
-    advance   the checkpoint; where it is a sync point, with the pair (sync_point.py)
-    gate      rounds end at sync points, and where somebody holds the feed to read (hold.py)
+    advance   the checkpoint; where it is a sync point, with the pair
+    gate      rounds end at sync points, and where a reader has a lease
 
 Guarantee: exactly once, tables without a key included; of equal rows that one transaction brings to such a table a
-topic tells one (entries.py).  Progress lives in the target, in the transactions of the data.
-A DDL cuts all tables (barrier ALL).
+topic tells one (rows.py).  Progress lives in the target, in the transactions of the data.  A DDL cuts all tables
+(barrier ALL).
 
     transaction-atomicity     a reader of the target sees                          side by side
     global                    whole transactions of the upstream                   nothing: one shard
-    table                     whole transactions of each table                     tables, families of them (family.py)
+    table                     whole transactions of each table                     tables, families of them
     none                      rows                                                 the same, and rows by their key
 
 `global` is the default: most of the time of a shard is the server's, and one shard has transactions of many rows.
+
+A family is the tables that foreign keys tie together.  One shard writes it in commit order, so that no reader sees a
+row before the one that it points to.  The keys are read from the target, where they stand after each DDL.
+
+The preflight of a new feed refuses a target without the upstream's tables and columns; other types, NULL and primary
+keys are a warning.  Without SELECT, INSERT, UPDATE and DELETE the feed ends with the GRANT to run; rights that only
+DDLs need are a warning.  Where the ledger has a DDL above the checkpoint, or one that waits for somebody, the tables
+may be ahead and are not compared.  Grants by roles, and those of a TiDB, are not read.
 """
 
 import logging
+import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from tidegate.engine.change import PlacedDdl
@@ -31,24 +42,22 @@ from tidegate.engine.pace import Most
 from tidegate.engine.plan import Barrier, Round
 from tidegate.engine.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
 from tidegate.engine.step import Rows, Unit, row_steps
-from tidegate.model.errors import SinkError, SinkRefused
+from tidegate.expr.syntax.tokens import quote_name
+from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
 from tidegate.model.left_out import NO_KEY
-from tidegate.model.table import TableInfo
+from tidegate.model.name import lowered
+from tidegate.model.pattern import like
+from tidegate.model.table import TableInfo, TableName
+from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
-from tidegate.sink.sql import meet
-from tidegate.sink.sql.connection import TargetSession, probe
-from tidegate.sink.sql.ddl.by_hand import has_ahead
-from tidegate.sink.sql.ddl.ledger import DdlWriter, fence_by_progress
+from tidegate.sink.sql.connection import SqlOptions, TargetServer, TargetSession, probe
+from tidegate.sink.sql.ddl.ledger import DdlWriter, fence_by_progress, has_ahead
 from tidegate.sink.sql.ddl.rewrite import TAKES_ALL
 from tidegate.sink.sql.ddl.runner import DdlRunner
-from tidegate.sink.sql.family import families_of
-from tidegate.sink.sql.hold import held_at, reached
-from tidegate.sink.sql.options import SqlOptions
-from tidegate.sink.sql.progress import ShardLayout, TargetProgress
-from tidegate.sink.sql.shape import splits
-from tidegate.sink.sql.sync_point import SyncPoints, SyncPointTable
-from tidegate.sink.sql.target import TargetServer
+from tidegate.sink.sql.ddl.shape import type_in, type_shown
+from tidegate.sink.sql.progress import ShardLayout, SyncPoints, SyncPointTable, TargetProgress, held_at, reached
+from tidegate.sink.sql.rows import splits
 from tidegate.sink.sql.task import ShardJob, write_shard
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -101,7 +110,7 @@ class SqlSink(Sink[Written]):
             return True
 
     def open(self, standing: Standing) -> None:
-        """Take notice of where the first round begins, and of what is there (meet.py). SinkRefused for tables of a new
+        """Start at a position, and check what is there. SinkRefused for tables of a new
         feed that the target has not, or not with their columns; AccountRefused for rights to write rows."""
         self._progress.start(standing)
         self._state = standing.state
@@ -110,23 +119,23 @@ class SqlSink(Sink[Written]):
             return
         self._warn_of(takes)
         with self._connected() as session:
-            self._meet(session, takes, standing.checkpoint.ts)
+            self._preflight(session, takes, standing.checkpoint.ts)
 
-    def _meet(self, session: TargetSession, tables: Sequence[TableInfo], ts: int) -> None:
+    def _preflight(self, session: TargetSession, tables: Sequence[TableInfo], ts: int) -> None:
         target = self._target
         assert target is not None
-        for warning in meet.check_rights(session, target, tables):
+        for warning in check_rights(session, target, tables):
             self._say(warning)
-        if self._progress.is_fresh and (lacking := meet.missing(session, tables)):
+        if self._progress.is_fresh and (lacking := missing(session, tables)):
             raise SinkRefused(
-                f"{self.options.place}: {meet.shown(lacking)}: a replica of tables that have rows begins with a copy "
+                f"{self.options.place}: {summary(lacking)}: a replica of tables that have rows begins with a copy "
                 "of them, as of the start ts"
             )
         if self._progress.is_fresh or not has_ahead(session, self.options.feed, ts):
-            found = meet.differences(session, target, tables)
+            found = differences(session, target, tables)
             if found:
                 self._say(
-                    f"tables of {self.options.place} are not as the upstream's: {meet.shown(found)}. Rows that do not "
+                    f"tables of {self.options.place} are not as the upstream's: {summary(found)}. Rows that do not "
                     "fit will end the changefeed; ALTER the tables there unless that is meant"
                 )
 
@@ -269,3 +278,126 @@ class SqlSink(Sink[Written]):
 
 def _shard_of(key: tuple[str, str], shards: int) -> int:
     return crc32("\0".join(key).encode("utf-8", "surrogatepass")) % shards
+
+
+TableKey: TypeAlias = tuple[str, str]
+
+
+def families(edges: Iterable[tuple[TableKey, TableKey]]) -> Mapping[TableKey, TableKey]:
+    """Return the name of its family for each table that a foreign key comes from or leads to."""
+    heads: dict[TableKey, TableKey] = {}
+    for one, other in edges:
+        first, second = sorted((heads.setdefault(one, one), heads.setdefault(other, other)))
+        heads |= {table: first for table, head in heads.items() if head == second}
+    return heads
+
+
+def families_of(session: TargetSession) -> Mapping[TableKey, TableKey]:
+    """Return the families of the target's tables."""
+    rows = session.ask(sent.FOREIGN_KEYS)
+    return families((TableName(row[0], row[1]).key, TableName(row[2], row[3]).key) for row in rows)
+
+
+ROW_RIGHTS: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
+DDL_RIGHTS: Final = ("CREATE", "DROP", "ALTER", "INDEX")
+SUMMARY_COUNT: Final = 5
+"""Differences that a message names."""
+_GRANT: Final = re.compile(r"GRANT (.+?) ON (\*|`(?:[^`]|``)+`)\.(\*|`(?:[^`]|``)+`) TO ")
+_ROLE: Final = re.compile(r"GRANT [^ ]+ TO ")
+
+
+def check_rights(session: TargetSession, target: TargetServer, tables: Sequence[TableInfo]) -> Iterator[str]:
+    """Return warnings of rights that DDLs will miss. AccountRefused where a right to write rows is missing, with the
+    statement that grants it."""
+    if not target.traits.grants:
+        return
+    lines = [str(row[0]) for row in session.ask(sent.GRANTS)]
+    if any(_ROLE.match(line) for line in lines):
+        return
+    grants = [found.groups() for found in map(_GRANT.match, lines) if found is not None]
+    ((account,),) = session.ask(sent.ACCOUNT)
+    user, _, host = str(account).rpartition("@")
+    for schema in dict.fromkeys(table.name.schema for table in tables):
+        names = [table.name.table for table in tables if table.name.schema == schema]
+        rows, ddls = (
+            [right for right in wanted if not all(_has(grants, right, schema, name) for name in names)]
+            for wanted in (ROW_RIGHTS, DDL_RIGHTS)
+        )
+        statement = f"GRANT {', '.join([*rows, *ddls])} ON {quote_name(schema)}.* TO '{user}'@'{host}'"
+        if rows:
+            error = f"{session.options.place}: the account may not {', '.join(rows)} in database {schema}: {statement}"
+            raise AccountRefused(error).at(table=schema)
+        if ddls:
+            yield f"DDLs of database {schema} will need rights that the account has not: {statement}"
+
+
+def _has(grants: Iterable[Sequence[str]], right: str, schema: str, table: str) -> bool:
+    for rights, database, name in grants:
+        listed = {one.strip() for one in re.sub(r"\([^)]*\)", "", rights).split(",")}
+        is_here = database == "*" or _fits(database[1:-1].replace("``", "`"), schema)
+        if is_here and listed & {right, "ALL PRIVILEGES"} and name in ("*", quote_name(table)):
+            return True
+    return False
+
+
+def _fits(pattern: str, name: str) -> bool:
+    """Whether the name of a database in a GRANT, with % and _, means `name`."""
+    return like(pattern).matches(name)
+
+
+def missing(session: TargetSession, wanted: Sequence[TableInfo]) -> list[str]:
+    """Return what the target lacks: tables and columns."""
+    return [phrase for phrase, lacks in _unlike(session, None, wanted) if lacks]
+
+
+def differences(session: TargetSession, target: TargetServer, wanted: Sequence[TableInfo]) -> list[str]:
+    """Return where the tables of the target differ from `wanted`."""
+    return [phrase for phrase, _ in _unlike(session, target, wanted)]
+
+
+def summary(found: Sequence[str]) -> str:
+    """Return differences as one text."""
+    more = len(found) - SUMMARY_COUNT
+    return "; ".join(found[:SUMMARY_COUNT]) + (f" and {more} more" if more > 0 else "")
+
+
+def _unlike(
+    session: TargetSession, target: TargetServer | None, wanted: Sequence[TableInfo]
+) -> Iterator[tuple[str, bool]]:
+    """What is unlike, and whether it lacks there; types are compared where `target` is given."""
+    found: dict[tuple[str, str], dict[str, tuple[str, str]]] = defaultdict(dict)
+    keys: dict[tuple[str, str], set[str]] = defaultdict(set)
+    schemas = sorted({lowered(table.name.schema) for table in wanted})
+    columns = session.ask(sent.MET_COLUMNS.format(places=", ".join(["%s"] * len(schemas))), values=schemas)
+    for schema, table, column, kind, null, key in columns:
+        own = (lowered(schema), lowered(table))
+        found[own][lowered(column)] = (type_shown(str(kind)), str(null))
+        if key == "PRI":
+            keys[own].add(lowered(column))
+    for table in wanted:
+        there = found.get(table.name.key)
+        if there is None:
+            yield f"there is no table {table.name}", True
+            continue
+        lacking = [one.name for one in table.columns if lowered(one.name) not in there]
+        if lacking:
+            yield f"table {table.name} has no column {', '.join(lacking)}", True
+        if target is None or table.inferred:
+            continue
+        for one in table.columns:
+            meant = (type_in(one.type, target), "YES" if one.nullable else "NO")
+            is_ = there.get(lowered(one.name), meant)
+            if is_ != meant:
+                yield f"column {one.name} of table {table.name} is {_said(is_)}, not {_said(meant)}", False
+        key = {lowered(name) for index in table.indexes if index.primary for name in index.columns}
+        if key != keys[table.name.key] and not lacking:
+            yield (
+                f"table {table.name} has not the primary key ({', '.join(sorted(key))})"
+                if key
+                else (f"table {table.name} has a primary key that the upstream has not"),
+                False,
+            )
+
+
+def _said(column: tuple[str, str]) -> str:
+    return column[0] + ("" if column[1] == "YES" else " not null")

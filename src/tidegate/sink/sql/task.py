@@ -27,14 +27,23 @@ from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError
 from tidegate.model.table import TableInfo, TableName
 from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
-from tidegate.sink.sql.connection import RowCounts, TargetSession, number_of
-from tidegate.sink.sql.entries import Entries, EntryReader
-from tidegate.sink.sql.fold import Net, fold_counted, fold_keyed, groups_of
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import RowCounts, SqlOptions, TargetServer, TargetSession, number_of
 from tidegate.sink.sql.progress import fence, position_of
-from tidegate.sink.sql.statement import Counted, RowCheck, Statement, StatementLimits, row_checks, statements
-from tidegate.sink.sql.target import TargetServer
-from tidegate.sink.sql.zone import to_utc
+from tidegate.sink.sql.rows import (
+    Counted,
+    Entries,
+    EntryReader,
+    Net,
+    RowCheck,
+    Statement,
+    StatementLimits,
+    fold_counted,
+    fold_keyed,
+    groups_of,
+    row_checks,
+    statements,
+    to_utc,
+)
 
 OF_VALUES: Final = frozenset({1264, 1265, 1292, 1366, 1406, 1411, 1918})
 """What a strict server says of a value that one that is not strict may hold: an ENUM's '', a generated column that was

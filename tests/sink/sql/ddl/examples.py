@@ -6,7 +6,7 @@ x       to be exchanged with those of r
 
 from typing import Final
 
-from tidegate.sink.sql.target import target_of
+from tidegate.sink.sql.connection import target_of
 
 MYSQL: Final = target_of("8.0.36", {})
 MARIADB: Final = target_of("10.11.19-MariaDB", {})

@@ -10,10 +10,10 @@ from tidegate.expr.cast.family import Family, family_of
 from tidegate.model.event import Ddl
 from tidegate.model.tso import compose
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.sink.sql.ddl.conversion import SAME, Computes, computed_values, computes
-from tidegate.sink.sql.ddl.shape import told
+from tidegate.sink.sql.connection import ServerKind, TargetServer
+from tidegate.sink.sql.ddl.shape import known_facts
 from tidegate.sink.sql.ddl.task import DdlTask, task_of
-from tidegate.sink.sql.target import ServerKind, TargetServer
+from tidegate.sink.sql.ddl.values import SAME, Computes, computed_values, computes
 
 PAGE = Path(__file__).parents[4] / "docs" / "databases.md"
 WORDS = {
@@ -88,4 +88,4 @@ def test_the_key(keys: str, ddl: str, target: TargetServer, key: tuple[str, ...]
     found = task("create database d", f"create table d.t ({columns}, {keys})", f"alter table d.t {ddl}")
     values = computed_values(found, target)
     assert values is not None
-    assert values.key(told(found.before.tables.values(), target), target) == key
+    assert values.key(known_facts(found.before.tables.values(), target), target) == key

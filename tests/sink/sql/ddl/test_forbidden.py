@@ -27,14 +27,12 @@ from tidegate.model.feed_errors import DdlForbidden
 from tidegate.model.table import TableName
 from tidegate.schema.restore.statement import settled_ddl
 from tidegate.schema.state import SchemaState
-from tidegate.sink.sql.connection import TargetSession
+from tidegate.sink.sql.connection import SqlOptions, TargetServer, TargetSession
 from tidegate.sink.sql.ddl.ledger import DdlWriter, fence_by_progress
 from tidegate.sink.sql.ddl.rewrite import TAKES_ALL, DdlPlace, DdlVerdict, TargetDdl, statement_for
 from tidegate.sink.sql.ddl.runner import DdlRunner
 from tidegate.sink.sql.ddl.task import task_of
-from tidegate.sink.sql.options import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.sink.sql.target import TargetServer
 from tidegate.testing.trial import run_here
 
 SHOP = TableFilter.parse(("shop.*",))

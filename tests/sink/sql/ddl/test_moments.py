@@ -7,7 +7,7 @@ import pytest
 from tests.sink.sql.ddl.world import World
 from tests.sink.sql.upstream import Upstream
 from tidegate.model.errors import SinkRefused
-from tidegate.sink.sql.options import SqlOptions
+from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.trial import run_here
 

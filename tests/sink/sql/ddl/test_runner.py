@@ -19,7 +19,7 @@ from tidegate.cli.main import main
 from tidegate.model.errors import Fenced, SinkError, SinkRefused
 from tidegate.model.tso import compose
 from tidegate.schema.state import SchemaState
-from tidegate.sink.sql.target import ServerKind
+from tidegate.sink.sql.connection import ServerKind
 
 pytestmark = pytest.mark.slow
 

@@ -22,9 +22,9 @@ from tests.sink.sql.ddl.examples import (
     place_of,
 )
 from tests.sink.sql.ddl.world import World
+from tidegate.sink.sql.connection import ServerKind, TargetServer, target_of
 from tidegate.sink.sql.ddl.rewrite import DdlPlace, DdlVerdict, TargetDdl, statement_for
 from tidegate.sink.sql.ddl.rules import PARTS, TEXT, WHOLE
-from tidegate.sink.sql.target import ServerKind, TargetServer, target_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "formats" / "ddl-targets.md"
 TIDB_ONLY = re.compile(r"/\*T!|AUTO_RANDOM|SHARD_ROW_ID|TTL|TIFLASH|PLACEMENT|CLUSTERED|VECTOR|STATS_|ENGINE = ")

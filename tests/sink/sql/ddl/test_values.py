@@ -25,12 +25,10 @@ from tidegate.model.table import ColumnType
 from tidegate.model.tso import compose
 from tidegate.mysql.convert.text import enum_index, set_mask
 from tidegate.schema.state import SchemaState
-from tidegate.sink.sql.connection import TargetSession
+from tidegate.sink.sql.connection import ServerKind, SqlOptions, TargetSession
 from tidegate.sink.sql.ddl import values
-from tidegate.sink.sql.ddl.by_hand import ddls_of, settle
+from tidegate.sink.sql.ddl.ledger import ddls_of, settle
 from tidegate.sink.sql.ddl.values import answered, asked
-from tidegate.sink.sql.options import SqlOptions
-from tidegate.sink.sql.target import ServerKind
 
 pytestmark = pytest.mark.slow
 

@@ -13,12 +13,10 @@ from tidegate.engine.change import Place, PlacedDdl
 from tidegate.model.event import Ddl
 from tidegate.model.tso import compose
 from tidegate.schema.state import SchemaState
+from tidegate.sink.sql.connection import DdlConnection, target_of
 from tidegate.sink.sql.ddl.ledger import DdlWriter, fence_by_progress
-from tidegate.sink.sql.ddl.look import facts
 from tidegate.sink.sql.ddl.runner import DdlRunner
-from tidegate.sink.sql.ddl.session import DdlConnection
-from tidegate.sink.sql.ddl.shape import Facts, ids_of, told
-from tidegate.sink.sql.target import target_of
+from tidegate.sink.sql.ddl.shape import Facts, ids_of, known_facts, read_facts
 
 FEED = "shop"
 START_MS = 1_790_000_000_000
@@ -73,13 +71,13 @@ class World:
         found = self.ask("SELECT LOWER(table_schema), LOWER(table_name) FROM information_schema.tables")
         keys = [(schema, name) for schema, name in found if schema == "d"]
         session = DdlConnection(self.connect, self.target)
-        seen = facts(session, keys, self.target)
+        seen = read_facts(session, keys, self.target)
         session.close()
         return seen if with_ids else seen - ids_of(seen)
 
     def meant(self) -> Facts:
         """The facts that the schema says."""
-        return told(self.state.tables.values(), self.target)
+        return known_facts(self.state.tables.values(), self.target)
 
     def ledger(self) -> list[tuple[str, str]]:
         """(state, query) of all DDLs."""

@@ -1,36 +1,50 @@
-"""The text of a DDL for a target: passes, rewritten, skipped or refused. Pure.
+"""The text of a DDL for a target: passes, rewritten, skipped, refused or forbidden. Pure.
 
     query ── schema/restore ──► TiDB's form ── comments off ── TEXT ── parts ── charsets ──► the target's text
 
     CREATE TABLE `t` (`a` INT /*T![..] .. */) STATS_TOPN = 3    CREATE TABLE `t` (`a` INT) DEFAULT CHARACTER SET ..
 
 A TiDB gets its own form, with features in comments; placement is left out and TTL is off in it.  MySQL and MariaDB get
-a text without what they do not know (`rules.py`), and with TiDB's default collations written out: `utf8mb4` alone
-means utf8mb4_bin in TiDB, and a collation without case in MySQL, under which two rows of the upstream would be one key.
+a text without what they do not know (rules.py), and with TiDB's default collations written out: `utf8mb4` alone means
+utf8mb4_bin in TiDB, and a collation without case in MySQL, under which two rows of the upstream would be one key.
 DROP says IF EXISTS, so that a statement whose first run stopped half way can run again.
 
-Nothing goes out but what was read here and printed again.  A text that nobody here reads, and one that names what the
-feed does not take (forbidden.py), is forbidden, whatever table its event is called by.
+Names of tables, databases and exchanged partitions are spelled as the replica has them.  A TiDB takes names in any
+case; MySQL and MariaDB on Linux (`lower_case_table_names=0`) know a table by one spelling, and EXCHANGE finds the file
+of a partition by its own name.
+
+Nothing goes out but what was parsed and printed again.  A text that cannot be parsed is forbidden, and so is one that
+names what the feed does not take, whatever table its event is labelled with: whoever may write to a topic writes both.
+
+    text as it goes out ──► names ── table      the filter takes it            shop.orders
+                                 ├── beside     the filter takes its database  the new name of a RENAME, a parent table
+                                 ├── database   the same, and the event is of a database
+                                 ├── none       never: it would be about all that the server has
+                                 └── function   one of TiDB's that only computes
+
+System databases are never taken (engine/filter.py).  Functions that wait, lock, read files or are user-defined are no
+functions of TiDB's that compute, and no definition takes variables.
+
 Source: TiCDC's MySQL sink (which statements it leaves out); docs/formats/ddl-targets.md.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
 from tidegate.engine.filter import TableFilter
-from tidegate.expr.syntax.tokens import TokenKind, lex, quote_name
+from tidegate.expr.syntax.tokens import TokenKind, lex, quote_name, quote_names
 from tidegate.model.errors import SqlError
-from tidegate.model.name import lowered
+from tidegate.model.name import lowered, printable, qualified
 from tidegate.model.table import TableName
 from tidegate.schema.charset import CHARSETS, default_collation
 from tidegate.schema.columns import normal_charset
 from tidegate.schema.cursor import Cursor
+from tidegate.schema.restore.reader import NameKind, PrintedName
 from tidegate.schema.restore.statement import settled_ddl
-from tidegate.sink.sql.ddl.forbidden import forbidden_in
-from tidegate.sink.sql.ddl.pattern import split
+from tidegate.sink.sql.connection import ServerKind, TargetServer
 from tidegate.sink.sql.ddl.rules import (
     EXPRESSION_KEY,
     KEEP,
@@ -41,9 +55,8 @@ from tidegate.sink.sql.ddl.rules import (
     DdlRule,
     charset_for,
     collation_for,
+    split,
 )
-from tidegate.sink.sql.ddl.spelling import quote_path, spelled
-from tidegate.sink.sql.target import ServerKind, TargetServer
 
 
 class DdlVerdict(Enum):
@@ -395,6 +408,105 @@ def _collation(charset: str) -> str:
     return default_collation(named) if named in CHARSETS else f"{named}_bin"
 
 
-def shown(found: Iterable[str]) -> str:
-    """Return phrases as one text."""
-    return "; ".join(found)
+_INDEX: Final = ("CREATE INDEX", "CREATE UNIQUE INDEX", "DROP INDEX")
+_EXISTS: Final = ("IF NOT EXISTS", "IF EXISTS")
+
+
+def quote_path(name: TableName) -> str:
+    """Return the full name of a table in SQL."""
+    return quote_names(name.schema, name.table)
+
+
+def spelled(
+    text: str,
+    schema: str,
+    tables: Mapping[tuple[str, str], TableName],
+    databases: Mapping[str, str],
+    partition: str = "",
+) -> str:
+    """Return a statement with the names that tables and databases have; `schema` is the one of names without any,
+    `partition` the name that an exchanged partition has."""
+    cursor, parts, at = Cursor(text), list[str](), 0
+    words = ("TABLE", "REFERENCES", "DATABASE", *(["ON"] if text.startswith(_INDEX) else []))
+    while cursor.peek().kind is not TokenKind.END:
+        if partition and cursor.accept("EXCHANGE PARTITION"):
+            token = cursor.next()
+            parts += [text[at : token.start], quote_name(partition)]
+            at = token.end
+        word = cursor.accept(*words)
+        if not word:
+            cursor.next()
+            continue
+        cursor.accept(*_EXISTS)
+        while cursor.peek().kind is TokenKind.NAME:
+            start, found = cursor.peek().start, cursor.qualified()
+            name = found.within(schema)
+            if word == "DATABASE":
+                own = databases.get(lowered(found.table), found.table)
+                became = None if own == found.table else quote_name(own)
+            else:
+                became = None if tables.get(name.key, name) == name else quote_path(tables[name.key])
+            if became:
+                parts += [text[at:start], became]
+                at = cursor.tokens[cursor.at - 1].end
+            if not (cursor.accept("LIKE") or (text.startswith("DROP TABLE") and cursor.sign(","))):
+                break
+    return "".join([*parts, text[at:]])
+
+
+FUNCTIONS: Final = frozenset(
+    """ABS ACOS ADDTIME AES_DECRYPT AES_ENCRYPT ANY_VALUE APPROX_COUNT_DISTINCT APPROX_PERCENTILE ASCII ASIN ATAN ATAN2
+    AVG BIN BIN_TO_UUID BITAND BIT_AND BIT_COUNT BIT_LENGTH BIT_OR BIT_XOR CEIL CEILING CHARACTER_LENGTH CHARSET
+    CHAR_LENGTH COALESCE COERCIBILITY COLLATION COMPRESS CONCAT CONCAT_WS CONNECTION_ID CONV CONVERT_TZ COS COT COUNT
+    CRC32 CUME_DIST CURDATE CURRENT_DATE CURRENT_ROLE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER CURTIME DATABASE DATE
+    DATEDIFF DATE_FORMAT DAY DAYNAME DAYOFMONTH DAYOFWEEK DAYOFYEAR DEFAULT DEGREES DENSE_RANK ELT EXP EXPORT_SET FIELD
+    FIND_IN_SET FIRST_VALUE FLOOR FORMAT FORMAT_BYTES FORMAT_NANO_TIME FROM_BASE64 FROM_DAYS FROM_UNIXTIME GREATEST
+    GROUPING HEX HOUR IF IFNULL ILIKE INET6_ATON INET6_NTOA INET_ATON INET_NTOA INSTR INTERVAL ISNULL IS_IPV4
+    IS_IPV4_COMPAT IS_IPV4_MAPPED IS_IPV6 IS_UUID JSON_ARRAY JSON_ARRAYAGG JSON_ARRAY_APPEND JSON_ARRAY_INSERT
+    JSON_CONTAINS JSON_CONTAINS_PATH JSON_DEPTH JSON_EXTRACT JSON_INSERT JSON_KEYS JSON_LENGTH JSON_MEMBEROF JSON_MERGE
+    JSON_MERGE_PATCH JSON_MERGE_PRESERVE JSON_OBJECT JSON_OBJECTAGG JSON_OVERLAPS JSON_PRETTY JSON_QUOTE JSON_REMOVE
+    JSON_REPLACE JSON_SCHEMA_VALID JSON_SEARCH JSON_SET JSON_STORAGE_FREE JSON_STORAGE_SIZE JSON_TYPE JSON_UNQUOTE
+    JSON_VALID LAG LAST_DAY LAST_VALUE LCASE LEAD LEAST LEFT LENGTH LN LOCALTIME LOCALTIMESTAMP LOCATE LOG LOG10 LOG2
+    LOWER LPAD LTRIM MAKEDATE MAKETIME MAKE_SET MAX MD5 MICROSECOND MIN MINUTE MONTH MONTHNAME NOW NTH_VALUE NTILE
+    NULLIF OCT OCTET_LENGTH ORD PERCENT_RANK PERIOD_ADD PERIOD_DIFF PI POW POWER QUARTER QUOTE RADIANS RAND RANDOM_BYTES
+    RANK REGEXP_INSTR REGEXP_LIKE REGEXP_REPLACE REGEXP_SUBSTR REPEAT REPLACE REVERSE RIGHT ROUND ROW_NUMBER RPAD RTRIM
+    SCHEMA SECOND SEC_TO_TIME SESSION_USER SHA SHA1 SHA2 SIGN SIN SM3 SOUNDEX SPACE SQRT STD STDDEV STDDEV_POP
+    STDDEV_SAMP STRCMP STR_TO_DATE SUBSTRING_INDEX SUBTIME SUM SYSDATE SYSTEM_USER TAN TIDB_PARSE_TSO
+    TIDB_PARSE_TSO_LOGICAL TIDB_SHARD TIDB_VERSION TIME TIMEDIFF TIMESTAMP TIME_FORMAT TIME_TO_SEC TO_BASE64 TO_DAYS
+    TO_SECONDS TRANSLATE TRUNCATE UCASE UNCOMPRESS UNCOMPRESSED_LENGTH UNHEX UNIX_TIMESTAMP UPPER USER UTC_DATE UTC_TIME
+    UTC_TIMESTAMP UUID UUID_SHORT UUID_TO_BIN VARIANCE VAR_POP VAR_SAMP VEC_AS_TEXT VEC_COSINE_DISTANCE VEC_DIMS
+    VEC_FROM_TEXT VEC_L1_DISTANCE VEC_L2_DISTANCE VEC_L2_NORM VEC_NEGATIVE_INNER_PRODUCT VERSION VITESS_HASH WEEK
+    WEEKDAY WEEKOFYEAR YEAR YEARWEEK CHAR_FUNC INSERT_FUNC""".split()  # noqa: SIM905
+)
+"""TiDB's functions that compute, beside those with a form of their own (schema/restore/call.py)."""
+
+_PLACES: Final = frozenset({NameKind.TABLE, NameKind.BESIDE, NameKind.DATABASE})
+
+
+def forbidden_in(
+    named: Sequence[PrintedName], schema: str, rules: TableFilter, *, of_table: bool = False
+) -> tuple[str, ...]:
+    """Return what among the names of a text is not for a feed with these rules to say; () for nothing. `schema` is the
+    database of names without one; `of_table` says that the event is called by a table."""
+    return tuple(dict.fromkeys(_strangers(named, schema, rules, of_table=of_table)))
+
+
+def _strangers(named: Sequence[PrintedName], schema: str, rules: TableFilter, *, of_table: bool) -> Iterator[str]:
+    if not any(one.kind in _PLACES for one in named):
+        yield "it names neither a table nor a database"
+    for kind, name, written in named:
+        database = schema if written is None else written
+        shown = printable(qualified(database, name))
+        match kind:
+            case NameKind.TABLE if not rules.matches(database, name):
+                yield f"it names {shown}, which the feed's filter does not take"
+            case NameKind.BESIDE if not rules.matches_schema(database):
+                yield f"it names {shown}, of a database that the feed's filter does not take"
+            case NameKind.DATABASE if not rules.matches_schema(name or schema):
+                yield f"it names the database {printable(name or schema)}, which the feed's filter does not take"
+            case NameKind.DATABASE if of_table:
+                yield f"it is about the database {printable(name or schema)}, and its event about a table"
+            case NameKind.QUERY:
+                yield f"no event tells the rows of {name}"
+            case NameKind.FUNCTION if name not in FUNCTIONS:
+                yield f"it calls {printable(name)}, which is none of TiDB's functions that only compute"

@@ -42,18 +42,21 @@ from tidegate.mysql import server_sql as sent
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
-from tidegate.sink.sql.connection import ERRORS, advice
-from tidegate.sink.sql.ddl import look
-from tidegate.sink.sql.ddl.conversion import computed_values
+from tidegate.sink.sql.connection import ERRORS, OWN_ZONE, Connect, DdlConnection, StatementFailed, TargetServer, advice
 from tidegate.sink.sql.ddl.ledger import DdlLedger, DdlRecord, DdlWriter, id_of, values_of
 from tidegate.sink.sql.ddl.rewrite import TAKES_ALL, DdlVerdict, statement_for, statements_of
-from tidegate.sink.sql.ddl.rewrite import shown as phrases
-from tidegate.sink.sql.ddl.session import Connect, DdlConnection, StatementFailed
-from tidegate.sink.sql.ddl.shape import Executed, ShapeChange, difference, ids_of, is_exchange, shown
+from tidegate.sink.sql.ddl.shape import (
+    Executed,
+    ShapeChange,
+    difference,
+    ids_of,
+    is_exchange,
+    job_state,
+    read_facts,
+    running_statement,
+)
 from tidegate.sink.sql.ddl.task import DdlTask, task_of
-from tidegate.sink.sql.ddl.unknown import columns_of_unknown, with_columns
-from tidegate.sink.sql.ddl.values import ValueTable
-from tidegate.sink.sql.target import OWN_ZONE, TargetServer
+from tidegate.sink.sql.ddl.values import ValueTable, columns_of_unknown, computed_values, with_columns
 
 IGNORABLE: Final = frozenset({1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1176, 1507, 1517, 1831})
 """Errors of an object that is there, or gone, already."""
@@ -135,19 +138,19 @@ class DdlRunner:
         place = task.place(inherits=self._ledger.made_database(session, ddl.schema), rules=self._rules)
         found = statement_for(self._target, ddl.query, place)
         if found.verdict is DdlVerdict.FORBIDDEN:
-            self._forbid(session, ddl, phrases(found.why))
+            self._forbid(session, ddl, "; ".join(found.why))
         if found.verdict is DdlVerdict.REFUSED:
-            self._refuse(session, ddl, phrases(found.why))
+            self._refuse(session, ddl, "; ".join(found.why))
         if found.verdict is DdlVerdict.SKIPPED:
-            self._note(session, ddl, "skipped", phrases(found.why))
-            self._say(f"left out of {self._target}: {phrases(found.why)}, as in {ddl.query[:300]!r}")
+            self._note(session, ddl, "skipped", "; ".join(found.why))
+            self._say(f"left out of {self._target}: {'; '.join(found.why)}, as in {ddl.query[:300]!r}")
             return
         if record is not None and record.state == "refused":
             record = None
         was = columns_of_unknown(session, task) if record is None else record.was
         values = self._values(session, with_columns(task, was))
         if record is None:
-            facts = look.facts(session, task.keys, self._target)
+            facts = read_facts(session, task.keys, self._target)
             record = DdlRecord("planned", found.text, note=token_hex(4), facts=facts, was=was)
             reach("ddl/before-plan")
             self._ledger.write(session, ddl, record)
@@ -163,7 +166,7 @@ class DdlRunner:
         reach("ddl/executed")
         self._complete(session, task, record, values)
         if found.why:
-            self._say(f"left out of {self._target}: {phrases(found.why)}, as in {ddl.query[:300]!r}")
+            self._say(f"left out of {self._target}: {'; '.join(found.why)}, as in {ddl.query[:300]!r}")
 
     def _values(self, session: DdlConnection, task: DdlTask) -> ValueTable | None:
         """What of the DDL's values is computed here."""
@@ -198,7 +201,7 @@ class DdlRunner:
             except StatementFailed as error:
                 if not self._is_settled(session, task, change, error):
                     is_refused = answer_kind(error.number, error.what) is AnswerKind.REFUSED
-                    if is_refused and look.facts(session, task.keys, self._target) == record.facts:
+                    if is_refused and read_facts(session, task.keys, self._target) == record.facts:
                         self._note(session, ddl, "refused", str(error))
                     raise
                 self._warn(f"DDL of ts {ddl.commit_ts}: {error}; the tables look as after it: {ddl.query[:300]!r}")
@@ -229,7 +232,7 @@ class DdlRunner:
             return False
         if not (change.gone or change.come):
             return error.number in _UNSEEN
-        return change.stands(look.facts(session, task.keys, self._target))
+        return change.stands(read_facts(session, task.keys, self._target))
 
     def _change(self, task: DdlTask, record: DdlRecord) -> ShapeChange:
         return difference(task.before, task.after, task.effects, self._target, ids_of(record.facts))
@@ -237,17 +240,17 @@ class DdlRunner:
     def _was_done(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> bool:
         """Return whether a statement that somebody began was done, once the server runs it no more."""
         ddl, mark = task.ddl, self._mark(task.ddl, record)
-        self._wait(lambda: look.running(session, mark) is None, f"DDL of ts {ddl.commit_ts}: {ddl.query[:200]!r}")
+        self._wait(lambda: running_statement(session, mark) is None, f"DDL of ts {ddl.commit_ts}: {ddl.query[:200]!r}")
         if self._target.traits.jobs:
             marks = [one for _, one in self._marks(task, record)]
             self._wait(
-                lambda: all(look.job(session, one) is not Executed.UNCLEAR for one in marks),
+                lambda: all(job_state(session, one) is not Executed.UNCLEAR for one in marks),
                 f"the job of the DDL of ts {ddl.commit_ts}: {ddl.query[:200]!r}",
             )
             if not task.has_job_each:
-                return all(look.job(session, one) is Executed.YES for one in marks)
+                return all(job_state(session, one) is Executed.YES for one in marks)
         change = self._change(task, record)
-        now = look.facts(session, task.keys, self._target)
+        now = read_facts(session, task.keys, self._target)
         if is_exchange(task.effects) and not (change.gone or change.come):
             raise SinkRefused(
                 f"nobody can tell whether this DDL was done before the feed stopped, since the account may not see "
@@ -260,25 +263,23 @@ class DdlRunner:
         if executed is Executed.UNCLEAR and task.is_repeatable(change):
             return False
         if executed is Executed.UNCLEAR:
-            missing, left = change.come - now, change.gone & now
             raise SinkRefused(
                 f"the tables of this DDL look neither as before nor as after it, so somebody has altered them: "
-                f"{ddl.query[:500]!r}. Missing: {shown(missing) or 'nothing'}; still there: "
-                f"{shown(left) or 'nothing'}. Bring them to the shape after the DDL, then {self._done_by_hand(ddl)}"
+                f"{ddl.query[:500]!r}. {change.remainder(now)}. Bring them to the shape after the DDL, then "
+                f"{self._done_by_hand(ddl)}"
             )
         return executed is Executed.YES
 
     def _verify(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> None:
         """Compare what stands there with what schema/ says; columns, keys and partitions have to be there."""
         ddl, change = task.ddl, self._change(task, record)
-        now = look.facts(session, task.keys, self._target)
+        now = read_facts(session, task.keys, self._target)
         wanted = ShapeChange(change.gone - ids_of(change.gone), change.come - ids_of(change.come))
         if not wanted.stands(now):
-            missing, left = wanted.come - now, wanted.gone & now
             raise SinkRefused(
-                f"the statement went through, but the tables do not look as after it: {ddl.query[:500]!r}. Missing: "
-                f"{shown(missing) or 'nothing'}; still there: {shown(left) or 'nothing'}. The table in the target was "
-                f"another one; bring it to the shape of the upstream, then {self._done_by_hand(ddl)}"
+                f"the statement went through, but the tables do not look as after it: {ddl.query[:500]!r}. "
+                f"{wanted.remainder(now)}. The table in the target was another one; bring it to the shape of the "
+                f"upstream, then {self._done_by_hand(ddl)}"
             )
 
     def _end(self, session: DdlConnection, ddl: Ddl, record: DdlRecord) -> None:

@@ -1,45 +1,49 @@
-"""What tables look like, as facts: what schema/ says of them, and what a server says. Pure.
+"""The shape of tables as facts that can be compared: as schema/ knows it, and as a server reports it.
 
-    TableInfo ──told──┐                                    ("table", "d.t")  ("named", "d.t", "a")
-                      ├──► facts, a set that can be        ("column", "d.t", "a", "int unsigned", "YES")
-    information_schema┘    compared                        ("order", "d.t", "id,a")
-                                                           ("index", "d.t", "i", "unique", "a")
-                                                           ("partitions", "d.t", "p0,p1")
-                                                           ("id", "d.t", "p0", "1047")       the server's own number
+    TableInfo          ─┐               ("table", "d.t")    ("named", "d.t", "a")
+                        ├──► facts      ("column", "d.t", "a", "int unsigned", "YES")
+    information_schema ─┘               ("order", "d.t", "id,a")    ("index", "d.t", "i", "unique", "a")
+                                        ("partitions", "d.t", "p0,p1")
+                                        ("id", "d.t", "p0", "1047")       the server's own number
 
 A DDL takes some facts away (`gone`) and brings others (`come`).  Was it done?  `now` is what the server says,
 `before` what it said when the DDL was planned:
 
     now == before                          no
     come in now, nothing of gone in it     yes
-    else                                   nobody can tell: someone else altered the table
+    else                                   unclear: someone else altered the table
 
 EXCHANGE PARTITION and RENAME in a circle leave tables that look as before.  Their facts are the numbers under which the
-server keeps rows, which move with the rows.
+server keeps rows, which move with the rows.  A TiDB has neither partitions nor numbers here: its jobs tell what was
+done.
 
-A TiDB has neither partitions nor numbers here: it tells by its jobs what was done.
+A statement carries a mark in a comment, `ALTER /* tidegate:FEED:TS:ID:NONCE */ TABLE ..`, by which PROCESSLIST and a
+TiDB's DDL_JOBS find it; each of several statements of one text has its number, `NONCE.0;`.
 
 Source: MySQL manual, "INFORMATION_SCHEMA Tables" (INNODB_TABLES; INNODB_SYS_TABLES in MariaDB).
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from tidegate.expr.syntax.tokens import quote_name
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.mysql import sql_name
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, TableInfo, TableName
+from tidegate.mysql import server_sql as sent
 from tidegate.schema.effects import Effect, PartitionExchanged, TableRenamed
 from tidegate.schema.snapshot import SchemaState
-from tidegate.sink.sql.target import ServerKind, TargetServer
+from tidegate.sink.sql.connection import DdlConnection, ServerKind, StatementFailed, TargetServer
 
 Fact: TypeAlias = tuple[str, ...]
 Facts: TypeAlias = frozenset[Fact]
 WAS: Final = "was"
-"""The first word of what is no fact of now: a column as it was before a DDL (unknown.py)."""
+"""The first word of what is no fact of now: a column as it was before a DDL."""
 
 
 class Executed(Enum):
@@ -67,17 +71,22 @@ class ShapeChange:
         """Return whether tables look as they do after the DDL; True for one that nothing shows."""
         return self.come <= now and not self.gone & now
 
+    def remainder(self, now: Facts) -> str:
+        """Describe what `now` lacks of the tables after the DDL, and what is left of those before it."""
+        missing, left = _summary(self.come - now), _summary(self.gone & now)
+        return f"Missing: {missing or 'nothing'}; still there: {left or 'nothing'}"
 
-def named(name: TableName) -> str:
+
+def fact_name(name: TableName) -> str:
     """Return the name of a table in facts."""
     return ".".join(name.key)
 
 
-def told(tables: Iterable[TableInfo], target: TargetServer) -> Facts:
+def known_facts(tables: Iterable[TableInfo], target: TargetServer) -> Facts:
     """Return the facts of tables as schema/ knows them and a target can have them."""
     facts: set[Fact] = set()
     for table in tables:
-        name = named(table.name)
+        name = fact_name(table.name)
         facts.add(("table", name))
         facts |= {("named", name, lowered(column.name)) for column in table.columns}
         if table.inferred:
@@ -101,14 +110,14 @@ def difference(
 ) -> ShapeChange:
     """Return what a DDL changes: by its tables before and after, and by the numbers `ids` that the target has for
     them."""
-    keys = touched(before, after)
-    old = set(told((before.tables[key] for key in keys if key in before.tables), target))
-    new = set(told((after.tables[key] for key in keys if key in after.tables), target))
+    keys = changed_tables(before, after)
+    old = set(known_facts((before.tables[key] for key in keys if key in before.tables), target))
+    new = set(known_facts((after.tables[key] for key in keys if key in after.tables), target))
     moved = _last(effects, ids)
     return ShapeChange(frozenset(old - new | (ids - moved)), frozenset(new - old | (moved - ids)))
 
 
-def touched(before: SchemaState, after: SchemaState) -> list[tuple[str, str]]:
+def changed_tables(before: SchemaState, after: SchemaState) -> list[tuple[str, str]]:
     """Return the keys of the tables that differ between two states."""
     keys = dict.fromkeys([*before.tables, *after.tables])
     return [key for key in keys if before.tables.get(key) is not after.tables.get(key)]
@@ -128,8 +137,8 @@ def _is_circle(effects: Sequence[Effect]) -> bool:
 def _moves(effect: Effect, ids: Facts) -> Iterable[tuple[Fact, Fact]]:
     match effect:
         case PartitionExchanged():
-            part = (named(effect.partitioned.name), lowered(effect.partition))
-            other = (named(effect.other.name), "")
+            part = (fact_name(effect.partitioned.name), lowered(effect.partition))
+            other = (fact_name(effect.other.name), "")
             for kind, table, place, number in ids:
                 if (table, place) == part:
                     yield (kind, table, place, number), (kind, *other, number)
@@ -137,8 +146,8 @@ def _moves(effect: Effect, ids: Facts) -> Iterable[tuple[Fact, Fact]]:
                     yield (kind, table, place, number), (kind, *part, number)
         case TableRenamed():
             for kind, table, place, number in ids:
-                if table == named(effect.old.name):
-                    yield (kind, table, place, number), (kind, named(effect.new.name), place, number)
+                if table == fact_name(effect.old.name):
+                    yield (kind, table, place, number), (kind, fact_name(effect.new.name), place, number)
         case _:
             return
 
@@ -199,7 +208,91 @@ def _listed(name: str, elements: Sequence[str]) -> str:
     return _BEYOND.sub("?", f"{name}({','.join(elements)})")
 
 
-def shown(facts: Iterable[Fact], most: int = 6) -> str:
-    """Return facts as a text for users."""
+def _summary(facts: Iterable[Fact], most: int = 6) -> str:
     texts = [" ".join(filter(None, fact)) for fact in sorted(facts)]
     return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+
+
+_NO_PRIVILEGE: Final = frozenset({1044, 1142, 1227})
+_UNKNOWN: Final = frozenset({1054, 1109, 1146})
+_DONE: Final = frozenset({"synced", "done"})
+_OVER: Final = frozenset({"cancelled", "rollback done"})
+
+
+class RunningStatement(NamedTuple):
+    """A statement that a server runs, for so many seconds."""
+
+    connection_id: int
+    seconds: int
+    state: str
+
+
+def read_facts(session: DdlConnection, keys: Iterable[tuple[str, str]], target: TargetServer) -> Facts:
+    """Return the facts of tables by their folded names; without numbers where the account may not see them."""
+    found: set[Fact] = set()
+    for schema, table in keys:
+        found |= _table(session, schema, table, target)
+    return frozenset(found)
+
+
+def _table(session: DdlConnection, schema: str, table: str, target: TargetServer) -> set[Fact]:
+    name = f"{schema}.{table}"
+    own = (schema, table)
+    columns = session.ask(sent.COLUMNS, own)
+    if not columns:
+        return set()
+    found: set[Fact] = {("table", name)}
+    found |= {("named", name, lowered(column)) for column, _, _ in columns}
+    found |= {("column", name, lowered(column), type_shown(kind), null) for column, kind, null in columns}
+    found.add(("order", name, ",".join(lowered(column) for column, _, _ in columns)))
+    indexes: dict[tuple[str, str], list[str | None]] = defaultdict(list)
+    for index, non_unique, column in session.ask(sent.KEYS, own):
+        indexes[lowered(index), "" if int(non_unique) else "unique"].append(column)
+    for (index, unique), parts in indexes.items():
+        if None not in parts:
+            found.add(("index", name, index, unique, ",".join(lowered(part) for part in parts if part)))
+    if not target.traits.numbers:
+        return found
+    found |= _partitions(session, name, own)
+    return found | _numbers(session, schema, table, target)
+
+
+def _partitions(session: DdlConnection, name: str, own: tuple[str, str]) -> set[Fact]:
+    names = [lowered(row[0]) for row in session.ask(sent.PARTITIONS, own) if row[0] is not None]
+    return {("partitions", name, ",".join(names))} if names else set()
+
+
+def _numbers(session: DdlConnection, schema: str, table: str, target: TargetServer) -> set[Fact]:
+    files = session.ask(sent.FILES, (schema, table))
+    if not files:
+        return set()
+    whole = "/".join(bytes(part).decode("ascii") for part in files[0])
+    try:
+        rows = session.ask(
+            sent.FILE_NUMBERS.format(relation=quote_name(target.traits.numbers)),
+            (whole, whole.replace("_", r"\_").replace("%", r"\%") + "#p#%"),
+        )
+    except StatementFailed as error:
+        if error.number not in _NO_PRIVILEGE | _UNKNOWN:
+            raise
+        return set()
+    found: set[Fact] = set()
+    for file_name, number in rows:
+        part = lowered(file_name).partition("#p#")[2]
+        if "@" in part:
+            ((part,),) = session.ask(sent.PLAIN_NAME, (part,))
+        found.add(("id", f"{schema}.{table}", part, str(number)))
+    return found
+
+
+def running_statement(session: DdlConnection, mark: str) -> RunningStatement | None:
+    """Return the statement that carries a mark, if the server runs it now."""
+    rows = session.ask(sent.RUNNING, (f"%{mark}%",))
+    return RunningStatement(int(rows[0][0]), int(rows[0][1] or 0), str(rows[0][2] or "")) if rows else None
+
+
+def job_state(session: DdlConnection, mark: str) -> Executed:
+    """Return whether a TiDB's job with a mark was done: UNCLEAR while it runs."""
+    rows = session.ask(sent.JOB, (f"%{mark}%",))
+    state = str(rows[0][0]).lower() if rows else "cancelled"
+    return Executed.YES if state in _DONE else Executed.NO if state in _OVER else Executed.UNCLEAR

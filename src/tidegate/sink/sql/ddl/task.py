@@ -36,7 +36,7 @@ from tidegate.schema.statement import (
     TruncateTable,
 )
 from tidegate.sink.sql.ddl.rewrite import TAKES_ALL, DdlPlace
-from tidegate.sink.sql.ddl.shape import ShapeChange, is_exchange, touched
+from tidegate.sink.sql.ddl.shape import ShapeChange, changed_tables, is_exchange
 
 _AGAIN = (DropTables, DropViews, DropDatabase, TruncateTable)
 """What may run again where it stopped half way: IF EXISTS, or nothing is written before it is known to be done."""
@@ -93,13 +93,13 @@ class DdlTask:
                     named += tables
                 case RenameTables(pairs):
                     named += [name for pair in pairs for name in (pair.old, pair.new)]
-        return list(dict.fromkeys([*touched(self.before, self.after), *(name.key for name in named)]))
+        return list(dict.fromkeys([*changed_tables(self.before, self.after), *(name.key for name in named)]))
 
     @property
     def is_blind(self) -> bool:
         """Whether schema/ does not know the tables, so that it cannot tell what they look like after the DDL."""
         return not self.is_followed or (
-            not touched(self.before, self.after)
+            not changed_tables(self.before, self.after)
             and bool(self.keys)
             and all(key not in self.after.tables for key in self.keys)
         )
@@ -161,7 +161,7 @@ class DdlTask:
         written = {lowered(key.name) for key in keys if key.name and not key.foreign}
         named = [(tuple(map(lowered, key.columns)), lowered(key.name or "")) for key in keys if key.foreign]
         found: dict[tuple[str, ...], str] = {}
-        for table in touched(self.before, self.after) if named else ():
+        for table in changed_tables(self.before, self.after) if named else ():
             old = self.before.tables.get(table)
             there = written | ({lowered(one.name) for one in old.indexes} if old else set())
             for index in self.after.tables[table].indexes if table in self.after.tables else ():

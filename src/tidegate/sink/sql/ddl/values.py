@@ -1,38 +1,235 @@
-"""Values that a DDL changes, computed here: kept before the statement, written behind it, by key and in chunks.
+"""Values that a DDL changes, where the target would compute others than TiDB.
+
+    MODIFY, CHANGE    old type, new type ──► the target     its result is TiDB's (SAME)
+                                         ──► here           by TiDB's rules (expr/cast/change.py)
+    ADD COLUMN        a default that the target would compute, or has another of: here (schema/literal.py)
+
+A TiDB computes what the upstream computed, but for TIME, which it puts on the day when it runs the statement.  MySQL
+and MariaDB differ in small things: '12.5' is 12 as an INT where TiDB has 13, 1e15 is '1e15' as a text.  So SAME names
+the changes in which they are known to be equal; all others are computed here.  A charset that lacks characters takes
+'?' for them, where TiDB keeps them: such values are written here, and the target refuses them by name.
 
     keep    tidegate.ddl_values_ID  n, k0 .. the key, o0 .. the old values, v0 ..   by one INSERT .. SELECT
             the statement, in which the target makes what it makes of them
     write   n .. n + 1000: o ─► rule ─► v ─► table JOIN values BY key, then they go here     a transaction each
             the table of values is dropped
 
-What is left in the table of values is what is left to do, so whoever dies, the next one goes on.  Before the statement
-was done the values are kept anew; behind it no table of values means that all are written.  No value and no key passes
-through a text on its way in; what is computed comes back as the widest type of its kind, and in strict mode, so that
-nothing of it is cut without an error.
+What is left in the table of values is what is left to do, so a run that dies is continued by the next.  Before the
+statement was done the values are kept anew; behind it no table of values means that all are written.  No value and no
+key passes through a text on its way in; what is computed is stored as the widest type of its kind, and in strict mode,
+so that nothing is cut without an error.  A table without a key is changed by the target alone where that makes the
+same of each of its values, which is tried on the copy, and refused else.
 
-A table without a key is changed by the target alone where that makes the same of each of its values, which is tried on
-the copy, and refused else.
+A topic that is read from its middle tells an ALTER TABLE without the CREATE TABLE before it.  The types of such a table
+are read from the target before the DDL, and the ledger keeps them with its plan:
+
+    ("was", "d.t", "0003", "v", "varchar(20)", "utf8mb4")        the fourth column of d.t
+
+`docs/databases.md` shows the table.  Source: tests against a MariaDB, and recordings of a TiDB (tests/data/tidb_sql).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
+import msgspec
+
+from tidegate.expr.cast.change import Rule, converter, keeps_values
 from tidegate.expr.cast.family import Family, elems_of, family_of
 from tidegate.expr.syntax.tokens import quote_name
-from tidegate.model.errors import SchemaError, TidegateError
+from tidegate.model.errors import SchemaError, SqlError, TidegateError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
-from tidegate.model.table import ColumnInfo, ColumnType, TableName
+from tidegate.model.table import ColumnInfo, ColumnType, TableInfo, TableName
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.convert.text import enum_index, set_mask
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.columns import parse_type, render_type
-from tidegate.sink.sql.ddl.conversion import ComputedColumn, ComputedValues
-from tidegate.sink.sql.ddl.session import DdlConnection
-from tidegate.sink.sql.ddl.shape import Facts
-from tidegate.sink.sql.ddl.spelling import quote_path
-from tidegate.sink.sql.target import DDL_MODES, ROW_MODES, ServerKind, TargetServer
+from tidegate.schema.effects import TableAltered
+from tidegate.schema.literal import stored_value
+from tidegate.schema.statement import AlterTable
+from tidegate.sink.sql.connection import DDL_MODES, ROW_MODES, DdlConnection, ServerKind, TargetServer
+from tidegate.sink.sql.ddl.rewrite import quote_path
+from tidegate.sink.sql.ddl.shape import WAS, Fact, Facts, fact_name
+from tidegate.sink.sql.ddl.task import DdlTask, task_of
+
+
+class Computes(Enum):
+    """Who computes the values of a column that changes."""
+
+    TARGET = "the target"
+    HERE = "Tidegate"
+
+
+_F: Final = Family
+SAME: Final[Mapping[Family, frozenset[Family]]] = {
+    _F.INT: frozenset({_F.INT, _F.DECIMAL, _F.TEXT, _F.BINARY}),
+    _F.BIT: frozenset({_F.INT, _F.BIT}),
+    _F.YEAR: frozenset({_F.INT, _F.DECIMAL}),
+    _F.DECIMAL: frozenset({_F.INT, _F.DECIMAL, _F.TEXT, _F.BINARY}),
+    _F.TEXT: frozenset({_F.TEXT}),
+    _F.BINARY: frozenset({_F.BINARY}),
+    _F.MOMENT: frozenset({_F.TEXT, _F.BINARY}),
+    _F.SPAN: frozenset({_F.TEXT, _F.BINARY}),
+    _F.ENUM: frozenset({_F.ENUM, _F.INT, _F.TEXT}),
+    _F.SET: frozenset({_F.INT, _F.TEXT}),
+}
+"""The changes in which a MySQL and a MariaDB make what TiDB makes, by the families of both types."""
+
+
+def computes(old: ColumnType, new: ColumnType, target: TargetServer) -> Computes:
+    """Return who computes the values when a column of a target changes from one type to another."""
+    families = family_of(old), family_of(new)
+    if target.kind is ServerKind.TIDB:
+        return Computes.HERE if families == (Family.SPAN, Family.MOMENT) else Computes.TARGET
+    same = keeps_values(old, new) or families[1] in SAME.get(families[0], ())
+    narrows = families == (Family.TEXT, Family.TEXT) and new.charset not in (old.charset, "utf8mb4")
+    return Computes.TARGET if same and not narrows else Computes.HERE
+
+
+_NO_LITERAL: Final = re.compile("float|double|bit|enum|set|json|vector")
+"""Types whose values are not equal to what a client reads of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedColumn:
+    """A column whose values are computed here, before and after the DDL."""
+
+    old: ColumnInfo
+    new: ColumnInfo
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedValues:
+    """What is computed here of one table, called `old` before the DDL and `new` after it: columns that change, and the
+    values of columns that come. `staying` are the columns whose values stay, old names (folded) to new ones."""
+
+    old: TableName
+    new: TableName
+    columns: tuple[ComputedColumn, ...]
+    fills: tuple[tuple[ColumnInfo, Value], ...]
+    staying: Mapping[str, str]
+
+    def key(self, facts: Facts, target: TargetServer) -> tuple[str, ...]:
+        """Return the columns (folded) of a unique key of the target's table that stays as it is; () if it has none. In
+        a TiDB, where rows are found by literals, only of values that equal theirs."""
+        table, changed = fact_name(self.old), {lowered(one.old.name) for one in self.columns}
+        own = [fact for fact in facts if fact[1] == table]
+        told = [fact for fact in own if fact[0] == "column" and fact[4] == "NO"]
+        fixed = {fact[2] for fact in told if target.kind is not ServerKind.TIDB or not _NO_LITERAL.match(fact[3])}
+        found = [(fact[2] != "primary", tuple(fact[4].split(","))) for fact in own if fact[0] == "index" and fact[3]]
+        usable = [one for one in found if set(one[1]) <= (fixed & self.staying.keys()) - changed]
+        return min(usable)[1] if usable else ()
+
+
+def computed_values(task: DdlTask, target: TargetServer) -> ComputedValues | None:
+    """Return what of the values of a DDL is computed here; None where there is nothing."""
+    for effect in task.effects:
+        if isinstance(effect, TableAltered) and (found := _of_table(task, effect, target)) is not None:
+            return found
+    return None
+
+
+def _of_table(task: DdlTask, effect: TableAltered, target: TargetServer) -> ComputedValues | None:
+    ts, session = task.ddl.commit_ts or 0, task.ddl.told
+    was = {column.id: column for column in effect.old.columns}
+    columns, fills, staying = list[ComputedColumn](), list[tuple[ColumnInfo, Value]](), dict[str, str]()
+    for new in effect.new.columns:
+        old = was.get(new.id)
+        if old is not None and _stays(old.type, new.type):
+            staying[lowered(old.name)] = new.name
+        if new.generated is not None:
+            continue
+        if old is None:
+            fills += [(new, stored_value(new, commit_ts=ts, session=session))] if _is_filled(new, target) else []
+        elif old.type != new.type and computes(old.type, new.type, target) is Computes.HERE:
+            rule = converter(old.type, new.type, commit_ts=ts, session=session.zone)
+            columns.append(ComputedColumn(old, new, rule or _same))
+    if not (columns or fills):
+        return None
+    name, later = (_name_in(tables, effect.old) for tables in (task.before.tables, task.after.tables))
+    return ComputedValues(name, later, tuple(columns), tuple(fills), staying)
+
+
+def _is_filled(column: ColumnInfo, target: TargetServer) -> bool:
+    """Whether rows that are there get another value from the target than from a TiDB when a column comes: it would
+    compute the expression, and its documents that are not NULL begin as no document."""
+    if target.kind is ServerKind.TIDB:
+        return False
+    if column.default_is_expr:
+        return column.origin_default is None
+    return column.type.code is T.JSON and not column.nullable
+
+
+def _stays(old: ColumnType, new: ColumnType) -> bool:
+    """Whether equal values are equal still, one as it was and the other as it is now."""
+    return old.charset == new.charset and family_of(old) is family_of(new) and keeps_values(old, new)
+
+
+def _name_in(tables: Mapping[tuple[str, str], TableInfo], table: TableInfo) -> TableName:
+    return next((one.name for one in tables.values() if one.incarnation == table.incarnation), table.name)
+
+
+def _same(value: Value) -> Value:
+    return value
+
+
+def columns_of_unknown(session: DdlConnection, task: DdlTask) -> Facts:
+    """Return the columns of the tables that a DDL alters and schema/ does not know for certain."""
+    return frozenset(fact for name in _unknown(task) for fact in _columns(session, name))
+
+
+def _unknown(task: DdlTask) -> Iterator[TableName]:
+    for statement in task.statements:
+        if isinstance(statement, AlterTable):
+            table = task.before.table(statement.table)
+            if table is None or table.inferred:
+                yield statement.table
+
+
+def _columns(session: DdlConnection, name: TableName) -> Iterator[Fact]:
+    for at, (column, kind, charset, _) in enumerate(session.ask(sent.TYPED_COLUMNS, name.key)):
+        yield WAS, fact_name(name), f"{at:04}", column, kind, charset or "binary"
+
+
+def with_columns(task: DdlTask, columns: Facts) -> DdlTask:
+    """Return the task with what the target had of its tables."""
+    if not columns:
+        return task
+    told = defaultdict[str, list[Fact]](list)
+    for fact in sorted(columns):
+        told[fact[1]].append(fact)
+    state = task.before
+    for name in _unknown(task):
+        if fact_name(name) in told:
+            state = state.with_table(_table(state.table(name), name, told[fact_name(name)]))
+    return task_of(state, task.ddl, 1)
+
+
+def _table(known: TableInfo | None, name: TableName, facts: list[Fact]) -> TableInfo:
+    found = [one for at, fact in enumerate(facts, 1) if (one := _column(at, *fact[3:])) is not None]
+    if known is None:
+        return TableInfo(name, "of the target", 0, tuple(found), max_column_id=len(facts))
+    types = {lowered(column.name): column.type for column in found}
+    columns = [
+        column if column.type.code is T.JSON else msgspec.structs.replace(column, type=types.get(key, column.type))
+        for column in known.columns
+        for key in (lowered(column.name),)
+    ]
+    return msgspec.structs.replace(known, columns=tuple(columns))
+
+
+def _column(at: int, name: str, kind: str, charset: str) -> ColumnInfo | None:
+    try:
+        return ColumnInfo(at, name, parse_type(kind, charset))
+    except SqlError:
+        return None
+
 
 CHUNK_ROWS: Final = 1_000
 LARGE_ROWS: Final = 20

@@ -1,0 +1,653 @@
+r"""Row changes of a chunk as SQL statements. Pure.
+
+    chunk ─► entries, table by table ─► net change of each row, by group of transactions ─► statements of many rows
+
+    U  (1,a) ─► (1,b)    put, existed                   the key stays: one entry
+    U  (1,a) ─► (2,a)    gone (1,a)   put (2,a)         it changes: two
+    I          (3,c)     put
+    D  (2,a)             gone (2,a)
+
+In a transaction all that goes comes before all that is put: a source tells net changes in any order of keys, and a key
+that one row gives up may be another row's afterwards.  A repeat of a change to a table without a key is left out; a
+source that numbers rows has none.
+
+    entry       key   put  existed
+    INSERT 1    1     yes  no    ─┐
+    UPDATE 1    1     yes  yes   ─┴─► INSERT of the last image
+    DELETE 2    2     no   yes   ─┐
+    INSERT 2    2     yes  no    ─┴─► UPDATE to the last image
+    INSERT 3    3     yes  no    ─┐
+    DELETE 3    3     no   yes   ─┴─► nothing
+
+The first entry tells whether the row existed before the group, the last one whether it exists afterwards.  Both states
+are states of the upstream, in which every unique key held.  So once all rows are deleted that go, or that change and
+share another unique key, the others can be inserted in any order, whatever collation, prefix or padding takes for
+equal.  Keys are compared by their bytes.  Rows of a table without a key are counted: so many more or fewer of each.
+
+    DELETE FROM t WHERE id IN (1,2)                        all that go, and what shares another unique key
+    INSERT INTO t (id,n) VALUES (3,'a'),(4,'b')
+    INSERT .. ON DUPLICATE KEY UPDATE n=VALUES(n)          UPDATE of many rows; the server counts those that existed
+    UPDATE t SET n='a' WHERE id=5                          of one
+    DELETE FROM t WHERE a<=>1 AND n<=>'a' .. LIMIT 1       a table without a key
+    REPLACE INTO t (id,n) VALUES ..                        safe mode
+
+    literals    -5   18446744073709551615   0.10000000149011612     digits; BIT, ENUM, SET and YEAR too
+                'it\'s'     times and JSON are texts as TiDB prints them
+                12.50       a DECIMAL; as a text it would be compared as a DOUBLE
+                x'00ff'     no character set is applied to it
+
+A quote and a backslash are all that has to be escaped: sessions have neither NO_BACKSLASH_ESCAPES nor a character set
+other than utf8mb4.
+
+Source: MySQL reference manual, "String Literals"; "INSERT ... ON DUPLICATE KEY UPDATE": with CLIENT_FOUND_ROWS a row
+that stays as it is counts as one that existed; "mysql_info()": `Records: 3  Duplicates: 2  Warnings: 0`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from functools import cached_property, partial
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.codec.columnar import Batch, typed_batch
+from tidegate.engine.change import Chunk
+from tidegate.engine.refused_rows import converted
+from tidegate.expr.syntax.tokens import quote_name, quote_names
+from tidegate.model.errors import SinkRefused
+from tidegate.model.event import Field
+from tidegate.model.mysql import INTEGERS, STRINGS, ColumnFlag, MysqlType
+from tidegate.model.name import lowered
+from tidegate.model.table import TableInfo, TableName
+from tidegate.mysql import server_sql as sent
+
+_NULL: Final = pa.scalar(b"NULL", pa.binary())
+_NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?\z"
+_EMPTY: Final = pa.scalar(b"", pa.binary())
+
+
+def literals(column: Any) -> Any:
+    """Return the values of an Arrow array as literals, in a binary array without nulls."""
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        found = quoted(column.cast(pa.binary()))
+    elif pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        found = around(b"x'", digits(column.cast(pa.binary())), b"'")
+    else:
+        found = column.cast(pa.string()).cast(pa.binary())
+    return pc.fill_null(found, _NULL)
+
+
+def numerals(column: Any) -> Any:
+    """Return the texts of DECIMALs as literals; a text that is no number is quoted, for the server to refuse."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return literals(column)
+    is_number = pc.match_substring_regex(column, _NUMBER)
+    return pc.fill_null(pc.if_else(is_number, column.cast(pa.binary()), literals(column)), _NULL)
+
+
+def quoted(texts: Any) -> Any:
+    """Return texts between quotes, with what has to be escaped escaped."""
+    escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), "'", "\\'")
+    return around(b"'", escaped, b"'")
+
+
+def digits(column: Any) -> Any:
+    """Return bytes as hexadecimal digits, all values of a binary array at once; null stays null."""
+    if not len(column):
+        return column
+    _, offsets, values = column.buffers()
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    first, last = int(ends[0]), int(ends[-1])
+    text = values.slice(first, last - first).to_pybytes().hex().encode() if values is not None else b""
+    both = pa.py_buffer(((ends - first) * 2).astype(np.int32))
+    found = pa.Array.from_buffers(pa.binary(), len(column), [None, both, pa.py_buffer(text)])
+    return pc.if_else(column.is_null(), pa.scalar(None, pa.binary()), found)
+
+
+def around(opening: bytes, texts: Any, closing: bytes) -> Any:
+    """Return each of `texts` between two constants; null stays null."""
+    return pc.binary_join_element_wise(pa.scalar(opening, pa.binary()), texts, pa.scalar(closing, pa.binary()), _EMPTY)
+
+
+def joined(columns: list[Any], between: bytes) -> Any:
+    """Return, for each row, the texts of `columns` with a constant between them."""
+    if len(columns) == 1:
+        return columns[0]
+    return pc.binary_join_element_wise(*columns, pa.scalar(between, pa.binary()))
+
+
+def tuples(columns: list[Any]) -> Any:
+    """Return, for each row, its literals as a row of VALUES: (1,'a')."""
+    return around(b"(", joined(columns, b","), b")")
+
+
+def to_utc(texts: Any, *, zone: str) -> Any:
+    """Return a column of texts in UTC; equal ones are read once."""
+    encoded = texts.dictionary_encode()
+    found = ZoneInfo(zone)
+    return pa.array([_moved(text, found) for text in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
+
+
+def _moved(text: str | None, zone: ZoneInfo) -> str | None:
+    try:
+        moment = datetime.fromisoformat(text or "").replace(tzinfo=zone).astimezone(UTC)
+    except ValueError:
+        return text
+    digits = len((text or "").partition(".")[2])
+    whole = moment.strftime("%Y-%m-%d %H:%M:%S.%f")
+    return whole[: 20 + digits] if digits else whole[:19]
+
+
+@dataclass(frozen=True)
+class WrittenTable:
+    """A table as its rows are written: the places of the written columns among `fields`, those of its key among them.
+
+    `meets`: rows may meet in a unique key other than `key`."""
+
+    schema: str
+    table: str
+    fields: tuple[Field, ...]
+    places: tuple[int, ...]
+    key: tuple[int, ...]
+    meets: bool
+
+    @cached_property
+    def sql(self) -> str:
+        """The table's name in SQL."""
+        return quote_names(self.schema, self.table)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The written columns' names in SQL."""
+        return tuple(quote_name(self.fields[place].name) for place in self.places)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The key columns' names in SQL."""
+        return tuple(quote_name(self.fields[place].name) for place in self.key)
+
+
+def splits(table: TableInfo) -> bool:
+    """Return whether rows of a table may be written side by side."""
+    key = [table.column(name) for name in table.handle_key]
+    return bool(key) and not meets(table) and all(one is not None and one.type.code in INTEGERS for one in key)
+
+
+def meets(table: TableInfo) -> bool:
+    """Return whether rows may meet in a unique key other than the one by which they are found."""
+    key = table.handle_key
+    return any((one.unique or one.primary) and one.columns != key for one in table.indexes)
+
+
+def written_table(table: TableInfo, fields: Sequence[Field]) -> WrittenTable:
+    """Return how rows with `fields` are written. SinkRefused for rows that lack a column of the key."""
+    places = tuple(at for at, field in enumerate(fields) if not _is_generated(table, field))
+    at = {lowered(fields[place].name): place for place in range(len(fields))}
+    missing = [name for name in table.handle_key if lowered(name) not in at]
+    if missing:
+        raise SinkRefused(f"table {table.name}: its rows come without {', '.join(missing)}, a column of its key")
+    key = tuple(at[lowered(name)] for name in table.handle_key)
+    return WrittenTable(table.name.schema, table.name.table, tuple(fields), places, key, meets(table))
+
+
+def _is_generated(table: TableInfo, field: Field) -> bool:
+    column = table.column(field.name)
+    if column is not None and column.generated is not None:
+        return True
+    return field.flag is not None and bool(field.flag & ColumnFlag.GENERATED)
+
+
+def is_text(field: Field) -> bool:
+    """Return whether a column has a collation, so that equal values may have different bytes."""
+    return field.type in STRINGS and not field.binary
+
+
+def is_json(field: Field) -> bool:
+    """Return whether a column holds documents."""
+    return field.type == MysqlType.JSON
+
+
+DELETE: Final = 0
+UPDATE: Final = 1
+INSERT: Final = 2
+
+
+class Net(NamedTuple):
+    """One net change a row: what it is, the group that it belongs to, and the entry that tells its values."""
+
+    group: Any
+    op: Any
+    entry: Any
+    times: Any
+    """How often, in tables without a key; else 1."""
+
+
+def fold_keyed(group: Any, code: Any, put: Any, existed: Any) -> Net:
+    """Return the net change of every (group, code), ordered by them. Arrays have one value an entry, in order."""
+    both = group * (int(code.max(initial=0)) + 1) + code
+    _, first = np.unique(both, return_index=True)
+    _, back = np.unique(both[::-1], return_index=True)
+    last = len(both) - 1 - back
+    was, stays = existed[first], put[last]
+    op = np.where(stays, np.where(was, UPDATE, INSERT), DELETE)
+    kept = was | stays
+    return Net(group[last][kept], op[kept], last[kept], np.ones(int(kept.sum()), np.int64))
+
+
+def fold_counted(group: Any, code: Any, put: Any) -> Net:
+    """Return how many more or fewer equal rows there are afterwards, for every (group, code) where that differs."""
+    both = group * (int(code.max(initial=0)) + 1) + code
+    _, first, inverse = np.unique(both, return_index=True, return_inverse=True)
+    more = np.zeros(len(first), np.int64)
+    np.add.at(more, inverse, np.where(put, 1, -1))
+    kept = more != 0
+    op = np.where(more > 0, INSERT, DELETE)
+    return Net(group[first][kept], op[kept], first[kept], np.abs(more[kept]))
+
+
+def groups_of(commit_ts: Any, most: int) -> tuple[Any, Sequence[int]]:
+    """Return the group of each row and the last commit_ts of every group: whole transactions of at most `most` rows
+    together, or a single one. `commit_ts` is ascending."""
+    times, counts = np.unique(commit_ts, return_counts=True)
+    numbers = np.empty(len(times), np.int64)
+    ends: list[int] = []
+    rows = most
+    for at, count in enumerate(counts.tolist()):
+        if rows + count > most and (rows or not ends):
+            rows = 0
+            ends.append(0)
+        rows += count
+        numbers[at] = len(ends) - 1
+        ends[-1] = int(times[at])
+    return numbers[np.searchsorted(times, commit_ts)], ends
+
+
+_FORMS: Final[Mapping[int, str]] = {
+    **dict.fromkeys((MysqlType.ENUM, MysqlType.SET, MysqlType.BIT, MysqlType.YEAR), sent.SAME_NUMBER),
+    **dict.fromkeys((MysqlType.DATE, MysqlType.DATETIME, MysqlType.TIMESTAMP, MysqlType.TIME), sent.SAME_MOMENT),
+}
+ROOM_BYTES: Final = 1024
+"""What a statement takes beside its rows and names, at most."""
+
+
+class Counted(Enum):
+    """Which number of a statement's answer has to be that of its rows."""
+
+    AFFECTED = "affected rows"
+    DUPLICATES = "duplicates"
+    NONE = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement; `rows` is what `counted` has to be."""
+
+    text: bytes
+    rows: int
+    counted: Counted
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatementLimits:
+    """How large a statement may be; `upserts` says that many rows may be updated at once."""
+
+    rows: int
+    size_bytes: int
+    upserts: bool
+    safe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The entries of a table's rows as SQL: rows of VALUES, and keys, or conditions that find a row without a key.
+
+    `columns` are the literals of rows that come, by the place of their field; `at` is the place of each entry there."""
+
+    rows: Any
+    keys: Any
+    columns: Sequence[Any]
+    at: Any
+
+    def take(self, entries: Any) -> "Texts":
+        """Return the texts of some entries."""
+        places = pa.array(entries)
+        return Texts(self.rows.take(places), self.keys.take(places), self.columns, self.at[entries])
+
+
+@dataclass(frozen=True, slots=True)
+class RowCheck:
+    """A row that is put: `question` asks the server, for each of `columns`, whether it holds what was sent."""
+
+    question: bytes
+    columns: Sequence[str]
+    table: str
+
+
+def row_checks(table: WrittenTable, net: Net, texts: Texts, *, documents: bool) -> Iterator[RowCheck]:
+    """Return the checks of the rows that are there after one group's net changes."""
+    found_by = f"{table.key_columns[0]}=".encode() if len(table.key) == 1 else b""
+    select, where, _ = sent.STORED.format(same="\0", table=table.sql, key="\0").encode().split(b"\0")
+    for entry in net.entry[net.op != DELETE].tolist():
+        values = [column[texts.at[entry]].as_py() for column in texts.columns]
+        same = [_same(field, value, documents=documents) for field, value in zip(table.fields, values, strict=True)]
+        question = b"".join([select, b",".join(same), where, found_by, texts.keys[entry].as_py()])
+        yield RowCheck(question, [field.name for field in table.fields], table.sql)
+
+
+def _same(field: Field, value: bytes, *, documents: bool) -> bytes:
+    """The question whether a column of one row holds a value, to the last byte."""
+    name = quote_name(field.name)
+    if is_json(field) and documents:
+        return sent.SAME_DOCUMENT.format(column=name).encode() + value + sent.AS_DOCUMENT.encode()
+    if is_text(field) or is_json(field):
+        return sent.SAME_BYTES.format(column=name).encode() + value + sent.AS_BYTES.encode()
+    form = _FORMS.get(field.type, sent.SAME_VALUE)
+    left, _, right = form.format(column=name, value="\0").partition("\0")
+    return left.encode() + value + right.encode()
+
+
+def statements(table: WrittenTable, net: Net, texts: Texts, limits: StatementLimits) -> Iterator[Statement]:
+    """Return the statements of one group's net changes, in order."""
+    if not table.key:
+        yield from _keyless(table, net, texts, limits)
+        return
+    gone, there = net.op == DELETE, net.op == UPDATE
+    if table.meets or not limits.upserts or limits.safe:
+        gone = gone | (there & (not limits.safe or table.meets))
+        there = there & False
+    comes = (net.op != DELETE) & ~there
+    yield from _deletes(table, texts.keys.take(pa.array(net.entry[gone])), limits)
+    yield from _updates(table, texts.take(net.entry[there]), limits)
+    yield from _inserts(table, texts.rows.take(pa.array(net.entry[comes])), limits)
+
+
+def _deletes(table: WrittenTable, keys: Any, limits: StatementLimits) -> Iterator[Statement]:
+    one = len(table.key) == 1
+    found_by = sent.DELETE_BY_ONE if one else sent.DELETE
+    opening = found_by.format(table=table.sql, key=table.key_columns[0])
+    counted = Counted.NONE if limits.safe else Counted.AFFECTED
+    for rows, count in packed(keys, b"," if one else b" OR ", limits, len(opening)):
+        yield Statement(opening.encode() + rows + (b")" if one else b""), count, counted, table.sql)
+
+
+def _inserts(table: WrittenTable, rows: Any, limits: StatementLimits) -> Iterator[Statement]:
+    put = sent.REPLACE if limits.safe and table.key else sent.INSERT
+    counted = Counted.NONE if limits.safe and table.key else Counted.AFFECTED
+    opening = put.format(table=table.sql, columns=",".join(table.columns)).encode()
+    for text, count in packed(rows, b",", limits, len(opening)):
+        yield Statement(opening + text, count, counted, table.sql)
+
+
+def _updates(table: WrittenTable, texts: Texts, limits: StatementLimits) -> Iterator[Statement]:
+    """Return what updates rows; the server tells duplicates of several rows alone, so a lone one goes by its key."""
+    opening = sent.INSERT.format(table=table.sql, columns=",".join(table.columns)).encode()
+    written = list(zip(table.columns, table.places, strict=True))
+    others = [(name, place) for name, place in written if place not in table.key] or written[:1]
+    sets = ",".join(sent.UPSERTED.format(column=name) for name, _ in others)
+    closing = sent.UPSERT.format(sets=sets).encode()
+    done = 0
+    for text, count in packed(texts.rows, b",", limits, len(opening) + len(closing)):
+        if count > 1:
+            yield Statement(opening + text + closing, count, Counted.DUPLICATES, table.sql)
+        else:
+            values = [name.encode() + b"=" + texts.columns[place][texts.at[done]].as_py() for name, place in others]
+            where = f" WHERE {table.key_columns[0]}=" if len(table.key) == 1 else " WHERE "
+            update = sent.UPDATE.format(table=table.sql)
+            lone = [update.encode(), b",".join(values), where.encode(), texts.keys[done].as_py()]
+            yield Statement(b"".join(lone), 1, Counted.AFFECTED, table.sql)
+        done += count
+
+
+def _keyless(table: WrittenTable, net: Net, texts: Texts, limits: StatementLimits) -> Iterator[Statement]:
+    opening = sent.DELETE.format(table=table.sql).encode()
+    counted = Counted.NONE if limits.safe else Counted.AFFECTED
+    gone = net.op == DELETE
+    conditions = texts.keys.take(pa.array(net.entry[gone])).to_pylist()
+    for text, times in zip(conditions, net.times[gone].tolist(), strict=True):
+        yield Statement(opening + text + b" LIMIT %d" % times, times, counted, table.sql)
+    entries = net.entry[net.op == INSERT].repeat(net.times[net.op == INSERT])
+    yield from _inserts(table, texts.rows.take(pa.array(entries)), limits)
+
+
+def packed(rows: Any, between: bytes, limits: StatementLimits, names_bytes: int) -> Iterator[tuple[bytes, int]]:
+    """Return `rows` joined, in pieces that are within the limits; a row above them is a piece of its own."""
+    sizes = pc.binary_length(rows).to_pylist()
+    most = limits.size_bytes - names_bytes - ROOM_BYTES
+    start = taken = 0
+    for at, length in enumerate(sizes):
+        size = length + len(between)
+        if at > start and (at - start >= limits.rows or taken + size > most):
+            yield between.join(rows.slice(start, at - start).to_pylist()), at - start
+            start, taken = at, 0
+        taken += size
+    if len(rows) > start:
+        yield between.join(rows.slice(start).to_pylist()), len(rows) - start
+
+
+def key_texts(table: WrittenTable, columns: Sequence[Any]) -> Any:
+    """Return what finds each row, for `columns` of literals by the place of their field: 5, or (a=5 AND b='x')."""
+    if len(table.key) == 1:
+        return columns[table.key[0]]
+    terms = [
+        around(f"{name}=".encode(), columns[place], b"")
+        for name, place in zip(table.key_columns, table.key, strict=True)
+    ]
+    return around(b"(", joined(terms, b" AND "), b")")
+
+
+def condition_texts(table: WrittenTable, columns: Sequence[Any], *, documents: bool) -> Any:
+    """Return the conditions that a row of a table without a key, and its twins alone, meets.
+
+    A text is compared by its collation, which an index may serve, and by its bytes. `documents` says that the server
+    compares JSON as documents, not as text."""
+    terms: list[Any] = []
+    for name, place in zip(table.columns, table.places, strict=True):
+        field, values = table.fields[place], columns[place]
+        if is_json(field) and documents:
+            terms.append(around(sent.SAME_DOCUMENT.format(column=name).encode(), values, sent.AS_DOCUMENT.encode()))
+            continue
+        terms.append(around(f"{name}<=>".encode(), values, b""))
+        if is_text(field) or is_json(field):
+            terms.append(around(sent.SAME_BYTES.format(column=name).encode(), values, sent.AS_BYTES.encode()))
+    return joined(terms, b" AND ")
+
+
+TimesOf = Callable[[Any], Any]
+"""Turns texts of TIMESTAMPs into those of UTC."""
+
+
+class Entries(NamedTuple):
+    """Entries of one table, in order; arrays have one value an entry."""
+
+    table: WrittenTable
+    number: Any
+    commit_ts: Any
+    put: Any
+    existed: Any
+    identity: Any
+    """What tells rows apart, as text."""
+    shard: Any
+    texts: Texts
+
+    def of(self, chosen: Any) -> "Entries":
+        """Return the entries at some places or where a mask is true."""
+        places = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        at = pa.array(places)
+        return Entries(
+            self.table,
+            self.number[places],
+            self.commit_ts[places],
+            self.put[places],
+            self.existed[places],
+            self.identity.take(at),
+            self.shard[places],
+            self.texts.take(places),
+        )
+
+
+@dataclass(frozen=True)
+class EntryReader:
+    """Makes entries of chunks. `tables` are the definitions by TableName.key, `shards` tells into how many shards the
+    rows of a table fall (1: they stay together)."""
+
+    tables: Mapping[tuple[str, str], TableInfo]
+    shards: Mapping[tuple[str, str], int]
+    documents: bool = False
+    utc: TimesOf | None = None
+
+    def read(self, chunk: Chunk) -> list[Entries]:
+        """Return the entries of each table of a chunk."""
+        found: dict[tuple[str, str], list[Entries]] = {}
+        for batch, numbers in chunk.parts:
+            key = TableName(batch.schema, batch.table).key
+            entries = partial(self._entries, numbers=np.asarray(numbers), key=key)
+            found.setdefault(key, []).append(converted(batch, entries))
+        return [_merged(parts) for parts in found.values()]
+
+    def _entries(self, batch: Batch, numbers: Any, key: tuple[str, str]) -> Entries:
+        typed = typed_batch(batch)
+        table = written_table(self.tables[key], typed.fields)
+        before, after = self._side(table, typed.before), self._side(table, typed.after)
+        op = typed.op.to_numpy(zero_copy_only=False)
+        ts = typed.commit_ts.to_numpy()
+        gone, comes = np.flatnonzero(op != "I"), np.flatnonzero(op != "D")
+        once = np.ones(len(op), np.bool_)
+        if not table.key and batch.row_ids is None:
+            once = _once(ts, op, (before.identity, gone), (after.identity, comes))
+        same = np.zeros(len(op), np.bool_)
+        if table.key:
+            was, now = _places(gone, len(op)), _places(comes, len(op))
+            updates = np.flatnonzero(op == "U")
+            old, new = (pa.array(places[updates]) for places in (was, now))
+            equal = pc.equal(before.identity.take(old), after.identity.take(new))
+            same[updates] = equal.to_numpy(zero_copy_only=False)
+        leaves, arrives = ~same[gone] & once[gone], once[comes]
+        gone, old_at = gone[leaves], pa.array(np.flatnonzero(leaves))
+        comes, new_at = comes[arrives], pa.array(np.flatnonzero(arrives))
+        row = np.concatenate([gone, comes])
+        put = np.concatenate([np.zeros(len(gone), np.bool_), np.ones(len(comes), np.bool_)])
+        order = _order(ts[row], put, row)
+        sides = [(before, old_at), (after, new_at)]
+        identity, rows, keys, shard = (
+            _both([getattr(side, name) for side, _ in sides], [at for _, at in sides], order)
+            for name in ("identity", "rows", "keys", "shard")
+        )
+        existed = np.where(put, same[row], True)
+        at = np.concatenate([np.zeros(len(gone), np.int64), new_at.to_numpy()])
+        return Entries(
+            table,
+            numbers[row[order]],
+            ts[row[order]],
+            put[order],
+            existed[order],
+            identity,
+            shard.to_numpy(),
+            Texts(rows, keys, after.columns, at[order]),
+        )
+
+    def _side(self, table: WrittenTable, image: Any) -> "_Side":
+        columns = [self._literals(table, image, at) for at in range(len(table.fields))]
+        rows = tuples([columns[place] for place in table.places])
+        shards = self.shards.get(TableName(table.schema, table.table).key, 1)
+        if not table.key:
+            keys = condition_texts(table, columns, documents=self.documents)
+            return _Side(rows, rows, keys, pa.array(np.zeros(len(rows), np.int64)), columns)
+        keys = key_texts(table, columns)
+        shard = _shard_of([image.column(at) for at in table.key], shards, len(rows))
+        return _Side(keys, rows, keys, pa.array(shard), columns)
+
+    def _literals(self, table: WrittenTable, image: Any, at: int) -> Any:
+        column = image.column(at)
+        if self.utc is not None and table.fields[at].type == MysqlType.TIMESTAMP:
+            column = self.utc(column)
+        return numerals(column) if table.fields[at].type == MysqlType.DECIMAL else literals(column)
+
+
+class _Side(NamedTuple):
+    """The images of one side of a batch: what tells them apart, rows of VALUES, what finds them, their shards, and the
+    literals of each field."""
+
+    identity: Any
+    rows: Any
+    keys: Any
+    shard: Any
+    columns: Sequence[Any]
+
+
+def _once(ts: Any, op: Any, *sides: tuple[Any, Any]) -> Any:
+    """Which changes of a table without a key are the first of their kind: one of the same ts, operation and images is
+    a repeat of a source whose rows have no number."""
+    codes = [np.zeros(len(op), np.int64) for _ in sides]
+    for code, (identity, rows) in zip(codes, sides, strict=True):
+        code[rows] = pc.dictionary_encode(identity).indices.to_numpy() + 1
+    _, first = np.unique(np.stack([ts, np.where(op == "D", 1, 0), *codes]), axis=1, return_index=True)
+    found = np.zeros(len(op), np.bool_)
+    found[first] = True
+    return found
+
+
+def _shard_of(keys: Sequence[Any], shards: int, count: int) -> Any:
+    """The shard of each key, whose columns are whole numbers."""
+    found = np.zeros(count, np.uint64)
+    if shards > 1:
+        for column in keys:
+            values = column.to_numpy(zero_copy_only=False)
+            found = (found * np.uint64(31) + values.astype(np.int64, casting="unsafe").view(np.uint64)) ^ (
+                found >> np.uint64(7)
+            )
+        found %= np.uint64(shards)
+    return found.astype(np.int64)
+
+
+def _places(chosen: Any, rows: int) -> Any:
+    """For each of `rows`, its place among the chosen ones."""
+    found = np.zeros(rows, np.int64)
+    found[chosen] = np.arange(len(chosen))
+    return found
+
+
+def _order(commit_ts: Any, put: Any, row: Any) -> Any:
+    """The order of entries: by transaction, what goes first, then by row."""
+    return np.lexsort((row, put, commit_ts))
+
+
+def _both(columns: Sequence[Any], at: Sequence[Any], order: Any) -> Any:
+    taken = [column.take(places) for column, places in zip(columns, at, strict=True)]
+    return pa.concat_arrays(taken).take(pa.array(order))
+
+
+def _merged(parts: Sequence[Entries]) -> Entries:
+    """The entries of several layouts of a table, in one order. Layouts of rows that are put differ in flags at most: a
+    DDL lies between others, and ends the round. DELETEs may have the key alone."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = _chained(parts, np.concatenate([part.number for part in parts]))
+    return whole.of(_order(whole.commit_ts, whole.put, whole.number))
+
+
+def _chained(parts: Sequence[Entries], number: Any) -> Entries:
+    """Return the entries of `parts` one behind the other, with the columns of those that put rows."""
+    putting = [part for part in parts if part.put.any()] or parts[:1]
+    columns = [pa.concat_arrays(each) for each in zip(*(part.texts.columns for part in putting), strict=True)]
+    begins = np.cumsum([0, *(len(part.texts.columns[0]) if part.put.any() else 0 for part in parts)])
+    return Entries(
+        putting[0].table,
+        number,
+        np.concatenate([part.commit_ts for part in parts]),
+        np.concatenate([part.put for part in parts]),
+        np.concatenate([part.existed for part in parts]),
+        pa.concat_arrays([part.identity for part in parts]),
+        np.concatenate([part.shard for part in parts]),
+        Texts(
+            pa.concat_arrays([part.texts.rows for part in parts]),
+            pa.concat_arrays([part.texts.keys for part in parts]),
+            columns,
+            np.concatenate([part.texts.at + begin for part, begin in zip(parts, begins, strict=False)]),
+        ),
+    )
