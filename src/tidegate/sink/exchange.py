@@ -10,8 +10,8 @@ import errno
 import http.client
 import socket
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 
@@ -22,6 +22,25 @@ class Reply(NamedTuple):
     body: bytes
     headers: http.client.HTTPMessage
     ends: bool
+
+
+@contextmanager
+def shut_down_after(within_s: float, held: socket.socket) -> Iterator[threading.Event]:
+    """Shut a connection down if the block takes longer; the event then says so."""
+    over = threading.Event()
+
+    def end() -> None:
+        over.set()
+        with suppress(OSError):
+            socket.socket.shutdown(held, socket.SHUT_RDWR)  # of an SSLSocket too: its reader meets the end
+
+    timer = threading.Timer(within_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield over
+    finally:
+        timer.cancel()
 
 
 def exchange(
@@ -38,31 +57,19 @@ def exchange(
     """Send a request on a connection and return the answer; one longer than `most_bytes` is an error, or `cut`.
 
     OSError (TimeoutError among them) and HTTPException where there is none: the connection is of no more use."""
-    over = threading.Event()
     if connection.sock is None:
         connection.connect()
-    held = connection.sock
-
-    def end() -> None:
-        over.set()
-        with suppress(OSError):
-            socket.socket.shutdown(held, socket.SHUT_RDWR)  # of an SSLSocket too: its reader meets the end
-
-    timer = threading.Timer(within_s, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        connection.request(method, target, body, dict(headers))
-        answer = connection.getresponse()
-        found = answer.read(most_bytes + 1)
-        if len(found) <= most_bytes and answer.length:
-            raise http.client.IncompleteRead(found, answer.length)
-    except (OSError, http.client.HTTPException) as error:
-        if over.is_set():
-            raise TimeoutError(f"no whole answer within {within_s:g} s") from error
-        raise
-    finally:
-        timer.cancel()
+    with shut_down_after(within_s, connection.sock) as over:
+        try:
+            connection.request(method, target, body, dict(headers))
+            answer = connection.getresponse()
+            found = answer.read(most_bytes + 1)
+            if len(found) <= most_bytes and answer.length:
+                raise http.client.IncompleteRead(found, answer.length)
+        except (OSError, http.client.HTTPException) as error:
+            if over.is_set():
+                raise TimeoutError(f"no whole answer within {within_s:g} s") from error
+            raise
     if over.is_set():
         raise TimeoutError(f"no whole answer within {within_s:g} s")
     if len(found) > most_bytes and not cut:

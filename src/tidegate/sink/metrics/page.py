@@ -8,7 +8,6 @@ checkpoint, so a scrape never sees half a round.
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -16,6 +15,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from tidegate.model.errors import EnvironmentFault
+from tidegate.sink.exchange import shut_down_after
 from tidegate.sink.metrics.families import LabelledNumbers, NumbersCollector
 from tidegate.sink.metrics.shown import ShownNumbers
 
@@ -40,22 +40,14 @@ class _Server(ThreadingWSGIServer):
 
     def process_request_thread(self, request: socket.socket, client_address: Any) -> None:  # type: ignore[override]
         """Answer, and end the connection when its time is over."""
-        timer = threading.Timer(CLIENT_S, _end, (request,))
-        timer.daemon = True
-        timer.start()
         try:
-            super().process_request_thread(request, client_address)
+            with shut_down_after(CLIENT_S, request):
+                super().process_request_thread(request, client_address)
         finally:
-            timer.cancel()
             self._room.release()
 
     def handle_error(self, *_: object) -> None:
         """Say nothing: clients come and go."""
-
-
-def _end(request: socket.socket) -> None:
-    with suppress(OSError):
-        request.shutdown(socket.SHUT_RDWR)
 
 
 class _SixServer(_Server):
