@@ -16,7 +16,7 @@ METRICS_SINK: Final[Mapping[str, Param]] = {
     "otlp-token-file": Param(
         "text", "otlp_token_file", "", "file with the bearer token of these calls", local=Local.TOKEN
     ),
-    "alert-url": Param("text", "alert_url", "", "where alerts are posted, as CloudEvents one a call"),
+    "alert-url": Param("text", "alert_url", "", "where alerts are posted, as CloudEvents one a call", called=True),
     "alert-secret-file": Param(
         "text", "alert_secret_file", "", "file with the secret that they are signed with", local=Local.TOKEN
     ),

@@ -43,6 +43,8 @@ class Param:
     high: int = 1 << 31
     local: Local = Local.NOTHING
     """What its text names on the machine that reads it."""
+    called: bool = False
+    """Its text is an address that is called, whose path is a secret."""
 
 
 def idle(kind: str, default: str, about: str) -> Param:

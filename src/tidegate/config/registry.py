@@ -394,13 +394,14 @@ SINKS: Final = _by_scheme(
 )
 """What can be written, by the scheme of its address."""
 
+_TABLES: Final = (
+    *(entry.params for entry in SOURCES.values()),
+    *(entry.params for entry in SINKS.values()),
+    store_params(),
+)
 declare(
-    {
-        *(name for source in SOURCES.values() for name in source.params),
-        *(name for sink in SINKS.values() for name in sink.params),
-        *UPSTREAM_PARAMS,
-        *store_params(),
-    }
+    {*UPSTREAM_PARAMS, *(name for params in _TABLES for name in params)},
+    called=(name for params in _TABLES for name, param in params.items() if param.called),
 )
 
 

@@ -30,8 +30,8 @@ _DECLARED: Final[set[str]] = set()
 """Names of parameters whose values are shown."""
 _CALLED: Final = re.compile(r"(https?://[^/?#]*)/[^?#]+", re.IGNORECASE)
 """An address that is called, with a path."""
-_CALLED_BY: Final = "alert-url"
-"""The parameter whose value is one."""
+_CALLED_BY: Final[set[str]] = set()
+"""Names of parameters whose values are such addresses."""
 _USER_INFO: Final = re.compile(r"(?<=://)(?!\[)([^:/?#]*):(?:[^?#]*|(?!\d*(?:[,/?#]|$)).*)@", re.DOTALL)
 """User and password, up to the last "@" before parameters; up to the last one where what looks like them, or like a
 path, cannot be, as no port stands before it: a password that should have been percent-encoded."""
@@ -53,10 +53,11 @@ class Secret(str):
         return repr(MASK) if self else "''"
 
 
-def declare(names: Iterable[str]) -> None:
-    """Let `mask_uri` show the values of these parameters, but for names that speak of a secret. The registry declares
-    those of its tables; as long as none does, all values are masked."""
+def declare(names: Iterable[str], *, called: Iterable[str] = ()) -> None:
+    """Let `mask_uri` show the values of these parameters, but for names that speak of a secret, and for the paths of
+    those that are `called`. The registry declares those of its tables; as long as none does, all values are masked."""
     _DECLARED.update(names)
+    _CALLED_BY.update(called)
 
 
 def mask_uri(uri: str) -> str:
@@ -75,7 +76,7 @@ def mask_value(name: str, value: str) -> str:
     """Return a parameter's value with its secrets masked: all of it, where its name speaks of one."""
     if value and _SECRET_NAME.search(name):
         return MASK
-    if name == _CALLED_BY:
+    if name in _CALLED_BY:
         return mask_uri(value)
     return _mask(value) if "://" in value else value
 
