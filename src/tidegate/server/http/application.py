@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 
+from tidegate.config.uri import declare
 from tidegate.model.errors import TidegateError
 from tidegate.server.http.changefeeds import ChangefeedRoutes
 from tidegate.server.http.config_schema import config_schema
@@ -56,10 +57,13 @@ def _api(server: Server) -> FastAPI:
 
 
 def _describe(schema: dict[str, Any]) -> None:
-    """Put the finish on the description: a wrong parameter is 400, as any wrong word; `replica_config` stands once."""
+    """Put the finish on the description: a wrong parameter is 400, as any wrong word; `replica_config` stands once.
+
+    The log shows the queries that it has."""
     schema["components"]["schemas"][REPLICA_CONFIG] = config_schema()
     for path in schema["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)
+            declare(each["name"] for each in operation.get("parameters", ()) if each["in"] == "query")
     for name in ("HTTPValidationError", "ValidationError"):
         schema["components"]["schemas"].pop(name, None)

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tidegate.config.uri import declare, mask_uri
+from tidegate.config.uri import mask_uri
 from tidegate.model.errors import TidegateError
 from tidegate.model.name import all_digits, printable
 from tidegate.server.http.admission import ANONYMOUS, READS, Admission, Ask
@@ -29,7 +29,6 @@ from tidegate.server.server import Server
 from tidegate.server.web_server import HEADER_BYTES
 
 LOG: Final = logging.getLogger("tidegate.http")
-declare({"after", "limit", "namespace", "state", "table", "ts"})
 BODY_BYTES: Final = 1 << 20
 BODY_S: Final = 30.0
 SEND_S: Final = 60.0
