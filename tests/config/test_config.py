@@ -128,7 +128,7 @@ BERLIN = "time-zone=Europe/Berlin"
         ("file:///in?protocol=canal-json&enable-tidb-extension=true&" + BERLIN, SINK, True),
         ("tidb:///log", f"{SOURCE}&{BERLIN}", True),
         ("tidb:///log", f"file:///out?protocol=csv&{BERLIN}", True),
-        (f"{SOURCE}&time-zone=Asia/Shanghai", SINK, False),
+        (f"{SOURCE}&time-zone=Asia/Tokyo", SINK, False),
         (f"{SOURCE}&time-zone=UTC", SINK, False),
     ],
 )

@@ -18,6 +18,9 @@ from tidegate.codec.go.json import PRINTED
 from tidegate.model.errors import EncodeError
 
 _ZERO: Final = "0000-00-00"
+_LAST_YEAR: Final = 2037
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAYS: Final = (datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC) - _EPOCH).days
 
 
 def zone_shift(name: str) -> Callable[[str], str]:
@@ -42,11 +45,12 @@ def zone_shift(name: str) -> Callable[[str], str]:
 
 
 def repeated_hour(name: str) -> str:
-    """Return when clocks of the zone `name` last go back, as they then show, from the year 2000 to 2037; "" for never.
+    """Return when clocks of the zone `name` last go back, as they then show, in the years that a TIMESTAMP has, 1970 to
+    2037; "" for never.
 
     Two moments around it have one text."""
     zone = ZoneInfo(name)
-    days = [datetime(2000, 1, 1, tzinfo=UTC) + timedelta(days=at) for at in range(38 * 366)]
+    days = [_EPOCH + timedelta(days=at) for at in range(_DAYS)]
     offsets = [day.astimezone(zone).utcoffset() or timedelta() for day in days]
     for at in range(len(days) - 1, 0, -1):
         if offsets[at] < offsets[at - 1]:
@@ -62,10 +66,16 @@ def repeated_hour(name: str) -> str:
 def hour_twice(name: str) -> str:
     """Return what whoever writes or reads TIMESTAMPs in the zone `name` has to know; "" where no hour comes twice."""
     last = repeated_hour(name)
-    return last and (
-        f"time-zone={name}: its clocks go back (the last time until 2037 on {last}), and two moments of an hour that "
-        "comes twice are one text: such a TIMESTAMP may be an hour off, and of two rows with one in their key one is "
-        "lost. UTC has no such hour: let TiCDC write with --tz=UTC, and leave time-zone out"
+    if not last:
+        return ""
+    if last.startswith(f"{_LAST_YEAR}-"):
+        when = f"its clocks go back (the last time until {_LAST_YEAR} on {last})"
+    else:
+        when = f"its clocks went back, the last time on {last} (a TIMESTAMP after that day is safe)"
+    return (
+        f"time-zone={name}: {when}, and two moments of an hour that comes twice are one text: such a TIMESTAMP may be "
+        "an hour off, and of two rows with one in their key one is lost. UTC has no such hour: let TiCDC write with "
+        "--tz=UTC, and leave time-zone out"
     )
 
 
