@@ -13,16 +13,19 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.failpoint import armed
 from tests.replay.small_topics import one_by_one
 from tests.replay.stage import Stage
 from tidegate.engine.column_selector import SelectorRule
 from tidegate.engine.event_rule import EventRule
 from tidegate.engine.retention import PURGED
+from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.lakes.lake import Lake
-from tidegate.model.errors import Retry, SinkRefused, TidegateError
+from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Ddl, Field, Insert, RowChange
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.mysql import MysqlType
+from tidegate.objectstore import deltalog
 from tidegate.sink.delta.snapshots import publish
 
 ACTIONS = {"create": 3, "rename": 14, "drop": 4, "truncate": 11, "alter": 5, "exchange": 42}
@@ -192,6 +195,40 @@ def test_a_ddl_that_cannot_be_followed(tmp_path: Path, events: Sequence[Ddl]) ->
     assert run(tmp_path, topic).error is not None
 
     assert run(tmp_path, topic, rules=("*.*", "!s.x")) == Told(None, {"s.t": [1, 3]})
+
+
+def test_partitions_that_a_statement_counts(tmp_path: Path) -> None:
+    """Its table left out by a filter rule the feed goes on; a topic that has the partitions written out is followed."""
+    begun = (*T, create("x", more=PARTS), row("x", 2))
+    topic = (*begun, ddl("x", "alter table x last partition less than (20)"), row("t", 3), row("x", 14))
+    found = run(tmp_path / "lake", topic)
+    assert "exclude the table by a filter rule or write the partitions out" in str(found.error)
+
+    assert run(tmp_path / "lake", topic, rules=("*.*", "!s.x")) == Told(None, {"s.t": [1, 3]})
+    written = ddl("x", "alter table x add partition (partition p1 values less than (20))")
+    topic = (*begun, written, row("t", 3), row("x", 14))
+    assert run(tmp_path / "fresh", topic) == Told(None, {"s.t": [1, 3], "s.x": [2, 14]})
+
+
+def test_another_run_that_keeps_committing(tmp_path: Path) -> None:
+    """Waited out as long as that one lasts; once it is the only run, the feed goes on."""
+    stage = Stage(tmp_path, "canal-json", {0: one_by_one("canal-json", T)})
+    while stage.land(100):
+        pass
+
+    def commit() -> None:
+        (table,) = (tmp_path / "tables").iterdir()
+        found = deltalog.load(str(table))
+        assert found is not None
+        deltalog.commit(str(table), found.version + 1, [], operation="WRITE", metadata={})
+
+    stage.engine.outage.patience = RetryPolicy(quick=0, stuck_s=None)
+    with armed({"apply/rows-written": commit}), pytest.raises(SinkError, match="run one changefeed per lake") as met:
+        stage.round()
+    assert met.value.retry is Retry.LATER
+
+    stage.round()
+    assert Lake(str(tmp_path)).arrow("s.t")["id"].to_pylist() == [1]
 
 
 LACKING = (*T, ddl("t", "alter table t add column w int"), row("t", 3, "w"), create("u"), row("u", 2))

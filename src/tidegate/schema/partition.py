@@ -228,7 +228,7 @@ def _key_part(table: _Table, name: str) -> Callable[[Row], bytes]:
     if lowered(column.name) in table.ci_columns:
         raise UnsupportedError(
             f"PARTITION BY KEY({column.name}) hashes sort keys of a case-insensitive collation, unknown here; "
-            "use a _bin collation, or the partition ids of Open Protocol messages"
+            "use a _bin collation"
         )
     read, text = column_reader(column.name), _hash_text(column.type)
 

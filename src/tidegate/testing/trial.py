@@ -13,6 +13,7 @@ from tidegate.engine.filter import TableFilter
 from tidegate.engine.local_tasks import HereTasks, Hurried
 from tidegate.engine.loop import Engine, Feed
 from tidegate.engine.meter import Meter
+from tidegate.engine.plan import Drops
 from tidegate.engine.ports import Sink, Source, Tasks
 from tidegate.engine.progress import Progress
 from tidegate.engine.retry_policy import RetryPolicy
@@ -29,12 +30,13 @@ def run_here(
     tasks: Tasks | None = None,
     report: Callable[[Progress], None] = lambda _: None,
     rules: Sequence[str] = ("*.*",),
+    drops: Drops | None = None,
 ) -> Progress:
     """Run until the checkpoint reaches `until`, or until the source has nothing more; return the last report.
 
-    `rules` are filter rules of the tables that the run carries.
+    `rules` are filter rules of the tables that the run carries, `drops` says which DDLs of them it leaves out.
 
     Raises the error that ended the run."""
     tables, patience = TableFilter.parse(rules), RetryPolicy(quick=TRIES, stuck_s=None)
-    feed = Feed("trial", source, sink, accept=tables.matches, takes=tables.takes_ddl, patience=patience)
+    feed = Feed("trial", source, sink, accept=tables.matches, takes=tables.takes_ddl, drops=drops, patience=patience)
     return Engine(feed, tasks or HereTasks(), Meter(report), Hurried()).run(until=until, idle_s=0)

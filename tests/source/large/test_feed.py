@@ -2,27 +2,37 @@
 
 import json
 import random
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from click.testing import CliRunner
+from pymysql.err import OperationalError
 
 from tests.codec.encode_rows import TABLE, TS, delete, encoder, insert, update
 from tests.counts import some
 from tests.mariadb import AS_OF, QUOTED, Server
 from tests.replay.hostile_kinds import split
 from tests.replay.mutated import changed
+from tests.source.kit import begin, land_batch
+from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.cli.main import main
 from tidegate.codec import from_config
 from tidegate.codec.frame import pack_frame
 from tidegate.config.kafka_source import parse_source
 from tidegate.config.uri import mask_uri
 from tidegate.model.errors import ConfigError, SourceError, UriInvalid
+from tidegate.model.event import Insert, Update
+from tidegate.model.table import TableName
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages
+from tidegate.source.kafka.replay import Bytes, replay, skip
+from tidegate.source.kafka.resolution import recorded
 from tidegate.source.kafka.whole import _reader
 from tidegate.source.large import whole as module
+from tidegate.source.large.upstream import UpstreamRows
 
 LONG = "x" * 600
 
@@ -110,6 +120,60 @@ def test_no_snapshot_lies_before_the_first(protocol: str, ts: int) -> None:
     landed = land_messages([TopicMessage(0, *given.packed())], LandPlan("t", 0, read, skip_dead=True))
     assert [letter.error_code for letter in landed.letters] == ["CDC:ErrUpstreamRowMissing"]
     assert f"at ts {ts}" in landed.letters[0].error
+
+
+def whole(event: Insert | Update) -> tuple[bytes | None, bytes | None]:
+    """Key and value of the message of a row as it is."""
+    writer = encoder()
+    ((key, value, *_),) = [*writer.append(event, TABLE), *writer.flush()]
+    return key, value
+
+
+def canned(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the upstream have no row of the key, or refuse every statement with a number of its own."""
+
+    def asked(_: object, statement: str, __: object = ()) -> Sequence[Sequence[bytes]]:
+        if answer.isdigit():
+            raise OperationalError(int(answer), "so it says")
+        shown = b"CREATE TABLE `t` (`id` int NOT NULL, `a` varchar(1000), PRIMARY KEY (`id`))"
+        return ((b"t", shown),) if "SHOW CREATE" in statement else ()
+
+    monkeypatch.setattr(UpstreamRows, "_asked", asked)
+
+
+UNHAD = {"no row": "replay or skip", "9006": "replay or update", "1064": "skip"}
+"""By what the upstream says: the ways out that the error names."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "way"), [(answer, way) for answer, ways in UNHAD.items() for way in ways.split(" or ")]
+)
+def test_ways_out_of_a_row_that_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, way: str
+) -> None:
+    """The feed stands at its message, and goes on when that is skipped, or replayed with the whole row, or when it is
+    left out and the row is sent again."""
+    canned(answer, monkeypatch)
+    lake, uri, cut = str(tmp_path), changelog_uri(str(tmp_path)), messages()[:2]
+    read = parse_source(source("mysql://u@h/")).decode_options()
+    (halt,) = land_batch(uri, begin(uri), {0: cut}, options=read).halted
+    assert way in halt.reason.lower()
+
+    rest = cut[1:]
+    if way == "skip":
+        skip(lake, halt.place)
+    elif way == "replay":
+        replay(lake, halt.place, Bytes(*whole(insert(2, LONG))), checkpoint_ts=0)
+    else:
+        rest.append(TopicMessage(2, *whole(update("x", LONG, 2))))
+    known = {place.offset: one for place, one in recorded(lake).items()}
+    state = land_batch(uri, begin(uri), {0: rest}, options=read, resolutions=known, skip_dead=way == "update")
+
+    assert state.halted == ()
+    log = Changelog(uri)
+    log.refresh()
+    offsets = log.slice(0, TS).read(TableName("s", "t")).column("offset").to_pylist()
+    assert offsets == {"skip": [0], "replay": [0, 1], "update": [0, 2]}[way]
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.upstream.sql.table_kit import ID, NOT_NULL, PRIMARY, STRICT, World, column, index, integer, table, varchar
-from tidegate.model.errors import SqlRefused
+from tidegate.model.errors import SqlRefused, UnsupportedError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.stored.definition import Name, StoredCheck, StoredPartition, StoredPartitionDef, StoredType
 
@@ -202,6 +202,22 @@ def test_partitions_take_their_rows():
     assert world.rows() == [(15, 15), (16, 1)]
     assert world.faults() == []
     assert refused(world, "insert into t values (20, 1)") == (1526, "Table has no partition for value 20")
+
+
+@pytest.mark.parametrize("collate", ["utf8mb4_general_ci", "utf8mb4_bin"])
+def test_partitions_by_a_key_of_text(collate):
+    """KEY() of a column whose collation ignores case is refused, with the way out that the other case takes."""
+    parts = [StoredPartitionDef(200 + at, Name.of(f"p{at}")) for at in range(2)]
+    text, by_key = column(3, "s", varchar(collate=collate)), StoredPartition(4, "", [Name.of("s")], definitions=parts)
+    world = World(table([ID, A, text], [UNIQUE], partition=by_key))
+    insert = "insert into t values (1, 10, 'x'), (2, 20, 'X')"
+
+    if collate.endswith("_ci"):
+        with pytest.raises(UnsupportedError, match=r"case-insensitive collation.*; use a _bin collation"):
+            world.run(insert)
+        return
+    world.run(insert)
+    assert world.rows() == [(1, 10, "x"), (2, 20, "X")]
 
 
 def test_common_handles():
