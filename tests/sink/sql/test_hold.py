@@ -105,10 +105,10 @@ def until(true: object, *, within_s: float = SOON_S) -> None:
         time.sleep(0.02)
 
 
-def started(server: Server) -> bool:
-    """Whether the feed has written."""
+def started(server: Server, story: Script) -> bool:
+    """Whether the feed is behind the DDLs that the story begins with, after which it stands at marks alone."""
     return bool(asked(server, "SELECT 1 FROM information_schema.tables WHERE table_name = 'holds'")) and bool(
-        asked(server, "SELECT 1 FROM tidegate.progress WHERE shard = -1 AND position > 0")
+        asked(server, f"SELECT 1 FROM tidegate.progress WHERE shard = -1 AND position >= {story.marks[0]}")
     )
 
 
@@ -118,7 +118,7 @@ def test_held(server: Server, *, given: bool) -> None:
     goes on to the end."""
     story = pairs()
     with feeding(server, story):
-        until(lambda: started(server))
+        until(lambda: started(server, story))
         with holding(session(server), "shop", story.marks[PAIRS // 2] if given else None) as lease:
             until(lease.stands)
             assert lease.ts is not None
@@ -135,7 +135,7 @@ def test_two_holders(server: Server) -> None:
     """Of two holds the lower one comes first, then the higher."""
     story = pairs()
     with feeding(server, story):
-        until(lambda: started(server))
+        until(lambda: started(server, story))
         with holding(session(server), "shop", story.marks[40]) as later:
             with holding(session(server), "shop", story.marks[30]) as sooner:
                 until(sooner.stands)
@@ -149,7 +149,7 @@ def test_a_dead_holder(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hold, "LEASE_S", 1)
     story = pairs()
     with feeding(server, story):
-        until(lambda: started(server))
+        until(lambda: started(server, story))
         lease = Hold(session(server), "shop", None)
         lease.ask()
         until(lambda: position(server) == story.ts)
@@ -161,7 +161,7 @@ def test_too_late(server: Server) -> None:
     """A ts that the feed has passed is told, with where it is."""
     story = pairs()
     with feeding(server, story):
-        until(lambda: started(server) and position(server) == story.ts)
+        until(lambda: started(server, story) and position(server) == story.ts)
         with (
             holding(session(server), "shop", story.marks[1]) as lease,
             pytest.raises(ConfigError, match=f"has passed .* at {story.ts}"),
@@ -222,7 +222,7 @@ def test_a_command_while_held(server: Server, tmp_path: pytest.TempPathFactory) 
     program.write_text("import os, pathlib, sys; pathlib.Path(sys.argv[1]).write_text(os.environ['TIDEGATE_HELD_TS'])")
     uri = f"mysql://root@127.0.0.1:{server.port}/"
     with feeding(server, story):
-        until(lambda: started(server))
+        until(lambda: started(server, story))
         status, output = command(uri, "--json", "--", sys.executable, str(program), str(program.with_suffix(".ts")))
         assert status == 0, output
         held_ts = json.loads(output)["ts"]
@@ -242,7 +242,7 @@ def test_nobody_runs(server: Server) -> None:
     """A changefeed that does not run is told from one that comes to stand."""
     story = pairs()
     with feeding(server, story):
-        until(lambda: started(server))
+        until(lambda: started(server, story))
     status, output = command(f"mysql://root@127.0.0.1:{server.port}/", "--wait", "0.5")
     assert (status, "does it run" in output) == (1, True)
     assert not asked(server, "SELECT * FROM tidegate.holds")
