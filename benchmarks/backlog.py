@@ -41,7 +41,7 @@ from tidegate.source.tidb.timeline import Timeline
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 
 __all__ = ["CREATE", "SCHEMA", "TABLES", "Backlog", "log_of", "write_backlog"]
 

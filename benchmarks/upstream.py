@@ -27,7 +27,7 @@ from typing import Final
 from rig import arguments
 
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 
 CREATE: Final = "create table t (id int primary key, a int, b varchar(40))"
 DDLS: Final = {"add_column": "alter table t add column c int", "create_index": "create index i on t (a)"}

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from backlog import CREATE, SCHEMA, TABLES
 
-from tidegate_upstream.log import UpstreamLog
+from tidegate_upstream.serve import UpstreamLog
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 
 __all__ = ["run_upstream"]
 

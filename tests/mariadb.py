@@ -15,7 +15,7 @@ import pymysql
 import pytest
 
 from tidegate.model.errors import EnvironmentFault
-from tidegate_upstream.demo.mariadb import programs, running_mariadb
+from tidegate_upstream.demo.replica import programs, running_mariadb
 
 AS_OF = "SET SESSION system_versioning_asof = FROM_UNIXTIME((%s >> 18) / 1000)"
 PASSWORD = "p@ss:w/rd'#"

@@ -3,24 +3,123 @@
 python -m tidegate_upstream.serve DIRECTORY < OPTIONS        OPTIONS: the JSON of UpstreamOptions
 
 open the store ──► nodes ──► ports ──► ready.json ──► SIGTERM or SIGINT ──► ports, nodes, store are closed in order
+
+The change log of a running upstream, written as segments for changefeeds (`--source-uri tidb:///DIRECTORY`).
+
+    store ──► ChangeLog ──► LogWriter ──► DIRECTORY/00..0-00..9.seg      what came, twice a second
+                                                                             nothing came: how far it is, each 5 s
+
+Locks of the dead, which would hold the log back, are settled before each write.
+It begins at 0, so that a feed finds every DDL in it; on a store whose past is collected it begins with all its rows
+(source/tidb/segment_base.py).  A write that fails is told and tried again: the store keeps what is above the last
+segment.  A log that was written in memory's earlier life is of another database, and is refused.
+
+    trimmed   ────────────┬─────────────┬──────────────►     with `keep`: what is older than that, and below the safe
+                   safe point of     now - keep              point of every changefeed that was heard of within gc-ttl
+                   the slowest feed
 """
 
 import json
+import logging
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
+from typing import Final, NamedTuple, Self
 
-from tidegate.cli import logging
+from tidegate.cli.logging import configure
 from tidegate.engine.stop_signals import stop_on_signals, wait_until
+from tidegate.model.errors import EnvironmentFault, Retry, TidegateError
+from tidegate.model.tso import compose
 from tidegate.server.listening import guest_listener
+from tidegate.source.tidb.safe_points import GC_TTL_MS, safe_point
+from tidegate.source.tidb.segment import segments
+from tidegate.source.tidb.segment_base import trim
 from tidegate.spark.cache import PRIVATE_DIRECTORY, write_whole
 from tidegate_upstream.background import READY, UpstreamOptions
-from tidegate_upstream.log import LogKeep, UpstreamLog
+from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster, ClusterOptions
+from tidegate_upstream.tidb.listener import Upstream
+from tidegate_upstream.tidb.log_writer import LogWriter, begin_log
 from tidegate_upstream.tidb.node import NodeOptions
-from tidegate_upstream.tidb.server.incoming import Account
-from tidegate_upstream.tidb.server.upstream import Upstream
+from tidegate_upstream.tidb.transaction import settle_dead
+from tidegate_upstream.tidb.wire import Account
+
+LOG: Final = logging.getLogger(__name__)
+WRITE_S: Final = 0.5
+IDLE_S: Final = 5.0
+TRIM_S: Final = 30.0
+
+
+class LogKeep(NamedTuple):
+    """How long a log stays: `keep_ms` for everybody, longer for changefeeds heard of within `ttl_ms`."""
+
+    keep_ms: int
+    ttl_ms: int = GC_TTL_MS
+
+
+def trim_log(directory: Path, keep: LogKeep, now_ms: int) -> int | None:
+    """Take away what may go; where the log begins then, None if nothing went. Raises as `trim` does."""
+    bound, held = compose(max(now_ms - keep.keep_ms, 0)), safe_point(directory, now_ms, keep.ttl_ms)
+    return trim(directory, bound if held is None else min(bound, held))
+
+
+class UpstreamLog:
+    """Writes the log of `cluster` to `directory` between `start` and `stop`. Raises EnvironmentFault as said above."""
+
+    def __init__(self, cluster: Cluster, directory: Path, *, in_memory: bool, keep: LogKeep | None = None) -> None:
+        if in_memory and segments(directory):
+            raise EnvironmentFault(
+                f"{directory} holds the change log of another upstream, and this one keeps its rows in memory alone; "
+                "give an empty directory, or --data to go on with the same rows"
+            )
+        storage = self._storage = cluster.storage
+        if storage.store.safe_point and not segments(directory):
+            begin_log(storage, directory)
+        self._writer = LogWriter(ChangeLog(storage.store, storage.oracle), directory, 0)
+        with suppress(OSError):  # a feed may come at once; if it cannot be made, the first write tells
+            directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        self._directory, self._keep, self._trimmed_s = directory, keep, time.monotonic()
+        self._ended = Event()
+        self._thread = Thread(target=self._run, name="upstream-log", daemon=True)
+        self._told_s = time.monotonic()
+
+    def start(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Write what is left and end."""
+        self._ended.set()
+        wait_until(lambda: not self._thread.is_alive())
+        self._write(empty=True)
+        self._writer.close()
+
+    def _run(self) -> None:
+        while not self._ended.wait(WRITE_S):
+            self._write(empty=time.monotonic() - self._told_s > IDLE_S)
+            if self._keep is not None and time.monotonic() - self._trimmed_s > min(TRIM_S, self._keep.keep_ms / 1000):
+                self._trim(self._keep)
+
+    def _trim(self, keep: LogKeep) -> None:
+        self._trimmed_s = time.monotonic()
+        try:
+            trim_log(self._directory, keep, time.time_ns() // 1_000_000)
+        except (TidegateError, OSError) as error:
+            LOG.warning("the change log is not trimmed: %s; trying again", error)
+
+    def _write(self, *, empty: bool) -> None:
+        try:
+            settle_dead(self._storage.store, self._storage.oracle)
+            if self._writer.write(empty=empty) is not None:
+                self._told_s = time.monotonic()
+        except TidegateError as error:
+            if error.retry is Retry.NEVER:
+                raise
+            LOG.warning("the change log waits at %d: %s", self._writer.low, error)
 
 
 def open_upstream(home: Path, options: UpstreamOptions) -> Upstream:
@@ -63,5 +162,5 @@ def serve(home: Path, options: UpstreamOptions) -> None:
 
 
 if __name__ == "__main__":
-    logging.configure()
+    configure()
     serve(Path(sys.argv[1]), UpstreamOptions(**json.load(sys.stdin)))

@@ -15,8 +15,7 @@ from tidegate.engine.progress import Progress
 from tidegate.schema.state import SchemaState
 from tidegate.source.tidb.safe_points import put_safe_point
 from tidegate.source.tidb.segment import publish
-from tidegate_upstream.tidb.store.engine import ColumnFamily
-from tidegate_upstream.tidb.store.sqlite import SqliteEngine
+from tidegate_upstream.tidb.engine import ColumnFamily, SqliteEngine
 
 
 @pytest.fixture(autouse=True)

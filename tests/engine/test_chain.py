@@ -15,7 +15,7 @@ from tidegate.testing.validators.events import Place
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 
 pytestmark = pytest.mark.slow
 

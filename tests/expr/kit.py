@@ -12,7 +12,7 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
 from tidegate.mysql.context import Context
 from tidegate.mysql.value.text import render
-from tidegate_upstream.tidb.sql.query.select import select
+from tidegate_upstream.tidb.select import select
 
 NOW = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)
 EXPRESSIONS = Path(__file__).parents[1] / "data" / "sql" / "expressions.txt"

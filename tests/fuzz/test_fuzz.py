@@ -33,7 +33,7 @@ from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.source.large.whole import ClaimReader
 from tidegate.source.tidb.segment import decode_footer, decode_segment, encode_segment
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.server.upstream import Upstream
+from tidegate_upstream.tidb.listener import Upstream
 
 SEED = int(os.environ.get("TIDEGATE_SEED", "20260101"))
 pytestmark = pytest.mark.slow

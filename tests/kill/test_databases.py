@@ -20,7 +20,7 @@ from tests.kill.test_cluster import ON_CLUSTER
 from tests.kill.victims import Victim, driver, executor, group, jvm, lives, worker
 from tests.mariadb import Server, connected, needed
 from tests.replay.test_database import recorded, truths, unlike
-from tidegate_upstream.demo.mariadb import MariaDb
+from tidegate_upstream.demo.replica import MariaDb
 
 pytestmark = pytest.mark.slow
 

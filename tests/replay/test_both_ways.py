@@ -22,9 +22,9 @@ from tidegate.kv.table_key import RecordKey, decode_table_key, table_span
 from tidegate.source.tidb.segment import read_spans
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.listener import Upstream
 from tidegate_upstream.tidb.log_writer import LogWriter
-from tidegate_upstream.tidb.server.upstream import Upstream
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 
 pytestmark = pytest.mark.slow
 ROUNDS = 12

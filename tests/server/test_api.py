@@ -20,7 +20,7 @@ from tidegate.server.http import answers
 from tidegate.server.record import FeedId, FeedRecord, FeedView
 from tidegate.server.server import Server
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.server.upstream import Upstream
+from tidegate_upstream.tidb.listener import Upstream
 
 JSON_TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}"
 INFO_ALWAYS = {"id", "namespace", "sink_uri", "create_time", "config", "creator_version", "resolved_ts",

@@ -13,7 +13,7 @@ from tests.server.kit import Place, until
 from tidegate.server.changefeeds import Changefeeds
 from tidegate.server.errors import UpdateRefused
 from tidegate.server.record import FeedId
-from tidegate_upstream.demo.mariadb import MariaDb
+from tidegate_upstream.demo.replica import MariaDb
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ from tidegate.schema.parse.ddl import parse
 from tidegate.schema.stored.definition import StoredSchema, StoredTable, render_stored
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.schema.stored.states import ElementState
-from tidegate_upstream.change.outcome import StepOutcome
-from tidegate_upstream.change.plan.statement import plan
+from tidegate_upstream.change.draft import StepOutcome
+from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.request import NewIds, Request, number, operation_of
 from tidegate_upstream.change.session import DdlSession, StatementPlan
 from tidegate_upstream.change.step import step, step_back

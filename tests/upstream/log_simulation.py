@@ -3,8 +3,8 @@
 from tests.upstream.simulation import KEYS, Simulation
 from tidegate.model.kv_change import KvChange, KvOp
 from tidegate_upstream.tidb.change_log import ChangeLog
-from tidegate_upstream.tidb.span_feed import SpanFeed
-from tidegate_upstream.tidb.store.engine import KvEngine
+from tidegate_upstream.tidb.engine import KvEngine
+from tidegate_upstream.tidb.log_writer import SpanFeed
 
 SPANS = ((b"", b""), (KEYS[1], KEYS[6]), (KEYS[5], b""))
 

@@ -12,8 +12,8 @@ from random import Random
 from tests.upstream.worlds import TTL_MS, Model, World
 from tidegate.model.errors import KeyLocked, SchemaChanged, TransactionGone, WriteConflict
 from tidegate.model.tso import physical_ms
-from tidegate_upstream.tidb.store.engine import KvEngine
-from tidegate_upstream.tidb.store.gc import collect_garbage
+from tidegate_upstream.tidb.engine import KvEngine
+from tidegate_upstream.tidb.store_mvcc import collect_garbage
 from tidegate_upstream.tidb.transaction import Options, Stage, Transaction
 
 KEYS = [b"t%d" % at for at in range(8)]

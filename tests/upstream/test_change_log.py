@@ -14,12 +14,10 @@ from tests.upstream.worlds import TTL_MS, World, seeds
 from tidegate.model.errors import HistoryLost
 from tidegate.model.kv_change import FaultKind, KvChange, KvOp, LogType, RegionFault, ResolvedSpan
 from tidegate_upstream.tidb import change_log
-from tidegate_upstream.tidb.change_log import ChangeLog, Registration
-from tidegate_upstream.tidb.region import RegionMap
-from tidegate_upstream.tidb.snapshot import settle_dead
-from tidegate_upstream.tidb.store.gc import collect_garbage
-from tidegate_upstream.tidb.store.sqlite import SqliteEngine
-from tidegate_upstream.tidb.transaction import Stage
+from tidegate_upstream.tidb.change_log import ChangeLog, RegionMap, Registration
+from tidegate_upstream.tidb.engine import SqliteEngine
+from tidegate_upstream.tidb.store_mvcc import collect_garbage
+from tidegate_upstream.tidb.transaction import Stage, settle_dead
 
 PUT, DELETE = KvOp.PUT, KvOp.DELETE
 TURNS = 800

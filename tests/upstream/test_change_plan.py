@@ -13,7 +13,7 @@ from tidegate.schema.modify_kind import ModifyKind
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.stored.definition import render_stored
 from tidegate.schema.stored.flags import PREVENT_NULL
-from tidegate_upstream.change.plan.statement import plan
+from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.request import operation_of
 from tidegate_upstream.change.restore import restore
 from tidegate_upstream.change.session import DdlSession

@@ -16,7 +16,7 @@ from tests.upstream.change_world import World
 from tidegate.kv import decode_meta_key
 from tidegate.schema.job import Job, JobState, SchemaDiff, decode_job_row
 from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored, render_stored
-from tidegate_upstream.change.outcome import StepOutcome
+from tidegate_upstream.change.draft import StepOutcome
 from tidegate_upstream.change.request import Request, operation_of, raw_arguments, request_of
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ from tests.upstream.worlds import TTL_MS, Clock, World, read_segments, seeds
 from tidegate.model.tso import physical_ms
 from tidegate.source.tidb.segment import segments
 from tidegate_upstream.tidb.change_log import ChangeLog
+from tidegate_upstream.tidb.engine import SqliteEngine
 from tidegate_upstream.tidb.log_writer import LogWriter
-from tidegate_upstream.tidb.store.sqlite import SqliteEngine
 
 FORK = multiprocessing.get_context("fork")
 KEYS = (b"a", b"b", b"c")

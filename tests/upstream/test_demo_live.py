@@ -12,11 +12,24 @@ from tidegate.cli.main import main
 from tidegate.lakes.lake import Lake
 from tidegate.objectstore import deltalog
 from tidegate.verify.lake import Difference, TableReport
-from tidegate_upstream.demo.live import LiveDemo
-from tidegate_upstream.demo.moment import MomentReport, choose, compare_at, compare_merged, compare_view, truth_at
-from tidegate_upstream.demo.play import LiveOptions
+from tidegate_upstream.demo.live import (
+    LiveDemo,
+    LiveOptions,
+    MomentReport,
+    Teller,
+    Verdict,
+    choose,
+    compare_at,
+    compare_merged,
+    compare_view,
+    ddl_line,
+    moment_lines,
+    table_lines,
+    truth_at,
+    verdict_line,
+    verdict_of,
+)
 from tidegate_upstream.demo.upstream import DdlReport, DdlStep, NotedTs, WorkPace
-from tidegate_upstream.demo.words import Teller, Verdict, ddl_line, moment_lines, table_lines, verdict_line, verdict_of
 
 
 def test_choice_of_timestamps():

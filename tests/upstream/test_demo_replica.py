@@ -7,12 +7,9 @@ from contextlib import closing
 import pytest
 
 from tidegate.sink.sql.connection import TargetSession
-from tidegate_upstream.demo.moment import MomentReport
-from tidegate_upstream.demo.play import LiveOptions
+from tidegate_upstream.demo.live import LiveOptions, MomentReport, Teller, moment_lines, verdict_line
 from tidegate_upstream.demo.replica import NAME, ReplicaDemo
-from tidegate_upstream.demo.upstream import WorkPace
-from tidegate_upstream.demo.words import Teller, moment_lines, verdict_line
-from tidegate_upstream.demo.workload import TOTAL
+from tidegate_upstream.demo.upstream import TOTAL, WorkPace
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ from itertools import islice
 import pytest
 
 from tidegate.model.errors import SqlRefused
-from tidegate_upstream.demo.workload import ACCOUNTS, DDLS, STREAMS, TOTAL, setup, transactions
+from tidegate_upstream.demo.upstream import ACCOUNTS, DDLS, STREAMS, TOTAL, setup, transactions
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.information.job import type_name
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.information_schema import type_name
+from tidegate_upstream.tidb.session import Session
 
 KINDS = {
     *("add column", "drop column", "modify column", "alter table multi-schema change", "add index", "drop index"),

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from tidegate.schema.stored.states import ElementState
-from tidegate_upstream import f1_operations as operations
+from tidegate_upstream import f1 as operations
 from tidegate_upstream.f1 import (
     ACCESS,
+    BY_ACTION,
+    OPERATIONS,
     ElementKind,
     Operation,
     Step,
@@ -25,7 +27,6 @@ from tidegate_upstream.f1 import (
     next_step,
     rollback,
 )
-from tidegate_upstream.f1_operations import BY_ACTION, OPERATIONS
 
 RECORDINGS = sorted((Path(__file__).parents[1] / "data" / "kv").glob("*.jsonl.xz"))
 STREAMS = ("ddl", "interleave", "partition", "rename_swap", "types")

@@ -7,10 +7,9 @@ import pytest
 from tests.upstream.log_simulation import LogSimulation
 from tidegate.model.errors import WriteConflict
 from tidegate_upstream.tidb.change_log import ChangeLog
-from tidegate_upstream.tidb.span_feed import SpanFeed
-from tidegate_upstream.tidb.store.engine import MetaBound
-from tidegate_upstream.tidb.store.mvcc import RolledBack, Store
-from tidegate_upstream.tidb.store.read import value_at
+from tidegate_upstream.tidb.engine import MetaBound
+from tidegate_upstream.tidb.log_writer import SpanFeed
+from tidegate_upstream.tidb.store_mvcc import RolledBack, Store, value_at
 
 SEEDS = 100
 

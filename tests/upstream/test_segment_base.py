@@ -14,11 +14,11 @@ from tidegate.source.tidb.segment import segments
 from tidegate.source.tidb.segment_base import base_of, trim
 from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate.source.tidb.timeline import Timeline
-from tidegate_upstream.log import LogKeep, trim_log
+from tidegate_upstream.serve import LogKeep, trim_log
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter, begin_log
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 
 RULES = TableFilter.parse(("test.*",))
 WORK = (

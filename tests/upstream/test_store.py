@@ -18,19 +18,21 @@ from tidegate.model.errors import (
     TransactionGone,
     WriteConflict,
 )
-from tidegate_upstream.tidb.store.engine import ColumnFamily, KvEngine
-from tidegate_upstream.tidb.store.gc import collect_garbage
-from tidegate_upstream.tidb.store.mvcc import Alive, Committed, Mutation, RolledBack
-from tidegate_upstream.tidb.store.record import (
+from tidegate_upstream.tidb.engine import ColumnFamily, KvEngine, SqliteEngine
+from tidegate_upstream.tidb.store_mvcc import (
+    Alive,
+    Committed,
     Lock,
+    Mutation,
+    RolledBack,
     Write,
     WriteKind,
+    collect_garbage,
     decode_lock,
     decode_write,
     encode_lock,
     encode_write,
 )
-from tidegate_upstream.tidb.store.sqlite import SqliteEngine
 
 LONG = b"x" * 256
 TS = st.integers(0, (1 << 64) - 1)

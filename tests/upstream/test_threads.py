@@ -11,8 +11,8 @@ import pytest
 from tests.upstream.worlds import ENGINES, Clock, World
 from tidegate.model.errors import KeyLocked, WriteConflict
 from tidegate_upstream.tidb.change_log import ChangeLog
-from tidegate_upstream.tidb.span_feed import SpanFeed
-from tidegate_upstream.tidb.tso import WINDOW_MS
+from tidegate_upstream.tidb.log_writer import SpanFeed
+from tidegate_upstream.tidb.transaction import WINDOW_MS
 
 THREADS, ADDITIONS = 4, 15
 

@@ -21,8 +21,7 @@ from tidegate.model.errors import (
     UnsupportedError,
     WriteConflict,
 )
-from tidegate_upstream.tidb.store.engine import ColumnFamily, Edit, MemoryEngine
-from tidegate_upstream.tidb.store.sqlite import SqliteEngine
+from tidegate_upstream.tidb.engine import ColumnFamily, Edit, MemoryEngine, SqliteEngine
 from tidegate_upstream.tidb.transaction import Options, Stage
 
 STAGES = list(Stage)

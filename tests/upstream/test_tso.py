@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from tests.upstream.worlds import Clock, MemoryBound
 from tidegate.model.tso import compose, physical_ms
-from tidegate_upstream.tidb.store.engine import MemoryEngine, MetaBound
-from tidegate_upstream.tidb.tso import WINDOW_MS, Oracle
+from tidegate_upstream.tidb.engine import MemoryEngine, MetaBound
+from tidegate_upstream.tidb.transaction import WINDOW_MS, Oracle
 
 MOVES = st.lists(
     st.one_of(st.integers(1, 5), st.just(1 << 18), st.integers(-5_000, 5_000).map(str), st.just("restart")), max_size=30

@@ -25,10 +25,9 @@ from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate_upstream import background as upstreams
 from tidegate_upstream.background import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
 from tidegate_upstream.cli.upstream import upstream as command
-from tidegate_upstream.log import UpstreamLog
-from tidegate_upstream.serve import open_upstream, written_log
-from tidegate_upstream.tidb.server.incoming import account
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.serve import UpstreamLog, open_upstream, written_log
+from tidegate_upstream.tidb.session import Session
+from tidegate_upstream.tidb.wire import account
 
 
 @pytest.fixture

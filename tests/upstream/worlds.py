@@ -6,11 +6,9 @@ from pathlib import Path
 
 from tidegate.model.kv_change import KvChange
 from tidegate.source.tidb.segment import read_spans
-from tidegate_upstream.tidb.store.engine import KvEngine, MemoryEngine, MetaBound
-from tidegate_upstream.tidb.store.mvcc import Store
-from tidegate_upstream.tidb.store.sqlite import SqliteEngine
-from tidegate_upstream.tidb.transaction import Options, Storage
-from tidegate_upstream.tidb.tso import Oracle
+from tidegate_upstream.tidb.engine import KvEngine, MemoryEngine, MetaBound, SqliteEngine
+from tidegate_upstream.tidb.store_mvcc import Store
+from tidegate_upstream.tidb.transaction import Options, Oracle, Storage
 
 TTL_MS = 50
 CARRIED = ("batch_keys", "one_phase", "check")

@@ -26,10 +26,9 @@ from tests.upstream.simulate.life import Life
 from tests.workloads.setting import HANDLE_ONLY, Setting
 from tests.workloads.truth import Truth
 from tidegate.kv.table_key import table_prefix
-from tidegate_upstream.tidb.change_log import ChangeLog
+from tidegate_upstream.tidb.change_log import ChangeLog, RegionMap
 from tidegate_upstream.tidb.log_writer import LogWriter
-from tidegate_upstream.tidb.region import RegionMap
-from tidegate_upstream.tidb.snapshot import settle_dead
+from tidegate_upstream.tidb.transaction import settle_dead
 
 STEPS = 300
 WEIGHTS = {"work": 420, "die_in_commit": 10, "follow": 0}

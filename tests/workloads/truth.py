@@ -30,13 +30,11 @@ from tidegate.schema.stored.snapshot import REPLICATED, SchemaHistory, StoredSna
 from tidegate.schema.stored.states import ElementState
 from tidegate.schema.stored.table import table_info
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.snapshot import StoreSnapshot
-from tidegate_upstream.tidb.sql.rows.read import TableReader
-from tidegate_upstream.tidb.sql.rows.row import RowImage, image_of
-from tidegate_upstream.tidb.sql.rows.shape import ShapeColumn
-from tidegate_upstream.tidb.store.engine import ColumnFamily
-from tidegate_upstream.tidb.store.read import value_at
-from tidegate_upstream.tidb.store.record import WriteKind, decode_write
+from tidegate_upstream.tidb.engine import ColumnFamily
+from tidegate_upstream.tidb.store_mvcc import WriteKind, decode_write, value_at
+from tidegate_upstream.tidb.table_access import TableReader
+from tidegate_upstream.tidb.table_rows import RowImage, ShapeColumn, image_of
+from tidegate_upstream.tidb.transaction import StoreSnapshot
 
 Image = Mapping[str, int | None]
 OWN_DATABASE = "gd"

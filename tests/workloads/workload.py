@@ -32,7 +32,7 @@ from tidegate.source.kafka.fetch import messages
 from tidegate.source.kafka.whole import _reader
 from tidegate.testing.validators.events import Place
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.server.upstream import Upstream
+from tidegate_upstream.tidb.listener import Upstream
 
 NUMBERS = itertools.count()
 SOME_MOMENTS = 12

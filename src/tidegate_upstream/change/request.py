@@ -37,8 +37,7 @@ from tidegate.schema.stored.arguments import (
 )
 from tidegate.schema.stored.definition import StoredPartition, StoredSchema
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate_upstream.f1 import MULTI_SCHEMA_CHANGE, Operation, combine
-from tidegate_upstream.f1_operations import BY_ACTION, OPERATIONS
+from tidegate_upstream.f1 import BY_ACTION, MULTI_SCHEMA_CHANGE, OPERATIONS, Operation, combine
 
 NewIds: TypeAlias = Callable[[int], Sequence[int]]
 """The next n ids of the counter of databases, tables, partitions and jobs, in order."""

@@ -1,6 +1,6 @@
 """What of a session decides what its DDL statements mean, and what planning one gives back.
 
-    plan(statement, snapshot, session) -> StatementPlan(requests, warnings)        plan/statement.py
+    plan(statement, snapshot, session) -> StatementPlan(requests, warnings)        plan.py
 
 Source: TiDB session variables; pkg/ddl/executor.go.
 """

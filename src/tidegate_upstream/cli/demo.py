@@ -1,9 +1,9 @@
 """`tidegate demo`: the whole chain on one machine, and whether the lake is what the upstream was.
 
 demo                    demo/live.py       SQL and online DDL on a TiDB of our own, while the chain runs
-  demo/play.py            what live demos share
-  demo/workload.py        what is done       demo/upstream.py   by whom, step by step
-  demo/words.py           what is told       demo/moment.py     upstream at a ts against lake at that ts
+  demo/live.py            what live demos share
+  demo/upstream.py        what is done       demo/upstream.py   by whom, step by step
+  demo/live.py           what is told       demo/live.py     upstream at a ts against lake at that ts
 demo --replica tidb     demo/replica.py    the same into a database, with a reader that adds the bank up
 demo --recorded         demo/recorded.py   a recorded topic of real TiCDC, replayed
 demo --recording DIR                       one of yours
@@ -67,11 +67,9 @@ def _play_live(
     protocols: tuple[str, ...], replica: str | None, seed: int, seconds: float, home: Path, *, as_json: bool
 ) -> int:
     from tidegate.cli import logging
-    from tidegate_upstream.demo.live import LiveDemo
-    from tidegate_upstream.demo.play import LiveOptions
+    from tidegate_upstream.demo.live import LiveDemo, LiveOptions, Teller
     from tidegate_upstream.demo.replica import ReplicaDemo
     from tidegate_upstream.demo.upstream import WorkPace
-    from tidegate_upstream.demo.words import Teller
 
     logging.configure(json=as_json)
     tell = Teller(as_json)

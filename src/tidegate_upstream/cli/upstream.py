@@ -108,7 +108,7 @@ def start(
     times, _ = read_all(
         TIMES, {"log-keep": Given("--log-keep", log_keep), "gc-ttl": Given("--gc-ttl", gc_ttl)}, ConfigError
     )
-    from tidegate_upstream.tidb.server.incoming import account
+    from tidegate_upstream.tidb.wire import account
 
     admitted = account(user, password) if password else None
     if admitted is None and reaches_others(host):

@@ -1,3 +1,4 @@
+# ruff: noqa: S608  the statements are its own
 """The live demo: a TiDB, SQL and online DDL on it, its log, a broker, a lake, and whether the lake was right all along.
 
 One chain: the upstream's log, a changefeed into a topic, a changefeed into a lake, at the same time.
@@ -7,25 +8,545 @@ One chain: the upstream's log, a changefeed into a topic, a changefeed into a la
 
 They are the very changefeeds of `tidegate run`, wired by the same functions; only the processes are fewer.  The broker
 and Spark's JVM are processes of their own.  The lakes stay.
+
+The upstream at a timestamp against the lake at the same one.
+
+    SET tidb_snapshot = ts ── information_schema, SELECT * ──► Truth ─┐
+                                                                      ├─ verify.compare_tables ──► a report a table
+    lake.at(ts).live()     ── Arrow ──────────────────────────────────┘
+
+Which timestamps: those taken while people worked, in the middle of as many kinds of DDL as there is room for, and some
+of no DDL.  The lake's last published snapshot is compared as it was merged.
+
+What the live demo tells: lines for people, or one JSON object a line.
+
+     7.3 s  ddl     add index shop.orders: delete only 86/85/85, write only 87/86/86, public 88/87/87; 0.4 s ..
+     8.0 s  flow    412 commits 58/s > topic 1,204 rows 160/s, resolved 0.9 s ago > landed 1,180 ..
+    ts 470607233675427842  in the middle of add index shop.orders: write only: 9 tables, 812 rows equal
+    shop.orders: equal at 14 timestamps, 3 to 212 rows
+    all 11 tables equal at 14 timestamps
+
+Pure but for `Teller`, which writes.
+
+What each live demo does: people work on a TiDB while changefeeds run, then these catch up, and all is compared.
+
+    1 start     upstream (3 nodes), and what the demo is about
+    2 work      people and administrators (workload.py) until their scripts are done; DDLs and flow are told
+    3 catch up  the log ends; every chain comes to its end
+    4 compare   each chosen timestamp: upstream there = what the chain made of it there, table by table
+    5 verdict   one line
+
+Upstream and changefeeds are threads of this process; whatever happens, all that was started is stopped at the end.
 """
 
+import base64
+import shutil
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
+
+import click
+import msgspec
 
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
 from tidegate.engine.progress import Progress
-from tidegate.model.tso import physical_ms
+from tidegate.engine.stop_signals import wait_until
+from tidegate.expr.relation import ResultSet
+from tidegate.lakes.lake import Lake
+from tidegate.lakes.live import Live
+from tidegate.model.errors import SourceError
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
+from tidegate.model.tso import physical_ms, to_datetime
+from tidegate.mysql.value.kinds import Bits, Duration, SqlValue
+from tidegate.mysql.value.text import text_of
 from tidegate.spark.session import FEED_HEAP, session
+from tidegate.verify.lake import TableReport, Truth, TruthColumn, TruthTable, compare_tables
 from tidegate_upstream.broker import running_broker
-from tidegate_upstream.demo.moment import MomentReport, choose, compare_at, compare_merged
-from tidegate_upstream.demo.play import Chain, LiveOptions, Play
 from tidegate_upstream.demo.recorded import create_topic
-from tidegate_upstream.demo.words import Flow, Teller
-from tidegate_upstream.demo.workload import DATABASES
+from tidegate_upstream.demo.upstream import DATABASES, DDLS, TOTAL, DdlReport, DemoUpstream, NotedTs, WorkPace
+from tidegate_upstream.tidb.session import Session
+
+_BETWEEN: Final = frozenset({"delete only", "write only", "write reorganization", "delete reorganization"})
+_COLUMNS: Final = (
+    "SELECT c.table_schema, c.table_name, c.column_name, c.column_type, c.is_nullable, c.extra, c.column_key "
+    "FROM information_schema.columns c JOIN information_schema.tables t "
+    "ON c.table_schema = t.table_schema AND c.table_name = t.table_name "
+    f"WHERE t.table_type = 'BASE TABLE' AND c.table_schema IN ({', '.join(repr(name) for name in DATABASES)}) "
+    "ORDER BY c.table_schema, c.table_name, c.ordinal_position"
+)
+_Cell: TypeAlias = dict[str, int | float | str] | None
+
+
+class MomentReport(NamedTuple):
+    """All tables at one timestamp; `balance` is the sum of the bank's balances in the lake."""
+
+    note: NotedTs
+    tables: tuple[TableReport, ...]
+    balance: Decimal | None = None
+
+    @property
+    def equal(self) -> bool:
+        """True when no table differs."""
+        return all(table.equal for table in self.tables)
+
+
+def choose(notes: Sequence[NotedTs], count: int) -> list[NotedTs]:
+    """At most `count` of the notes in order of time: the last one; for half of them one of each kind of DDL in a state
+    between none and public; for a quarter one of each other kind; then some of no DDL, and whatever is left, evenly."""
+    *earlier, last = sorted(notes)
+    groups: dict[bool | None, dict[str, list[NotedTs]]] = {True: {}, False: {}, None: {}}
+    for note in earlier:
+        group = groups[note.state in _BETWEEN if note.kind else None]
+        group.setdefault(note.kind or str(note.ts), []).append(note)
+    chosen: list[NotedTs] = []
+    for group, room in zip(groups.values(), (count // 2, count * 3 // 4, count - 1), strict=True):
+        middles = sorted(found[len(found) // 2] for found in group.values())
+        chosen += _spread(middles, room - len(chosen))
+    left = [note for note in earlier if note not in chosen]
+    return sorted([*chosen, *_spread(left, count - 1 - len(chosen)), last])
+
+
+def _spread(notes: Sequence[NotedTs], count: int) -> list[NotedTs]:
+    """`count` of the notes at even distances, or all there are."""
+    count = min(count, len(notes))
+    return [notes[(2 * at + 1) * len(notes) // (2 * count)] for at in range(count)]
+
+
+def compare_at(session: Session, root: str, note: NotedTs) -> MomentReport:
+    """Return the tables at a note's ts: what has landed up to it on top of the snapshot before it."""
+    with Lake(root).at(note.ts).live() as view:
+        return compare_view(truth_at(session, note.ts), view, note)
+
+
+def compare_merged(session: Session, root: str) -> MomentReport:
+    """Return the tables of the newest published snapshot at its own ts."""
+    lake = Lake(root)
+    ts = lake.checkpoint_ts
+    return compare_view(truth_at(session, ts), lake, NotedTs(ts, "merged tables of the last snapshot"))
+
+
+def truth_at(session: Session, ts: int) -> Truth:
+    """Return all tables of the workload's databases as SQL shows them at `ts`."""
+    session.execute(f"SET tidb_snapshot = '{ts}'")
+    try:
+        columns: dict[str, list[tuple[SqlValue, ...]]] = {}
+        for schema, table, *rest in _rows(session, _COLUMNS).rows:
+            columns.setdefault(f"{schema!s}.{table!s}", []).append(tuple(rest))
+        return Truth(0, ts, {name: _table(session, name, found) for name, found in columns.items()})
+    finally:
+        session.execute("SET tidb_snapshot = ''")
+
+
+def compare_view(truth: Truth, view: Lake | Live, note: NotedTs) -> MomentReport:
+    """Return what SQL showed against what the lake shows."""
+    names = view.tables()
+    tables = tuple(compare_tables(truth, names, view.arrow))
+    balance = None
+    if "bank.accounts" in names:
+        balances = view.arrow("bank.accounts", ["balance"]).column(0).to_pylist()
+        balance = sum(balances, start=Decimal(0))
+    return MomentReport(note, tables, balance)
+
+
+def _rows(session: Session, query: str) -> ResultSet:
+    (answer,) = session.execute(query)
+    assert isinstance(answer, ResultSet), query
+    return answer
+
+
+def _table(session: Session, name: str, columns: Sequence[tuple[SqlValue, ...]]) -> TruthTable:
+    found = _rows(session, f"SELECT * FROM {name}")
+    kinds = [column.type for column in found.columns]
+    return TruthTable(
+        key=tuple(str(column) for column, *_, key in columns if key == "PRI"),
+        columns=tuple(
+            TruthColumn(str(column), str(kind), nullable == "YES", "virtual" if "VIRTUAL" in str(extra) else "")
+            for column, kind, nullable, extra, _ in columns
+        ),
+        rows=[tuple(_cell(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in found.rows],
+    )
+
+
+def _cell(value: SqlValue, kind: ColumnType) -> _Cell:
+    """A value as a truth tells it."""
+    match value:
+        case None:
+            return None
+        case Bits():
+            return {"u": int.from_bytes(value)}
+        case bytes():
+            return {"b": base64.b64encode(value).decode()}
+        case int() if not isinstance(value, Duration):
+            return {"i": int(value)}
+        case float():
+            return {"f32" if kind.code is T.FLOAT else "f64": value}
+    text = text_of(value, kind)
+    assert isinstance(text, str), kind
+    return {"s": str(text)}
+
+
+SHOWN = 5
+"""Differences of a table that are told."""
+
+
+class Flow(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a chain is. Rates are rows, or commits, per second since the report before; None: not yet."""
+
+    protocol: str
+    elapsed_s: float
+    commits: int
+    commit_rate: float
+    topic_rows: int
+    topic_rate: float
+    topic_ddls: int
+    resolved_age_ms: int | None
+    landed_rows: int
+    landed_rate: float
+    frontier_age_ms: int | None
+    lake_rows: int
+    lake_rate: float
+    lake_ddls: int
+    checkpoint_age_ms: int | None
+    error: str | None = None
+
+
+class ReplicaFlow(msgspec.Struct, frozen=True):
+    """How far a replica is, and what its reader saw: how often it looked, and how many different totals."""
+
+    elapsed_s: float
+    commits: int
+    rows: int
+    ddls: int
+    looks: int
+    totals: int
+    checkpoint_age_ms: int | None
+    error: str | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What became of all comparisons: `tables` are different names, `wrong` the names that differed somewhere."""
+
+    equal: bool
+    tables: int
+    timestamps: int
+    lakes: int
+    wrong: tuple[str, ...] = ()
+
+
+def ddl_line(report: DdlReport) -> str:
+    """Return a DDL's states; a state that several versions share is told once, with their number."""
+    told = []
+    for state, found in groupby(report.steps, key=lambda step: step.state):
+        steps = list(found)
+        versions = "/".join(map(str, steps[-1].versions))
+        told.append(f"{state}{f' x{len(steps)}' if len(steps) > 1 else ''} {versions}")
+    name = f"{report.kind} {report.table}".strip()
+    return f"{name}: {', '.join(told)}; {report.seconds:.1f} s, {report.commits} commits meanwhile"
+
+
+def flow_line(flow: Flow) -> str:
+    """Return where the rows are."""
+    line = (
+        f"{flow.commits:,} commits {flow.commit_rate:.0f}/s > {flow.protocol} {flow.topic_rows:,} rows "
+        f"{flow.topic_rate:.0f}/s, resolved {_age(flow.resolved_age_ms)} > landed {flow.landed_rows:,} "
+        f"{flow.landed_rate:.0f}/s, frontier {_age(flow.frontier_age_ms)} > lake {flow.lake_rows:,} "
+        f"{flow.lake_rate:.0f}/s, {flow.lake_ddls} of {flow.topic_ddls} DDLs, checkpoint {_age(flow.checkpoint_age_ms)}"
+    )
+    return line + (f"; waits: {' '.join(flow.error.split())}" if flow.error else "")
+
+
+def replica_line(flow: ReplicaFlow) -> str:
+    """Return where the rows are, and what the bank held."""
+    line = (
+        f"{flow.commits:,} commits > replica {flow.rows:,} rows, {flow.ddls} DDLs, checkpoint "
+        f"{_age(flow.checkpoint_age_ms)}; {flow.totals} total of the bank in {flow.looks:,} looks"
+    )
+    return line + (f"; waits: {' '.join(flow.error.split())}" if flow.error else "")
+
+
+def _age(ms: int | None) -> str:
+    return "-" if ms is None else f"{ms / 1000:.1f} s ago"
+
+
+def moment_lines(report: MomentReport) -> list[str]:
+    """Return one line for all tables of a timestamp, and the first differences of each table that has some."""
+    rows, note = sum(table.rows for table in report.tables), report.note
+    wrong = [table for table in report.tables if not table.equal]
+    told = f"{len(wrong)} of {len(report.tables)} tables differ" if wrong else f"{len(report.tables)} tables equal"
+    where = f"in the middle of {note.what}" if note.kind else note.what
+    balance = "" if report.balance is None else f", balances {report.balance:,f}"
+    lines = [f"{note.ts}  {to_datetime(note.ts):%H:%M:%S.%f}  {told}, {rows:,} rows{balance}  ({where})"]
+    for table in wrong:
+        lines.append(f"    {table.name}: {len(table.differences):,} differences ({table.rows:,} rows expected)")
+        lines += [f"        {difference}" for difference in table.differences[:SHOWN]]
+    if report.balance not in (None, TOTAL):
+        lines.append(f"    bank.accounts: the balances should be {TOTAL:,} together")
+    return lines
+
+
+def table_lines(reports: Sequence[MomentReport]) -> list[str]:
+    """Return a line a table: at how many timestamps it was compared, and how it came out."""
+    by_name: dict[str, list[tuple[int, bool]]] = {}
+    for report in reports:
+        for table in report.tables:
+            by_name.setdefault(table.name, []).append((table.rows, table.equal))
+    lines = []
+    for name, found in sorted(by_name.items()):
+        sizes, equal = [rows for rows, _ in found], sum(same for _, same in found)
+        outcome = "equal" if equal == len(found) else f"different at {len(found) - equal}, equal at {equal}"
+        lines.append(f"{name}: {outcome} at {len(found)} timestamps, {min(sizes):,} to {max(sizes):,} rows")
+    return lines
+
+
+def verdict_of(reports: Sequence[MomentReport], lakes: int) -> Verdict:
+    """Return the verdict on the comparisons of so many lakes; wrong balances count against bank.accounts."""
+    wrong = {table.name for report in reports for table in report.tables if not table.equal}
+    wrong |= {"bank.accounts" for report in reports if report.balance not in (None, TOTAL)}
+    tables = {table.name for report in reports for table in report.tables}
+    timestamps = {report.note.ts for report in reports}
+    return Verdict(bool(tables) and not wrong, len(tables), len(timestamps), lakes, tuple(sorted(wrong)))
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """Return the last line."""
+    if verdict.equal:
+        where = f" in {verdict.lakes} lakes" if verdict.lakes > 1 else ""
+        return f"all {verdict.tables} tables equal at {verdict.timestamps} timestamps{where}"
+    if not verdict.tables:
+        return "nothing was compared"
+    return f"{len(verdict.wrong)} of {verdict.tables} tables differ: {', '.join(verdict.wrong)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """Writes to stdout: text, or JSON when asked for."""
+
+    as_json: bool
+
+    def say(self, text: str) -> None:
+        """A line for people."""
+        if not self.as_json:
+            click.echo(text)
+
+    def ddl(self, at_s: float, report: DdlReport) -> None:
+        """A DDL that is over."""
+        self._tell({"at_s": round(at_s, 1), "ddl": report._asdict()}, [f"{at_s:6.1f} s  ddl   {ddl_line(report)}"])
+
+    def flow(self, flow: Flow) -> None:
+        """How far a chain is."""
+        self._tell({"flow": flow}, [f"{flow.elapsed_s:6.1f} s  flow  {flow_line(flow)}"])
+
+    def replica(self, flow: ReplicaFlow) -> None:
+        """How far a replica is."""
+        self._tell({"replica": flow}, [f"{flow.elapsed_s:6.1f} s  flow  {replica_line(flow)}"])
+
+    def moment(self, lake: str, report: MomentReport) -> None:
+        """The tables at a timestamp."""
+        tables = [
+            {"table": one.name, "rows": one.rows, "differences": [str(found) for found in one.differences[:SHOWN]]}
+            for one in report.tables
+        ]
+        balance = None if report.balance is None else str(report.balance)
+        told = {"lake": lake, **report.note._asdict(), "balance": balance, "equal": report.equal, "tables": tables}
+        self._tell({"moment": told}, moment_lines(report))
+
+    def verdict(self, verdict: Verdict) -> None:
+        """The end."""
+        self._tell(verdict, [verdict_line(verdict)])
+
+    def _tell(self, event: object, lines: Iterable[str]) -> None:
+        for line in [msgspec.json.encode(event).decode()] if self.as_json else lines:
+            click.echo(line)
+
+
+_TELL_S: Final = 2.0
+LOOK_S: Final = 0.2
+STUCK_S: Final = 180.0
+"""So long a chain may stand still while it catches up; first rows may wait for Spark that long on a busy machine."""
+
+
+class Chain:
+    """Changefeeds that run in threads of this process; everything up to `checkpoint_ts` has come to their end."""
+
+    checkpoint_ts = 0
+    error: str | None = None
+    """What one of them waits out."""
+
+    def __init__(self, name: str, feeds: int) -> None:
+        self.name = name
+        self._stop = threading.Event()
+        self._threads = ThreadPoolExecutor(feeds, thread_name_prefix=f"demo-{name}")
+        self._running: list[Future[object]] = []
+
+    def run(self, feed: Changefeed, told: Callable[[Progress], None]) -> None:
+        """Run one more."""
+        self._running.append(self._threads.submit(feed.run, on_progress=told, stop=self._stop))
+
+    def check(self) -> None:
+        """Raise what ended a changefeed that was not told to end."""
+        for one in self._running:
+            if one.done():
+                one.result(0)
+
+    def stop(self) -> None:
+        """Stop all and wait. Raises what they ended with."""
+        self.abandon()
+        self.check()
+
+    def abandon(self) -> None:
+        """Stop all, whatever they ended with; twice is once."""
+        self._stop.set()
+        wait_until(lambda: all(one.done() for one in self._running))
+        self._threads.shutdown()
+
+
+C = TypeVar("C", bound=Chain)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    """What is shown; `moments` timestamps are compared, and what is there at the end."""
+
+    home: Path
+    seed: int = 1
+    pace: WorkPace = field(default_factory=WorkPace)
+    moments: int = 14
+
+
+class Play(ABC, Generic[C]):
+    """One run: `start`, `work`, `catch_up`, `compare`. Use it in a `with` block."""
+
+    def __init__(self, options: LiveOptions, stop: threading.Event, tell: Teller) -> None:
+        self.options, self.stop, self.tell = options, stop, tell
+        self.scratch = options.home / "work"
+        self.log = self.scratch / "log"
+        self.stack = ExitStack()
+        self._began_s = self._told_s = time.monotonic()
+        self._reports = 0
+        self.upstream: DemoUpstream
+        self.chains: list[C] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stack.close()
+
+    scripts = DDLS
+
+    @property
+    def hints(self) -> list[str]:
+        """Commands that show what stays."""
+        return []
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Start what the demo is about, and its chains."""
+
+    @abstractmethod
+    def compare(self) -> Iterator[MomentReport]:
+        """Step 4."""
+
+    @abstractmethod
+    def tell_flow(self, chain: C, at_s: float) -> None:
+        """Tell how far a chain is, some seconds after the begin."""
+
+    def play(self) -> Verdict | None:
+        """Return all of it; None when it was stopped."""
+        for step in (self.start, self.work, self.catch_up):
+            step()
+            if self.stop.is_set():
+                return None
+        reports = list(self.compare())
+        if self.stop.is_set():
+            return None
+        for line in table_lines(reports):
+            self.tell.say(line)
+        verdict = self.judge(reports)
+        self.tell.verdict(verdict)
+        return verdict
+
+    def judge(self, reports: list[MomentReport]) -> Verdict:
+        """Step 5."""
+        return verdict_of(reports, len(self.chains))
+
+    def start(self) -> None:
+        """Step 1."""
+        self.log.mkdir(parents=True)
+        self.stack.callback(shutil.rmtree, self.scratch, ignore_errors=True)
+        self.upstream = DemoUpstream(self.options.seed, self.options.pace, self.log, self.scripts)
+        self.stack.callback(self.upstream.close)
+        self.upstream.start()
+        self.tell.say(f"upstream: nodes {', '.join(self.upstream.nodes)}, seed {self.options.seed}")
+        self.begin()
+
+    def take(self, chain: C) -> None:
+        """Take a chain in, which is stopped at the end."""
+        self.stack.callback(chain.abandon)
+        self.chains.append(chain)
+
+    def wait_for(self, true: Callable[[], bool]) -> None:
+        """Wait until it is true, or for as long as a chain may stand still. Raises what ended a changefeed."""
+        until_s = time.monotonic() + STUCK_S
+        while not true() and time.monotonic() < until_s and not self.stop.wait(LOOK_S):
+            self._check()
+
+    def work(self) -> None:
+        """Step 2."""
+        self._began_s = time.monotonic()
+        self.upstream.work()
+        while not self.upstream.settled() and not self.stop.wait(LOOK_S):
+            self._look(note=True)
+        self._look(note=False)
+        self.tell.say(self.upstream.summary())
+
+    def catch_up(self) -> None:
+        """Step 3. Raises what ends a changefeed, SourceError when one stands still."""
+        end = self.upstream.note("after all work")
+        assert end is not None, "a DDL is left"
+        self.upstream.end_log()
+        moved_s, before = time.monotonic(), [chain.checkpoint_ts for chain in self.chains]
+        while any(chain.checkpoint_ts < end.ts for chain in self.chains) and not self.stop.wait(LOOK_S):
+            self._look(note=False)
+            now = [chain.checkpoint_ts for chain in self.chains]
+            moved_s, before = (time.monotonic(), now) if now != before else (moved_s, before)
+            if time.monotonic() - moved_s > STUCK_S:
+                raise SourceError(f"a chain stands still before {end.ts}: {self._errors() or 'no error is told'}")
+        for chain in self.chains:
+            chain.stop()
+
+    def _look(self, *, note: bool) -> None:
+        """Tell what is new. Raises what ended a changefeed."""
+        self._check()
+        at_s = time.monotonic() - self._began_s
+        for report in self.upstream.reports[self._reports :]:
+            self.tell.ddl(at_s, report)
+            self._reports += 1
+        if time.monotonic() - self._told_s < _TELL_S:
+            return
+        self._told_s = time.monotonic()
+        if note:
+            self.upstream.note(f"between two reports, after {at_s:.0f} s")
+        for chain in self.chains:
+            self.tell_flow(chain, at_s)
+
+    def _check(self) -> None:
+        for chain in self.chains:
+            chain.check()
+
+    def _errors(self) -> str:
+        return "; ".join(error for chain in self.chains if (error := chain.error))
+
 
 PROTOCOLS: Final = {"open-protocol": "", "canal-json": "&enable-tidb-extension=true"}
 """The parameters that each needs."""

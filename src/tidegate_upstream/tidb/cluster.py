@@ -26,22 +26,14 @@ from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.meta import Meta
 from tidegate_upstream.change import step as step_rules
-from tidegate_upstream.tidb.ddl.backfill import BATCH_ROWS, Backfill
-from tidegate_upstream.tidb.ddl.client import DdlClient
-from tidegate_upstream.tidb.ddl.jobs import JobEntry, read_entries, table_ids
-from tidegate_upstream.tidb.ddl.owner import Owner, Worker
-from tidegate_upstream.tidb.ddl.ranges import delete_ranges
-from tidegate_upstream.tidb.ddl.registry import Registry
-from tidegate_upstream.tidb.ddl.step import StepRules, Steps
-from tidegate_upstream.tidb.meta.bootstrap import FIRST_JOB_NUMBER, bootstrap
-from tidegate_upstream.tidb.meta.tables import LOCK_INFO
+from tidegate_upstream.tidb.ddl_jobs import JobEntry, Registry, read_entries, table_ids
+from tidegate_upstream.tidb.ddl_owner import DdlClient, Owner, Worker
+from tidegate_upstream.tidb.ddl_step import BATCH_ROWS, Backfill, StepRules, Steps, delete_ranges
+from tidegate_upstream.tidb.engine import KvEngine, MemoryEngine, MetaBound, SqliteEngine
+from tidegate_upstream.tidb.metadata import FIRST_JOB_NUMBER, LOCK_INFO, bootstrap
 from tidegate_upstream.tidb.node import Node, NodeOptions
-from tidegate_upstream.tidb.store.engine import KvEngine, MemoryEngine, MetaBound
-from tidegate_upstream.tidb.store.gc import collect_garbage
-from tidegate_upstream.tidb.store.mvcc import Store
-from tidegate_upstream.tidb.store.sqlite import SqliteEngine
-from tidegate_upstream.tidb.transaction import Options, Storage
-from tidegate_upstream.tidb.tso import Oracle
+from tidegate_upstream.tidb.store_mvcc import Store, collect_garbage
+from tidegate_upstream.tidb.transaction import Options, Oracle, Storage
 
 _POLL_S: Final = 0.05
 _Definitions: TypeAlias = dict[int, StoredTable]

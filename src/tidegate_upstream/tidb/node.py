@@ -25,10 +25,10 @@ from tidegate.mysql.number import decode_int
 from tidegate.schema.stored.load import LoadedSchema, load, load_all
 from tidegate.schema.stored.meta import Meta
 from tidegate.schema.stored.snapshot import StoredSnapshot
-from tidegate_upstream.tidb.ddl.client import DdlClient
-from tidegate_upstream.tidb.ddl.registry import Registry
-from tidegate_upstream.tidb.meta.tables import LOCK_INFO
-from tidegate_upstream.tidb.store.record import WriteKind
+from tidegate_upstream.tidb.ddl_jobs import Registry
+from tidegate_upstream.tidb.ddl_owner import DdlClient
+from tidegate_upstream.tidb.metadata import LOCK_INFO
+from tidegate_upstream.tidb.store_mvcc import WriteKind
 from tidegate_upstream.tidb.transaction import Options, Stage, Storage, Transaction
 
 _TABLE: Final = b"t"

@@ -15,16 +15,40 @@
 - `steps` yields the stages one by one, so that a test can leave a transaction lying at any of them.
 
 Source: Percolator; client-go's twoPhaseCommitter; limits of TiDB's txn-entry-size-limit and txn-total-size-limit.
+
+The timestamp oracle: every timestamp is larger than all before it, restarts and clocks that go back included.
+
+    clock      100      100      100       99      500
+    physical   100      100      100      100      500        max(clock, last physical)
+    logical      0        1        2        3        0        counts within one physical ms
+    bound     3100     3100     3100     3100     3500        on disk, at least as high as what was given out
+
+- Before a timestamp is given out whose physical part passes the bound, a bound WINDOW_MS ahead becomes durable.
+- A new life starts one millisecond above the bound of the last one: whatever the old one gave out is below that.
+- 2**18 timestamps fit in a millisecond; a clock that stands still is outrun, never repeated.
+
+Source: PD's tso allocator (saved upper bound, update interval 3 s); TiDB's oracle package.
+
+Reading at a timestamp, past the locks of the dead.
+
+    get / scan ── KeyLocked? ── ask at the primary ──┬─ committed, rolled back: finish the key, read again
+                                                     └─ alive: KeyLocked goes to the caller, who may try again
+
+A reader that meets a lock cannot tell what it would read until the lock's transaction is decided.  Most locks that
+readers meet belong to transactions that are decided, whose client died before it told all keys.
+
+Source: client-go's snapshot and lock resolver.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import islice
-from typing import Final, TypeAlias
+from threading import Lock
+from typing import Final, TypeAlias, TypeVar, cast
 
 from tidegate.model.errors import (
     EntryTooLarge,
@@ -35,11 +59,104 @@ from tidegate.model.errors import (
     UnsupportedError,
     UpstreamError,
 )
-from tidegate.model.tso import physical_ms
-from tidegate_upstream.tidb.snapshot import StoreSnapshot, settle
-from tidegate_upstream.tidb.store.mvcc import Mutation, Store
-from tidegate_upstream.tidb.store.record import WriteKind
-from tidegate_upstream.tidb.tso import Oracle
+from tidegate.model.tso import LOGICAL_BITS, Tso, physical_ms
+from tidegate_upstream.tidb.engine import MetaBound
+from tidegate_upstream.tidb.store_mvcc import Alive, Mutation, Store, WriteKind
+
+WINDOW_MS: Final = 3_000
+"""How far ahead of use the bound lies: one durable write every three seconds, and at most as long a leap at a start."""
+
+
+class Oracle:
+    """Gives out timestamps; safe to share between threads. `now_ms` is the clock, in ms since the Unix epoch."""
+
+    def __init__(self, now_ms: Callable[[], int], bound: MetaBound) -> None:
+        self._now_ms, self._bound, self._lock = now_ms, bound, Lock()
+        self._bound_ms = bound.load()
+        self._last = (self._bound_ms + 1 << LOGICAL_BITS) - 1
+
+    def next(self) -> Tso:
+        """Return a timestamp above all that this and earlier lives gave out."""
+        return self.batch(1)[0]
+
+    def batch(self, count: int) -> Sequence[Tso]:
+        """`count` timestamps in a row, at least one; no other caller gets one between them."""
+        assert count > 0, count
+        with self._lock:
+            first = max(self._last + 1, self._now_ms() << LOGICAL_BITS)
+            last = first + count - 1
+            if physical_ms(last) > self._bound_ms:
+                bound_ms = physical_ms(last) + WINDOW_MS
+                self._bound.save(bound_ms)
+                self._bound_ms = bound_ms
+            self._last = last
+        return cast("Sequence[Tso]", range(first, last + 1))
+
+    @property
+    def newest(self) -> Tso:
+        """The newest timestamp given out, without making a new one; in a new life, what lies below the first."""
+        with self._lock:
+            return Tso(self._last)
+
+
+SCAN_KEYS: Final = 256
+"""Keys that one call of the store gives: the store is locked that long (TiDB's scan batch)."""
+
+T = TypeVar("T")
+
+
+def settle(store: Store, oracle: Oracle, locked: KeyLocked) -> bool:
+    """Finish the lock that was met; False if its transaction still lives."""
+    with store.guard:
+        status = store.check_status(locked.primary, locked.lock_ts, oracle.next())
+        if isinstance(status, Alive):
+            return False
+        store.finish(locked.key, locked.lock_ts, status)
+    return True
+
+
+def settle_dead(store: Store, oracle: Oracle) -> int:
+    """Finish the locks whose transactions are decided or dead, which nobody may ever read past; how many.
+
+    TiCDC does so where its frontier stands still: a lock holds the resolved ts below it."""
+    found = [KeyLocked(key, lock.primary, lock.start_ts, lock.ttl_ms) for key, lock in store.locks()]
+    return sum(settle(store, oracle, locked) for locked in found)
+
+
+class StoreSnapshot:
+    """The store at `ts`; a ts beyond the oracle's newest would not stay the same, and is our own bug."""
+
+    def __init__(self, store: Store, oracle: Oracle, ts: int) -> None:
+        assert ts <= oracle.newest, (ts, oracle.newest)
+        self.store, self.oracle, self.ts = store, oracle, ts
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key. Raises KeyLocked, HistoryCollected."""
+        return self._past_locks(lambda: self.store.get(key, self.ts))
+
+    def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Return keys of [start, end) with values, in order or backwards; an empty `end` is no bound."""
+        while True:
+            page = self._page(start, end, reverse=reverse)
+            yield from page
+            if len(page) < SCAN_KEYS:
+                return
+            last = page[-1][0]
+            if reverse and not last:
+                return
+            start, end = (start, last) if reverse else (last + b"\0", end)
+
+    def _page(self, start: bytes, end: bytes, *, reverse: bool) -> list[tuple[bytes, bytes]]:
+        return self._past_locks(lambda: self.store.scan(start, end, self.ts, limit=SCAN_KEYS, reverse=reverse))
+
+    def _past_locks(self, read: Callable[[], T]) -> T:
+        while True:
+            try:
+                return read()
+            except KeyLocked as locked:
+                if not settle(self.store, self.oracle, locked):
+                    raise
+
 
 CommitCheck: TypeAlias = Callable[[int, int, tuple[bytes, ...]], None]
 """Called with (start_ts, commit_ts, keys); raises an UpstreamError, such as SchemaChanged, to forbid the commit."""

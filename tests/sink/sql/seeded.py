@@ -42,7 +42,7 @@ from tidegate.source.tidb.changes import MountOptions
 from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate.source.tidb.source import LogSource
 from tidegate.testing.trial import run_here
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 
 STEPS = 300
 ACCOUNTS = 5

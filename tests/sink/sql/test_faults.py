@@ -30,7 +30,7 @@ from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, put
 from tidegate.testing.scripted import ScriptedSource
 from tidegate.testing.validators import tables
-from tidegate_upstream.demo.mariadb import MariaDb
+from tidegate_upstream.demo.replica import MariaDb
 
 pytestmark = pytest.mark.slow
 

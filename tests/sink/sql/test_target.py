@@ -5,7 +5,7 @@ import pytest
 from tidegate.model.errors import SinkRefused
 from tidegate.schema.job import MODE_BITS
 from tidegate.sink.sql.connection import KINDS, ROWS, ServerKind, TargetServer, target_of
-from tidegate_upstream.tidb.sql.variable.variables import VARIABLES
+from tidegate_upstream.tidb.variables import VARIABLES
 
 
 @pytest.mark.parametrize(

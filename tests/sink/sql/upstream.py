@@ -4,11 +4,10 @@ from pathlib import Path
 
 from tests.log_source import log_source
 from tidegate.source.tidb.source import LogSource
-from tidegate_upstream.tidb.change_log import ChangeLog
+from tidegate_upstream.tidb.change_log import ChangeLog, RegionMap
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter
-from tidegate_upstream.tidb.region import RegionMap
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 
 
 class Upstream:

@@ -26,11 +26,11 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.event import Ddl, Delete, Event, Resolved, RowChange, images
 from tidegate.mysql.packed_time import Time
 from tidegate.schema.parse.ddl import parse
-from tidegate_upstream.change.plan.statement import plan
+from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.log_writer import LogWriter
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 
 pytestmark = pytest.mark.slow
 

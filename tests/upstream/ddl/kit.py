@@ -33,17 +33,15 @@ from tidegate.schema.stored.definition import (
     StoredType,
 )
 from tidegate.schema.stored.meta import Meta
-from tidegate_upstream.change.plan.statement import plan
+from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.request import Involved, Request
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.tidb.cluster import Cluster, ClusterOptions
-from tidegate_upstream.tidb.ddl.jobs import JobEntry, read_entries
-from tidegate_upstream.tidb.meta.tables import DELETE_RANGE
+from tidegate_upstream.tidb.ddl_jobs import JobEntry, read_entries
+from tidegate_upstream.tidb.engine import KvEngine, MemoryEngine
+from tidegate_upstream.tidb.metadata import DELETE_RANGE
 from tidegate_upstream.tidb.node import Node, NodeOptions
-from tidegate_upstream.tidb.sql.rows.mutation import index_mutation, row_mutations
-from tidegate_upstream.tidb.sql.rows.row import RowImage, complete, image_of
-from tidegate_upstream.tidb.sql.rows.shape import TableShape
-from tidegate_upstream.tidb.store.engine import KvEngine, MemoryEngine
+from tidegate_upstream.tidb.table_rows import RowImage, TableShape, complete, image_of, index_mutation, row_mutations
 from tidegate_upstream.tidb.transaction import Transaction
 
 INT = StoredType(3, 0, 11, 0, "binary", "binary")

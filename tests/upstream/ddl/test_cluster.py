@@ -11,12 +11,12 @@ from tidegate.schema.job import SchemaDiff
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.stored.load import DIFFS_MAX, load, load_all
 from tidegate.schema.stored.meta import Meta
-from tidegate_upstream.change.plan.statement import plan
+from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.tidb.cluster import Cluster, Move
-from tidegate_upstream.tidb.meta.writer import MetaWriter
-from tidegate_upstream.tidb.sql.rows.shape import TableShape
-from tidegate_upstream.tidb.store.sqlite import SqliteEngine
+from tidegate_upstream.tidb.engine import SqliteEngine
+from tidegate_upstream.tidb.metadata import MetaWriter
+from tidegate_upstream.tidb.table_rows import TableShape
 
 
 def run_sql(cluster: Cluster, text: str) -> None:

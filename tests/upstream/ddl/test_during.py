@@ -11,11 +11,9 @@ from tests.upstream.worlds import seeds
 from tidegate.expr.cast.assign import assign
 from tidegate.model.errors import UpstreamError
 from tidegate.schema.parse.ddl import parse
-from tidegate_upstream.change.plan.statement import plan
+from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
-from tidegate_upstream.tidb.sql.rows.mutation import row_mutations
-from tidegate_upstream.tidb.sql.rows.row import complete
-from tidegate_upstream.tidb.sql.rows.shape import TableShape
+from tidegate_upstream.tidb.table_rows import TableShape, complete, row_mutations
 
 pytestmark = pytest.mark.slow
 

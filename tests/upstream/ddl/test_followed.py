@@ -12,10 +12,9 @@ from tidegate.schema.job import Job, JobState, decode_job_row
 from tidegate.schema.stored.load import load_all
 from tidegate.schema.stored.meta import Meta
 from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot
-from tidegate_upstream.tidb.meta.bootstrap import MYSQL
-from tidegate_upstream.tidb.store.engine import ColumnFamily
-from tidegate_upstream.tidb.store.read import value_of
-from tidegate_upstream.tidb.store.record import WriteKind, decode_write
+from tidegate_upstream.tidb.engine import ColumnFamily
+from tidegate_upstream.tidb.metadata import MYSQL
+from tidegate_upstream.tidb.store_mvcc import WriteKind, decode_write, value_of
 
 
 def done_jobs(world: World) -> list[tuple[int, Job]]:

@@ -11,8 +11,8 @@ from tidegate.schema.modify_kind import ModifyKind
 from tidegate.schema.stored.definition import render_stored
 from tidegate_upstream.change.request import operation_of
 from tidegate_upstream.f1 import rollback
-from tidegate_upstream.tidb.ddl.owner import Owner
-from tidegate_upstream.tidb.meta.tables import DELETE_RANGE, LOCK_INFO, REORG
+from tidegate_upstream.tidb.ddl_owner import Owner
+from tidegate_upstream.tidb.metadata import DELETE_RANGE, LOCK_INFO, REORG
 
 pytestmark = pytest.mark.slow
 

@@ -13,10 +13,9 @@ from tidegate.kv.table_key import split_mvcc_key, table_prefix
 from tidegate.schema.job import parse_job
 from tidegate.schema.modify_kind import ModifyKind
 from tidegate.schema.stored.definition import StoredTable, StoredType, parse_stored, render_stored
-from tidegate_upstream.tidb.meta.tables import HISTORY, JOB
-from tidegate_upstream.tidb.store.engine import ColumnFamily
-from tidegate_upstream.tidb.store.read import value_of
-from tidegate_upstream.tidb.store.record import WriteKind, decode_write
+from tidegate_upstream.tidb.engine import ColumnFamily
+from tidegate_upstream.tidb.metadata import HISTORY, JOB
+from tidegate_upstream.tidb.store_mvcc import WriteKind, decode_write, value_of
 
 OWN = ("DDLProgress", "DDLStep")
 """Keys that only this owner has."""

@@ -15,8 +15,8 @@ from tests.upstream.ddl.kit import LEASE_MS, SESSION_MS, Clock, World
 from tests.upstream.ddl.test_recorded_life import named, ours, steps_of
 from tidegate.model.errors import TidegateError
 from tidegate_upstream.tidb.cluster import Cluster, ClusterOptions
+from tidegate_upstream.tidb.engine import MemoryEngine
 from tidegate_upstream.tidb.node import NodeOptions
-from tidegate_upstream.tidb.store.engine import MemoryEngine
 
 pytestmark = pytest.mark.slow
 

@@ -27,7 +27,7 @@ from tidegate.model.errors import UpstreamError
 from tidegate.schema.job import JobState
 from tidegate.schema.modify_kind import ModifyKind
 from tidegate.schema.stored.states import ElementState
-from tidegate_upstream.tidb.ddl.registry import Registry
+from tidegate_upstream.tidb.ddl_jobs import Registry
 from tidegate_upstream.tidb.node import GuardedTransaction
 
 pytestmark = pytest.mark.slow

@@ -13,26 +13,24 @@ from tidegate.model.errors import SnapshotTooOld, SqlRefused
 from tidegate.model.kv_change import LOSSY_DDL, LogType
 from tidegate.mysql.packed_time import Time
 from tidegate.schema.parse.ddl import parse
-from tidegate_upstream.change.plan.statement import plan
+from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.tidb.change_log import ChangeLog
-from tidegate_upstream.tidb.ddl.ranges import delete_ranges
-from tidegate_upstream.tidb.meta.tables import DELETE_RANGE
-from tidegate_upstream.tidb.span_feed import SpanFeed
-from tidegate_upstream.tidb.sql.rows.mutation import RowForm, index_mutation, record_mutation
-from tidegate_upstream.tidb.sql.rows.row import RowImage
-from tidegate_upstream.tidb.sql.rows.shape import TableShape
-from tidegate_upstream.tidb.store.engine import ColumnFamily
-from tidegate_upstream.tidb.store.gc import collect_garbage
-from tidegate_upstream.tidb.store.record import (
+from tidegate_upstream.tidb.ddl_step import delete_ranges
+from tidegate_upstream.tidb.engine import ColumnFamily
+from tidegate_upstream.tidb.log_writer import SpanFeed
+from tidegate_upstream.tidb.metadata import DELETE_RANGE
+from tidegate_upstream.tidb.store_mvcc import (
     Lock,
     Write,
     WriteKind,
+    collect_garbage,
     decode_lock,
     decode_write,
     encode_lock,
     encode_write,
 )
+from tidegate_upstream.tidb.table_rows import RowForm, RowImage, TableShape, index_mutation, record_mutation
 from tidegate_upstream.tidb.transaction import Options, Stage
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from tests.upstream.model_checker.checker.report import BLOCKS, render_correct, 
 from tests.upstream.model_checker.checker.scenario import Scenario, run
 from tests.upstream.model_checker.checker.shortcuts import SAFE
 from tests.upstream.model_checker.checker.track import track
-from tidegate_upstream.f1_operations import OPERATIONS
+from tidegate_upstream.f1 import OPERATIONS
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "online-schema-change.md"
 BY_NAME = {scenario.name: scenario for scenario in CORRECT}

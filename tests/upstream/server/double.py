@@ -11,8 +11,8 @@ from tidegate.model.table import ColumnType
 from tidegate.mysql.datum import Duration, JsonDatum, Unsigned, Vector
 from tidegate.mysql.packed_time import Time
 from tidegate.mysql.value.kinds import Named, SqlValue
-from tidegate_upstream.tidb.sql.outcome import Outcome
-from tidegate_upstream.tidb.sql.variable.variables import GlobalVariables, SessionVariables
+from tidegate_upstream.tidb.dml import Outcome
+from tidegate_upstream.tidb.variables import GlobalVariables, SessionVariables
 
 VALUES: Sequence[tuple[str, ColumnType, Sequence[SqlValue]]] = (
     ("tiny", ColumnType(T.TINY, 4, charset="binary"), (-128, 5, None)),

@@ -11,8 +11,8 @@ import pytest
 from tests.upstream.server.double import DoubleSession
 from tests.upstream.server.hostile import ATTRIBUTES, CAPABILITIES, GOOD, LENENC, WITH_DB, Hostile, code_of, login
 from tidegate.model.errors import ConfigError
-from tidegate_upstream.tidb.server.incoming import PortLimits, account
-from tidegate_upstream.tidb.server.upstream import Listener
+from tidegate_upstream.tidb.listener import Listener
+from tidegate_upstream.tidb.wire import PortLimits, account
 
 BAD_LOGINS = {
     "nothing": b"",

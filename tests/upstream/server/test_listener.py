@@ -14,7 +14,7 @@ from pymysql.constants import CLIENT, COMMAND, SERVER_STATUS
 
 from tests.upstream.server.double import DoubleSession
 from tidegate.model.errors import EnvironmentFault, SqlRefused
-from tidegate_upstream.tidb.server.upstream import Listener
+from tidegate_upstream.tidb.listener import Listener
 
 
 class Port:

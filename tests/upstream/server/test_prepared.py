@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tidegate.expr.syntax.tokens import unquote
 from tidegate.model.errors import DecodeError, SqlRefused
 from tidegate.model.mysql import MysqlType as T
-from tidegate_upstream.tidb.server.prepared import Bound, ClientStatement, Prepared, bind, read_parameters
+from tidegate_upstream.tidb.connection import Bound, ClientStatement, Prepared, bind, read_parameters
 
 NO_MODE: frozenset[str] = frozenset()
 

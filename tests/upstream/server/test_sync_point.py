@@ -9,7 +9,7 @@ import pytest
 
 from tests.mariadb import running_server
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.server.upstream import Upstream
+from tidegate_upstream.tidb.listener import Upstream
 
 pytestmark = pytest.mark.slow
 TABLES = (

@@ -20,8 +20,8 @@ from tidegate.model.event import Update
 from tidegate.source.large.complete import defined
 from tidegate.source.large.upstream import UpstreamRows
 from tidegate_upstream.tidb.cluster import Cluster, ClusterOptions
+from tidegate_upstream.tidb.listener import Upstream
 from tidegate_upstream.tidb.node import NodeOptions
-from tidegate_upstream.tidb.server.upstream import Upstream
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from tidegate.model.errors import UpstreamError
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate_upstream.tidb.node import Node
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 from tidegate_upstream.tidb.transaction import Stage
 
 if TYPE_CHECKING:

@@ -27,18 +27,17 @@ from tidegate.schema.job import JobState
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.meta import Meta
-from tidegate_upstream.change.plan.statement import plan
+from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
+from tidegate_upstream.tidb import ddl_owner as ddl_client
+from tidegate_upstream.tidb import session_state as session_transaction
 from tidegate_upstream.tidb.cluster import Cluster, ClusterOptions
-from tidegate_upstream.tidb.ddl import client as ddl_client
-from tidegate_upstream.tidb.ddl.client import error_of
-from tidegate_upstream.tidb.ddl.jobs import read_entries, read_entry
-from tidegate_upstream.tidb.ddl.ranges import delete_ranges
+from tidegate_upstream.tidb.ddl_jobs import read_entries, read_entry
+from tidegate_upstream.tidb.ddl_owner import error_of
+from tidegate_upstream.tidb.ddl_step import delete_ranges
+from tidegate_upstream.tidb.engine import MemoryEngine, SqliteEngine
 from tidegate_upstream.tidb.node import Node, NodeOptions
-from tidegate_upstream.tidb.sql.session import transaction as session_transaction
-from tidegate_upstream.tidb.store.engine import MemoryEngine
-from tidegate_upstream.tidb.store.gc import collect_garbage
-from tidegate_upstream.tidb.store.sqlite import SqliteEngine
+from tidegate_upstream.tidb.store_mvcc import collect_garbage
 from tidegate_upstream.tidb.transaction import Options
 
 STEPS = 300

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator
 from tests.upstream.ddl.kit import CONTEXT, shape_of
 from tidegate.kv.table_key import IndexKey, decode_table_key, index_prefix, table_prefix
 from tidegate.schema.stored.definition import StoredTable
+from tidegate_upstream.tidb.check_table import check_table
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.ddl.jobs import read_entries
-from tidegate_upstream.tidb.meta.tables import DELETE_RANGE
-from tidegate_upstream.tidb.sql.rows.check import check_table
-from tidegate_upstream.tidb.sql.rows.mutation import index_mutation
-from tidegate_upstream.tidb.sql.rows.read import TableReader, key_after
-from tidegate_upstream.tidb.sql.rows.shape import TableShape
+from tidegate_upstream.tidb.ddl_jobs import read_entries
+from tidegate_upstream.tidb.metadata import DELETE_RANGE
+from tidegate_upstream.tidb.table_access import TableReader, key_after
+from tidegate_upstream.tidb.table_rows import TableShape, index_mutation
 
 _NOT_NULL = 1
 _Range = tuple[bytes, bytes]

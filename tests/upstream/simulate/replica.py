@@ -24,7 +24,7 @@ from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.span_feed import SpanFeed
+from tidegate_upstream.tidb.log_writer import SpanFeed
 
 SYSTEM_IDS = 1 << 47
 EXCHANGE, DROP_PARTITION, TRUNCATE_PARTITION = 42, 20, 23

@@ -10,12 +10,12 @@ from tidegate.model.errors import SqlRefused
 from tidegate.mysql.context import Context
 from tidegate.schema.job import JobState
 from tidegate.schema.parse.ddl import parse
-from tidegate_upstream.change.plan.statement import plan
+from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
-from tidegate_upstream.tidb.ddl.client import error_of
-from tidegate_upstream.tidb.sql.rows.check import check_table
-from tidegate_upstream.tidb.sql.rows.shape import TableShape
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.check_table import check_table
+from tidegate_upstream.tidb.ddl_owner import error_of
+from tidegate_upstream.tidb.session import Session
+from tidegate_upstream.tidb.table_rows import TableShape
 
 pytestmark = pytest.mark.slow
 

@@ -13,14 +13,13 @@ from tests.upstream.simulate.life import Life
 from tidegate.schema.stored.states import ElementState
 from tidegate_upstream import f1
 from tidegate_upstream.f1 import ElementKind
-from tidegate_upstream.tidb import node
+from tidegate_upstream.tidb import ddl_step as backfill
+from tidegate_upstream.tidb import node, table_access
+from tidegate_upstream.tidb import table_rows as table_row
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.ddl import backfill
-from tidegate_upstream.tidb.ddl.backfill import Backfill
-from tidegate_upstream.tidb.ddl.registry import Registry
+from tidegate_upstream.tidb.ddl_jobs import Registry
+from tidegate_upstream.tidb.ddl_step import Backfill
 from tidegate_upstream.tidb.node import GuardedTransaction, Node
-from tidegate_upstream.tidb.sql.rows import access as table_access
-from tidegate_upstream.tidb.sql.rows import row as table_row
 
 SEEDS = 200
 Patch = pytest.MonkeyPatch

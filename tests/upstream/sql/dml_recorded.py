@@ -15,15 +15,11 @@ from tidegate.mysql.context import Context
 from tidegate.mysql.convert.time import zone_of
 from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate_upstream.tidb.sql.outcome import Outcome
-from tidegate_upstream.tidb.sql.rows.auto_id import StoredAutoIds
-from tidegate_upstream.tidb.sql.rows.change import run_delete, run_update
-from tidegate_upstream.tidb.sql.rows.insert import run_insert
-from tidegate_upstream.tidb.sql.rows.open import OpenTables, Shapes
-from tidegate_upstream.tidb.store.engine import MemoryEngine
-from tidegate_upstream.tidb.store.mvcc import Store
-from tidegate_upstream.tidb.transaction import Storage
-from tidegate_upstream.tidb.tso import Oracle
+from tidegate_upstream.tidb.dml import OpenTables, Outcome, Shapes, run_delete, run_insert, run_update
+from tidegate_upstream.tidb.engine import MemoryEngine
+from tidegate_upstream.tidb.store_mvcc import Store
+from tidegate_upstream.tidb.table_access import StoredAutoIds
+from tidegate_upstream.tidb.transaction import Oracle, Storage
 
 DEFAULT_MODE = frozenset({"STRICT_TRANS_TABLES", "NO_ZERO_IN_DATE", "NO_ZERO_DATE", "ERROR_FOR_DIVISION_BY_ZERO"})
 SET = re.compile(r"set\s+(?:@@)?(?:session\.|global\.)?(\w+)\s*=\s*'?([^']*)'?$", re.IGNORECASE)

@@ -24,8 +24,8 @@ from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row
 from tidegate.schema.stored.snapshot import SchemaHistory, is_circle
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.span_feed import SpanFeed
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.log_writer import SpanFeed
+from tidegate_upstream.tidb.session import Session
 
 ASIDE = {
     "kind",

@@ -20,15 +20,11 @@ from tidegate.schema.stored.definition import (
     StoredType,
 )
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate_upstream.tidb.meta.writer import MetaWriter
-from tidegate_upstream.tidb.sql.outcome import Outcome
-from tidegate_upstream.tidb.sql.rows.access import TableAccess
-from tidegate_upstream.tidb.sql.rows.auto_id import StoredAutoIds
-from tidegate_upstream.tidb.sql.rows.change import run_delete, run_update
-from tidegate_upstream.tidb.sql.rows.check import Fault, check_table
-from tidegate_upstream.tidb.sql.rows.insert import run_insert
-from tidegate_upstream.tidb.sql.rows.open import OpenTables, Shapes
-from tidegate_upstream.tidb.sql.rows.shape import TableShape
+from tidegate_upstream.tidb.check_table import Fault, check_table
+from tidegate_upstream.tidb.dml import OpenTables, Outcome, Shapes, run_delete, run_insert, run_update
+from tidegate_upstream.tidb.metadata import MetaWriter
+from tidegate_upstream.tidb.table_access import StoredAutoIds, TableAccess
+from tidegate_upstream.tidb.table_rows import TableShape
 from tidegate_upstream.tidb.transaction import Storage, Transaction
 
 NOW = datetime(2024, 1, 31, 12, 30, 15, 123456, tzinfo=UTC)

@@ -10,7 +10,7 @@ from tidegate.kv.meta_key import hash_key
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.mysql.number import MAX_INT
-from tidegate_upstream.tidb.sql.rows.auto_id import Counter, CounterKind, StoredAutoIds, sharded
+from tidegate_upstream.tidb.table_access import Counter, CounterKind, StoredAutoIds, sharded
 
 NUMBERED = column(1, "id", integer(NOT_NULL | PRIMARY | AUTO))
 RANDOM = column(1, "id", integer(NOT_NULL | PRIMARY, T.LONGLONG))

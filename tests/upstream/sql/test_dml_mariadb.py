@@ -12,7 +12,7 @@ from tests.upstream.sql.dml_generator import Generator
 from tidegate.expr.relation import ResultSet
 from tidegate.model.errors import SqlRefused
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 
 pytestmark = pytest.mark.slow
 STATEMENTS = 150

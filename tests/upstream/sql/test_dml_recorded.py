@@ -10,10 +10,9 @@ from tests.upstream.sql.dml_recorded import Statement, World, recorded, statemen
 from tidegate.kv.index_entry import decode_index_entry
 from tidegate.kv.row.row import decode_row
 from tidegate.kv.table_key import IndexKey, decode_table_key
-from tidegate_upstream.tidb.sql.rows import number as table_number
-from tidegate_upstream.tidb.sql.rows.mutation import KeyMutation, index_mutation, record_mutation
-from tidegate_upstream.tidb.sql.rows.read import TableReader
-from tidegate_upstream.tidb.sql.rows.row import image_of
+from tidegate_upstream.tidb import table_access as table_number
+from tidegate_upstream.tidb.table_access import TableReader
+from tidegate_upstream.tidb.table_rows import KeyMutation, image_of, index_mutation, record_mutation
 
 pytestmark = pytest.mark.slow
 

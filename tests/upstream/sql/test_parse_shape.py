@@ -6,8 +6,8 @@ from tests.kv.kv_recordings import STREAMS, lines
 from tests.upstream.sql.dml_generator import Generator
 from tidegate.expr.syntax.parse import Dml, parse
 from tidegate.model.errors import SqlRefused
-from tidegate_upstream.tidb.sql.session import shape as parse_shape
-from tidegate_upstream.tidb.sql.session.shape import StatementShapes
+from tidegate_upstream.tidb import commands as parse_shape
+from tidegate_upstream.tidb.commands import StatementShapes
 
 MODE = frozenset({"STRICT_TRANS_TABLES"})
 ODD = (

@@ -9,7 +9,7 @@ from tests.upstream.sql.test_session import Client
 from tidegate.kv.table_key import table_span
 from tidegate.schema.parse.ddl import parse
 from tidegate.source.tidb.segment import read_spans
-from tidegate_upstream.change.plan.statement import plan
+from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.role import check_role
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.tidb.change_log import ChangeLog

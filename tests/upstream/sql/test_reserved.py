@@ -12,8 +12,8 @@ from tidegate.schema.parse.ddl import parse
 from tidegate.sink.sql.connection import target_of
 from tidegate.sink.sql.ddl.rewrite import DdlPlace, statement_for
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.sql.session.session import Session
-from tidegate_upstream.tidb.sql.session.shape import StatementShapes
+from tidegate_upstream.tidb.commands import StatementShapes
+from tidegate_upstream.tidb.session import Session
 
 SELDOM = re.compile(
     r"batch on |split table |create table tmp|.*set tiflash|.*(create|alter|drop) (placement|resource)", re.IGNORECASE

@@ -19,7 +19,7 @@ from tidegate.model.errors import TidegateError
 from tidegate.schema.restore.statement import restore_ddl
 from tidegate.schema.stored.definition import StoredTable
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 
 pytestmark = pytest.mark.slow
 

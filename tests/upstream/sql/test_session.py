@@ -7,9 +7,9 @@ import pytest
 from tidegate.expr.relation import ResultSet
 from tidegate.model.errors import SqlRefused, UpstreamError, WriteConflict
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.sql.outcome import Outcome
-from tidegate_upstream.tidb.sql.session.session import Session
-from tidegate_upstream.tidb.sql.variable.variables import GlobalVariables
+from tidegate_upstream.tidb.dml import Outcome
+from tidegate_upstream.tidb.session import Session
+from tidegate_upstream.tidb.variables import GlobalVariables
 
 Rows = list[tuple[object, ...]]
 

@@ -8,11 +8,10 @@ from tidegate.expr.relation import ResultSet
 from tidegate.schema.parse.ddl import parse
 from tidegate.schema.stored.arguments import ARGUMENTS
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate_upstream.change.plan.statement import plan
+from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.information.job import type_name
-from tidegate_upstream.tidb.information.relations import TABLES, Facts, InformationSchema
+from tidegate_upstream.tidb.information_schema import TABLES, Facts, InformationSchema, type_name
 
 
 @pytest.fixture(scope="module")

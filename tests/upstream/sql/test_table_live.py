@@ -11,7 +11,7 @@ import pytest
 from tidegate.model.errors import Retry, SqlRefused, UpstreamError
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.node import Node
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 
 TABLES = (
     "create table t (id int primary key, a int, s varchar(30))",

@@ -20,8 +20,8 @@ from tidegate.schema.stored.definition import (
     StoredTable,
     StoredType,
 )
-from tidegate_upstream.tidb.sql.query.select import select
-from tidegate_upstream.tidb.sql.rows.check import refusal
+from tidegate_upstream.tidb.check_table import refusal
+from tidegate_upstream.tidb.select import select
 
 A = column(2, "a", integer())
 S = column(3, "s", varchar(20, collate="utf8mb4_general_ci"))

@@ -13,8 +13,7 @@ from tidegate.model.errors import SqlRefused, WriteConflict
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.stored.definition import ChangeState, Name, StoredPartition, StoredPartitionDef, StoredTable
 from tidegate.schema.stored.states import ElementState as S
-from tidegate_upstream.tidb.sql.rows.mutation import index_mutation, record_mutation, row_mutations
-from tidegate_upstream.tidb.sql.rows.placement import placements_of
+from tidegate_upstream.tidb.table_rows import index_mutation, placements_of, record_mutation, row_mutations
 
 pytestmark = pytest.mark.slow
 

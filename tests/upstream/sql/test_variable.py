@@ -7,9 +7,8 @@ import pytest
 from tidegate.model.errors import SqlRefused
 from tidegate.mysql.value.kinds import SqlValue
 from tidegate.schema.charset import CHARSETS, COLLATIONS
-from tidegate_upstream.tidb.sql.session.set import Assign, SetScope, read_set
-from tidegate_upstream.tidb.sql.variable.kind import MODE_BITS, zone_named
-from tidegate_upstream.tidb.sql.variable.variables import VARIABLES, GlobalVariables, Reach, SessionVariables
+from tidegate_upstream.tidb.commands import Assign, SetScope, read_set
+from tidegate_upstream.tidb.variables import MODE_BITS, VARIABLES, GlobalVariables, Reach, SessionVariables, zone_named
 
 
 @pytest.fixture

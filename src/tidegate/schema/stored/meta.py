@@ -23,7 +23,7 @@ NEXT_ID: Final = string_key("NextGlobalID")
 VERSION: Final = string_key("SchemaVersionKey")
 _SCHEMAS: Final = "DBs"
 BDR_ROLE: Final = string_key("BDRRole")
-HISTORY: Final = "DDLJobHistory"
+JOB_HISTORY: Final = "DDLJobHistory"
 PROGRESS: Final = "DDLProgress"
 COUNTERS: Final = ("TID", "IID", "TARID", "SID")
 """Kinds of counters that a table may have: row ids, AUTO_INCREMENT of tables with their own cache, AUTO_RANDOM,
@@ -95,12 +95,12 @@ class Meta:
 
     def job(self, job_id: int) -> Job | None:
         """Return a job that is over."""
-        found = self.reader.get(hash_key(HISTORY, job_field(job_id)))
+        found = self.reader.get(hash_key(JOB_HISTORY, job_field(job_id)))
         return None if found is None else parse_job(found)
 
     def history(self) -> list[Job]:
         """Return all jobs that are over, by id."""
-        return [parse_job(value) for _, value in self._members(HISTORY)]
+        return [parse_job(value) for _, value in self._members(JOB_HISTORY)]
 
     def progress(self, job_id: int) -> bytes | None:
         """Return what the owner keeps of a running job beside its row."""

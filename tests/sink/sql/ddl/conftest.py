@@ -7,7 +7,7 @@ import pytest
 from tests.mariadb import Server, running_server
 from tests.sink.sql.ddl.world import World
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.server.upstream import Upstream
+from tidegate_upstream.tidb.listener import Upstream
 
 
 @pytest.fixture(scope="session")

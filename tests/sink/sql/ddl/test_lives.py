@@ -17,7 +17,7 @@ from tests.upstream.worlds import seeds
 from tidegate.model.errors import TidegateError
 from tidegate.schema.restore.statement import restore_ddl
 from tidegate_upstream.tidb.cluster import Cluster
-from tidegate_upstream.tidb.sql.session.session import Session
+from tidegate_upstream.tidb.session import Session
 
 pytestmark = pytest.mark.slow
 

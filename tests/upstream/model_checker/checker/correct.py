@@ -15,7 +15,7 @@ from tests.upstream.model_checker.checker.layout import Column, Index, Layout, R
 from tests.upstream.model_checker.checker.rules import Guard, Rules
 from tests.upstream.model_checker.checker.scenario import Ranges, Scenario, under
 from tests.upstream.model_checker.checker.spaces import Binding
-from tidegate_upstream import f1_operations as operations
+from tidegate_upstream import f1 as operations
 from tidegate_upstream.f1 import Operation, Work, combine
 
 __all__ = [

@@ -13,8 +13,7 @@ from tests.upstream.model_checker.checker.correct import ADDED, COPIES, INDEXED,
 from tests.upstream.model_checker.checker.rules import Rules
 from tests.upstream.model_checker.checker.scenario import Scenario, along
 from tidegate.schema.stored.states import ElementState
-from tidegate_upstream.f1 import ElementKind
-from tidegate_upstream.f1_operations import operation
+from tidegate_upstream.f1 import ElementKind, operation
 
 __all__ = ["KINDS", "PAIRS", "STATES", "Pair", "coexist"]
 

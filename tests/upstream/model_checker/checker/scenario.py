@@ -14,8 +14,7 @@ from tests.upstream.model_checker.checker.search import Result, search
 from tests.upstream.model_checker.checker.spaces import Binding, Spaces
 from tests.upstream.model_checker.checker.track import track
 from tidegate.schema.stored.states import ElementState
-from tidegate_upstream.f1 import ElementKind, Operation, Work
-from tidegate_upstream.f1_operations import operation
+from tidegate_upstream.f1 import ElementKind, Operation, Work, operation
 
 __all__ = ["Ranges", "Scenario", "Shortcut", "along", "run", "run_mixed", "under"]
 

@@ -9,9 +9,8 @@ from tests.upstream.model_checker.checker.layout import Layout
 from tests.upstream.model_checker.checker.rules import Rules
 from tests.upstream.model_checker.checker.scenario import Scenario, Shortcut, along
 from tidegate.schema.stored.states import ElementState
-from tidegate_upstream import f1_operations as operations
-from tidegate_upstream.f1 import ElementKind, Work
-from tidegate_upstream.f1_operations import operation
+from tidegate_upstream import f1 as operations
+from tidegate_upstream.f1 import ElementKind, Work, operation
 
 __all__ = ["COLUMNS", "CONSTRAINTS", "MODIFY"]
 

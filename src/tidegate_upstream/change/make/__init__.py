@@ -1,1 +1,0 @@
-"""Definitions made from statements."""

@@ -1,1 +1,0 @@
-"""The steps of one element through F1's states."""

@@ -1,0 +1,857 @@
+"""Changes of one step: the definition before, the definition after.
+
+    AFTER[action](table, arguments) -> table
+
+Source: TiDB pkg/ddl/table.go, index.go, column.go, ttl.go, sequence.go.
+
+Tables and databases as wholes: create, drop, truncate, rename, recover.
+
+    create     none ──► public                           truncate   the id changes, the rest stays
+    drop       public ──► write-only ──► delete-only ──► none: key, counters and rows go
+    rename     version 1: the new name, below the new database's key      version 2: all nodes have seen it
+
+Counters of ids lie below the database that a table was made in: after a move to another one `old_schema_id` names it.
+
+Source: TiDB pkg/ddl/create_table.go, table.go, schema.go.
+
+Partitions, one state further: `ddl_action` and `ddl_state` of the partitioning say what is under way.
+
+    add         adding_definitions ──► definitions
+    drop        definitions ──► dropping_definitions, done ──► gone, with its rows
+    truncate    new_partition_ids ──► definitions have them, the old ones are dropping, done ──► gone
+
+A job is done with the step from which on rows lie where they will lie at its end: who reads finished jobs knows the ids
+of all rows that nodes of that version write.  What a node one behind still writes into a partition on its way out lies
+under an id that the reader has forgotten, and goes with the delete range.  TiDB's first step of DROP PARTITION only
+marks the partition and leaves it in definitions for one version more, though nobody reads or writes there then.
+
+Source: TiDB pkg/ddl/partition.go.
+
+REORGANIZE PARTITION, PARTITION BY, REMOVE PARTITIONING and EXCHANGE PARTITION, one state further.
+
+    reorganize    delete-only .. write-reorg     adding_definitions and dropping_definitions stand beside definitions
+                  delete-reorg, public           the new ones are in definitions, the old ones still dropping
+                  none                           only the new ones; PARTITION BY and REMOVE give the table a new id
+    exchange      write-only                     the table takes only rows that fit the partition
+                  none                           ids are swapped; one version later the table takes all rows again
+
+A table without partitions is reorganized as one with the single partition pFullTable, whose id is the table's.
+
+Source: TiDB pkg/ddl/partition.go (onReorganizePartition, onExchangeTablePartition).
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import zip_longest
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
+from tidegate.schema.job import AffectedTable, SchemaDiff
+from tidegate.schema.stored.arguments import (
+    AlterSequenceArgs,
+    CharsetArgs,
+    CheckNameArgs,
+    CommentArgs,
+    CreateSchemaArgs,
+    CreateTableArgs,
+    DropPartitionsArgs,
+    ExchangeArgs,
+    NewCacheArgs,
+    NewPartitionsArgs,
+    NewTableArgs,
+    RebaseArgs,
+    RecoverArgs,
+    RenameIndexArgs,
+    RenameTableArgs,
+    RenameTablesArgs,
+    SetDefaultArgs,
+    ShardBitsArgs,
+    TruncatePartitionsArgs,
+    TtlArgs,
+    VisibilityArgs,
+)
+from tidegate.schema.stored.definition import (
+    Name,
+    StoredColumn,
+    StoredForeignKey,
+    StoredPartition,
+    StoredPartitionDef,
+    StoredTable,
+)
+from tidegate.schema.stored.flags import NO_DEFAULT
+from tidegate.schema.stored.states import ElementState
+from tidegate_upstream.change.draft import (
+    CounterChange,
+    DeleteRange,
+    Draft,
+    Move,
+    States,
+    column_of,
+    known_index,
+    move_column,
+    with_index,
+)
+from tidegate_upstream.change.make_column import check_names, check_order
+from tidegate_upstream.change.request import Request
+
+_NONE, _PUBLIC, _WRITE_ONLY, _DELETE_ONLY = (
+    ElementState.NONE,
+    ElementState.PUBLIC,
+    ElementState.WRITE_ONLY,
+    ElementState.DELETE_ONLY,
+)
+
+_AUTO_RANDOM: Final = 40
+
+
+def counter_kind(table: StoredTable) -> str:
+    """Return the counter of AUTO_INCREMENT: one of its own with AUTO_ID_CACHE 1, else that of row ids."""
+    return "IID" if table.auto_id_cache == 1 else "TID"
+
+
+def _charset(table: StoredTable, arguments: CharsetArgs) -> StoredTable:
+    changed = msgspec.structs.replace(table, charset=arguments.to_charset, collate=arguments.to_collate)
+    if not arguments.needs_overwrite_cols:
+        return changed
+    columns = [converted(column, arguments.to_charset, arguments.to_collate) for column in table.cols or ()]
+    return msgspec.structs.replace(changed, cols=columns)
+
+
+def converted(column: StoredColumn, charset: str, collate: str) -> StoredColumn:
+    """`column` in another charset, if it holds text."""
+    if column.type.charset in ("binary", ""):
+        return column
+    return msgspec.structs.replace(column, type=msgspec.structs.replace(column.type, charset=charset, collate=collate))
+
+
+def _rename_index(table: StoredTable, arguments: RenameIndexArgs) -> StoredTable:
+    found = known_index(table, arguments.old_name.original)
+    return with_index(table, msgspec.structs.replace(found, idx_name=arguments.new_name))
+
+
+def _visibility(table: StoredTable, arguments: VisibilityArgs) -> StoredTable:
+    found = known_index(table, arguments.index_name.original)
+    return with_index(table, msgspec.structs.replace(found, is_invisible=arguments.invisible))
+
+
+def _set_default(table: StoredTable, arguments: SetDefaultArgs) -> StoredTable:
+    new = arguments.column_info
+    found = column_of(table, new.name.lower)
+    if found is None:
+        raise SqlRefused(1054, f"Unknown column '{new.name.original}' in '{table.name.original}'", "42S22")
+    flag = (new.type.flag & NO_DEFAULT) | (found.type.flag & ~NO_DEFAULT)
+    if msgspec.structs.replace(new.type, flag=0) != msgspec.structs.replace(found.type, flag=0):
+        message = f"Unsupported alter column: '{found.name.original}' has another type meanwhile; ask again"
+        raise SqlRefused(8200, message, "HY000")
+    column = msgspec.structs.replace(
+        found,
+        default=new.default,
+        default_bit=new.default_bit,
+        default_is_expr=new.default_is_expr,
+        type=msgspec.structs.replace(found.type, flag=flag),
+    )
+    return move_column(table, column, found.offset)
+
+
+def _enforced(table: StoredTable, arguments: CheckNameArgs) -> StoredTable:
+    checks = table.constraint_info or ()
+    if not any(check.constraint_name.lower == arguments.constraint_name.lower for check in checks):
+        raise SqlRefused(3940, f"Constraint '{arguments.constraint_name.original}' does not exist.", "HY000")
+    changed = [
+        msgspec.structs.replace(check, enforced=arguments.enforced)
+        if check.constraint_name.lower == arguments.constraint_name.lower
+        else check
+        for check in checks
+    ]
+    return msgspec.structs.replace(table, constraint_info=changed)
+
+
+def _ttl(table: StoredTable, arguments: TtlArgs) -> StoredTable:
+    now = table.ttl_info
+    changed = arguments.ttl_info or now
+    if changed is None:
+        raise SqlRefused(8150, "Cannot set TTL_ENABLE on a table without TTL config", "HY000")
+    if arguments.ttl_info is not None and now is not None and arguments.ttl_enable is None:
+        changed = msgspec.structs.replace(changed, enable=now.enable)
+    if arguments.ttl_info is not None and now is not None and arguments.ttl_cron_job_schedule is None:
+        changed = msgspec.structs.replace(changed, job_interval=now.job_interval)
+    if arguments.ttl_enable is not None:
+        changed = msgspec.structs.replace(changed, enable=arguments.ttl_enable)
+    if arguments.ttl_cron_job_schedule is not None:
+        changed = msgspec.structs.replace(changed, job_interval=arguments.ttl_cron_job_schedule)
+    return msgspec.structs.replace(table, ttl_info=changed)
+
+
+def _shard_bits(table: StoredTable, arguments: ShardBitsArgs) -> StoredTable:
+    most = max(table.max_shard_row_id_bits, arguments.shard_row_id_bits)
+    return msgspec.structs.replace(table, shard_row_id_bits=arguments.shard_row_id_bits, max_shard_row_id_bits=most)
+
+
+def _rebase(table: StoredTable, arguments: RebaseArgs) -> StoredTable:
+    return msgspec.structs.replace(table, auto_inc_id=arguments.new_base)
+
+
+def _rebase_random(table: StoredTable, arguments: RebaseArgs) -> StoredTable:
+    return msgspec.structs.replace(table, auto_rand_id=arguments.new_base)
+
+
+def _comment(table: StoredTable, arguments: CommentArgs) -> StoredTable:
+    return msgspec.structs.replace(table, comment=arguments.comment)
+
+
+def _cache(table: StoredTable, arguments: NewCacheArgs) -> StoredTable:
+    return msgspec.structs.replace(table, auto_id_cache=arguments.new_cache)
+
+
+def _no_ttl(table: StoredTable, _arguments: TtlArgs) -> StoredTable:
+    return msgspec.structs.replace(table, ttl_info=None)
+
+
+def _sequence(table: StoredTable, arguments: AlterSequenceArgs) -> StoredTable:
+    return msgspec.structs.replace(table, sequence=arguments.sequence)
+
+
+_AFTER: Final[Mapping[int, Callable[[StoredTable, Any], StoredTable]]] = {
+    13: _rebase,
+    15: _set_default,
+    16: _shard_bits,
+    17: _comment,
+    18: _rename_index,
+    22: _charset,
+    35: _sequence,
+    39: _cache,
+    40: _rebase_random,
+    41: _visibility,
+    45: _enforced,
+    65: _ttl,
+    67: _no_ttl,
+}
+
+
+def _change(draft: Draft, request: Request, _old: States, new: States) -> None:
+    assert new["definition"] is ElementState.PUBLIC
+    table = draft.update(request, _AFTER[request.action](draft.table(request), request.arguments))
+    match request.arguments:
+        case RebaseArgs(base, force):
+            kind = "TARID" if request.action == _AUTO_RANDOM else counter_kind(table)
+            draft.counters.append(
+                CounterChange(kind, table.old_schema_id or request.schema_id, table.id, base - 1, raise_only=not force)
+            )
+        case AlterSequenceArgs(restart=restart) if restart is not None:
+            draft.counters.append(CounterChange("SID", request.schema_id, table.id, restart))
+
+
+ATTRIBUTE_MOVES: Final[Mapping[int, Move]] = dict.fromkeys(_AFTER, _change)
+
+
+def counter_home(schema_id: int, table: StoredTable) -> int:
+    """Return the database below whose key the table's counters lie."""
+    return schema_id if table.old_schema_id is UNSET else table.old_schema_id
+
+
+def counters_deleted(schema_id: int, table: StoredTable) -> list[CounterChange]:
+    """Return all counters of a table, to be deleted."""
+    kinds = ("SID",) if table.is_sequence else ("TID", "IID", "TARID")
+    return [CounterChange(kind, counter_home(schema_id, table), table.id, None) for kind in kinds]
+
+
+def _diff(request: Request, schema_id: int, table_id: int, **members: object) -> SchemaDiff:
+    return SchemaDiff(0, request.action, schema_id, table_id, **members)  # type: ignore[arg-type]
+
+
+def _gone_partitions(table: StoredTable) -> list[AffectedTable] | None:
+    """The affected tables of a diff that takes partitions away."""
+    if table.partition is None:
+        return None
+    return [AffectedTable(table_id=one, old_table_id=one) for one in table.physical_ids]
+
+
+def _create_schema(draft: Draft, request: Request, _old: States, _new: States) -> None:
+    assert isinstance(request.arguments, CreateSchemaArgs)
+    made = msgspec.structs.replace(request.arguments.db_info, state=_PUBLIC)
+    if any(schema.name.lower == made.name.lower for schema in draft.definitions.schemas()):
+        raise SqlRefused(1007, f"Can't create database '{made.name.original}'; database exists", "HY000")
+    draft.schemas_put.append(made)
+    draft.schema_result = made
+
+
+def _alter_schema(draft: Draft, request: Request, _old: States, _new: States) -> None:
+    assert isinstance(request.arguments, CharsetArgs)
+    changed = msgspec.structs.replace(
+        draft.schema(request.schema_id, request.schema_name),
+        charset=request.arguments.to_charset,
+        collate=request.arguments.to_collate,
+    )
+    draft.schemas_put.append(changed)
+    draft.schema_result = changed
+
+
+def _drop_schema(draft: Draft, request: Request, _old: States, new: States) -> None:
+    state = new["table"]
+    changed = msgspec.structs.replace(draft.schema(request.schema_id, request.schema_name), state=state)
+    draft.schema_result = changed
+    if state is not _NONE:
+        draft.schemas_put.append(changed)
+        return
+    for table in draft.definitions.tables(request.schema_id):
+        draft.remove(request.schema_id, table.id)
+        draft.counters += counters_deleted(request.schema_id, table)
+        draft.ranges += _row_ranges(table)
+    draft.schemas_removed.append(request.schema_id)
+
+
+def _row_ranges(table: StoredTable) -> list[DeleteRange]:
+    """The keys of a table's rows and entries: its own id's, and its partitions'."""
+    if table.is_view or table.is_sequence:
+        return []
+    ids = dict.fromkeys((*table.physical_ids, table.id))
+    return [DeleteRange(physical) for physical in ids]
+
+
+def _create_table(draft: Draft, request: Request, old: States, new: States) -> None:
+    assert isinstance(request.arguments, CreateTableArgs)
+    draft.schema(request.schema_id, request.schema_name)
+    if old["table"] is not _NONE:
+        made = msgspec.structs.replace(draft.table(request), state=new["table"])
+        draft.update(request, made)
+        return
+    made, replaced = request.arguments.table_info, request.arguments.old_view_tbl_id
+    draft.free_name(request, request.schema_id, made.name.original, but=replaced)
+    if replaced:
+        draft.remove(request.schema_id, replaced)
+        draft.diff = _diff(request, request.schema_id, made.id, old_table_id=replaced)
+    draft.put(request.schema_id, msgspec.structs.replace(made, state=new["table"]), stamped=True)
+    if made.is_sequence:
+        draft.counters.append(CounterChange("SID", request.schema_id, made.id, 0))
+    for kind, base in ((counter_kind(made), made.auto_inc_id), ("TARID", made.auto_rand_id)):
+        if base > 1:
+            draft.counters.append(CounterChange(kind, request.schema_id, made.id, base - 1))
+
+
+def _drop_table(draft: Draft, request: Request, _old: States, new: States) -> None:
+    table = draft.table(request)
+    state = new["table"]
+    draft.update(request, msgspec.structs.replace(table, state=state))
+    if state is _NONE:
+        draft.remove(request.schema_id, table.id)
+        draft.counters += counters_deleted(request.schema_id, table)
+        draft.ranges += _row_ranges(table)
+        draft.diff = _diff(request, request.schema_id, table.id, affected_options=_gone_partitions(table))
+
+
+def _truncate(draft: Draft, request: Request, _old: States, _new: States) -> None:
+    arguments, table = request.arguments, draft.table(request)
+    assert isinstance(arguments, NewTableArgs)
+    fresh = msgspec.structs.replace(table, id=arguments.new_table_id, old_schema_id=UNSET)
+    if table.partition is not None:
+        ids = arguments.new_partition_ids or []
+        if len(ids) != len(table.partition.definitions or ()):
+            name = table.name.original
+            raise SqlRefused(8200, f"Unsupported truncate table: the partitions of '{name}' have changed; ask again")
+        definitions: list[StoredPartitionDef] = [
+            msgspec.structs.replace(one, id=new_id)
+            for one, new_id in zip(table.partition.definitions or (), ids, strict=True)
+        ]
+        fresh = msgspec.structs.replace(
+            fresh, partition=msgspec.structs.replace(table.partition, definitions=definitions)
+        )
+    draft.remove(request.schema_id, table.id)
+    draft.put(request.schema_id, fresh)
+    draft.counters += counters_deleted(request.schema_id, table)
+    draft.ranges += _row_ranges(table)
+    draft.diff = _diff(request, request.schema_id, fresh.id, old_table_id=table.id)
+
+
+def _renamed(draft: Draft, one: RenameTableArgs, table_id: int, request: Request) -> list[AffectedTable]:
+    """Write the table under its new name and key; the tables that refer to it, which change as well."""
+    table = draft.find(one.old_schema_id, table_id)
+    if table is None:
+        name = f"{one.old_schema_name.original}.{one.old_table_name.original or request.table_name}"
+        raise SqlRefused(1146, f"Table '{name}' doesn't exist", "42S02")
+    draft.free_name(request, one.new_schema_id, one.new_table_name.original, but=table_id)
+    home = counter_home(one.old_schema_id, table)
+    old = draft.schema(one.old_schema_id, one.old_schema_name.original).name.lower, table.name.lower
+    new = draft.schema(one.new_schema_id, request.schema_name).name, one.new_table_name
+    children = _children_renamed(draft, table_id, old, new)
+    if table.fk_info:
+        table = msgspec.structs.replace(table, fk_info=_referring(table.fk_info, old, new))
+    draft.remove(one.old_schema_id, table_id)
+    moved = msgspec.structs.replace(
+        table, name=one.new_table_name, old_schema_id=UNSET if home == one.new_schema_id else home
+    )
+    draft.put(one.new_schema_id, moved)
+    return children
+
+
+def _children_renamed(draft: Draft, table_id: int, old: tuple[str, str], new: tuple[Name, Name]) -> list[AffectedTable]:
+    """The tables whose foreign keys refer to the table, which now do so by its new name; written."""
+    found = []
+    for schema in draft.definitions.schemas():
+        for stored in draft.definitions.tables(schema.id):
+            child = draft.find(schema.id, stored.id)
+            if child is None or child.id == table_id or not child.fk_info:
+                continue
+            keys = child.fk_info
+            if all((key.ref_schema.lower, key.ref_table.lower) != old for key in keys):
+                continue
+            renamed = _referring(keys, old, new)
+            child = msgspec.structs.replace(child, fk_info=renamed, revision=child.revision + 1)
+            draft.put(schema.id, child, stamped=True)
+            found.append(AffectedTable(schema.id, child.id, child.id, schema.id))
+    return found
+
+
+def _referring(keys: list[StoredForeignKey], old: tuple[str, str], new: tuple[Name, Name]) -> list[StoredForeignKey]:
+    """`keys` where those that refer to the table `old` refer to `new`."""
+    return [
+        msgspec.structs.replace(key, ref_schema=new[0], ref_table=new[1])
+        if (key.ref_schema.lower, key.ref_table.lower) == old
+        else key
+        for key in keys
+    ]
+
+
+def _rename(draft: Draft, request: Request, old: States, new: States) -> None:
+    assert isinstance(request.arguments, RenameTableArgs)
+    one = request.arguments
+    first = old["new name"] is not new["new name"]
+    children: list[AffectedTable] = []
+    if first:
+        children = _renamed(draft, one, request.table_id, request)
+    else:
+        draft.result = draft.table(request)
+    before = one.old_schema_id if first else one.new_schema_id
+    draft.diff = _diff(
+        request, one.new_schema_id, request.table_id, old_schema_id=before, affected_options=children or None
+    )
+
+
+def _rename_all(draft: Draft, request: Request, old: States, new: States) -> None:
+    assert isinstance(request.arguments, RenameTablesArgs)
+    first = old["new name"] is not new["new name"]
+    affected, children = [], []
+    results: dict[int, StoredTable] = {}
+    for one in request.arguments.rename_table_infos:
+        if first:
+            children += _renamed(draft, one, one.table_id, request)
+        else:
+            found = results.get(one.table_id) or _last_place(draft, request.arguments, one.table_id)
+            results[one.table_id] = found
+            draft.results.append(found)
+            draft.result = found
+        before = one.old_schema_id if first else one.new_schema_id
+        affected.append(AffectedTable(one.new_schema_id, one.table_id, one.table_id, before))
+    head = affected[0]
+    draft.diff = _diff(
+        request,
+        head.schema_id,
+        head.table_id,
+        old_schema_id=head.old_schema_id,
+        affected_options=[*affected[1:], *children] or None,
+    )
+
+
+def _last_place(draft: Draft, arguments: RenameTablesArgs, table_id: int) -> StoredTable:
+    schema_id = [one.new_schema_id for one in arguments.rename_table_infos if one.table_id == table_id][-1]
+    found = draft.find(schema_id, table_id)
+    if found is None:
+        raise SqlRefused(1146, f"Table {table_id} doesn't exist", "42S02")
+    return found
+
+
+def _recover(draft: Draft, request: Request, _old: States, new: States) -> None:
+    assert isinstance(request.arguments, RecoverArgs)
+    table = request.arguments.table_info
+    draft.free_name(request, request.schema_id, table.name.original)
+    if new["table"] is not _PUBLIC:
+        return
+    table = draft.put(request.schema_id, msgspec.structs.replace(table, state=_PUBLIC), stamped=True)
+    again = msgspec.structs.replace(table, index_info=table.index_info or [], revision=table.revision + 1)
+    draft.put(request.schema_id, again)
+    draft.result = table
+    for kind in ("SID",) if table.is_sequence else ("TID", "IID", "TARID"):
+        home = counter_home(request.schema_id, table)
+        draft.counters.append(CounterChange(kind, home, table.id, 0, at_ts=request.arguments.snapshot_ts))
+    draft.diff = _diff(
+        request,
+        request.schema_id,
+        table.id,
+        affected_options=[AffectedTable(table_id=one, old_table_id=one) for one in table.physical_ids],
+    )
+
+
+TABLE_MOVES: Final[Mapping[int, Move]] = {
+    1: _create_schema,
+    2: _drop_schema,
+    3: _create_table,
+    4: _drop_table,
+    11: _truncate,
+    14: _rename,
+    21: _create_table,
+    24: _drop_table,
+    25: _recover,
+    26: _alter_schema,
+    34: _create_table,
+    36: _drop_table,
+    47: _rename_all,
+}
+
+
+def partition_of(table: StoredTable) -> StoredPartition:
+    """Return the partitioning of a table; SqlRefused 1505 where it has none."""
+    if table.partition is None:
+        raise SqlRefused(1505, "Partition management on a not partitioned table is not possible", "HY000")
+    return table.partition
+
+
+def definitions_named(table: StoredTable, names: list[str]) -> list[StoredPartitionDef]:
+    """Return the partitions of those names in any case, in the table's order; SqlRefused 1735 for an unknown one."""
+    definitions = partition_of(table).definitions or []
+    wanted = {lowered(name) for name in names}
+    unknown = wanted - {one.name.lower for one in definitions}
+    if unknown:
+        message = f"Unknown partition '{min(unknown)}' in table '{table.name.original}'"
+        raise SqlRefused(1735, message, "HY000")
+    return [one for one in definitions if one.name.lower in wanted]
+
+
+def under_way(partition: StoredPartition, action: int, state: ElementState) -> StoredPartition:
+    """`partition` with an action at that state."""
+    return msgspec.structs.replace(partition, ddl_action=action, ddl_state=int(state))
+
+
+def at_rest(partition: StoredPartition) -> StoredPartition:
+    """`partition` with nothing under way."""
+    return msgspec.structs.replace(
+        partition,
+        adding_definitions=None,
+        dropping_definitions=None,
+        new_partition_ids=UNSET,
+        original_partition_ids_order=UNSET,
+        ddl_action=UNSET,
+        ddl_state=0,
+        new_table_id=UNSET,
+    )
+
+
+def affected(new: list[int], old: list[int]) -> list[AffectedTable]:
+    """Return the affected tables of a diff: ids that come and ids that go, in pairs, 0 where there are more of the
+    others."""
+    return [AffectedTable(table_id=to, old_table_id=of) for to, of in zip_longest(new, old, fillvalue=0)]
+
+
+def _write(draft: Draft, request: Request, table: StoredTable, partition: StoredPartition) -> None:
+    draft.update(request, msgspec.structs.replace(table, partition=partition))
+
+
+def _finish(draft: Draft, request: Request, new: list[int], old: list[int]) -> None:
+    draft.ranges += [DeleteRange(one) for one in old]
+    draft.diff = SchemaDiff(0, request.action, request.schema_id, request.table_id, affected_options=affected(new, old))
+
+
+def _add(draft: Draft, request: Request, _old: States, new: States) -> None:
+    assert isinstance(request.arguments, NewPartitionsArgs)
+    table, state = draft.table(request), new["partition"]
+    partition = partition_of(table)
+    coming = list(request.arguments.part_info.definitions or ())
+    present = list(partition.definitions or ())
+    if state is _PUBLIC:
+        changed = msgspec.structs.replace(at_rest(partition), definitions=[*present, *coming])
+    elif state is _NONE:
+        changed = at_rest(partition)
+        draft.ranges += [DeleteRange(one.id) for one in coming]
+    else:
+        check_names([*present, *coming])
+        check_order(partition, [*present, *coming])
+        changed = under_way(msgspec.structs.replace(partition, adding_definitions=coming), request.action, state)
+    _write(draft, request, table, changed)
+
+
+def _drop(draft: Draft, request: Request, _old: States, new: States) -> None:
+    assert isinstance(request.arguments, DropPartitionsArgs)
+    table, state = draft.table(request), new["partition"]
+    partition = partition_of(table)
+    if state is _WRITE_ONLY:
+        going = definitions_named(table, request.arguments.part_names)
+        rest = [one for one in partition.definitions or () if one not in going]
+        partition = msgspec.structs.replace(partition, definitions=rest, dropping_definitions=going)
+        _write(draft, request, table, under_way(partition, request.action, state))
+        draft.result = _at_the_end(draft.table(request), steps_left=3)
+        return
+    if state is _NONE:
+        old_ids = [one.id for one in partition.dropping_definitions or ()]
+        _write(draft, request, table, at_rest(partition))
+        _finish(draft, request, old_ids, old_ids)
+        return
+    _write(draft, request, table, under_way(partition, request.action, state))
+
+
+def _partition_truncate(draft: Draft, request: Request, _old: States, new: States) -> None:
+    arguments = request.arguments
+    assert isinstance(arguments, TruncatePartitionsArgs)
+    table, state = draft.table(request), new["old partition"]
+    partition = partition_of(table)
+    if state is _WRITE_ONLY:
+        gone = set(arguments.old_partition_ids) - {one.id for one in partition.definitions or ()}
+        if gone:
+            raise SqlRefused(1735, f"Unknown partition 'pid:{sorted(gone)}' in table '{table.name.original}'", "HY000")
+        partition = msgspec.structs.replace(partition, new_partition_ids=arguments.new_partition_ids)
+    elif state is _DELETE_ONLY:
+        ids = dict(zip(arguments.old_partition_ids, arguments.new_partition_ids, strict=True))
+        present = list(partition.definitions or ())
+        partition = msgspec.structs.replace(
+            partition,
+            definitions=[msgspec.structs.replace(one, id=ids.get(one.id, one.id)) for one in present],
+            dropping_definitions=[one for one in present if one.id in ids],
+        )
+        _write(draft, request, table, under_way(partition, request.action, state))
+        draft.result = _at_the_end(draft.table(request), steps_left=2)
+        return
+    elif state is _NONE:
+        _write(draft, request, table, at_rest(partition))
+        _finish(draft, request, arguments.new_partition_ids, arguments.old_partition_ids)
+        return
+    _write(draft, request, table, under_way(partition, request.action, state))
+
+
+def _at_the_end(table: StoredTable, *, steps_left: int) -> StoredTable:
+    """A table that has the partitions of the end as the steps to come will leave it, but for their timestamps."""
+    return msgspec.structs.replace(table, partition=at_rest(partition_of(table)), revision=table.revision + steps_left)
+
+
+PARTITION_MOVES: Final[Mapping[int, Move]] = {19: _add, 20: _drop, 23: _partition_truncate}
+
+
+FULL_TABLE: Final = Name("pFullTable", "pfulltable")
+_WHOLE_COMMENT: Final = "Intermediate partition during ALTER TABLE ... PARTITION BY ..."
+"""What TiDB writes into the definition, to the letter."""
+_REORGANIZE: Final = 64
+_DELETE_REORG: Final = ElementState.DELETE_REORG
+
+
+def _reorganize(draft: Draft, request: Request, old: States, new: States) -> None:
+    arguments, table = request.arguments, draft.table(request)
+    assert isinstance(arguments, NewPartitionsArgs)
+    if request.action != _REORGANIZE:
+        draft.diff = SchemaDiff(0, request.action, request.schema_id, table.id, old_table_id=table.id)
+    if new["new rows"] is _NONE:
+        _give_up(draft, request, arguments, table)
+    elif new["old rows"] is _NONE:
+        _reorganize_finish(draft, request, table)
+    else:
+        state = new["new rows"]
+        partition = partition_of(table) if request.action == _REORGANIZE else table.partition or _whole(table)
+        if old["new rows"] is _NONE:
+            partition = _prepared(request, arguments, table, partition)
+        elif old["new rows"] is not _PUBLIC and new["new rows"] is _PUBLIC:
+            partition, state = _switched(request, partition), _DELETE_REORG
+        changed = msgspec.structs.replace(table, partition=under_way(partition, request.action, state))
+        draft.update(request, changed)
+
+
+def _whole(table: StoredTable) -> StoredPartition:
+    """A table without partitions as one with a single one."""
+    whole = StoredPartitionDef(table.id, FULL_TABLE, comment=_WHOLE_COMMENT)
+    return StoredPartition(0, definitions=[whole], num=1)
+
+
+def _prepared(
+    request: Request, arguments: NewPartitionsArgs, table: StoredTable, partition: StoredPartition
+) -> StoredPartition:
+    """`partition` with what comes and what goes beside it."""
+    comes = arguments.part_info
+    whole = msgspec.structs.replace(table, partition=partition)
+    going = definitions_named(whole, arguments.part_names)
+    kept = {one.name.lower for one in partition.definitions or ()} - {one.name.lower for one in going}
+    if request.action == _REORGANIZE and (taken := kept & {one.name.lower for one in comes.definitions or ()}):
+        raise SqlRefused(1517, f"Duplicate partition name {min(taken)}")
+    partition = msgspec.structs.replace(
+        partition,
+        adding_definitions=comes.definitions,
+        dropping_definitions=going,
+        ddl_type=comes.type or UNSET,
+        ddl_expr=comes.expr or UNSET,
+        ddl_columns=comes.columns or UNSET,
+    )
+    if request.action != _REORGANIZE:
+        return msgspec.structs.replace(partition, new_table_id=comes.new_table_id)
+    order = [one.id for one in partition.definitions or ()]
+    return msgspec.structs.replace(partition, original_partition_ids_order=order)
+
+
+def _switched(request: Request, partition: StoredPartition) -> StoredPartition:
+    """`partition` where the new partitions are read."""
+    adding = list(partition.adding_definitions or ())
+    going = {one.id for one in partition.dropping_definitions or ()}
+    if request.action == _REORGANIZE:
+        present = list(partition.definitions or ())
+        at = next(place for place, one in enumerate(present) if one.id in going)
+        kept = [[one for one in half if one.id not in going] for half in (present[:at], present[at:])]
+        definitions = [*kept[0], *adding, *kept[1]]
+        return msgspec.structs.replace(partition, definitions=definitions, num=len(definitions))
+    columns = None if partition.ddl_columns is UNSET else partition.ddl_columns
+    return msgspec.structs.replace(
+        partition,
+        type=0 if partition.ddl_type is UNSET else partition.ddl_type,
+        expr="" if partition.ddl_expr is UNSET else partition.ddl_expr,
+        columns=columns,
+        ddl_type=partition.type or UNSET,
+        ddl_expr=partition.expr or UNSET,
+        ddl_columns=partition.columns or UNSET,
+        definitions=adding,
+        num=len(adding),
+    )
+
+
+def _reorganize_finish(draft: Draft, request: Request, table: StoredTable) -> None:
+    """Only the new partitions are left, of PARTITION BY and REMOVE PARTITIONING below a new table id."""
+    partition = partition_of(table)
+    come = [one.id for one in partition.adding_definitions or ()]
+    gone = [one.id for one in partition.dropping_definitions or ()]
+    if request.action == _REORGANIZE:
+        draft.update(request, msgspec.structs.replace(table, partition=at_rest(partition)))
+        draft.diff = SchemaDiff(0, request.action, request.schema_id, table.id, affected_options=affected(come, gone))
+        draft.ranges += [DeleteRange(one) for one in gone]
+        return
+    assert partition.new_table_id is not UNSET
+    new_id = partition.new_table_id
+    rest = None
+    if partition.type:
+        rest = msgspec.structs.replace(at_rest(partition), ddl_type=UNSET, ddl_expr=UNSET, ddl_columns=UNSET)
+    fresh = msgspec.structs.replace(table, id=new_id, partition=rest, revision=table.revision + 1, old_schema_id=UNSET)
+    draft.remove(request.schema_id, table.id)
+    draft.put(request.schema_id, fresh, stamped=True)
+    gone += [table.id] if table.id not in gone else []
+    draft.ranges += [DeleteRange(one) for one in gone]
+    draft.counters += _copied(request.schema_id, table, new_id)
+    draft.counters += counters_deleted(request.schema_id, table)
+    draft.diff = SchemaDiff(
+        0,
+        request.action,
+        request.schema_id,
+        new_id,
+        old_table_id=table.id,
+        affected_options=affected(come, gone),
+    )
+
+
+def _copied(schema_id: int, table: StoredTable, new_id: int) -> list[CounterChange]:
+    home = schema_id if table.old_schema_id is UNSET else table.old_schema_id
+    return [CounterChange(kind, schema_id, new_id, 0, like=(home, table.id)) for kind in ("TID", "IID", "TARID")]
+
+
+def _give_up(draft: Draft, request: Request, arguments: NewPartitionsArgs, table: StoredTable) -> None:
+    """The definition as it was; what was copied goes."""
+    partition, was = partition_of(table), arguments.part_info
+    draft.ranges += [DeleteRange(one.id) for one in partition.adding_definitions or ()]
+    rest = None
+    if partition.type:
+        rest = msgspec.structs.replace(
+            at_rest(partition), ddl_type=was.ddl_type, ddl_expr=was.ddl_expr, ddl_columns=was.ddl_columns
+        )
+    draft.update(request, msgspec.structs.replace(table, partition=rest))
+
+
+def exchange_shape(table: StoredTable) -> tuple[object, ...]:
+    """Return what two tables that exchange rows must have in common."""
+    columns = [
+        (column.id, column.name.lower, column.type, column.generated_expr_string, column.generated_stored)
+        for column in table.cols or ()
+    ]
+    indexes = sorted(
+        (one.id, one.idx_name.lower, one.is_unique, one.is_primary, tuple(part.name.lower for part in one.idx_cols))
+        for one in table.index_info or ()
+    )
+    return columns, indexes, table.pk_is_handle, table.is_common_handle, table.charset, table.collate
+
+
+def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
+    arguments = request.arguments
+    assert isinstance(arguments, ExchangeArgs)
+    swapped, fit = new["table swapped"] is _PUBLIC, new["rows fit"]
+    own_id = arguments.partition_id if old["table swapped"] is _PUBLIC else request.table_id
+    table = draft.find(request.schema_id, own_id)
+    parent = draft.find(arguments.pt_schema_id, arguments.pt_table_id)
+    if table is None or parent is None:
+        raise SqlRefused(1146, f"Table '{request.schema_name}.{request.table_name}' doesn't exist", "42S02")
+    if old["rows fit"] is _NONE and not swapped:
+        if exchange_shape(parent) != exchange_shape(table):
+            raise SqlRefused(1736, "Tables have different definitions", "HY000")
+        _check_partition(arguments, parent)
+    new_id = own_id
+    if swapped and old["table swapped"] is not _PUBLIC:
+        new_id = arguments.partition_id
+        draft.remove(request.schema_id, own_id)
+        draft.counters += _shared_counters(request, arguments, table, parent)
+    info = Raw(b"null")
+    if fit is _WRITE_ONLY:
+        info = _fit_info(arguments.pt_table_id, own_id if swapped else arguments.partition_id)
+    draft.put(
+        request.schema_id,
+        msgspec.structs.replace(table, id=new_id, exchange_partition_info=info, revision=table.revision + 1),
+    )
+    if new_id != own_id:
+        _swap_parent(draft, arguments, parent, own_id)
+    draft.diff = SchemaDiff(
+        0,
+        request.action,
+        request.schema_id,
+        new_id,
+        old_table_id=own_id,
+        old_schema_id=request.schema_id,
+        affected_options=[AffectedTable(arguments.pt_schema_id, arguments.pt_table_id)],
+    )
+
+
+def _check_partition(arguments: ExchangeArgs, parent: StoredTable) -> None:
+    """SqlRefused 1735 where a job before this one has taken the partition away."""
+    (found,) = definitions_named(parent, [arguments.partition_name])
+    if found.id != arguments.partition_id:
+        message = f"Unknown partition 'pid:{arguments.partition_id}' in table '{parent.name.original}'"
+        raise SqlRefused(1735, message, "HY000")
+
+
+def _fit_info(parent_id: int, partition_id: int) -> Raw:
+    return Raw(
+        msgspec.json.encode(
+            {
+                "exchange_partition_id": parent_id,
+                "exchange_partition_def_id": partition_id,
+                "exchange_partition_flag": False,
+            }
+        )
+    )
+
+
+def _swap_parent(draft: Draft, arguments: ExchangeArgs, parent: StoredTable, new_id: int) -> None:
+    """The partitioned table with the other table's id in place of the partition's."""
+    partition = partition_of(parent)
+    definitions = [
+        msgspec.structs.replace(one, id=new_id) if one.id == arguments.partition_id else one
+        for one in partition.definitions or ()
+    ]
+    changed = msgspec.structs.replace(partition, definitions=definitions)
+    draft.put(
+        arguments.pt_schema_id,
+        msgspec.structs.replace(parent, partition=changed, revision=parent.revision + 1),
+    )
+
+
+def _shared_counters(
+    request: Request, arguments: ExchangeArgs, table: StoredTable, parent: StoredTable
+) -> list[CounterChange]:
+    """Both tables go on from the greater of their counters, so that no row meets another's id."""
+    found = []
+    for kind in dict.fromkeys((counter_kind(table), counter_kind(parent), "TARID")):
+        own = (request.schema_id, table.id)
+        of_parent = (arguments.pt_schema_id, arguments.pt_table_id)
+        found.append(CounterChange(kind, *of_parent, 0, raise_only=True, like=own))
+        found.append(CounterChange(kind, request.schema_id, arguments.partition_id, 0, raise_only=True, like=own))
+        found.append(CounterChange(kind, request.schema_id, arguments.partition_id, 0, raise_only=True, like=of_parent))
+    return found
+
+
+REORGANIZE_MOVES: Final[Mapping[int, Move]] = {**dict.fromkeys((64, 71, 72), _reorganize), 42: _exchange}

@@ -1,1 +1,0 @@
-"""DDL statements to jobs."""

@@ -1,0 +1,101 @@
+"""Whether the keys of a table agree with each other: what ADMIN CHECK TABLE asks, and simulations after every step.
+
+    index          must hold                                                       in the states
+    complete       every row has its entry, bytes and all                          public
+    no orphans     every entry is the entry of a row                               public, write-reorg; on its way out
+                                                                                   an index may keep what nobody reads
+    copy of rows   every copied row is a row in use, with the same values          ddl_state 1 .. 4
+
+The rows in use are the truth; nothing is changed, and everything found is told.
+
+Source: TiDB pkg/executor (admin.go, check_table_index.go); the consistency of the F1 paper, section 6 of our checker.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.kv.table_key import index_prefix, record_key
+from tidegate.model.errors import SqlRefused
+from tidegate.mysql.context import Context
+from tidegate.schema.stored.meta import Reader
+from tidegate.schema.stored.states import ElementState
+from tidegate_upstream.tidb.table_access import TableReader, key_after
+from tidegate_upstream.tidb.table_rows import Placement, RowImage, ShapeIndex, TableShape, index_mutation, same
+
+_INCONSISTENT: Final = 8223
+_OLD_GOES: Final = 5
+_TRUSTED: Final = frozenset({ElementState.PUBLIC, ElementState.WRITE_REORG})
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that does not agree: `what` in words, under which element, at which key."""
+
+    what: str
+    element: str
+    key: bytes
+
+    def __str__(self) -> str:
+        return f"{self.element}: {self.what} at key {self.key.hex()}"
+
+
+def check_table(source: Reader, shape: TableShape, context: Context) -> list[Fault]:
+    """Return all that does not agree in a table, as a reader with this definition sees it."""
+    reader = TableReader(source, shape, context)
+    images = list(reader.all())
+    faults = [fault for index in shape.indexes for fault in _index_faults(reader, index, images)]
+    for placement in shape.placements[1:]:
+        faults += _copy_faults(reader, placement, images)
+    return faults
+
+
+def _index_faults(reader: TableReader, index: ShapeIndex, images: list[RowImage]) -> Iterator[Fault]:
+    expected: dict[bytes, set[bytes | None]] = {}
+    for image in images:
+        entry = index_mutation(reader.shape, index, image)
+        expected.setdefault(entry.key, set()).add(entry.value)
+    found = dict(_entries(reader, index))
+    if index.access.read:
+        for key in expected.keys() - found.keys():
+            yield Fault("a row without its entry", f"index {index.name}", key)
+        for key in (key for key, values in expected.items() if len(values) > 1):
+            yield Fault("two rows with one unique key", f"index {index.name}", key)
+    if index.stored.state in _TRUSTED:
+        for key, value in found.items():
+            if key not in expected:
+                yield Fault("an entry without a row", f"index {index.name}", key)
+            elif value not in expected[key]:
+                yield Fault("an entry that names another row", f"index {index.name}", key)
+
+
+def _entries(reader: TableReader, index: ShapeIndex) -> Iterator[tuple[bytes, bytes]]:
+    shape = reader.shape
+    for physical_id in (shape.stored.id,) if index.layout.global_index else shape.physical_ids:
+        start = index_prefix(physical_id, index.layout.id)
+        yield from reader.source.scan(start, key_after(start))
+
+
+def _copy_faults(reader: TableReader, placement: Placement, images: list[RowImage]) -> Iterator[Fault]:
+    partition = reader.shape.stored.partition
+    state = partition.ddl_state if partition else 0
+    if state == _OLD_GOES:
+        return
+    due = {}
+    for image in images:
+        physical_id = placement.locate(image.columns)
+        if physical_id is not None:
+            due[physical_id, image.handle] = image
+    held = {(one.physical_id, one.handle): one for ident in placement.ids for one in reader.rows_of(ident)}
+    for place, copy in held.items():
+        if place not in due or not _alike(reader.shape, copy, due[place]):
+            yield Fault("a copied row that is not in use", f"partition {place[0]}", record_key(*place))
+
+
+def _alike(shape: TableShape, one: RowImage, other: RowImage) -> bool:
+    return all(same(column.target.type, one.columns[column.id], other.columns[column.id]) for column in shape.public)
+
+
+def refusal(shape: TableShape, fault: Fault) -> SqlRefused:
+    """Return what ADMIN CHECK TABLE says of a fault."""
+    return SqlRefused(_INCONSISTENT, f"data inconsistency in table: {shape.name}, {fault}")

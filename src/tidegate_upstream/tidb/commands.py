@@ -1,0 +1,837 @@
+"""What commands and views ask of the session that runs them, and what all sessions of a node share.
+
+Named locks are the cluster's: its nodes share a store.
+
+Whether the keys of a table agree with each other: what ADMIN CHECK TABLE asks, and simulations after every step.
+
+    index          must hold                                                       in the states
+    complete       every row has its entry, bytes and all                          public
+    no orphans     every entry is the entry of a row                               public, write-reorg; on its way out
+                                                                                   an index may keep what nobody reads
+    copy of rows   every copied row is a row in use, with the same values          ddl_state 1 .. 4
+
+The rows in use are the truth; nothing is changed, and everything found is told.
+
+Source: TiDB pkg/executor (admin.go, check_table_index.go); the consistency of the F1 paper, section 6 of our checker.
+
+SET: what its list of assignments says, and doing it.
+
+    SET x = 1, @@session.y = DEFAULT, GLOBAL z = ON, @u := 7      Assign(scope, name, value) one after the other
+    SET NAMES utf8mb4 COLLATE utf8mb4_bin                         character_set_client, _results, collation_connection
+    SET CHARACTER SET gbk
+    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY
+    SET PASSWORD .., ROLE .., RESOURCE GROUP ..                   accepted: there are no accounts here
+
+A bare word is a text (SET sql_mode = ANSI), anything else an expression.
+
+Source: MySQL manual, "SET Syntax for Variable Assignment", "SET NAMES Statement", "SET TRANSACTION Statement".
+
+Changes that differ in their literals alone are parsed once.
+
+    UPDATE t SET a = 5 WHERE id = 7     shape  UPDATE t SET a = ? WHERE id = ?     a node, its two literals at hand
+    UPDATE t SET a = 6 WHERE id = 9     the same shape: the literals get their new texts, nothing is parsed
+
+To know which literal is which, a shape is parsed once more with a number of its own in each place; a literal that the
+grammar uses up otherwise (the length in a CAST, strings side by side) is not found again, and such statements are
+parsed each time.  The node is used again, so a statement is over before the next one of its shape is parsed: a session
+has one of these.
+
+Source: TiDB's plan cache for statements that are not prepared.
+
+What the tables of a statement are made of, for each way to read: in a transaction, in the past, of the system.
+
+    relation(d, t) ──► stored table     OpenTables of a transaction, PastTables at a ts
+                   └─► system           information_schema, the views of databases
+
+    definitions    of the past that the session reads at, of the transaction that is open, else of now
+    next numbers   from the counters of the store: what nodes hold in memory is past them already
+
+A view is its SELECT, run in the database that it was made in.
+
+Source: TiDB pkg/planner (view expansion), pkg/executor (show.go, infoschema_reader.go).
+
+Commands: what is neither rows nor definitions, found by its first word.
+
+    BEGIN, START TRANSACTION, COMMIT, ROLLBACK [TO s], SAVEPOINT s, RELEASE SAVEPOINT s
+    SET, USE, SHOW, DESC, DESCRIBE, EXPLAIN t, KILL
+    ADMIN SHOW DDL JOBS [n] [WHERE ..]        those that run, then the newest n (10) that are over
+    ADMIN CANCEL DDL JOBS 118, 119            one line each: successful, or error: ..
+    ADMIN SET BDR ROLE PRIMARY, SECONDARY     a role in replication in both directions; ADMIN UNSET, SHOW BDR ROLE
+    ADMIN CHECK TABLE t, u                    nothing when rows and index entries agree, else 8223
+    accepted, and nothing to do here: LOCK TABLES, FLUSH, ANALYZE, GRANT, CREATE USER ..
+
+Source: MySQL manual, "SQL Statements"; TiDB documentation, "SQL Statement Overview", "ADMIN SHOW DDL
+JOBS", "ADMIN CANCEL DDL", "ADMIN [SET|SHOW|UNSET] BDR ROLE", "ADMIN CHECK [TABLE|INDEX]".
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, tzinfo
+from decimal import Decimal
+from enum import Enum
+from functools import partial
+from threading import Lock
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
+
+from sqlglot import exp
+
+from tidegate.expr.relation import FixedRelation, Relation, RelationColumn, Relations, ResultColumn, ResultSet
+from tidegate.expr.syntax.dialect import Node as Syntax
+from tidegate.expr.syntax.parse import Command, Dml, Parsed, parse, statements_of, tokens_of
+from tidegate.expr.syntax.tokens import Token, TokenKind
+from tidegate.expr.syntax.words import RESERVED
+from tidegate.model.errors import SqlRefused
+from tidegate.model.name import all_digits
+from tidegate.model.tso import LOGICAL_BITS
+from tidegate.mysql.context import Context
+from tidegate.mysql.packed_time import Time
+from tidegate.mysql.value.kinds import SqlValue
+from tidegate.schema.charset import CHARSETS, charset_named, collation_named
+from tidegate.schema.cursor import Cursor
+from tidegate.schema.job import PRIMARY
+from tidegate.schema.stored.create import NextIds
+from tidegate.schema.stored.flags import AUTO_INCREMENT
+from tidegate.schema.stored.meta import Meta
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
+from tidegate_upstream.change.role import SECONDARY
+from tidegate_upstream.tidb.check_table import check_table, refusal
+from tidegate_upstream.tidb.dml import Outcome, Shapes, find_table
+from tidegate_upstream.tidb.information_schema import Facts, InformationSchema, columns_of, is_information, job_row
+from tidegate_upstream.tidb.node import Node
+from tidegate_upstream.tidb.select import select
+from tidegate_upstream.tidb.session_state import NamedLocks, SessionState, SessionTransaction
+from tidegate_upstream.tidb.show import View, describe, show
+from tidegate_upstream.tidb.store_mvcc import Store
+from tidegate_upstream.tidb.table_access import StoredAutoIds
+from tidegate_upstream.tidb.variables import EXTERNAL_TS, VARIABLES, find
+
+
+class Peers(Protocol):
+    """The other clients of a server."""
+
+    def kill(self, connection_id: int, *, query_only: bool) -> None:
+        """End a client, or only its statement. Raises SqlRefused 1094."""
+        ...
+
+    def sessions(self) -> Sequence[object]:
+        """Return the sessions of all clients."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTools:
+    """What the sessions of a node share."""
+
+    auto_ids: StoredAutoIds
+    locks: NamedLocks
+    shapes: Shapes = field(default_factory=Shapes)
+
+
+_tools: WeakKeyDictionary[Node, NodeTools] = WeakKeyDictionary()
+_locks: WeakKeyDictionary[Store, NamedLocks] = WeakKeyDictionary()
+_guard: Final = Lock()
+
+
+def tools_of(node: Node) -> NodeTools:
+    """Return the tools of a node, made when first asked for."""
+    with _guard:
+        if node not in _tools:
+            locks = _locks.setdefault(node.storage.store, NamedLocks())
+            _tools[node] = NodeTools(StoredAutoIds(node.storage), locks)
+        return _tools[node]
+
+
+class SessionClient(Protocol):
+    """A session, as its commands and views see it."""
+
+    node: Node
+    state: SessionState
+    transaction: SessionTransaction
+    tools: NodeTools
+    peers: Peers | None
+    running: str
+    snapshot_ts: int | None
+
+    @property
+    def past_ts(self) -> int | None:
+        """The moment that is read, None for now."""
+        ...
+
+    @property
+    def connection_id(self) -> int:
+        """The number of the client."""
+        ...
+
+    def use(self, database: str) -> None:
+        """USE. Raises SqlRefused 1049."""
+        ...
+
+    def evaluate(self, text: str) -> SqlValue:
+        """Return the value of an expression in SQL."""
+        ...
+
+    def moment(self, value: SqlValue) -> int:
+        """Return the timestamp that a value means."""
+        ...
+
+    def view(self, context: Context | None = None) -> View:
+        """Return what SHOW sees."""
+        ...
+
+
+class SetScope(Enum):
+    """Where a value goes."""
+
+    SESSION = "session"
+    GLOBAL = "global"
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """One assignment: `expression` is text to evaluate, else `word` is the value; both None for DEFAULT."""
+
+    scope: SetScope
+    name: str
+    expression: str | None = None
+    word: str | None = None
+
+
+_SCOPES: Final = {
+    "GLOBAL": SetScope.GLOBAL,
+    "PERSIST": SetScope.GLOBAL,
+    "SESSION": SetScope.SESSION,
+    "LOCAL": SetScope.SESSION,
+}
+_IGNORED: Final = ("PASSWORD", "DEFAULT ROLE", "ROLE", "RESOURCE GROUP", "CONFIG")
+_WRONG_MOMENT: Final = 1292
+_TSO_MIN: Final = 1 << 40
+"""Whole numbers from here on are TSOs: as a moment they would be no date."""
+_LEVELS: Final = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
+
+
+def read_set(text: str, modes: frozenset[str] = frozenset()) -> tuple[Assign, ...]:
+    """Return the assignments of a SET statement. Raises SqlError for what is none."""
+    cursor = Cursor(text, modes)
+    cursor.expect("SET")
+    if cursor.accept(*_IGNORED):
+        return ()
+    found = list(_items(cursor))
+    while cursor.sign(","):
+        found += _items(cursor)
+    if not cursor.done():
+        raise cursor.error("unexpected text")
+    return tuple(found)
+
+
+def _items(cursor: Cursor) -> Iterator[Assign]:
+    """The assignments of one item of the list."""
+    scope = SetScope.SESSION
+    if cursor.looking_at("NAMES"):
+        yield from _names(cursor)
+        return
+    if cursor.accept("CHARACTER SET", "CHARSET"):
+        charset = _charset(cursor)
+        for name in ("character_set_client", "character_set_results"):
+            yield Assign(scope, name, word=charset)
+        yield Assign(scope, "collation_connection", expression="@@collation_database")
+        return
+    if word := cursor.accept(*_SCOPES):
+        scope = _SCOPES[word]
+    if cursor.accept("TRANSACTION"):
+        yield from _characteristics(cursor, scope)
+        return
+    yield _assignment(cursor, scope)
+
+
+def _names(cursor: Cursor) -> Iterator[Assign]:
+    cursor.expect("NAMES")
+    charset = _charset(cursor)
+    collation = cursor.next().text if cursor.accept("COLLATE") else None
+    for name in ("character_set_client", "character_set_connection", "character_set_results"):
+        yield Assign(SetScope.SESSION, name, word=charset)
+    if collation is not None:
+        yield Assign(SetScope.SESSION, "collation_connection", word=collation)
+
+
+def _charset(cursor: Cursor) -> str:
+    return CHARSETS["utf8mb4"].name if cursor.accept("DEFAULT") else charset_named(cursor.next().text)
+
+
+def _characteristics(cursor: Cursor, scope: SetScope) -> Iterator[Assign]:
+    while True:
+        if cursor.accept("ISOLATION LEVEL"):
+            level = cursor.expect(*_LEVELS).replace(" ", "-")
+            yield Assign(scope, "transaction_isolation", word=level)
+        else:
+            only = cursor.expect("READ ONLY", "READ WRITE") == "READ ONLY"
+            yield Assign(scope, "transaction_read_only", word="ON" if only else "OFF")
+        if not (cursor.is_sign(",") and cursor.looking_at("ISOLATION", 1)) and not cursor.looking_at("READ", 1):
+            return
+        cursor.expect_sign(",")
+
+
+def _assignment(cursor: Cursor, scope: SetScope) -> Assign:
+    signs = 0
+    while cursor.sign("@"):
+        signs += 1
+    if cursor.sign("@@"):
+        signs = 2
+    if cursor.peek().kind is TokenKind.END:
+        raise cursor.error("expected a variable")
+    name = cursor.next().text
+    while cursor.sign("."):
+        scope = _SCOPES.get(name.upper(), scope)
+        name = cursor.next().text
+    if signs == 1:
+        scope = SetScope.USER
+    if not cursor.sign(":="):
+        if cursor.sign(":"):
+            cursor.expect_sign("=")
+        else:
+            cursor.expect_sign("=")
+    if scope is not SetScope.USER and cursor.accept("DEFAULT"):
+        return Assign(scope, name)
+    here, after = cursor.peek(), cursor.peek(1)
+    ends = after.kind is TokenKind.END or (after.kind is TokenKind.SIGN and after.text in ",;")
+    if (
+        here.kind is TokenKind.WORD
+        and ends
+        and here.word not in ("NULL", "TRUE", "FALSE")
+        and scope is not SetScope.USER
+    ):
+        return Assign(scope, name, word=cursor.next().text)
+    return Assign(scope, name, expression=_expression(cursor))
+
+
+def _expression(cursor: Cursor) -> str:
+    start = cursor.at
+    cursor.skip_balanced(",")
+    return cursor.slice(start)
+
+
+def apply(
+    assigns: tuple[Assign, ...],
+    state: SessionState,
+    evaluate: Callable[[str], SqlValue],
+    warn: Callable[[int, str], None],
+    hooks: Mapping[tuple[SetScope, str], Callable[[SqlValue], SqlValue]],
+) -> None:
+    """Do the assignments, the last of them not if one before it is refused. `hooks` read values of variables that the
+    session itself knows best (tidb_snapshot), and return what the variable then holds."""
+    for one in assigns:
+        value: SqlValue = one.word if one.expression is None else evaluate(one.expression)
+        if one.scope is SetScope.USER:
+            state.user_variables[one.name.lower()] = value
+            continue
+        name = one.name.lower()
+        if one.expression is None and one.word is None:
+            value = _default(name, one.scope, state)
+        if (one.scope, name) in hooks:
+            value = hooks[one.scope, name](value)
+        if one.scope is SetScope.GLOBAL:
+            state.variables.shared.set(name, value, warn)
+        else:
+            state.variables.set(name, value, warn)
+
+
+def _default(name: str, scope: SetScope, state: SessionState) -> SqlValue:
+    """What DEFAULT stands for: the server's value for a session, the table's for the server."""
+    variable = find(name)
+    return VARIABLES[variable.name].default if scope is SetScope.GLOBAL else state.variables.shared[variable.name]
+
+
+def set_names(state: SessionState, charset: str, collation: str | None = None) -> None:
+    """SET NAMES, as a handshake does it; an unknown charset is taken for utf8mb4."""
+    try:
+        name = charset_named(charset)
+    except SqlRefused:
+        name = "utf8mb4"
+    for variable in ("character_set_client", "character_set_connection", "character_set_results"):
+        state.variables.set(variable, name)
+    if collation is not None:
+        state.variables.set("collation_connection", collation_named(collation))
+
+
+# --- moments of the past, for tidb_snapshot ---
+
+
+def moment_ts(value: SqlValue, zone: tzinfo, newest_ts: int) -> int:
+    """Return the timestamp that a value means; SqlRefused 1292 for none, 8128 for one to come."""
+    ts = _tso(value) or _moment(value, zone)
+    if ts is None:
+        raise SqlRefused(_WRONG_MOMENT, f"Incorrect datetime value: '{_shown(value)}'", "22007")
+    if ts > newest_ts:
+        raise SqlRefused(8128, f"cannot read at ts {ts}, a time to come: the newest is {newest_ts}", "HY000")
+    return ts
+
+
+def _shown(value: SqlValue) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _tso(value: SqlValue) -> int | None:
+    if isinstance(value, int | Decimal) and value >= _TSO_MIN:
+        return int(value)
+    if isinstance(value, str) and all_digits(value) and int(value) >= _TSO_MIN:
+        return int(value)
+    return None
+
+
+def _moment(value: SqlValue, zone: tzinfo) -> int | None:
+    try:
+        if isinstance(value, Time):
+            moment = datetime(*value, tzinfo=zone)
+        elif isinstance(value, str):
+            found = datetime.fromisoformat(value.strip())
+            moment = found if found.tzinfo is not None else found.replace(tzinfo=zone)
+        else:
+            return None
+    except ValueError:
+        return None
+    return round(moment.timestamp() * 1000) << LOGICAL_BITS
+
+
+_LITERALS: Final = frozenset({TokenKind.NUMBER, TokenKind.STRING})
+_CHANGES: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE"})
+_QUERIES: Final = frozenset({"SELECT", "WITH", ";"})
+_TOKENS_MAX: Final = 64
+_SHAPES_MAX: Final = 256
+_FIRST: Final = 7_300_000_000_000_000_000
+"""Numbers that a statement is not likely to hold itself."""
+
+_Key: TypeAlias = tuple[object, ...]
+
+
+class _Shape(NamedTuple):
+    """A node, and its literals in the order of the text."""
+
+    node: Any
+    literals: Sequence[Any]
+
+
+class StatementShapes:
+    """What one session parses; the shapes used last are kept."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[_Key, _Shape | None] = OrderedDict()
+
+    def parse(self, sql: str, sql_mode: frozenset[str]) -> list[Parsed]:
+        """Return the statements of `sql`, as `parse` gives them. Raises SqlRefused 1064."""
+        tokens = tokens_of(sql, sql_mode)
+        if not 0 < len(tokens) <= _TOKENS_MAX or tokens[0].word not in _CHANGES:
+            return statements_of(sql, tokens, RESERVED)
+        key = tuple((one.kind, None if one.kind in _LITERALS else one.text) for one in tokens)
+        if key not in self._known:
+            parsed = statements_of(sql, tokens, RESERVED)
+            self._known[key] = _shape(sql, tokens)
+            if len(self._known) > _SHAPES_MAX:
+                self._known.popitem(last=False)
+            return parsed
+        shape = self._known[key]
+        self._known.move_to_end(key)
+        if shape is None:
+            return statements_of(sql, tokens, RESERVED)
+        texts = [one.text for one in tokens if one.kind in _LITERALS]
+        for literal, text in zip(shape.literals, texts, strict=True):
+            literal.set("this", text)
+        return [Dml(shape.node, sql[tokens[0].start : tokens[-1].end])]
+
+
+def _shape(sql: str, tokens: Sequence[Token]) -> _Shape | None:
+    """The shape of a statement that parses; None where a literal cannot be found again."""
+    if any((one.word or one.text) in _QUERIES for one in tokens):
+        return None
+    numbered = [
+        one._replace(text=str(_FIRST + number)) if one.kind in _LITERALS else one for number, one in enumerate(tokens)
+    ]
+    [parsed] = statements_of(sql, numbered, RESERVED)
+    if not isinstance(parsed, Dml):
+        return None
+    by_text = {literal.this: literal for literal in parsed.node.find_all(exp.Literal)}
+    wanted = [one.text for one in numbered if one.kind in _LITERALS]
+    if len(by_text) != len(wanted) or not by_text.keys() >= set(wanted):
+        return None
+    return _Shape(parsed.node, [by_text[text] for text in wanted])
+
+
+_DEPTH: Final = 32
+"""Views within views; more is a circle."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OneRelation:
+    """A relation under any name."""
+
+    held: Relation
+
+    def relation(self, _schema: str, _name: str) -> Relation:
+        """It."""
+        return self.held
+
+
+def _choose(relation: FixedRelation, condition: str, context: Context) -> ResultSet:
+    """The rows of a relation that a condition is true of, by the rules of SELECT. Raises SqlRefused."""
+    if condition == "TRUE":
+        columns = tuple(ResultColumn(one.name, one.type, one.collation) for one in relation.columns)
+        return ResultSet(columns, list(relation.held))
+    text = f"SELECT * FROM `shown` WHERE {condition}"  # noqa: S608  the condition is the user's own SQL
+    [statement] = parse(text, context.sql_mode - {"ANSI_QUOTES"})
+    assert isinstance(statement, Dml), condition
+    return select(statement.node, _OneRelation(relation), context)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRelations:
+    """What is no stored table. `within` makes the relations that a view's SELECT reads, in the view's database."""
+
+    information: Callable[[], InformationSchema]
+    snapshot: StoredSnapshot
+    context: Context
+    within: Callable[[Context, int], Relations]
+    depth: int = 0
+
+    def relation(self, schema: str, name: str) -> Relation:
+        """Return a table of information_schema, or a view; SqlRefused 1146, 1046."""
+        if is_information(schema):
+            return self.information().relation(schema, name)
+        found = find_table(self.snapshot, schema, name)
+        if found is None or not found.stored.is_view:
+            if not schema:
+                raise SqlRefused(1046, "No database selected", "3D000")
+            raise SqlRefused(1146, f"Table '{schema}.{name}' doesn't exist", "42S02")
+        if self.depth > _DEPTH:
+            raise SqlRefused(1462, f"`{schema}`.`{name}` contains view recursion", "HY000")
+        return self._view(found)
+
+    def _view(self, view: TableVersion) -> Relation:
+        assert view.stored.view is not None
+        context = self.context
+        outside, context.database = context.database, view.schema
+        try:
+            node = _select(view.stored.view.view_select)
+            answer = select(node, self.within(context, self.depth + 1), context)
+        finally:
+            context.database = outside
+        names = [column.name.original for column in view.stored.cols or []]
+        if len(names) != len(answer.columns):
+            place = f"{view.schema}.{view.stored.name.original}"
+            raise SqlRefused(1356, f"View '{place}' references invalid table(s) or column(s)", "HY000")
+        columns = tuple(
+            RelationColumn(name, column.type, collation=column.collation)
+            for name, column in zip(names, answer.columns, strict=True)
+        )
+        return FixedRelation(view.stored.name.original, columns, answer.rows)
+
+
+def _select(text: str) -> Syntax:
+    [statement] = parse(text)
+    assert isinstance(statement, Dml), text
+    return statement.node
+
+
+# --- what SHOW and information_schema see ---
+
+
+_SEPARATE_IDS: Final = 1
+"""AUTO_ID_CACHE 1: AUTO_INCREMENT has a counter of its own."""
+
+
+def view_of(session: SessionClient, context: Context) -> View:
+    """Return what SHOW sees."""
+    schema = _definitions(session)
+    return View(
+        session.state,
+        schema,
+        information_of(session, schema),
+        lambda relation, condition: _choose(relation, condition, context),
+        lambda table: _ids(session, table),
+        session.node.storage.oracle.next,
+    )
+
+
+def information_of(session: SessionClient, schema: StoredSnapshot | None = None) -> InformationSchema:
+    """information_schema over definitions, those of now if none are given."""
+    ddl_client = session.node.ddl_client
+    return InformationSchema(
+        Facts(
+            schema or _fresh(session),
+            jobs=lambda: [*ddl_client.jobs(), *ddl_client.history()],
+            processes=lambda: _processes(session),
+            zone=session.state.zone,
+            next_id=lambda schema_id, table_id: _next(session, schema_id, table_id, "TID"),
+        )
+    )
+
+
+def _definitions(session: SessionClient) -> StoredSnapshot:
+    if session.past_ts is not None:
+        return session.node.schema_at(session.past_ts)
+    opened = session.transaction.open
+    return opened.schema if opened else _fresh(session)
+
+
+def _fresh(session: SessionClient) -> StoredSnapshot:
+    if not session.node.has_lease(session.state.now_ms()):
+        session.node.reload()
+    return session.node.schema
+
+
+def _next(session: SessionClient, schema_id: int, table_id: int, kind: str) -> int:
+    return (Meta(session.node.storage.snapshot()).counter(kind, schema_id, table_id) or 0) + 1
+
+
+def _ids(session: SessionClient, table: TableVersion) -> NextIds:
+    stored, schema_id = table.stored, table.schema_id
+    kind = "IID" if stored.auto_id_cache == _SEPARATE_IDS else "TID"
+    numbered = any(column.type.flag & AUTO_INCREMENT for column in stored.cols or [])
+    increment = _next(session, schema_id, stored.id, kind) if numbered else 0
+    return NextIds(increment, _next(session, schema_id, stored.id, "TARID") if stored.auto_random_bits else 0)
+
+
+def _processes(session: SessionClient) -> Iterator[tuple[SqlValue, ...]]:
+    """A row for each client of the server, and for a session of none."""
+    listed = [one for one in session.peers.sessions() if isinstance(one, type(session))] if session.peers else []
+    for one in listed if session in listed else [*listed, session]:
+        command = "Query" if one.running else "Sleep"
+        state = "autocommit" if one.state.variables["autocommit"] else ""
+        head = (one.connection_id, one.state.user.partition("@")[0], "127.0.0.1", one.state.database or None)
+        yield (*head, command, 0, state, one.running or None)
+
+
+_Answer: TypeAlias = ResultSet | Outcome
+_Rule: TypeAlias = Callable[[SessionClient, Cursor, Context], _Answer]
+_HISTORY: Final = 10
+_JOBS: Final = (
+    "JOB_ID# DB_NAME TABLE_NAME JOB_TYPE SCHEMA_STATE SCHEMA_ID# TABLE_ID# ROW_COUNT# CREATE_TIME@ START_TIME@ "
+    "END_TIME@ STATE COMMENTS"
+)
+_COMMAND_IGNORED: Final = frozenset(
+    {"LOCK", "UNLOCK", "FLUSH", "ANALYZE", "GRANT", "REVOKE", "CREATE", "ALTER", "DROP", "RENAME"}
+    | {"OPTIMIZE", "SPLIT", "CHECKSUM", "BACKUP", "RESTORE"}
+)
+
+
+def run_command(session: SessionClient, command: Command, context: Context) -> _Answer:
+    """Return what a command does. Raises SqlError, SqlRefused."""
+    if command.kind in _COMMAND_IGNORED:
+        if command.kind != "UNLOCK":  # commits only what LOCK TABLES began, and that is nothing
+            session.transaction.commit()
+        return Outcome()
+    rule = _RULES.get(command.kind)
+    cursor = Cursor(command.text, session.state.sql_mode - {"ANSI_QUOTES"}, reserved=RESERVED)
+    if rule is None:
+        raise cursor.error("not a statement that is known here")
+    if rule is not _set:
+        cursor.next()
+    return rule(session, cursor, context)
+
+
+# --- transactions ---
+
+
+def _begin(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+    cursor.accept("PESSIMISTIC", "OPTIMISTIC")
+    _end(cursor)
+    return _open(session, read_only=False)
+
+
+def _start(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+    cursor.expect("TRANSACTION")
+    read_only = False
+    while not cursor.done():
+        if cursor.accept("WITH CONSISTENT SNAPSHOT", "READ WRITE", "WITH CAUSAL CONSISTENCY ONLY"):
+            pass
+        elif cursor.accept("READ ONLY"):
+            read_only = True
+        else:
+            raise cursor.error("unexpected text")
+        cursor.sign(",")
+    return _open(session, read_only=read_only)
+
+
+def _open(session: SessionClient, *, read_only: bool) -> Outcome:
+    session.transaction.begin(read_only=read_only or bool(session.state.variables["transaction_read_only"]))
+    return Outcome()
+
+
+def _commit(session: SessionClient, _cursor: Cursor, _context: Context) -> _Answer:
+    session.transaction.commit()
+    return Outcome()
+
+
+def _rollback(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+    cursor.accept("WORK")
+    if cursor.accept("TO"):
+        cursor.accept("SAVEPOINT")
+        session.transaction.rollback_to(cursor.name("a savepoint"))
+    else:
+        session.transaction.rollback()
+    return Outcome()
+
+
+def _savepoint(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+    session.transaction.savepoint(cursor.name("a savepoint"))
+    return Outcome()
+
+
+def _release(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+    cursor.expect("SAVEPOINT")
+    session.transaction.release(cursor.name("a savepoint"))
+    return Outcome()
+
+
+def _end(cursor: Cursor) -> None:
+    if not cursor.done():
+        raise cursor.error("unexpected text")
+
+
+# --- settings ---
+
+
+def _set(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    state = session.state
+    was = state.variables["autocommit"]
+
+    def snapshot(value: SqlValue) -> str:
+        moment = None if value in ("", None) else session.moment(value)
+        session.snapshot_ts = None if moment is None else session.node.storage.snapshot(moment).ts
+        return "" if moment is None else str(value)
+
+    def external(value: SqlValue) -> SqlValue:
+        known = str(value)
+        if all_digits(known) and int(known) > session.node.storage.oracle.newest:
+            raise SqlRefused(1105, "external timestamp is greater than global tso", "HY000")
+        return value
+
+    hooks = {(SetScope.SESSION, "tidb_snapshot"): snapshot, (SetScope.GLOBAL, EXTERNAL_TS): external}
+    assigns = read_set(cursor.text, state.sql_mode - {"ANSI_QUOTES"})
+    apply(assigns, state, session.evaluate, context.warn, hooks)
+    state.sql_mode, state.zone  # noqa: B018  refuse what they cannot read
+    if state.variables["autocommit"] and not was:
+        session.transaction.commit()
+    return Outcome()
+
+
+def _use(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+    session.use(cursor.name("a database"))
+    return Outcome()
+
+
+# --- looking and acting ---
+
+
+def _show(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    return show(cursor, session.view(context))
+
+
+def _describe(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    if cursor.accept("SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "ANALYZE", "FORMAT"):
+        raise SqlRefused(1235, "This version of Tidegate doesn't yet support 'EXPLAIN of statements'", "42000")
+    return describe(cursor, session.view(context))
+
+
+def _kill(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+    cursor.accept("TIDB")
+    query_only = cursor.accept("CONNECTION", "QUERY") == "QUERY"
+    number = cursor.integer("a connection's number")
+    if session.peers is None:
+        raise SqlRefused(1094, f"Unknown thread id: {number}", "HY000")
+    session.peers.kill(number, query_only=query_only)
+    return Outcome()
+
+
+# --- ADMIN ---
+
+
+def _admin(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    for words, rule in _ADMIN.items():
+        if cursor.accept(words):
+            return rule(session, cursor, context)
+    raise cursor.error("ADMIN of something that is not known")
+
+
+def _show_jobs(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    count = cursor.integer("a number of jobs") if not (cursor.done() or cursor.looking_at("WHERE")) else _HISTORY
+    condition = "TRUE"
+    if cursor.accept("WHERE"):
+        condition = cursor.rest()
+    client = session.node.ddl_client
+    jobs = [*client.jobs(), *client.history()[:count]]
+    return _rows(session, context, _JOBS, [(*job_row(job, session.state.zone), "") for job in jobs], condition)
+
+
+def _cancel(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    rows: list[tuple[SqlValue, ...]] = []
+    for number in cursor.several(lambda here: here.integer("a job's number")):
+        try:
+            session.node.ddl_client.cancel(number)
+        except SqlRefused as refused:
+            rows.append((str(number), f"error: [ddl:{refused.mysql_code}]{refused.message}"))
+        else:
+            rows.append((str(number), "successful"))
+    return _rows(session, context, "JOB_ID RESULT", rows)
+
+
+def _check(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    view, more = session.view(context), True
+    while more:
+        named = cursor.qualified()
+        shape = session.tools.shapes.of(view.table(named.schema or session.state.database, named.table).stored)
+        faults = session.transaction.read(partial(check_table, shape=shape, context=context), passing=True)
+        if faults:
+            raise refusal(shape, faults[0])
+        more = cursor.sign(",")
+    return Outcome()
+
+
+def _set_role(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+    role = cursor.expect(PRIMARY.upper(), SECONDARY.upper()).lower()
+    _end(cursor)
+    session.node.ddl_client.set_bdr_role(role)
+    return Outcome()
+
+
+def _unset_role(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+    _end(cursor)
+    session.node.ddl_client.set_bdr_role("")
+    return Outcome()
+
+
+def _show_role(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+    _end(cursor)
+    return _rows(session, context, "BDR_ROLE", [(session.node.ddl_client.bdr_role(),)])
+
+
+def _rows(
+    session: SessionClient, context: Context, columns: str, rows: list[tuple[SqlValue, ...]], condition: str = "TRUE"
+) -> ResultSet:
+    return session.view(context).choose(FixedRelation("shown", columns_of(columns), rows), condition)
+
+
+_ADMIN: Final[Mapping[str, _Rule]] = {
+    "SHOW DDL JOBS": _show_jobs,
+    "CANCEL DDL JOBS": _cancel,
+    "CHECK TABLE": _check,
+    "SET BDR ROLE": _set_role,
+    "UNSET BDR ROLE": _unset_role,
+    "SHOW BDR ROLE": _show_role,
+}
+_RULES: Final[Mapping[str, _Rule]] = {
+    "BEGIN": _begin,
+    "START": _start,
+    "COMMIT": _commit,
+    "ROLLBACK": _rollback,
+    "SAVEPOINT": _savepoint,
+    "RELEASE": _release,
+    "SET": _set,
+    "USE": _use,
+    "SHOW": _show,
+    "DESC": _describe,
+    "DESCRIBE": _describe,
+    "EXPLAIN": _describe,
+    "ADMIN": _admin,
+    "KILL": _kill,
+}

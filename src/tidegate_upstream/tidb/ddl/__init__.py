@@ -1,1 +1,0 @@
-"""Nodes and DDL jobs of the embedded TiDB: versions, leases, the owner, backfill."""

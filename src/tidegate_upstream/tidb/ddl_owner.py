@@ -1,0 +1,380 @@
+"""Where sessions hand in DDL jobs and ask about them: ADMIN SHOW, CANCEL DDL JOBS, RECOVER TABLE.
+
+    submit ─► job id ─► wait ─► the job of the history            somebody else ticks, or `wait` does so itself
+
+Source: TiDB pkg/ddl (executor.go: DoDDLJob), pkg/executor (recover table: the newest job that took the table away).
+
+The owner: which jobs may go on, and the one small thing that each of them needs next.
+
+    wait for nodes ─► batch of work ─► next step ─► wait for nodes ─► .. ─► history
+                         refused ─► turn back ─► steps back ─► history
+
+A job waits until every living node has the version of its last step, whoever made that: an owner that takes over begins
+with this wait.  Jobs on the same table or database go by id, the same by name or by number (behind a RENAME only the
+number is); a paused one keeps its place.  Nothing is kept in memory between two calls, so any node may act next.
+
+Source: TiDB pkg/ddl (job_scheduler.go, job_worker.go, sync of schema versions), errors 8214, 8224 to 8226.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from threading import Condition
+from typing import Final, Protocol
+
+import msgspec
+
+from tidegate.model.errors import KeyLocked, Retry, SqlRefused, TidegateError, UpstreamError, WriteConflict
+from tidegate.model.name import lowered
+from tidegate.model.tso import physical_ms
+from tidegate.schema.job import STRICT, Job, JobState
+from tidegate.schema.stored.meta import Meta, table_key
+from tidegate.schema.stored.snapshot import TableVersion
+from tidegate_upstream.change.draft import Task
+from tidegate_upstream.change.request import Involved, NewIds, Request, number, operation_of
+from tidegate_upstream.change.role import check_role
+from tidegate_upstream.f1 import rollback
+from tidegate_upstream.tidb.ddl_jobs import (
+    ENDED,
+    JobEntry,
+    Registry,
+    new_entry,
+    read_entries,
+    read_entry,
+    table_ids,
+    write_entry,
+)
+from tidegate_upstream.tidb.ddl_step import JobMoved, Steps, failed
+from tidegate_upstream.tidb.metadata import JOB, MetaWriter
+from tidegate_upstream.tidb.transaction import Storage, Transaction
+
+_POLL_S: Final = 0.01
+_IDLE_TICKS: Final = 3
+"""Ticks without a move after which a cluster whose clock stands still will never move again."""
+_TAKES_AWAY: Final = frozenset({4, 11})
+
+
+class Ticker(Protocol):
+    """A cluster, as far as a waiting session sees it."""
+
+    changed: Condition
+    storage: Storage
+    now_ms: Callable[[], int]
+
+    def tick(self) -> object | None:
+        """Make a move; None when nobody can."""
+        ...
+
+    def has_thread(self) -> bool:
+        """Return whether somebody else ticks."""
+        ...
+
+    def waits_for(self, entry: JobEntry) -> list[str]:
+        """Return the nodes that a job waits for."""
+        ...
+
+
+_UNKNOWN: Final = 1105
+
+
+class JobError(msgspec.Struct, frozen=True):
+    """`Job.err`."""
+
+    code: int = _UNKNOWN
+    message: str = "the job was taken back"
+    sqlstate: str = "HY000"
+
+
+def error_of(job: Job) -> JobError | None:
+    """Return the last error of a job; None when it had none."""
+    raw = bytes(job.error)
+    return None if raw == b"null" else msgspec.json.decode(raw, type=JobError)
+
+
+def result_of(job: Job) -> Job:
+    """Return the job when it reached its end; SqlRefused with its error when it was taken back."""
+    if job.state in (JobState.SYNCED, JobState.DONE):
+        return job
+    error = error_of(job) or JobError()
+    raise SqlRefused(error.code, error.message, error.sqlstate)
+
+
+class DdlClient:
+    """The queue and the history, for sessions of any node."""
+
+    def __init__(self, ticker: Ticker) -> None:
+        self._ticker, self._storage = ticker, ticker.storage
+
+    def submit(self, request: Request, sql_mode: int = STRICT, zone: tzinfo = UTC, write_source: int = 0) -> int:
+        """Put a job into the queue; its id. The settings are those by which stored values are cast, and who asks.
+
+        Raises SqlRefused 8263 for what the cluster's role forbids its users."""
+        job_id = submit(self._storage, request, sql_mode, zone, write_source)
+        with self._ticker.changed:
+            self._ticker.changed.notify_all()
+        return job_id
+
+    def run(self, request: Request, sql_mode: int = STRICT, zone: tzinfo = UTC) -> Job:
+        """Submit a job and wait for its end, as a DDL statement does. Raises as `wait`."""
+        return self.wait(self.submit(request, sql_mode, zone))
+
+    def wait(self, job_id: int, timeout_ms: int | None = None) -> Job:
+        """Return the job when it is over. Raises SqlRefused with what stopped it, UpstreamError after `timeout_ms`,
+        and when nothing will ever happen any more."""
+        until_ms = None if timeout_ms is None else self._ticker.now_ms() + timeout_ms
+        idle = 0
+        while True:
+            found = self._ended(job_id)
+            if found is not None:
+                return result_of(found)
+            before_ms = self._ticker.now_ms()
+            idle = 0 if self._progress() or self._ticker.now_ms() != before_ms else idle + 1
+            stands_still = idle > _IDLE_TICKS and not self._ticker.has_thread()
+            if stands_still or (until_ms is not None and self._ticker.now_ms() >= until_ms):
+                raise self._stuck(job_id)
+
+    def _ended(self, job_id: int) -> Job | None:
+        """The job if it is over; None while it is not, and while its last transaction is half committed."""
+        with suppress(KeyLocked):
+            return Meta(self._storage.snapshot()).job(job_id)
+        return None
+
+    def _progress(self) -> bool:
+        """Whether anything moved, or may have."""
+        if not self._ticker.has_thread():
+            if self._ticker.tick() is not None:
+                return True
+            time.sleep(_POLL_S)
+            return False
+        with self._ticker.changed:
+            self._ticker.changed.wait(_POLL_S)
+        return True
+
+    def _stuck(self, job_id: int) -> UpstreamError:
+        entry = read_entry(self._storage.snapshot(), job_id)
+        if entry is None:
+            return UpstreamError(f"DDL job {job_id} is not in the queue and not in the history; ask for its id again")
+        waiting = ", ".join(self._ticker.waits_for(entry)) or "other jobs, or an owner"
+        return UpstreamError(
+            f"DDL job {job_id} ({entry.job.query!a:.100}) is at version {entry.progress.version} and waits for: "
+            f"{waiting}; end the open transactions there, or wait until the session of a dead node runs out"
+        )
+
+    def cancel(self, job_id: int) -> None:
+        """Take a job back. Raises SqlRefused 8224, 8225, 8226."""
+        cancel(self._storage, job_id)
+
+    def bdr_role(self) -> str:
+        """Return the role in replication in both directions; empty for none."""
+        return Meta(self._storage.snapshot()).bdr_role
+
+    def set_bdr_role(self, role: str) -> None:
+        """Take that role, or none. Raises WriteConflict."""
+        transaction = self._storage.begin()
+        MetaWriter(transaction).set_bdr_role(role)
+        transaction.commit()
+
+    def jobs(self) -> list[Job]:
+        """Return the jobs that are not over, newest first."""
+        return [entry.job for entry in read_entries(self._storage.snapshot())][::-1]
+
+    def history(self) -> list[Job]:
+        """Return the jobs that are over, newest first."""
+        return Meta(self._storage.snapshot()).history()[::-1]
+
+    def dropped(self, schema: str, table: str) -> TableVersion | None:
+        """Return the newest table of that name that a DROP or TRUNCATE took away, as it was before; `version` is the
+        end.
+
+        Its counters are those of the end: nodes that were a version behind took numbers while it was on its way out.
+
+        Raises SnapshotTooOld when its rows may be gone already.
+        """
+        for job in self._taken(self.history()):
+            if (lowered(job.schema_name), lowered(job.table_name)) == (lowered(schema), lowered(table)):
+                began_ts = job.real_start_ts  # what was before it in the queue is over by then
+                found = Meta(self._storage.snapshot(began_ts)).table(job.schema_id, job.table_id)
+                if found is not None:
+                    finished_ts = job.binlog.finished_ts if job.binlog else began_ts
+                    gone_ts = self._storage.store.deleted(table_key(job.schema_id, job.table_id), finished_ts)
+                    return TableVersion(job.schema_id, job.schema_name, found, gone_ts or began_ts)
+        return None
+
+    def _taken(self, jobs: Iterable[Job]) -> Iterable[Job]:
+        return (job for job in jobs if job.type in _TAKES_AWAY and job.state == JobState.SYNCED)
+
+
+_CANCELLED: Final = 8214
+_NOT_FOUND, _FINISHED, _ALMOST_FINISHED = 8224, 8225, 8226
+_CANNOT_PAUSE, _CANNOT_RESUME = 8261, 8262
+_SHARED: Final = 1
+
+
+class Worker(Protocol):
+    """Does the work of a step, batch by batch."""
+
+    def batch(self, transaction: Transaction, job: Job, task: Task) -> int | None:
+        """Return one batch in that transaction, by the settings of the session that submitted the job.
+
+        How many rows were done in all when it was the last one, else None. Raises SqlRefused where stored rows do not
+        allow the change.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class Owner:
+    """What the owner does next; `number` gives the place of an ended job among all that ended."""
+
+    storage: Storage
+    registry: Registry
+    steps: Steps
+    worker: Worker
+    number: Callable[[], int]
+    error_limit: int = 512
+
+    def ready(self) -> list[int]:
+        """Return the jobs for which something can be done now, by id."""
+        now_ts = self.storage.oracle.next()
+        found: list[int] = []
+        before: list[Involved] = []
+        taken: set[int] = set()
+        reader = self.storage.snapshot(now_ts)
+        entries = list(read_entries(reader, self.registry.first_job))
+        self.registry.first_job = entries[0].job.id if entries else Meta(reader).newest_id + 1
+        for entry in entries:
+            mine, ids = entry.request.involves, set(table_ids(entry.request)) - {0}
+            waits = _conflict(before, mine) or not ids.isdisjoint(taken)
+            if not waits and not self.waits_for(entry, physical_ms(now_ts)):
+                found.append(entry.job.id)
+            before += mine
+            taken |= ids
+        return found
+
+    def waits_for(self, entry: JobEntry, now_ms: int) -> list[str]:
+        """Return the nodes that have not reported the version of the job's last step."""
+        version = entry.progress.version
+        by_job = entry.job.id if self.steps.metadata_lock else None
+        return list(self.registry.behind(by_job, version, now_ms)) if version else []
+
+    def act(self, job_id: int) -> bool:
+        """Do the next thing for a job; False where another transaction was in the way."""
+        entry = read_entry(self.storage.snapshot(), job_id)
+        if entry is None or self.waits_for(entry, physical_ms(self.storage.oracle.next())):
+            return False
+        try:
+            self._do(entry)
+        except SqlRefused as refused:
+            return self._refused(entry, refused)
+        except (WriteConflict, JobMoved):
+            return False
+        except TidegateError as error:
+            if isinstance(error, UpstreamError) and error.retry is Retry.LATER:
+                return False
+            code = error.mysql_code if isinstance(error, UpstreamError) else _UNKNOWN
+            return self._refused(entry, SqlRefused(code, str(error)))
+        return True
+
+    def _do(self, entry: JobEntry) -> None:
+        job, progress = entry.job, entry.progress
+        if self.steps.is_over(entry):
+            self.steps.finish(entry, self.number())
+            self.registry.forget(job.id)
+        elif job.state == JobState.CANCELLING:
+            if not self.steps.turn(entry, SqlRefused(_CANCELLED, "Cancelled DDL job")):
+                self.steps.rewrite(entry, msgspec.structs.replace(job, state=JobState.RUNNING))
+        elif job.state == JobState.ROLLINGBACK:
+            self.steps.back(entry)
+        elif progress.tasks:
+            self._work(entry)
+        else:
+            self.steps.forward(entry)
+
+    def _work(self, entry: JobEntry) -> None:
+        """One batch of the first task; the last one takes it off."""
+        transaction = self.steps.begin(entry)
+        task, *rest = entry.progress.tasks
+        rows = self.worker.batch(transaction, entry.job, task)
+        self.steps.reach("ddl/before-batch")
+        if rows is None:
+            transaction.lock(JOB.key(entry.job.id))
+        else:
+            job = msgspec.structs.replace(entry.job, row_count=entry.job.row_count + rows, last_schema_version=0)
+            progress = msgspec.structs.replace(entry.progress, tasks=tuple(rest))
+            write_entry(transaction, JobEntry(job, progress))
+        transaction.commit()
+
+    def _refused(self, entry: JobEntry, refused: SqlRefused) -> bool:
+        """Turn back where that is possible, else note the error and try again."""
+        try:
+            job = entry.job
+            turns = job.state in (JobState.QUEUEING, JobState.RUNNING)
+            hopeless = refused.mysql_code != _UNKNOWN or job.error_count >= self.error_limit or not entry.progress.at
+            if not (turns and hopeless and self.steps.turn(entry, refused)):
+                self.steps.rewrite(entry, failed(job, refused))
+        except (WriteConflict, JobMoved):
+            return False
+        return True
+
+
+def _conflict(before: list[Involved], mine: tuple[Involved, ...]) -> bool:
+    return any(_meets(one, other) for one in before for other in mine)
+
+
+def _meets(one: Involved, other: Involved) -> bool:
+    if lowered(one.database) != lowered(other.database) or (one.mode == _SHARED and other.mode == _SHARED):
+        return False
+    tables = {lowered(one.table), lowered(other.table)}
+    return len(tables) == 1 or not tables.isdisjoint({"*", ""})
+
+
+# --- what anybody may ask for ---
+
+
+def submit(
+    storage: Storage, request: Request, sql_mode: int = STRICT, zone: tzinfo = UTC, write_source: int = 0
+) -> int:
+    """Put a job into the queue; its id. Ids of what it makes come before it.
+
+    By `sql_mode` (TiDB's bits) and `zone` stored values are cast to another type; `write_source` says which replication
+    asks, 0 for a user. Raises SqlRefused 8263 where the cluster's role forbids users the job."""
+    while True:
+        transaction = storage.begin()
+        meta = MetaWriter(transaction)
+        role = meta.bdr_role
+        if role and not write_source:
+            check_role(role, request, meta.table(request.schema_id, request.table_id))
+        new_ids: NewIds = meta.new_ids
+        numbered = number(request, new_ids)
+        (job_id,) = meta.new_ids(1)
+        entry = new_entry(numbered, job_id, transaction.start_ts, sql_mode, zone)
+        job = msgspec.structs.replace(entry.job, bdr_role=role, cdc_write_source=write_source)
+        write_entry(transaction, JobEntry(job, entry.progress))
+        try:
+            transaction.commit()
+        except WriteConflict:
+            continue
+        return job_id
+
+
+def cancel(storage: Storage, job_id: int) -> None:
+    """Ask the owner to take a job back. Raises SqlRefused: 8224 no such job, 8225 over, 8226 too late for that."""
+    while True:
+        transaction = storage.begin()
+        entry = read_entry(transaction, job_id)
+        if entry is None:
+            raise SqlRefused(_NOT_FOUND, f"DDL Job:{job_id} not found")
+        if entry.job.state in ENDED:
+            raise SqlRefused(_FINISHED, f"This job:{job_id} is finished, so can't be cancelled")
+        going = entry.job.state in (JobState.QUEUEING, JobState.RUNNING)
+        if not going or rollback(operation_of(entry.request), entry.progress.at) is None:
+            raise SqlRefused(_ALMOST_FINISHED, f"This job:{job_id} is almost finished, can't be cancelled now")
+        job = msgspec.structs.replace(entry.job, state=JobState.CANCELLING)
+        write_entry(transaction, JobEntry(job, entry.progress))
+        try:
+            transaction.commit()
+        except WriteConflict:
+            continue
+        return

@@ -1,0 +1,666 @@
+"""Delete ranges: keys that no definition owns any more, removed below the change log once nobody reads their past.
+
+    DROP TABLE t45 is over      gc_delete_range   job 304, element 1, [t45 .. t46), ts            rows still there
+    GC with a safe point >= ts  the keys are removed with all versions, without delete events     row gone
+    RECOVER TABLE before that   the row is taken out, and the rows belong to a table again
+
+Source: TiDB pkg/ddl/delete_range.go, gc_worker (deleteRanges): UnsafeDestroyRange.
+
+Looking whether stored rows obey what a DDL wants of them.
+
+    NOT NULL                1138   Invalid use of NULL value           a narrower type     what an INSERT would say
+    CHECK                   3819   Check constraint .. is violated     foreign key         1452   a parent is missing
+    EXCHANGE PARTITION      1737   a row does not match the partition
+
+Nodes enforce the same for new rows by then, so a row that was looked at stays good.
+
+Source: TiDB pkg/ddl (checkForNullValue, verifyRemainRecordsForCheckConstraint, checkForeignKeyConstrain,
+checkExchangePartitionRecordValidation).
+
+Work on the rows of a table, batch by batch: filling indexes, columns and copies, and looking at what is there.
+
+    task ── phases ──► columns │ indexes │ copies │ looks          each walks all rows of the table once
+    batch              rows [checkpoint ..) of one phase and one physical id, in one transaction with the new checkpoint
+
+    tidb_ddl_reorg     job 304 │ element 1 _idx_ │ physical id 283 │ start_key │ reorg_meta {"phase":0,"rows":512}
+
+Each batch reads at its own start and locks the rows that it used, so a row that somebody writes meanwhile makes it fail
+and begin again; a row written later is written by nodes that know the element already.  Rewrites of a changed column
+carry a source by which change capture leaves them out.  What is already there is left alone: an entry with the same
+handle, a row that has the new value, a copy that a double write made.
+
+Source: TiDB pkg/ddl (backfilling.go, reorg.go, column.go, partition.go).
+
+One transaction of a job: what it changes, its row, and the version by which nodes hear of it.
+
+    step               begin ── take version 182 ── definitions, Diff:182, job row, tidb_mdl_info ── commit
+                                (a transaction of its own: a crash here leaves 182 without Diff)
+
+    queueing ─► running .. ─► done ─► [history: synced]              forward
+        │           └─► rollingback .. ─► rollback_done ─► [history]    turn at a step that can be taken back, back
+        └─► cancelled ─► [history]                                      turn before the first step
+
+- The row's bytes must be those that the caller saw (JobMoved), and the row is written or locked, so of two owners that
+  act at once one gets a write conflict.
+- All steps with a version lock one key: their order by version is that of their commits, whoever takes them.
+
+Source: TiDB pkg/ddl (job_worker.go, schema_version.go, rollingback.go).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from tidegate.expr.cast.assign import Target, assign
+from tidegate.expr.cast.source import recast
+from tidegate.expr.compiler import compile_text
+from tidegate.expr.relation import RelationColumn
+from tidegate.expr.scope import Scope
+from tidegate.kv.index_entry import decode_index_entry
+from tidegate.kv.meta_key import string_key
+from tidegate.kv.row.row import ChecksumForm, Row, decode_row
+from tidegate.kv.table_key import record_key, table_prefix, table_span
+from tidegate.model.errors import SqlRefused, UpstreamError, WriteConflict
+from tidegate.model.kv_change import LOSSY_DDL
+from tidegate.mysql.context import Context
+from tidegate.mysql.memcomparable import encode_bytes
+from tidegate.schema.job import STRICT, Binlog, Job, JobState, reorg_meta
+from tidegate.schema.stored.arguments import RecoverArgs
+from tidegate.schema.stored.flags import NOT_NULL
+from tidegate.schema.stored.layout import column_type
+from tidegate.schema.stored.meta import Meta
+from tidegate_upstream.change.draft import CounterChange, Definitions, StepOutcome, Task
+from tidegate_upstream.change.request import Request, operation_of, raw_arguments
+from tidegate_upstream.f1 import Work, next_step, rollback
+from tidegate_upstream.tidb.ddl_jobs import (
+    ENDED,
+    JobEntry,
+    JobProgress,
+    finish_job,
+    joined,
+    read_entry,
+    table_ids,
+    write_entry,
+)
+from tidegate_upstream.tidb.dml import key_columns, key_values, matching
+from tidegate_upstream.tidb.engine import ColumnFamily, Edit
+from tidegate_upstream.tidb.metadata import DELETE_RANGE, LOCK_INFO, REORG, MetaWriter, Values
+from tidegate_upstream.tidb.store_mvcc import Store
+from tidegate_upstream.tidb.table_access import TableReader
+from tidegate_upstream.tidb.table_rows import (
+    KeyMutation,
+    RowForm,
+    RowImage,
+    ShapeIndex,
+    TableShape,
+    duplicate,
+    image_of,
+    index_mutation,
+    record_mutation,
+    values_of,
+)
+from tidegate_upstream.tidb.transaction import Storage, Transaction
+
+
+def delete_ranges(storage: Storage, safe_point: int) -> int:
+    """Remove what lies in the ranges of jobs that were over by `safe_point`; how many ranges those were.
+
+    Reads below that must be forbidden already (store_gc.collect_garbage).
+    """
+    assert safe_point <= storage.store.safe_point, (safe_point, storage.store.safe_point)
+    transaction = storage.begin()
+    due = [(number, row) for number, row in DELETE_RANGE.rows(transaction) if _moment(row) <= safe_point]
+    for number, row in due:
+        _destroy(storage.store, *_bounds(row))
+        DELETE_RANGE.remove(transaction, number)
+    transaction.commit()
+    return len(due)
+
+
+def keep_tables(transaction: Transaction, physical_ids: set[int]) -> None:
+    """Take the ranges of whole tables or partitions out again, since they came back."""
+    kept = {table_prefix(number) for number in physical_ids}
+    for number, row in list(DELETE_RANGE.rows(transaction)):
+        if _bounds(row)[0] in kept:
+            DELETE_RANGE.remove(transaction, number)
+
+
+def _destroy(store: Store, start: bytes, end: bytes) -> None:
+    low, high = encode_bytes(start), encode_bytes(end)
+    with store.guard:
+        edits: list[Edit] = [
+            (column, key, None)
+            for column in (ColumnFamily.LOCK, ColumnFamily.WRITE, ColumnFamily.DATA)
+            for key, _ in store.engine.scan(column, low, high)
+        ]
+        store.engine.write(edits)
+
+
+def _moment(row: Values) -> int:
+    ts = row["ts"]
+    assert isinstance(ts, int), row
+    return ts
+
+
+def _bounds(row: Values) -> tuple[bytes, bytes]:
+    start, end = row["start_key"], row["end_key"]
+    assert isinstance(start, bytes), row
+    assert isinstance(end, bytes), row
+    return bytes.fromhex(start.decode()), bytes.fromhex(end.decode())
+
+
+Look: TypeAlias = Callable[[RowImage], None]
+"""Raises SqlRefused for a row that is in the way."""
+
+
+def look_at(transaction: Transaction, task: Task, shape: TableShape, context: Context) -> Look | None:
+    """Return what every row is asked; None when nothing is."""
+    looks = [_not_null(shape, column_id) for column_id in task.not_null]
+    looks += [_fits(shape, column_id, context) for column_id in task.fit]
+    looks += [_checked(shape, number, context) for number in task.checks]
+    looks += [_has_parent(transaction, task.schema_id, shape, number, context) for number in task.foreign_keys]
+    if task.work is Work.VALIDATE and task.targets:
+        looks.append(_in_partition(transaction, task))
+    if not looks:
+        return None
+
+    def look(image: RowImage) -> None:
+        for one in looks:
+            one(image)
+
+    return look
+
+
+def _not_null(shape: TableShape, column_id: int) -> Look:
+    name = shape.by_id[column_id].target.name
+
+    def look(image: RowImage) -> None:
+        if image.columns[column_id] is None:
+            raise SqlRefused(1138, f"Invalid use of NULL value: column '{name}' of table '{shape.name}'", "22004")
+
+    return look
+
+
+def _fits(shape: TableShape, column_id: int, context: Context) -> Look:
+    """The value fits the type that the column is to have."""
+    column = shape.by_id[column_id]
+    changing = column.stored.changing_type
+    assert changing is not UNSET, column.target.name
+    target = Target(column.target.name, column_type(changing), changing.collate)
+
+    def look(image: RowImage) -> None:
+        assign(recast(image.columns[column_id], column.target.type, target.type, context.zone), target, context)
+
+    return look
+
+
+def _checked(shape: TableShape, number: int, context: Context) -> Look:
+    check = next(one for one in shape.stored.constraint_info or () if one.id == number)
+    named = [RelationColumn(one.target.name, one.target.type, collation=one.target.collation) for one in shape.columns]
+    compiled = compile_text(check.expr_string, Scope.of_columns(named, shape.name))
+
+    def look(image: RowImage) -> None:
+        if compiled.run(values_of(shape, image.columns, context), context) == 0:
+            raise SqlRefused(3819, f"Check constraint '{check.constraint_name.original}' is violated.", "HY000")
+
+    return look
+
+
+def _has_parent(transaction: Transaction, schema_id: int, shape: TableShape, number: int, context: Context) -> Look:
+    """The row's values are those of a row of the table that the foreign key names, unless one of them is NULL."""
+    key = next(one for one in shape.stored.fk_info or () if one.id == number)
+    meta = Meta(transaction)
+    schemas = [one.id for one in meta.schemas() if one.name.lower == key.ref_schema.lower] or [schema_id]
+    parent = next((one for one in meta.tables(schemas[0]) if one.name.lower == key.ref_table.lower), None)
+    reader = None if parent is None else TableReader(transaction, TableShape(parent), context)
+    child = TableReader(transaction, shape, context)
+    columns = key_columns(child, key.cols)
+
+    def look(image: RowImage) -> None:
+        values = key_values(child, columns, image)
+        if None in values:
+            return
+        if reader is None or next(matching(reader, key.ref_cols, values), None) is None:
+            raise SqlRefused(
+                1452,
+                "Cannot add or update a child row: a foreign key constraint fails "
+                f"(`{shape.name}`, CONSTRAINT `{key.fk_name.original}`)",
+                "23000",
+            )
+
+    return look
+
+
+def _in_partition(transaction: Transaction, task: Task) -> Look:
+    """The row's place in the partitioned table is the partition that the table is exchanged with."""
+    meta = Meta(transaction)
+    tables = (meta.table(schema.id, task.targets[0]) for schema in meta.schemas())
+    partitioned = next((one for one in tables if one is not None), None)
+    assert partitioned is not None, task
+    locate = TableShape(partitioned).placements[0].locate
+
+    def look(image: RowImage) -> None:
+        if locate(image.columns) != task.partitions[0]:
+            raise SqlRefused(1737, "Found a row that does not match the partition", "HY000")
+
+    return look
+
+
+BATCH_ROWS: Final = 256
+_STRICT: Final = frozenset({"STRICT_TRANS_TABLES"})
+
+
+class _Checkpoint(msgspec.Struct, frozen=True):
+    """Where the next batch begins: a phase, a place among its physical ids, a key there; `rows` are done before it.
+
+    `end` is behind the last row that was there when the walk over that physical id began: whoever wrote one since then
+    knew the element, and without an end a walk could follow a busy table for ever."""
+
+    phase: int = 0
+    place: int = 0
+    rows: int = 0
+    start: bytes = b""
+    end: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """One walk over the rows under some physical ids; `element` and `kind` as TiDB names what is filled."""
+
+    element: int
+    kind: bytes
+    physical_ids: tuple[int, ...]
+    apply: Callable[[Transaction, Row, RowImage], None]
+    source: int = 0
+
+
+class Backfill:
+    """The worker of an owner (ddl_owner.py); it keeps nothing between two batches."""
+
+    def __init__(self, now: Callable[[], datetime], batch_rows: int = BATCH_ROWS) -> None:
+        self._now, self._batch_rows = now, batch_rows
+
+    def batch(self, transaction: Transaction, job: Job, task: Task) -> int | None:
+        """Return one batch; the number of rows of all of them when it was the last, else None. Raises SqlRefused."""
+        job_id, settings = job.id, reorg_meta(job)
+        table = Meta(transaction).table(task.schema_id, task.table_id)
+        if table is None:
+            raise SqlRefused(1146, f"Table of DDL job {job_id} (id {task.table_id}) doesn't exist", "42S02")
+        mode = _STRICT if settings.sql_mode & STRICT else frozenset[str]()
+        context = Context(self._now(), settings.zone, mode, writing=True)
+        shape = TableShape(table)
+        phases = _phases(transaction, task, shape, context)
+        at = _read_checkpoint(transaction, job_id)
+        if at.phase < len(phases):
+            at = self._walk(transaction, phases[at.phase], shape, context, at)
+        if at.phase < len(phases):
+            _write_checkpoint(transaction, job_id, phases[at.phase], at)
+            return None
+        if REORG.get(transaction, job_id) is not None:
+            REORG.remove(transaction, job_id)
+        return at.rows
+
+    def _walk(
+        self, transaction: Transaction, phase: _Phase, shape: TableShape, context: Context, at: _Checkpoint
+    ) -> _Checkpoint:
+        """One batch of rows; the next checkpoint."""
+        if at.place == len(phase.physical_ids):
+            return _Checkpoint(at.phase + 1, rows=at.rows)
+        transaction.source = phase.source
+        physical_id = phase.physical_ids[at.place]
+        layout = shape.layout_of(physical_id)
+        start, end = (at.start, at.end) if at.start else _whole(transaction, physical_id)
+        found = list(islice(transaction.scan(start, end), self._batch_rows)) if end else []
+        for key, value in found:
+            row = decode_row(layout, key, value)
+            transaction.lock(key)
+            phase.apply(transaction, row, image_of(shape, row, context))
+        rows = at.rows + len(found)
+        if len(found) == self._batch_rows:
+            return _Checkpoint(at.phase, at.place, rows, found[-1][0] + b"\0", end)
+        over = at.place + 1 == len(phase.physical_ids)
+        return _Checkpoint(at.phase + 1, 0, rows) if over else _Checkpoint(at.phase, at.place + 1, rows)
+
+
+def _whole(transaction: Transaction, physical_id: int) -> tuple[bytes, bytes]:
+    """The keys from the first possible row to the last one that there is; no end when there is none."""
+    start, end = table_span(physical_id)
+    last = next(transaction.scan(start, end, reverse=True), None)
+    return start, b"" if last is None else last[0] + b"\0"
+
+
+# --- what is done to a row ---
+
+
+def _phases(transaction: Transaction, task: Task, shape: TableShape, context: Context) -> list[_Phase]:
+    """The walks of a task, in order."""
+    ids, found = shape.physical_ids, []
+    looks = look_at(transaction, task, shape, context)
+    if looks is not None:
+        found.append(_Phase(task.table_id, b"_look_", ids, lambda _transaction, _row, image: looks(image)))
+    for new, old in task.columns.items():
+        found.append(_Phase(new, b"_col_", ids, _rewriter(shape, new, old, context), LOSSY_DDL))
+    if task.indexes:
+        indexes = [index for index in shape.indexes if index.layout.id in task.indexes]
+        found.append(_Phase(task.indexes[0], b"_idx_", ids, _indexer(shape, indexes, context)))
+    if task.work is Work.BACKFILL and task.targets:
+        found.append(_Phase(task.targets[0], b"_part_", task.partitions, _copier(shape, context)))
+    return found
+
+
+def _rewriter(shape: TableShape, new: int, old: int, context: Context) -> Callable[[Transaction, Row, RowImage], None]:
+    """Rows without a value for the new column get the cast of the old one; 1265 for NULL where that is NOT NULL."""
+    source = shape.by_id[old].target
+    target = replace(shape.by_id[new].target, name=source.name)
+    not_null = shape.by_id[new].stored.type.flag & NOT_NULL
+
+    def rewrite(transaction: Transaction, row: Row, image: RowImage) -> None:
+        if not_null and image.columns[old] is None:
+            raise SqlRefused(1265, f"Data truncated for column '{source.name}' at row 1", "01000")
+        if new in row.columns:
+            return
+        running = recast(image.columns[old], source.type, target.type, context.zone)
+        columns = {**image.columns, new: assign(running, target, context)}
+        tail = row.tail and ChecksumForm(row.tail.version, row.tail.extra)
+        written = record_mutation(shape, image._replace(columns=columns), RowForm(row.version, tail))
+        _put(transaction, written)
+
+    return rewrite
+
+
+def _indexer(
+    shape: TableShape, indexes: list[ShapeIndex], context: Context
+) -> Callable[[Transaction, Row, RowImage], None]:
+    """Every row gets its entries; SqlRefused 1062 where another row has one of a unique index."""
+
+    def fill(transaction: Transaction, _row: Row, image: RowImage) -> None:
+        for index in indexes:
+            _put_entry(transaction, shape, index, image, context)
+
+    return fill
+
+
+def _put_entry(
+    transaction: Transaction, shape: TableShape, index: ShapeIndex, image: RowImage, context: Context
+) -> None:
+    entry = index_mutation(shape, index, image)
+    assert entry.value is not None, index.name
+    stored = transaction.get(entry.key)
+    if stored is None:
+        transaction.put(entry.key, entry.value)
+    elif entry.distinct:
+        layout = shape.index_layout(index, image.physical_id)
+        if decode_index_entry(layout, entry.key, stored).handle != image.handle:
+            raise duplicate(shape, index, image, context)
+
+
+def _copier(shape: TableShape, context: Context) -> Callable[[Transaction, Row, RowImage], None]:
+    """Every row is copied to where the other set of partitions has its place, with its index entries."""
+    other = shape.placements[1]
+
+    def copy(transaction: Transaction, row: Row, image: RowImage) -> None:
+        target = other.locate(image.columns)
+        if target is None:
+            raise SqlRefused(1526, "Table has no partition for value of a row", "HY000")
+        if transaction.get(record_key(target, image.handle)) is not None:
+            return
+        moved = image._replace(physical_id=target)
+        _put(transaction, record_mutation(shape, moved, RowForm(row.version)))
+        for index in shape.indexes:
+            if not index.layout.global_index:
+                _put_entry(transaction, shape, index, moved, context)
+
+    return copy
+
+
+def _put(transaction: Transaction, mutation: KeyMutation) -> None:
+    assert mutation.value is not None, mutation.key.hex()
+    transaction.put(mutation.key, mutation.value)
+
+
+# --- checkpoints ---
+
+
+def _read_checkpoint(transaction: Transaction, job_id: int) -> _Checkpoint:
+    row = REORG.get(transaction, job_id)
+    if row is None:
+        return _Checkpoint()
+    meta, start, end = row["reorg_meta"], row["start_key"], row["end_key"]
+    assert isinstance(meta, bytes), row
+    assert isinstance(start, bytes), row
+    assert isinstance(end, bytes), row
+    return msgspec.structs.replace(msgspec.json.decode(meta, type=_Checkpoint), start=start, end=end)
+
+
+def _write_checkpoint(transaction: Transaction, job_id: int, phase: _Phase, at: _Checkpoint) -> None:
+    physical_id = phase.physical_ids[at.place] if at.place < len(phase.physical_ids) else 0
+    row: Values = {
+        "job_id": job_id,
+        "ele_id": phase.element,
+        "ele_type": phase.kind,
+        "start_key": at.start,
+        "end_key": at.end,
+        "physical_id": physical_id,
+        "reorg_meta": msgspec.json.encode(msgspec.structs.replace(at, start=b"", end=b"")),
+    }
+    REORG.put(transaction, job_id, row)
+
+
+_STEP_LOCK: Final = string_key("DDLStep")
+_Change: TypeAlias = Callable[[Definitions, int], StepOutcome]
+_Settle: TypeAlias = Callable[[StepOutcome, int], tuple[Job, JobProgress]]
+
+
+class JobMoved(UpstreamError):
+    """Somebody else changed the row of a job, or ended the job; the message names it."""
+
+    code = "ddl:8210"
+
+
+class StepRules(Protocol):
+    """What the steps of a request do to the definitions."""
+
+    def step(self, request: Request, at: int, definitions: Definitions, start_ts: int) -> StepOutcome:
+        """Return the change from step at-1 to step `at`."""
+        ...
+
+    def step_back(self, request: Request, at: int, back: int, definitions: Definitions, start_ts: int) -> StepOutcome:
+        """Return the change to step `back` (from 1) of the way back that began at step `at`."""
+        ...
+
+
+def failed(job: Job, refused: SqlRefused) -> Job:
+    """Return the job with an error more."""
+    code, message = refused.mysql_code, refused.message
+    error = {"class": 0, "code": code, "message": message, "rfccode": f"ddl:{code}", "sqlstate": refused.sqlstate}
+    return msgspec.structs.replace(job, error=Raw(msgspec.json.encode(error)), error_count=job.error_count + 1)
+
+
+class Steps:
+    """Transactions on jobs, for the node `name`; `reach` is told places at which a test may let it die."""
+
+    def __init__(
+        self, storage: Storage, name: str, rules: StepRules, *, metadata_lock: bool, reach: Callable[[str], None]
+    ) -> None:
+        self.storage, self.name, self.rules = storage, name, rules
+        self.metadata_lock, self.reach = metadata_lock, reach
+
+    # --- transitions ---
+
+    def forward(self, entry: JobEntry) -> None:
+        """Take the next step. Raises SqlRefused where the definitions do not allow it, JobMoved, WriteConflict."""
+        at = entry.progress.at + 1
+
+        def settle(outcome: StepOutcome, version: int) -> tuple[Job, JobProgress]:
+            done = outcome.done or entry.job.state == JobState.DONE
+            job = _updated(entry.job, outcome, version, JobState.DONE if done else JobState.RUNNING)
+            if outcome.done:
+                binlog = Binlog(
+                    version or entry.progress.version, outcome.schema, outcome.table, 0, list(outcome.tables) or None
+                )
+                job = msgspec.structs.replace(job, binlog=binlog)
+            ranges = entry.progress.ranges + outcome.ranges
+            return job, JobProgress(at, version or entry.progress.version, tasks=outcome.tasks, ranges=ranges)
+
+        self._move(entry, lambda found, ts: self.rules.step(entry.request, at, found, ts), settle)
+
+    def back(self, entry: JobEntry) -> None:
+        """Take the next step of the way back, the last of which ends the job."""
+        progress = entry.progress
+        turned, at = progress.turned, progress.back + 1
+        assert turned is not None, entry
+        last = at == len(rollback(operation_of(entry.request), turned) or ())
+
+        def settle(outcome: StepOutcome, version: int) -> tuple[Job, JobProgress]:
+            state = JobState.ROLLBACK_DONE if last else JobState.ROLLINGBACK
+            job = _updated(entry.job, outcome, version, state)
+            ranges = progress.ranges + outcome.ranges
+            return job, JobProgress(progress.at, version or progress.version, turned, at, ranges=ranges)
+
+        self._move(entry, lambda found, ts: self.rules.step_back(entry.request, turned, at, found, ts), settle)
+
+    def turn(self, entry: JobEntry, refused: SqlRefused) -> bool:
+        """Begin the way back, or end a job that has not changed the schema yet; False where it can only go on."""
+        at = entry.progress.at
+        way = rollback(operation_of(entry.request), at)
+        if entry.progress.version and not way:
+            return False
+        state = JobState.ROLLINGBACK if at and way else JobState.CANCELLED
+        job = msgspec.structs.replace(failed(entry.job, refused), state=state)
+        progress = msgspec.structs.replace(entry.progress, turned=at, tasks=())
+        self.rewrite(entry, job, progress if at and way else entry.progress)
+        return True
+
+    def rewrite(self, entry: JobEntry, job: Job, progress: JobProgress | None = None) -> None:
+        """Change a job without a change of the schema."""
+        transaction = self.begin(entry)
+        write_entry(transaction, JobEntry(job, progress or entry.progress))
+        transaction.commit()
+
+    def finish(self, entry: JobEntry, number: int) -> None:
+        """Move a job that ended to the history."""
+        assert entry.job.state in ENDED, entry
+        transaction = self.begin(entry)
+        finish_job(transaction, entry, number)
+        self.reach("ddl/before-history")
+        transaction.commit()
+
+    def is_over(self, entry: JobEntry) -> bool:
+        """Return whether no step is left."""
+        if entry.job.state == JobState.DONE:
+            return next_step(operation_of(entry.request), entry.progress.at) is None
+        return entry.job.state in ENDED
+
+    # --- inside ---
+
+    def begin(self, entry: JobEntry) -> Transaction:
+        """Return a transaction in which the job is as the caller saw it, and stays so until it commits."""
+        transaction = self.storage.begin()
+        found = read_entry(transaction, entry.job.id)
+        if found is None or found.meta != entry.meta or found.progress != entry.progress:
+            transaction.rollback()
+            raise JobMoved(f"DDL job {entry.job.id} was changed by another node; read it again")
+        return transaction
+
+    def _move(self, entry: JobEntry, change: _Change, settle: _Settle) -> None:
+        transaction = self.begin(entry)
+        outcome = change(Meta(transaction), transaction.start_ts)
+        version = 0
+        if outcome.diff is not None:
+            transaction.lock(_STEP_LOCK)
+            version = self._take_version()
+            self.reach("ddl/version-taken")
+        job, progress = settle(outcome, version)
+        if not job.real_start_ts:
+            job = msgspec.structs.replace(job, real_start_ts=transaction.start_ts)
+        if version and self.metadata_lock:
+            self._ask(transaction, entry, outcome, version)
+        if isinstance(outcome.request.arguments, RecoverArgs):
+            table = outcome.request.arguments.table_info
+            keep_tables(transaction, {table.id, *table.physical_ids})
+        _write(transaction, lambda ts: Meta(self.storage.snapshot(ts)), outcome, version)
+        write_entry(transaction, JobEntry(job, progress))
+        self.reach("ddl/before-step")
+        transaction.commit()
+        self.reach("ddl/after-step")
+
+    def _take_version(self) -> int:
+        while True:
+            transaction = self.storage.begin()
+            writer = MetaWriter(transaction)
+            version = writer.version + 1
+            writer.set_version(version)
+            try:
+                transaction.commit()
+            except WriteConflict:
+                continue
+            return version
+
+    def _ask(self, transaction: Transaction, entry: JobEntry, outcome: StepOutcome, version: int) -> None:
+        """Say which tables' transactions the nodes must see out before they report `version` for this job."""
+        found = set(table_ids(entry.request))
+        found.update(table.id for _, table in outcome.puts)
+        found.update(table_id for _, table_id in outcome.removes)
+        schemas = {schema.id for schema in outcome.schemas_put} | set(outcome.schemas_removed)
+        for schema_id in schemas:
+            found.update(table.id for table in Meta(transaction).tables(schema_id))
+        numbers = joined(sorted(found - {0}))
+        row: Values = {"job_id": entry.job.id, "version": version, "table_ids": numbers, "owner_id": self.name.encode()}
+        LOCK_INFO.put(transaction, entry.job.id, row)
+
+
+def _updated(job: Job, outcome: StepOutcome, version: int, state: JobState) -> Job:
+    """The job after a step, its sub-jobs' arguments included."""
+    changes = msgspec.structs.replace(
+        job,
+        state=state,
+        schema_state=int(outcome.state),
+        schema_id=outcome.request.schema_id,
+        table_id=outcome.request.table_id,
+        raw_args=raw_arguments(outcome.request),
+        last_schema_version=version,
+    )
+    info = job.multi_schema_info
+    if info is None:
+        return changes
+    subs = [
+        msgspec.structs.replace(sub, raw_args=raw_arguments(part), state=state, schema_version=version)
+        for sub, part in zip(info.sub_jobs or (), outcome.request.parts, strict=True)
+    ]
+    return msgspec.structs.replace(changes, multi_schema_info=msgspec.structs.replace(info, sub_jobs=subs))
+
+
+def _write(transaction: Transaction, past: Callable[[int], Meta], outcome: StepOutcome, version: int) -> None:
+    """The definitions, counters and the difference of a step."""
+    writer = MetaWriter(transaction)
+    counters = [(counter, _counted(writer, past, counter)) for counter in outcome.counters]
+    for schema_id, table_id in outcome.removes:
+        writer.remove_table(schema_id, table_id)
+    for schema_id in outcome.schemas_removed:
+        writer.remove_schema(schema_id)
+    for schema in outcome.schemas_put:
+        writer.put_schema(schema)
+    for schema_id, table in outcome.puts:
+        writer.put_table(schema_id, table)
+    for counter, value in counters:
+        writer.set_counter(counter.kind, counter.schema_id, counter.table_id, value)
+    if outcome.diff is not None:
+        writer.put_diff(msgspec.structs.replace(outcome.diff, version=version))
+
+
+def _counted(meta: Meta, past: Callable[[int], Meta], counter: CounterChange) -> int | None:
+    if counter.value is None:
+        return None
+    known = [counter.value]
+    if counter.raise_only:
+        known.append(meta.counter(counter.kind, counter.schema_id, counter.table_id) or 0)
+    if counter.like is not None:
+        known.append(meta.counter(counter.kind, *counter.like) or 0)
+    if counter.at_ts:
+        known.append(past(counter.at_ts).counter(counter.kind, counter.schema_id, counter.table_id) or 0)
+    return max(known)

@@ -1,0 +1,735 @@
+"""What a statement without rows has done.
+
+    UPDATE t SET v = 1        Outcome(affected=2, matched=3, info="Rows matched: 3  Changed: 2  Warnings: 0")
+    INSERT INTO t VALUES ..   Outcome(affected=1, last_insert_id=7)
+    SET x = 1, COMMIT ..      Outcome()
+
+Source: MySQL manual, "mysql_affected_rows()", "mysql_info()".
+
+SET a = .., b = ..: what INSERT, ON DUPLICATE KEY UPDATE and UPDATE assign.
+
+a = a + 1, b = a      from left to right: b gets the new a, converted as the column converts it
+a = DEFAULT           the column's default          a = DEFAULT(b)    another's
+g = 5                 3105 for a generated column, which takes DEFAULT alone
+
+Foreign keys: a child names a row of its parent.
+
+    INSERT, UPDATE of a child       the parent's row must be there: 1452; it is locked, so that nobody takes it away
+    DELETE, UPDATE of a parent      its children, by ON DELETE and ON UPDATE:
+        RESTRICT, NO ACTION, none   1451
+        CASCADE                     go too, or get the new key
+        SET NULL                    lose the key
+
+A key with a NULL in it names nothing.  Keys count from write-only on: enforced, not assumed.
+
+Source: TiDB pkg/executor/foreign_key.go; MySQL manual, "FOREIGN KEY Constraints".
+
+Tables by name, as one statement of one transaction sees them.
+
+    OpenTables(transaction, snapshot, context, auto_ids)
+      .table("d", "t")      TableAccess, to be changed            1146 when there is none, 1288 for views
+      .relation("d", "t")   the same to be read; what is no stored table is asked of `system`
+
+    PastTables(snapshot of the store, ..)   relations alone: tidb_snapshot
+
+A table that is not public does not exist.  Shapes are kept by definition, so that a statement does not make them anew.
+
+UPDATE and DELETE of one table: the rows that they mean, and what becomes of them.
+
+    UPDATE t SET .. WHERE id IN (1, 2) AND v > 3 ORDER BY v LIMIT 1
+                          └─ equal: {"id": (1, 2)} ─► TableReader.find ─► WHERE again ─► sorted ─► cut
+
+    UPDATE     each assignment sees those to its left     affected: rows that changed, matched: rows that WHERE found
+    DELETE     affected: rows that went                   IGNORE leaves rows alone that have children, with a warning
+
+All rows are found before the first one changes, so that a statement never meets its own work.  A row that stays as it
+is is not written, and ON UPDATE CURRENT_TIMESTAMP leaves it alone.
+
+Source: MySQL manual, "UPDATE", "DELETE"; TiDB pkg/executor (update.go, delete.go, write.go).
+
+INSERT and REPLACE.
+
+    VALUES (..), (..)   SET a = 1   SELECT ..        a row's earlier values can be named by its later ones
+    IGNORE              what a column refuses is bent, a row that a key refuses is left out, each with a warning
+    ON DUPLICATE KEY    the row that holds the key is changed; VALUES(a) names its value in the new row
+    REPLACE             the rows that hold its keys go first
+
+    affected            INSERT 1   ON DUPLICATE KEY 2, 0 when nothing changed   REPLACE 1 + the rows that went
+    last_insert_id      the first number that was generated
+
+Source: MySQL manual, "INSERT", "INSERT ... ON DUPLICATE KEY UPDATE", "REPLACE"; TiDB pkg/executor (insert.go).
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Final, Protocol
+
+import msgspec
+from sqlglot import exp
+
+from tidegate.expr.cast.assign import convert
+from tidegate.expr.cast.source import fitted
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.compiler import compile_scalar
+from tidegate.expr.operator.logic import truth
+from tidegate.expr.relation import Relation, Relations, Row
+from tidegate.expr.scope import Scope
+from tidegate.expr.syntax.dialect import Node
+from tidegate.model.errors import SqlRefused, TidegateError
+from tidegate.model.name import lowered
+from tidegate.mysql.context import Context
+from tidegate.mysql.value.compare import sort_key_of
+from tidegate.mysql.value.kinds import SqlValue, from_column
+from tidegate.schema.stored.definition import Name, StoredForeignKey, StoredTable
+from tidegate.schema.stored.meta import Reader
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
+from tidegate.schema.stored.states import ElementState
+from tidegate_upstream.f1 import ElementKind, Touch, access
+from tidegate_upstream.tidb.select import asked, conjuncts, cut, in_order, limits_of, select
+from tidegate_upstream.tidb.table_access import (
+    DEFAULT,
+    Conflict,
+    Fits,
+    ForeignKeys,
+    Given,
+    StoredAutoIds,
+    TableAccess,
+    TableReader,
+    fits_partition,
+)
+from tidegate_upstream.tidb.table_rows import ROW_ID, RowImage, ShapeColumn, TableShape, same, unknown_column
+from tidegate_upstream.tidb.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`affected` rows as MySQL counts them (REPLACE and ON DUPLICATE KEY UPDATE count 2 for a changed row);
+    `last_insert_id` is 0 where no number was generated; `matched` are the rows that UPDATE found."""
+
+    affected: int = 0
+    last_insert_id: int = 0
+    info: str = ""
+    matched: int | None = None
+
+
+_CLAUSE: Final = "field list"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A column and what it gets; None is DEFAULT."""
+
+    column: ShapeColumn
+    value: Compiled | None
+    default_of: ShapeColumn | None = None
+    """The column of DEFAULT(column)."""
+
+
+def named_column(access: TableAccess, name: str) -> ShapeColumn:
+    """Return the public column of that name; SqlRefused 1054."""
+    found = access.shape.by_name.get(lowered(name))
+    if found is None or found.stored.hidden:
+        raise unknown_column(name, _CLAUSE)
+    return found
+
+
+def assignment(access: TableAccess, column: ShapeColumn, node: Node, scope: Scope) -> Assignment:
+    """Return what a column gets of an expression; SqlRefused 3105 for a generated column."""
+    if isinstance(node, exp.Var) and node.name.upper() == "DEFAULT":
+        return Assignment(column, None)
+    if column.generated:
+        raise SqlRefused(
+            3105,
+            f"The value specified for generated column '{column.target.name}' in table '{access.name}' is not allowed.",
+        )
+    if isinstance(node, exp.Anonymous) and node.this == "DEFAULT" and len(node.expressions) == 1:
+        return Assignment(column, None, named_column(access, node.expressions[0].name))
+    return Assignment(column, compile_scalar(node, scope))
+
+
+def assignments_of(nodes: Iterable[Node], access: TableAccess, scope: Scope) -> list[Assignment]:
+    """Return the assignments of SET."""
+    return [
+        assignment(access, named_column(access, node.this.name), node.expression, scope.at(_CLAUSE)) for node in nodes
+    ]
+
+
+def assign_all(
+    assignments: Iterable[Assignment], access: TableAccess, row: list[SqlValue], context: Context, base: int = 0
+) -> dict[str, Given]:
+    """Return the values by column; `row` shows those already assigned to the later ones, from slot `base` on."""
+    slots = {column.id: base + at for at, column in enumerate(access.shape.public)}
+    values: dict[str, Given] = {}
+    for item in assignments:
+        target, name = item.column.target, item.column.stored.name.lower
+        if item.value is None:
+            kept = None if item.column.generated else access.default_of(item.default_of or item.column)
+            shown = from_column((item.default_of or item.column).target.type, kept, context.zone)
+            values[name] = DEFAULT if item.default_of is None else shown
+        else:
+            value = fitted(item.value.run(row, context), item.value.type, target.type)
+            values[name] = value
+            shown = from_column(target.type, convert(value, target, context).value, context.zone)
+        row[slots[item.column.id]] = shown
+    return values
+
+
+_CASCADE, _SET_NULL = 2, 3
+MISSING_PARENT: Final = 1452
+CHILD_IN_THE_WAY: Final = 1451
+Open = Callable[[str, str], TableAccess]
+
+
+def keys_between(snapshot: StoredSnapshot, version: TableVersion, tables: Open) -> "Keys | None":
+    """Return the foreign keys from and to a table; None where there are none."""
+    own = [key for key in version.stored.fk_info or () if _enforced(key)]
+    name = (lowered(version.schema), version.stored.name.lower)
+    others = [
+        (other.schema, other.stored.name.lower, key)
+        for other in snapshot.tables.values()
+        if other.stored.fk_info
+        for key in other.stored.fk_info or ()
+        if _enforced(key) and (key.ref_schema.lower or lowered(other.schema), key.ref_table.lower) == name
+    ]
+    return Keys(own, others, tables) if own or others else None
+
+
+def _enforced(key: StoredForeignKey) -> bool:
+    return access(ElementKind.CONSTRAINT, ElementState(key.state)).insert is Touch.PUT
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The foreign keys of a table (`own`), and those of its children: (schema, table, key)."""
+
+    own: list[StoredForeignKey]
+    others: list[tuple[str, str, StoredForeignKey]]
+    tables: Open
+
+    def added(self, child: TableAccess, old: RowImage | None, new: RowImage) -> None:
+        """SqlRefused 1452 when a row names a parent that is not there."""
+        for key in self.own:
+            columns = key_columns(child.reader, key.cols)
+            values = key_values(child.reader, columns, new)
+            if None in values or (old is not None and not _differ(columns, old, new)):
+                continue
+            parent = self.tables(key.ref_schema.original or child.version.schema, key.ref_table.original)
+            found = next(matching(parent.reader, key.ref_cols, values), None)
+            if found is not None:
+                parent.lock(found)
+            elif not self._is_own_parent(child, key, values, new):
+                raise SqlRefused(
+                    MISSING_PARENT,
+                    f"Cannot add or update a child row: a foreign key constraint fails ({_shown(child, key)})",
+                    "23000",
+                )
+
+    def _is_own_parent(self, child: TableAccess, key: StoredForeignKey, values: list[SqlValue], new: RowImage) -> bool:
+        """Whether the row names itself."""
+        if key.ref_table.lower != child.shape.stored.name.lower:
+            return False
+        return key_values(child.reader, key_columns(child.reader, key.ref_cols), new) == values
+
+    def removed(self, parent: TableAccess, old: RowImage, new: RowImage | None) -> None:
+        """Follows a row that went or got another key to its children; SqlRefused 1451 when they are in the way."""
+        for schema, table, key in self.others:
+            columns = key_columns(parent.reader, key.ref_cols)
+            if new is not None and not _differ(columns, old, new):
+                continue
+            values = key_values(parent.reader, columns, old)
+            if None in values:
+                continue
+            child = self.tables(schema, table)
+            fresh = None if new is None else key_values(parent.reader, columns, new)
+            for row in list(matching(child.reader, key.cols, values)):
+                self._follow(child, key, row, fresh)
+
+    def _follow(self, child: TableAccess, key: StoredForeignKey, row: RowImage, fresh: list[SqlValue] | None) -> None:
+        """What becomes of one child."""
+        action = key.on_delete if fresh is None else key.on_update
+        if action == _CASCADE and fresh is None:
+            child.delete(row)
+            return
+        if action not in {_CASCADE, _SET_NULL}:
+            raise SqlRefused(
+                CHILD_IN_THE_WAY,
+                f"Cannot delete or update a parent row: a foreign key constraint fails ({_shown(child, key)})",
+                "23000",
+            )
+        values = fresh if action == _CASCADE and fresh is not None else [None] * len(key.cols)
+        given: dict[str, Given] = {name.lower: value for name, value in zip(key.cols, values, strict=True)}
+        changed = child.changed(row, given)
+        if changed is not None:
+            child.replace(row, changed)
+
+
+def key_columns(table: TableReader, names: list[Name]) -> list[ShapeColumn]:
+    """Return the columns of a key."""
+    return [table.shape.by_name[name.lower] for name in names]
+
+
+def key_values(table: TableReader, columns: list[ShapeColumn], image: RowImage) -> list[SqlValue]:
+    """Return what a row has in the columns of a key."""
+    zone = table.context.zone
+    return [from_column(column.target.type, image.columns[column.id], zone) for column in columns]
+
+
+def _differ(columns: list[ShapeColumn], old: RowImage, new: RowImage) -> bool:
+    return not all(same(column.target.type, old.columns[column.id], new.columns[column.id]) for column in columns)
+
+
+def matching(table: TableReader, names: list[Name], values: list[SqlValue]) -> Iterator[RowImage]:
+    """Return the rows whose columns have those values, by their collations."""
+    columns = key_columns(table, names)
+    wanted = _sort_keys(columns, values)
+    for image in table.find({name.lower: (value,) for name, value in zip(names, values, strict=True)}):
+        if _sort_keys(columns, key_values(table, columns, image)) == wanted:
+            yield image
+
+
+def _sort_keys(columns: list[ShapeColumn], values: list[SqlValue]) -> list[object]:
+    return [sort_key_of(value, column.target.collation) for column, value in zip(columns, values, strict=True)]
+
+
+def _shown(child: TableAccess, key: StoredForeignKey) -> str:
+    own = ", ".join(f"`{name.original}`" for name in key.cols)
+    others = ", ".join(f"`{name.original}`" for name in key.ref_cols)
+    return (
+        f"`{child.version.schema}`.`{child.name}`, CONSTRAINT `{key.fk_name.original}` FOREIGN KEY ({own}) "
+        f"REFERENCES `{key.ref_table.original}` ({others})"
+    )
+
+
+_KEPT: Final = 256
+
+
+class TableOpener(Relations, Protocol):
+    """Tables that can be changed, and relations of all kinds."""
+
+    def table(self, schema: str, name: str) -> TableAccess:
+        """Return the table of that name; SqlRefused 1146 when there is none."""
+        ...
+
+
+class Shapes:
+    """Shapes of the definitions in use, the oldest dropped first; share one per node."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[int, TableShape] = OrderedDict()
+        self._lock = Lock()
+
+    def of(self, stored: StoredTable) -> TableShape:
+        """Return the shape of a definition; safe to call from several threads."""
+        with self._lock:
+            found = self._held.get(id(stored))
+            if found is None or found.stored is not stored:
+                found = self._held[id(stored)] = TableShape(stored)
+                if len(self._held) > _KEPT:
+                    self._held.popitem(last=False)
+            return found
+
+
+def find_table(snapshot: StoredSnapshot, schema: str, name: str) -> TableVersion | None:
+    """Return the public table of that name, in any case of letters."""
+    schema, name = lowered(schema), lowered(name)
+    for version in snapshot.tables.values():
+        stored = version.stored
+        if stored.name.lower == name and lowered(version.schema) == schema and stored.state == ElementState.PUBLIC:
+            return version
+    return None
+
+
+def _missing(schema: str, name: str) -> SqlRefused:
+    return SqlRefused(1146, f"Table '{schema}.{name}' doesn't exist", "42S02")
+
+
+class _Exchange(msgspec.Struct, frozen=True):
+    """The partition that a table is exchanged with, and its table."""
+
+    exchange_partition_id: int = 0
+    exchange_partition_def_id: int = 0
+
+
+@dataclass
+class OpenTables:
+    """The tables of a schema snapshot in a transaction."""
+
+    transaction: Transaction
+    snapshot: StoredSnapshot
+    context: Context
+    auto_ids: StoredAutoIds
+    shapes: Shapes = field(default_factory=Shapes)
+    system: Relations | None = None
+    _open: dict[tuple[str, str], TableAccess] = field(default_factory=dict)
+
+    def table(self, schema: str, name: str) -> TableAccess:
+        """Return the table of that name, to be changed."""
+        schema = schema or self.context.database
+        key = (lowered(schema), lowered(name))
+        if key not in self._open:
+            version = find_table(self.snapshot, schema, name)
+            if version is None:
+                raise _missing(schema, name)
+            if version.stored.is_view or version.stored.is_sequence:
+                raise SqlRefused(1288, f"The target table {name} of the statement is not updatable")
+            shape, fits = self.shapes.of(version.stored), self._exchanged(version.stored)
+            self._open[key] = TableAccess(
+                self.transaction, version, self.context, self.auto_ids, shape, fits=fits, foreign=self._foreign(version)
+            )
+        return self._open[key]
+
+    def _foreign(self, version: TableVersion) -> ForeignKeys | None:
+        """The foreign keys from and to the table, if it has any and they are on."""
+        if str(self.context.variables.get("foreign_key_checks", 1)).upper() in {"0", "OFF"}:
+            return None
+        return keys_between(self.snapshot, version, self.table)
+
+    def _exchanged(self, stored: StoredTable) -> Fits | None:
+        """What rows must fit while the table is exchanged with a partition."""
+        info = msgspec.json.decode(stored.exchange_partition_info, type=_Exchange | None)
+        other = self.snapshot.tables.get(info.exchange_partition_id) if info else None
+        if info is None or other is None:
+            return None
+        return fits_partition(self.shapes.of(stored), self.shapes.of(other.stored), info.exchange_partition_def_id)
+
+    def relation(self, schema: str, name: str) -> Relation:
+        """Return the relation of that name."""
+        version = find_table(self.snapshot, schema or self.context.database, name)
+        if self.system is not None and (version is None or version.stored.is_view):
+            return self.system.relation(schema or self.context.database, name)
+        return self.table(schema, name)
+
+
+@dataclass
+class PastTables:
+    """The tables of a schema snapshot at a moment of the store, to be read only."""
+
+    source: Reader
+    snapshot: StoredSnapshot
+    context: Context
+    shapes: Shapes = field(default_factory=Shapes)
+    system: Relations | None = None
+
+    def relation(self, schema: str, name: str) -> Relation:
+        """Return the relation of that name; SqlRefused 1146 when there is none."""
+        schema = schema or self.context.database
+        version = find_table(self.snapshot, schema, name)
+        if self.system is not None and (version is None or version.stored.is_view):
+            return self.system.relation(schema, name)
+        if version is None:
+            raise _missing(schema, name)
+        return TableReader(self.source, self.shapes.of(version.stored), self.context)
+
+
+_SKIPPED: Final = frozenset({1062, 1451, 1452, 1526, 3819})
+"""Errors that make IGNORE leave a row as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedTable:
+    """A table that a statement changes, and the names that its expressions may use."""
+
+    access: TableAccess
+    scope: Scope
+
+
+def opened(node: Node, tables: TableOpener, context: Context) -> ChangedTable:
+    """Return the table that a node names, with its alias; SqlRefused 1235 for a join."""
+    parent = node.parent
+    others = parent is not None and (parent.args.get("tables") or parent.args.get("using"))
+    if not isinstance(node, exp.Table) or node.args.get("joins") or others:
+        raise SqlRefused(1235, "This version of Tidegate doesn't yet support changes of more than one table", "42000")
+    _refuse_partitions(node)
+    access = tables.table(node.db, node.name)
+    return ChangedTable(access, _table_scope(access, node.alias or access.name, context))
+
+
+def _refuse_partitions(node: Node) -> None:
+    """Refuse a chosen partition (1235)."""
+    if node.args.get("partition"):
+        raise SqlRefused(
+            1235, "This version of Tidegate doesn't yet support 'PARTITION (..) in a changed table'", "42000"
+        )
+
+
+def _table_scope(access: TableAccess, alias: str, context: Context) -> Scope:
+    """The scope of a table's rows."""
+    plain = Scope.of_columns(access.columns, alias, access.version.schema)
+    return Scope(plain.slots, database=context.database, context=context)
+
+
+def _found_rows(node: Node, target: ChangedTable, context: Context) -> list[tuple[RowImage, Row]]:
+    """The rows that a statement means, in its order, with what the statement sees of
+    them."""
+    where, order = node.args.get("where"), node.args.get("order")
+    scope = target.scope.at("where clause")
+    access = target.access
+    equal = _equal_of(where.this, scope, context) if where else {}
+    rows: Iterator[tuple[RowImage, Row]] = ((image, access.shown(image)) for image in access.reader.find(equal))
+    if where:
+        test = truth(compile_scalar(where.this, scope))
+        rows = ((image, row) for image, row in rows if test(row, context))
+    if order:
+        ordered = target.scope.at("order clause")
+        terms = [(compile_scalar(term.this, ordered), bool(term.args.get("desc"))) for term in order.expressions]
+        rows = iter(in_order(rows, lambda pair: [key.run(pair[1], context) for key, _ in terms], terms))
+    return list(cut(rows, *limits_of(node, scope), context))
+
+
+def _equal_of(where: Node, scope: Scope, context: Context) -> Mapping[str, tuple[SqlValue, ...]]:
+    """What a condition demands of columns by = and IN with constants."""
+    found: dict[str, tuple[SqlValue, ...]] = {}
+    for column, wanted in filter(None, map(asked, conjuncts(where))):
+        if all(map(_is_plain, wanted)) and scope.has(column.name, column.table):
+            found[lowered(column.name)] = tuple(compile_scalar(value, scope).run((), context) for value in wanted)
+    return found
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether it is a literal, which no row decides."""
+    inner = node.this if isinstance(node, exp.Neg | exp.Paren) else node
+    return isinstance(inner, exp.Literal | exp.HexString | exp.BitString | exp.Null | exp.Boolean)
+
+
+def run_update(node: Node, tables: TableOpener, context: Context) -> Outcome:
+    """Return what an UPDATE does; SqlRefused undoes the statement."""
+    ignore = bool(node.meta.get("ignore"))
+    target = opened(node.this, tables, context)
+    access = target.access
+    savepoint = access.transaction.savepoint()
+    context.writing = True
+    try:
+        assignments = assignments_of(node.expressions, access, target.scope)
+        matched = changed = 0
+        for image, row in _found_rows(node, target, context):
+            matched += 1
+            values = assign_all(assignments, access, list(row), context)
+            changed += _change(access, image, values, matched, ignore=ignore)
+    except TidegateError:
+        access.transaction.restore(savepoint)
+        raise
+    finally:
+        context.writing = False
+    info = f"Rows matched: {matched}  Changed: {changed}  Warnings: {len(context.warnings)}"
+    return Outcome(changed, 0, info, matched)
+
+
+def _change(access: TableAccess, old: RowImage, values: dict[str, Given], row_number: int, *, ignore: bool) -> bool:
+    """Whether the row changed."""
+    try:
+        new = access.changed(old, values, row_number, lenient=ignore)
+        if new is None:
+            access.lock(old)
+            return False
+        access.replace(old, new)
+    except SqlRefused as refused:
+        if not ignore or refused.mysql_code not in _SKIPPED:
+            raise
+        access.context.warn(refused.mysql_code, refused.message)
+        return False
+    return True
+
+
+def run_delete(node: Node, tables: TableOpener, context: Context) -> Outcome:
+    """Return what a DELETE does; SqlRefused undoes the statement."""
+    target = opened(node.this, tables, context)
+    savepoint = target.access.transaction.savepoint()
+    context.writing = True
+    try:
+        gone = sum(
+            _delete(target.access, image, ignore=bool(node.meta.get("ignore")))
+            for image, _row in _found_rows(node, target, context)
+        )
+    except TidegateError:
+        target.access.transaction.restore(savepoint)
+        raise
+    finally:
+        context.writing = False
+    return Outcome(gone)
+
+
+def _delete(access: TableAccess, image: RowImage, *, ignore: bool) -> bool:
+    """Whether the row went; IGNORE leaves one alone that has children."""
+    savepoint = access.transaction.savepoint()
+    try:
+        access.delete(image)
+    except SqlRefused as refused:
+        if not ignore or refused.mysql_code != CHILD_IN_THE_WAY:
+            raise
+        access.transaction.restore(savepoint)
+        access.context.warn(refused.mysql_code, refused.message)
+        return False
+    return True
+
+
+_INSERT_SKIPPED: Final = frozenset({1062, 1451, 1452, 1526, 3819})
+"""Errors that make IGNORE leave a row out."""
+
+
+def run_insert(node: Node, tables: TableOpener, context: Context) -> Outcome:
+    """Return what an INSERT or REPLACE does; SqlRefused undoes the statement."""
+    into = node.this
+    target = opened(into.this if isinstance(into, exp.Schema) else into, tables, context)
+    savepoint = target.access.transaction.savepoint()
+    context.writing = True
+    try:
+        return _Insert(node, target, tables, context).run()
+    except TidegateError:
+        target.access.transaction.restore(savepoint)
+        raise
+    finally:
+        context.writing = False
+
+
+class _Insert:
+    """One INSERT or REPLACE while it runs."""
+
+    def __init__(self, node: Node, target: ChangedTable, tables: TableOpener, context: Context) -> None:
+        self.node, self.access, self.scope = node, target.access, target.scope
+        self.tables, self.context = tables, context
+        self.ignore, self.replaces = bool(node.args.get("ignore")), bool(node.meta.get("replace"))
+        into = node.this
+        listed = into.expressions if isinstance(into, exp.Schema) else None
+        self.columns = self._columns([name.name for name in listed] if listed is not None else None)
+        self.bare = not listed
+        source = node.expression
+        self.many = not isinstance(source, exp.Values) or len(source.expressions) > 1
+        self.lenient = self.ignore or (self.many and not context.strict)
+        conflict = node.args.get("conflict")
+        self.on_duplicate = (
+            assignments_of(conflict.expressions, self.access, self._duplicate_scope()) if conflict else None
+        )
+
+    def run(self) -> Outcome:
+        """Inserts row after row."""
+        affected, records, kept = 0, 0, 0
+        for row_number, values in enumerate(self._source(), 1):
+            records += 1
+            count = self._insert(values, row_number)
+            affected, kept = affected + count, kept + (count == 1)
+        last = self.access.numbers.first or 0
+        doubles = records - kept if self.ignore or self.on_duplicate else max(affected - records, 0)
+        info = f"Records: {records}  Duplicates: {doubles}  Warnings: {len(self.context.warnings)}"
+        return Outcome(affected, last, info if self.many else "")
+
+    # --- what is inserted ---
+
+    def _columns(self, names: list[str] | None) -> list[ShapeColumn | None]:
+        """The columns that values are for; None is _tidb_rowid."""
+        if names is None:
+            return [column for column in self.access.shape.public if not column.stored.hidden]
+        found: list[ShapeColumn | None] = []
+        for name in names:
+            is_row_id = lowered(name) == ROW_ID and self.access.shape.hidden_handle
+            column = None if is_row_id else named_column(self.access, name)
+            if column in found:
+                raise SqlRefused(1110, f"Column '{name}' specified twice", "42000")
+            found.append(column)
+        return found
+
+    def _source(self) -> Iterator[dict[str, Given]]:
+        source = self.node.expression
+        if isinstance(source, exp.Values):
+            for row_number, item in enumerate(source.expressions, 1):
+                nodes = item.expressions if isinstance(item, exp.Tuple) else [item]
+                yield self._listed(nodes, row_number)
+            return
+        answer = select(source, self.tables, self.context)
+        self._check_count(len(answer.columns), 1)
+        for row in answer.rows:
+            given: dict[str, Given] = {}
+            for column, value, shown in zip(self.columns, row, answer.columns, strict=True):
+                if column is None:
+                    given[ROW_ID] = value
+                else:
+                    given[column.stored.name.lower] = fitted(value, shown.type, column.target.type)
+            yield given
+
+    def _check_count(self, count: int, row_number: int) -> None:
+        if count != len(self.columns):
+            raise SqlRefused(1136, f"Column count doesn't match value count at row {row_number}", "21S01")
+
+    def _listed(self, nodes: list[Node], row_number: int) -> dict[str, Given]:
+        """The values of one list; later expressions see the earlier columns."""
+        if not nodes and self.bare:
+            return {}
+        self._check_count(len(nodes), row_number)
+        scope, access = self.scope, self.access
+        row = self._defaults()
+        given: dict[str, Given] = {}
+        for column, node in zip(self.columns, nodes, strict=True):
+            if column is None:
+                given[ROW_ID] = compile_scalar(node, scope).run(row, self.context)
+            else:
+                given |= assign_all([assignment(access, column, node, scope)], access, row, self.context)
+        return given
+
+    def _defaults(self) -> list[SqlValue]:
+        shown = [
+            from_column(column.target.type, column.constant, self.context.zone) for column in self.access.shape.public
+        ]
+        return [*shown, *[None] * (len(self.access.columns) - len(shown))]
+
+    # --- one row ---
+
+    def _insert(self, values: dict[str, Given], row_number: int) -> int:
+        """How many rows count as affected."""
+        try:
+            image = self.access.new_row(values, row_number, lenient=self.lenient)
+            conflicts = self.access.conflicts(image) if self.replaces or self.on_duplicate is not None else []
+            if conflicts and self.on_duplicate is not None:
+                return self._change(conflicts[0].row, image, row_number)
+            if conflicts:
+                return self._replace(conflicts, image)
+            self.access.insert(image)
+        except SqlRefused as refused:
+            if not self.ignore or refused.mysql_code not in _INSERT_SKIPPED:
+                raise
+            self.context.warn(refused.mysql_code, refused.message)
+            return 0
+        return 1
+
+    def _replace(self, conflicts: list[Conflict], image: RowImage) -> int:
+        removed = 0
+        while conflicts:
+            old = conflicts[0].row
+            only = all(conflict.row[:2] == old[:2] for conflict in conflicts)
+            if only and not removed and self._alike(old, image):
+                return 1
+            self.access.delete(old)
+            removed += 1
+            conflicts = self.access.conflicts(image)
+        self.access.insert(image)
+        return removed + 1
+
+    def _alike(self, old: RowImage, new: RowImage) -> bool:
+        public = self.access.shape.public
+        return all(same(column.target.type, old.columns[column.id], new.columns[column.id]) for column in public)
+
+    def _change(self, old: RowImage, new: RowImage, row_number: int) -> int:
+        """ON DUPLICATE KEY UPDATE of the row that holds the key."""
+        row = [*self.access.shown(old), *self.access.shown(new)]
+        values = assign_all(self.on_duplicate or (), self.access, row, self.context)
+        changed = self.access.changed(old, values, row_number, lenient=self.ignore)
+        if changed is None:
+            return 0
+        self.access.replace(old, changed)
+        return 2
+
+    def _duplicate_scope(self) -> Scope:
+        """The old row by the table's names, the new one by VALUES()."""
+        if self.node.expression.args.get("alias"):
+            raise SqlRefused(1235, "This version of Tidegate doesn't yet support an alias of the new row", "42000")
+        width = len(self.access.columns)
+        by_name = {lowered(column.name): width + at for at, column in enumerate(self.access.columns)}
+
+        def value_of(name: str) -> Compiled:
+            at = by_name.get(lowered(name))
+            if at is None:
+                raise unknown_column(name, "field list")
+            column = self.access.columns[at - width]
+            return Compiled(lambda row, _context: row[at], column.type, column.collation, 2)
+
+        return replace(self.scope, values=value_of)

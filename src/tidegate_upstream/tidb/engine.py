@@ -1,0 +1,226 @@
+"""The port below the MVCC store: four ordered maps of bytes that change together or not at all.
+
+    LOCK     memcomparable(key)                    who is about to write the key
+    WRITE    memcomparable(key) ~commit_ts         what was committed when, newest first
+    DATA     memcomparable(key) ~start_ts          values too long for the other two
+    META     name                                  the oracle's bound, the GC safe point
+
+`write` is atomic, and durable before it returns where the engine is durable at all.  Calls are safe between threads,
+each by itself: the oracle saves its bound while others are in the store.  A scan that somebody still iterates survives
+writes in between: it goes on behind the last key that it gave, in the state of then.
+
+A durable engine: one SQLite file in a directory, one table a column of the store.
+
+    <directory>/store.db        CREATE TABLE lock (k BLOB PRIMARY KEY, v BLOB) WITHOUT ROWID, ... write, data, meta
+    <directory>/store.db-wal    what was committed since the last checkpoint
+
+A batch is one SQLite transaction in WAL mode with synchronous=FULL, so a process or a machine that dies leaves all of
+a batch or none.  `locking_mode=EXCLUSIVE` keeps a second process out: two oracles over one store would give the same
+timestamp twice.  SQLite compares BLOBs byte by byte, which is the order that memcomparable keys are made for.
+"""
+
+import sqlite3
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from threading import RLock
+from typing import Final, Protocol, TypeAlias
+
+from tidegate.model.errors import StoreUnavailable
+
+
+class ColumnFamily(StrEnum):
+    """Percolator's columns, and one for what is not a key of anybody."""
+
+    LOCK = "lock"
+    WRITE = "write"
+    DATA = "data"
+    META = "meta"
+
+
+Edit: TypeAlias = tuple[ColumnFamily, bytes, bytes | None]
+"""A key and its new value; None removes the key."""
+
+
+class KvEngine(Protocol):
+    """Ordered maps with atomic batches."""
+
+    def get(self, column: ColumnFamily, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        ...
+
+    def scan(
+        self, column: ColumnFamily, start: bytes, end: bytes = b"", *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Return keys in [start, end) with their values, in order or backwards; an empty `end` is no bound."""
+        ...
+
+    def write(self, edits: Sequence[Edit]) -> None:
+        """All of the edits or none; a later edit of the same key wins."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files; the engine is not used afterwards."""
+        ...
+
+
+class MemoryEngine:
+    """An engine that forgets everything at its end: a sorted list of keys and a dict for each column."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._keys: dict[ColumnFamily, list[bytes]] = {column: [] for column in ColumnFamily}
+        self._values: dict[ColumnFamily, dict[bytes, bytes]] = {column: {} for column in ColumnFamily}
+
+    def get(self, column: ColumnFamily, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        return self._values[column].get(key)
+
+    def scan(
+        self, column: ColumnFamily, start: bytes, end: bytes = b"", *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Return keys in [start, end), each found anew by its predecessor."""
+        keys, values = self._keys[column], self._values[column]
+        low, high = start, end
+        while True:
+            if reverse:
+                at = (bisect_left(keys, high) if high else len(keys)) - 1
+                if at < 0 or keys[at] < low:
+                    return
+                high = key = keys[at]
+            else:
+                at = bisect_left(keys, low)
+                if at == len(keys) or (high and keys[at] >= high):
+                    return
+                key = keys[at]
+                low = key + b"\0"
+            yield key, values[key]
+            if reverse and not key:
+                return
+
+    def write(self, edits: Sequence[Edit]) -> None:
+        """Apply the edits; nothing here can fail half way."""
+        with self._lock:
+            for column, key, value in edits:
+                keys, values = self._keys[column], self._values[column]
+                if value is None:
+                    if values.pop(key, None) is not None:
+                        del keys[bisect_left(keys, key)]
+                else:
+                    if key not in values:
+                        insort(keys, key)
+                    values[key] = value
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class MetaBound:
+    """The oracle's bound, kept in the engine beside the data that its timestamps are in."""
+
+    _KEY = b"tso/bound_ms"
+
+    def __init__(self, engine: KvEngine) -> None:
+        self._engine = engine
+
+    def load(self) -> int:
+        """Return the saved bound in ms, 0 in a new store."""
+        return int(self._engine.get(ColumnFamily.META, self._KEY) or b"0")
+
+    def save(self, bound_ms: int) -> None:
+        """Write the bound as decimal text; durable when this returns."""
+        self._engine.write([(ColumnFamily.META, self._KEY, b"%d" % bound_ms)])
+
+
+FIRST_PAGE: Final = 4
+LAST_PAGE: Final = 512
+"""A scan reads in pages of 4, 32, 256, 512 keys: a point read wants one version, a table scan all of them."""
+
+_PRAGMAS: Final = ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL", "cache_size=-16384")
+
+
+class SqliteEngine:
+    """Ordered maps in `directory`, which is made if it is missing. Raises StoreUnavailable when that cannot be used."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "store.db"
+        self._lock = RLock()
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.touch(mode=0o600)
+        except OSError as error:
+            raise StoreUnavailable(f"the store {directory} cannot be made: {error}") from error
+        with self._wrapped():
+            self._sql = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0)
+            for pragma in _PRAGMAS:
+                self._sql.execute(f"PRAGMA {pragma}")
+            self._sql.execute("BEGIN IMMEDIATE")
+            for column in ColumnFamily:
+                self._sql.execute(f'CREATE TABLE IF NOT EXISTS "{column}" (k BLOB PRIMARY KEY, v BLOB) WITHOUT ROWID')
+            self._sql.execute("COMMIT")
+
+    def get(self, column: ColumnFamily, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        with self._wrapped():
+            row = self._sql.execute(f'SELECT v FROM "{column}" WHERE k = ?', (key,)).fetchone()  # noqa: S608
+        return None if row is None else bytes(row[0])
+
+    def scan(
+        self, column: ColumnFamily, start: bytes, end: bytes = b"", *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Return keys in [start, end), page by page, so that no cursor stays open while somebody writes."""
+        size = FIRST_PAGE
+        while True:
+            sql = _page_sql(column, bounded=bool(end), reverse=reverse)
+            values = (start, end, size) if end else (start, size)
+            with self._wrapped():
+                rows = self._sql.execute(sql, values).fetchall()
+            yield from rows
+            if len(rows) < size:
+                return
+            last: bytes = rows[-1][0]
+            if reverse and not last:
+                return
+            start, end = (start, last) if reverse else (last + b"\0", end)
+            size = min(size * 8, LAST_PAGE)
+
+    def write(self, edits: Sequence[Edit]) -> None:
+        """One transaction; durable when this returns."""
+        with self._wrapped():
+            self._sql.execute("BEGIN IMMEDIATE")
+            try:
+                for column, key, value in edits:
+                    if value is None:
+                        self._sql.execute(f'DELETE FROM "{column}" WHERE k = ?', (key,))  # noqa: S608
+                    else:
+                        self._sql.execute(f'INSERT OR REPLACE INTO "{column}" VALUES (?, ?)', (key, value))  # noqa: S608
+                self._sql.execute("COMMIT")
+            except sqlite3.Error:
+                if self._sql.in_transaction:
+                    self._sql.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Fold the log into the file and let go of it."""
+        with self._wrapped():
+            self._sql.close()
+
+    @contextmanager
+    def _wrapped(self) -> Iterator[None]:
+        try:
+            with self._lock:
+                yield
+        except sqlite3.Error as error:
+            raise StoreUnavailable(
+                f"the store {self._path} cannot be used: {error}; look for another process that has it, or at the disk"
+            ) from error
+
+
+@cache
+def _page_sql(column: ColumnFamily, *, bounded: bool, reverse: bool) -> str:
+    """A page of a scan; the bound stands in the query only when there is one, so that SQLite seeks to it."""
+    below, order = (" AND k < ?" if bounded else ""), ("DESC" if reverse else "ASC")
+    return f'SELECT k, v FROM "{column}" WHERE k >= ?{below} ORDER BY k {order} LIMIT ?'  # noqa: S608

@@ -1,1 +1,0 @@
-"""information_schema and the DDL jobs as rows."""

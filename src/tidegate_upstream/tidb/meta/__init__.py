@@ -1,1 +1,0 @@
-"""Schema metadata under TiDB's own keys."""

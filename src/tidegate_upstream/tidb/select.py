@@ -1,0 +1,714 @@
+"""FROM and WHERE: what rows come from, joined one after the other.
+
+    t              a relation: a table, a view, something of information_schema
+    DUAL           one row without columns
+
+    t1, t2 JOIN t3 ON ..        scan t1 ─► step t2 ─► step t3 ─► rows: t1's slots, t2's, t3's
+
+A part of WHERE is tested as soon as all its columns are there.  `col = constant` and `col IN (constants)` become the
+hint `equal` of a scan.
+
+GROUP BY and aggregate functions: many rows become one row for each group.
+
+    row        columns of FROM
+    group row  columns of the group's first row | SUM(a) | COUNT(*) | ..
+
+So what names a column keeps working, and a call of an aggregate function reads the slot that it was given when it was
+compiled.  Without GROUP BY all rows are one group, and it is there even when no row is.
+
+    COUNT(*)  COUNT(a)  COUNT(DISTINCT a, b)      SUM, AVG: exact of integers and decimals, doubles of the rest
+    MIN, MAX by collation
+
+NULLs do not count, but for COUNT(*); no value at all gives NULL (COUNT 0).
+Source: MySQL manual, "Aggregate Function Descriptions".
+
+SELECT: a node of the parser and relations in, an answer out.
+
+    select(parse("SELECT a+1 FROM t")[0].node, relations, context)  ->  ResultSet(columns, rows)
+
+    FROM, WHERE ─► GROUP BY, aggregates ─► HAVING ─► select list ─► ORDER BY ─► DISTINCT ─► LIMIT
+    select.py        group.py                here      here           here
+
+Of subqueries there is IN (SELECT ..) alone, whose values come first.  FOR UPDATE is accepted and does nothing here.
+
+A select item is named by its alias, a column's own name, or its text: SELECT a+1 gives `a+1`.  A plain number in
+ORDER BY or GROUP BY is the place of a select item.
+Source: MySQL manual, "SELECT Statement".
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import islice
+from typing import Any, Final, TypeAlias, TypeVar
+
+from sqlglot import exp
+
+from tidegate.expr.compiled import Compiled
+from tidegate.expr.compiler import compile_scalar, is_aggregate
+from tidegate.expr.form import refuse
+from tidegate.expr.operator.logic import Truth, truth
+from tidegate.expr.relation import RelationColumn, Relations, ResultColumn, ResultSet, Row
+from tidegate.expr.result_type import DOUBLE, INT, ValueFamily, decimal_type, digits_of, number_family
+from tidegate.expr.scope import Scope, Slot
+from tidegate.expr.syntax.dialect import Node
+from tidegate.model.errors import SqlRefused
+from tidegate.model.name import all_digits, lowered
+from tidegate.model.table import ColumnType
+from tidegate.mysql.context import DEFAULT_COLLATION, Context
+from tidegate.mysql.value.compare import compare, sort_key_of
+from tidegate.mysql.value.kinds import SqlValue
+from tidegate.mysql.value.number import EXACT, number_of, rounded
+
+Rows: TypeAlias = Iterator[tuple[SqlValue, ...]]
+_NO_DATABASE: Final = 1046
+_NOT_SUPPORTED: Final = 1235
+Equal: TypeAlias = Mapping[str, tuple[SqlValue, ...]]
+
+
+@dataclass(frozen=True)
+class _FromItem:
+    """Something with rows, under the name by which its columns are qualified."""
+
+    alias: str
+    schema: str
+    columns: tuple[RelationColumn, ...]
+    scan: Callable[[Equal, Context], Iterable[tuple[SqlValue, ...]]]
+
+    def slots(self, start: int) -> tuple[Slot, ...]:
+        """Return the columns' places in a row where they begin at `start`."""
+        return tuple(
+            Slot(start + at, column.name, column.type, column.collation, self.alias, self.schema, column.hidden)
+            for at, column in enumerate(self.columns)
+        )
+
+
+def _source_of(node: Node, scope: Scope, relations: Relations) -> _FromItem | None:
+    """What one item of FROM stands for; None for DUAL. SqlRefused 1146, 1046, 1235."""
+    if type(node).__name__ != "Table":
+        kind = type(node).__name__
+        raise SqlRefused(_NOT_SUPPORTED, f"This version of Tidegate doesn't yet support {kind} in FROM", "42000")
+    name, schema = node.name, node.db
+    alias = node.alias or name
+    if node.args.get("partition") is not None:
+        raise SqlRefused(
+            _NOT_SUPPORTED, "This version of Tidegate doesn't yet support 'SELECT .. PARTITION (..)'", "42000"
+        )
+    if not schema and name.upper() == "DUAL":
+        return None
+    schema = schema or scope.database
+    if not schema:
+        raise SqlRefused(_NO_DATABASE, "No database selected", "3D000")
+    found = relations.relation(schema, name)
+    return _FromItem(alias, schema, found.columns, found.rows)
+
+
+@dataclass
+class _Step:
+    """One source and how it joins what stands before it; the first one has nothing before it."""
+
+    source: _FromItem
+    start: int
+    kind: str = "INNER"
+    on: list[Node] = field(default_factory=list)
+    condition: list[Truth] = field(default_factory=list)
+    hints: list[tuple[str, list[Compiled]]] = field(default_factory=list)
+    after: list[Truth] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """The slot behind the source's own."""
+        return self.start + len(self.source.columns)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The rows of FROM that WHERE lets through."""
+
+    scope: Scope
+    steps: tuple[_Step, ...]
+    tests: tuple[Truth, ...]
+    """Those parts of WHERE that wait until all columns are there, or that need none."""
+
+    def rows(self, context: Context) -> Rows:
+        """Return the rows."""
+        rows: Rows = iter(((),))
+        for step in self.steps:
+            rows = _run(step, rows, context)
+        return _filtered(rows, self.tests, context)
+
+
+def conjuncts(node: Node | None) -> list[Node]:
+    """Return the parts that AND connects."""
+    if node is None:
+        return []
+    if type(node).__name__ == "And":
+        return [*conjuncts(node.this), *conjuncts(node.expression)]
+    if type(node).__name__ == "Paren" and type(node.this).__name__ == "And":
+        return conjuncts(node.this)
+    return [node]
+
+
+def _filtered(rows: Rows, tests: Sequence[Truth], context: Context) -> Rows:
+    if not tests:
+        return rows
+    return (row for row in rows if all(test(row, context) for test in tests))
+
+
+def _run(step: _Step, lefts: Rows, context: Context) -> Rows:
+    equal: dict[str, tuple[SqlValue, ...]] = {}
+    for name, values in step.hints:
+        found = tuple(value.run((), context) for value in values)
+        equal[name] = tuple(value for value in found if value is not None)
+    rights = [tuple(row) for row in step.source.scan(equal, context)]
+    return _filtered(_joined(step, lefts, rights, context), step.after, context)
+
+
+def _joined(step: _Step, lefts: Rows, rights: Sequence[tuple[SqlValue, ...]], context: Context) -> Rows:
+    nothing = (None,) * len(step.source.columns)
+    for left in lefts:
+        found = False
+        for right in rights:
+            made = left + right
+            if all(test(made, context) for test in step.condition):
+                found = True
+                yield made
+        if not found and step.kind == "LEFT":
+            yield left + nothing
+
+
+def joined(select: Node, env: Scope, relations: Relations) -> Joined:
+    """FROM and WHERE of a SELECT; `env` is the scope that its columns are added to."""
+    builder = _Builder(env, relations)
+    from_ = select.args.get("from_")
+    if from_ is not None:
+        builder.add_tree(from_.this, None)
+        for join in select.args.get("joins") or ():
+            builder.add_join(join)
+    where = select.args.get("where")
+    return builder.finish(conjuncts(where.this if where is not None else None))
+
+
+class _Builder:
+    """Collects steps, then places the conditions."""
+
+    def __init__(self, env: Scope, relations: Relations) -> None:
+        self.env, self.relations = env, relations
+        self.slots: list[Slot] = []
+        self.steps: list[_Step] = []
+
+    @property
+    def scope(self) -> Scope:
+        """What can be named so far."""
+        return replace(self.env, slots=tuple(self.slots), clause="where clause")
+
+    def add_tree(self, node: Node, join: Node | None) -> None:
+        """A table, or tables joined in brackets."""
+        kind = type(node).__name__
+        inner = node.this if kind == "Paren" or (kind == "Subquery" and type(node.this).__name__ == "Table") else None
+        if inner is not None and not node.alias:
+            self.add_tree(inner, join)
+        else:
+            self.add(node, join)
+        for nested in node.args.get("joins") or ():
+            self.add_join(nested)
+
+    def add_join(self, join: Node) -> None:
+        """One JOIN or comma."""
+        self.add_tree(join.this, join)
+
+    def add(self, node: Node, join: Node | None) -> None:
+        """One source."""
+        source = _source_of(node, self.env, self.relations)
+        if source is None:
+            return
+        step = _Step(source, len(self.slots), _side(join))
+        if join is not None:
+            step.on += conjuncts(join.args.get("on"))
+        self.slots += source.slots(step.start)
+        self.steps.append(step)
+
+    def finish(self, where: Sequence[Node]) -> Joined:
+        """Places the conditions and compiles them."""
+        scope = self.scope
+        tests: list[Truth] = []
+        for part in where:
+            at = self._first_step(part, scope)
+            test = truth(compile_scalar(part, scope))
+            if at is None:
+                tests.append(test)
+                continue
+            step = self.steps[at]
+            step.after.append(test)
+            self._hint(part, scope)
+        for step in self.steps:
+            visible = replace(scope, slots=tuple(s for s in self.slots if s.index < step.end), clause="on clause")
+            for part in step.on:
+                step.condition.append(truth(compile_scalar(part, visible)))
+        return Joined(scope, tuple(self.steps), tuple(tests))
+
+    def _first_step(self, part: Node, scope: Scope) -> int | None:
+        """The first step after which a condition has all its columns; None for conditions without."""
+        own = [slot.index for column in part.find_all(exp.Column) for slot in self._own(column, scope)]
+        if not own:
+            return None
+        return next(at for at, step in enumerate(self.steps) if max(own) < step.end)
+
+    @staticmethod
+    def _own(column: Node, scope: Scope) -> Sequence[Slot]:
+        return scope.own(column.name, column.table, column.db)
+
+    def _hint(self, part: Node, scope: Scope) -> None:
+        """Uses `column = constant` and `column IN (constants)` for the scan of the column's source."""
+        found = asked(part)
+        if found is None:
+            return
+        column, values = found
+        own = self._own(column, scope)
+        if len(own) != 1 or any(self._own(name, scope) for value in values for name in value.find_all(exp.Column)):
+            return
+        step = next(step for step in self.steps if own[0].index < step.end)
+        if step.kind != "LEFT":
+            step.hints.append((lowered(column.name), [compile_scalar(value, scope) for value in values]))
+
+
+def asked(part: Node) -> tuple[Node, list[Node]] | None:
+    """Return (column, values) of `column = value`, `value = column` and `column IN (values)`."""
+    kind = type(part).__name__
+    if kind == "In" and type(part.this).__name__ == "Column" and part.expressions:
+        return part.this, part.expressions
+    if kind == "EQ" and type(part.this).__name__ == "Column":
+        return part.this, [part.expression]
+    if kind == "EQ" and type(part.expression).__name__ == "Column":
+        return part.expression, [part.this]
+    return None
+
+
+def _side(join: Node | None) -> str:
+    if join is None:
+        return "INNER"
+    words = [str(join.args.get(part) or "").upper() for part in ("method", "side")]
+    if join.args.get("using") or {"NATURAL", "RIGHT", "FULL"} & {*words}:
+        shown = " ".join(word for word in words if word) or "USING"
+        raise SqlRefused(1235, f"This version of Tidegate doesn't yet support '{shown} JOIN'", "42000")
+    return words[1] or "INNER"
+
+
+_WRONG_COUNT: Final = 1582
+_DIV_INCREMENT: Final = 4
+
+
+def has_aggregate(node: Node) -> bool:
+    """Return whether a node calls an aggregate function."""
+    return is_aggregate(node) or any(map(has_aggregate, node.iter_expressions()))
+
+
+# --- the functions ---
+
+
+@dataclass(frozen=True)
+class _Aggregate:
+    """One call: its name and arguments; none for COUNT(*)."""
+
+    name: str
+    args: tuple[Compiled, ...]
+    distinct: bool = False
+
+    @property
+    def kind(self) -> ColumnType:
+        """The type of the first argument."""
+        return self.args[0].type
+
+
+@dataclass
+class _Machine:
+    """What a group has fed so far."""
+
+    call: _Aggregate
+    context: Context
+    values: list[SqlValue] = field(default_factory=list)
+    """The first arguments, for all functions but COUNT."""
+    seen: set[Any] = field(default_factory=set)
+    count: int = 0
+
+    def feed(self, row: Row) -> None:
+        """Take one row of the group."""
+        values = tuple(arg.run(row, self.context) for arg in self.call.args)
+        if None in values:
+            return
+        if self.call.distinct:
+            key = tuple(sort_key_of(value, arg.collation) for value, arg in zip(values, self.call.args, strict=True))
+            if key in self.seen:
+                return
+            self.seen.add(key)
+        self.count += 1
+        if self.call.name != "COUNT":
+            self.values.append(values[0])
+
+    def result(self) -> SqlValue:
+        """Return the function's value for the group."""
+        return _RESULTS[self.call.name](self)
+
+
+def _sum(machine: _Machine) -> SqlValue:
+    found = [number_of(value, machine.call.kind, machine.context) for value in machine.values]
+    numbers = [number for number in found if number is not None]
+    if not numbers:
+        return None
+    if any(isinstance(number, float) for number in numbers):
+        total = 0.0
+        for number in numbers:
+            total += float(number)
+        return total
+    exact = Decimal(0)
+    for number in numbers:
+        exact = EXACT.add(exact, Decimal(number))
+    return exact
+
+
+def _average(machine: _Machine) -> SqlValue:
+    total = _sum(machine)
+    if total is None:
+        return None
+    if isinstance(total, float):
+        return total / machine.count
+    assert isinstance(total, Decimal), total
+    return rounded(
+        EXACT.divide(total, Decimal(machine.count)), min(digits_of(machine.call.kind)[1] + _DIV_INCREMENT, 30)
+    )
+
+
+def _extreme(wanted: int) -> Callable[[_Machine], SqlValue]:
+    def result(machine: _Machine) -> SqlValue:
+        best: SqlValue = None
+        arg = machine.call.args[0]
+        for value in machine.values:
+            if best is None or compare(value, best, (arg.type, arg.type), arg.collation, machine.context) == wanted:
+                best = value
+        return best
+
+    return result
+
+
+_RESULTS: Final[Mapping[str, Callable[[_Machine], SqlValue]]] = {
+    "AVG": _average,
+    "COUNT": lambda machine: machine.count,
+    "MAX": _extreme(1),
+    "MIN": _extreme(-1),
+    "SUM": _sum,
+}
+
+
+def _type_of(call: _Aggregate) -> tuple[ColumnType, str]:
+    """(type, collation) of what a call gives."""
+    if call.name == "COUNT":
+        return INT, "binary"
+    if call.name in {"MIN", "MAX"}:
+        return call.kind, call.args[0].collation
+    if number_family(call.kind) is ValueFamily.REAL:
+        return DOUBLE, "binary"
+    whole, scale = digits_of(call.kind)
+    if call.name == "SUM":
+        return decimal_type(whole + scale + 22, scale), "binary"
+    return decimal_type(whole + scale + _DIV_INCREMENT, scale + _DIV_INCREMENT), "binary"
+
+
+# --- the groups ---
+
+
+@dataclass
+class Collector:
+    """Gives each aggregate call its slot behind the columns of `scope`."""
+
+    scope: Scope
+    calls: list[_Aggregate] = field(default_factory=list)
+    known: dict[Node, Compiled] = field(default_factory=dict)
+
+    def __call__(self, node: Node) -> Compiled:
+        """The reader of a call's slot; equal calls share one."""
+        if node not in self.known:
+            call = self._call(node)
+            kind, collation = _type_of(call)
+            index = self.scope.width + len(self.calls)
+            self.calls.append(call)
+            self.known[node] = Compiled(lambda row, _context: row[index], kind, collation, 2)
+        return self.known[node]
+
+    def _call(self, node: Node) -> _Aggregate:
+        name, parts = node.name, list(node.expressions)
+        if not parts:
+            raise SqlRefused(
+                _WRONG_COUNT, f"Incorrect parameter count in the call to native function '{name}'", "42000"
+            )
+        if type(parts[0]).__name__ == "Star":
+            return _Aggregate(name, ())
+        distinct = type(parts[0]).__name__ == "Distinct"
+        args = tuple(compile_scalar(part, self.scope) for part in (parts[0].expressions if distinct else parts))
+        return _Aggregate(name, args, distinct)
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """What GROUP BY asks for."""
+
+    keys: tuple[Compiled, ...]
+    calls: Sequence[_Aggregate]
+    width: int
+    """Slots of a row before the aggregates'."""
+    implicit: bool
+    """True without GROUP BY: there is one group always."""
+
+
+def grouped_rows(rows: Iterator[tuple[SqlValue, ...]], grouping: Grouping, context: Context) -> Rows:
+    """Return one row for each group, in the order in which the groups begin."""
+    groups: dict[Any, tuple[tuple[SqlValue, ...], list[_Machine]]] = {}
+    for row in rows:
+        key = tuple(sort_key_of(part.run(row, context), part.collation) for part in grouping.keys)
+        if key not in groups:
+            groups[key] = (row, [_Machine(call, context) for call in grouping.calls])
+        for machine in groups[key][1]:
+            machine.feed(row)
+    if grouping.implicit and not groups:
+        groups[()] = ((None,) * grouping.width, [_Machine(call, context) for call in grouping.calls])
+    for row, machines in groups.values():
+        yield (*row, *[machine.result() for machine in machines])
+
+
+_NO_TABLES: Final = 1096
+_UNKNOWN_TABLE: Final = 1051
+
+
+Order: TypeAlias = Sequence[tuple[Compiled, bool]]
+"""(key, descending)"""
+Limit: TypeAlias = Compiled | None
+_Row = TypeVar("_Row")
+_UNKNOWN_PLACE: Final = 1054
+_WRONG_ARGUMENTS: Final = 1210
+
+
+def select(node: Node, relations: Relations, context: Context) -> ResultSet:
+    """Return the answer to a query; SqlRefused for what TiDB refuses."""
+    kind = type(node).__name__
+    if kind == "Subquery" and not any(node.args.get(part) for part in ("with_", "order", "limit", "offset")):
+        return select(node.this, relations, context)
+    if kind != "Select" or node.args.get("with_") is not None:
+        shown = kind.upper() if kind != "Select" else "WITH"
+        raise SqlRefused(1235, f"This version of Tidegate doesn't yet support '{shown}'", "42000")
+    query = _compiled(node, relations, context)
+    return ResultSet(query.columns, list(query.rows(context)))
+
+
+@dataclass(frozen=True)
+class _Select:
+    """A compiled SELECT."""
+
+    columns: tuple[ResultColumn, ...]
+    source: Joined
+    grouping: Grouping | None
+    having: Truth | None
+    items: tuple[Compiled, ...]
+    order: Order
+    distinct: bool
+    limit: Limit
+    offset: Limit
+
+    def rows(self, context: Context) -> Rows:
+        """Return the rows."""
+        rows = self.source.rows(context)
+        if self.grouping is not None:
+            rows = grouped_rows(rows, self.grouping, context)
+        if self.having is not None:
+            test = self.having
+            rows = (row for row in rows if test(row, context))
+        return cut(self._listed(rows, context), self.limit, self.offset, context)
+
+    def _listed(self, rows: Rows, context: Context) -> Rows:
+        """The select list of each row, in order."""
+        items = [item.run for item in self.items]
+        if not self.order:
+            made = (tuple(run(row, context) for run in items) for row in rows)
+            return _unlike(made, self.columns) if self.distinct else made
+        keys = [key.run for key, _ in self.order]
+        both = ((tuple(run(row, context) for run in items), [run(row, context) for run in keys]) for row in rows)
+        found = (row for row, _ in in_order(both, lambda pair: pair[1], self.order))
+        return _unlike(found, self.columns) if self.distinct else found
+
+
+def _compiled(node: Node, relations: Relations, context: Context) -> _Select:
+    collation = str(context.variables.get("collation_connection", DEFAULT_COLLATION))
+    env = Scope(database=context.database, context=context, collation=collation)
+    node = _answered(node, relations, context)
+    source = joined(node, env, relations)
+    rows_scope = replace(source.scope, clause="field list")
+    items = [part for item in node.expressions for part in _expanded(item, source)]
+    aliases = {lowered(item.alias): item.this for item in items if type(item).__name__ == "Alias"}
+    listed = {**_listed_columns(items), **aliases}
+    having, order, group = (node.args.get(name) for name in ("having", "order", "group"))
+    collector = Collector(rows_scope)
+    grouped = group is not None or any(has_aggregate(part) for part in (*items, having, order) if part is not None)
+    scope = replace(rows_scope, aggregate=collector) if grouped else rows_scope
+    compiled = tuple(compile_scalar(_bare(item), scope) for item in items)
+    late = replace(scope, aliases=listed)
+    test = None if having is None else truth(compile_scalar(having.this, late.at("having clause")))
+    terms = _terms(order, items, late)
+    columns = tuple(_column(item, value, rows_scope) for item, value in zip(items, compiled, strict=True))
+    keys = _group_keys(group, items, rows_scope, aliases)
+    grouping = Grouping(keys, collector.calls, rows_scope.width, group is None) if grouped else None
+    distinct = node.args.get("distinct") is not None
+    return _Select(columns, source, grouping, test, compiled, terms, distinct, *limits_of(node, env))
+
+
+def _answered(node: Node, relations: Relations, context: Context) -> Node:
+    """`node` with values in the place of its IN (SELECT ..); SqlRefused 1235 for values but numbers and texts."""
+    node = node.copy()
+    for member in list(node.find_all(exp.In)):
+        query = member.args.get("query")
+        if query is None or member.parent_select is not node:
+            continue
+        values = [value for (value,) in select(query, relations, context).rows]
+        if not all(value is None or isinstance(value, int | str) for value in values):
+            raise refuse(member)
+        member.set("query", None)
+        member.set("expressions", [exp.convert(int(one) if isinstance(one, int) else one) for one in values])
+        if not values:
+            member.replace(exp.false())
+    return node
+
+
+def _bare(item: Node) -> Node:
+    return item.this if type(item).__name__ == "Alias" else item
+
+
+def _expanded(item: Node, source: Joined) -> Iterator[Node]:
+    """A select item; `*` and `t.*` are many."""
+    star = type(item).__name__ == "Star" or (type(item).__name__ == "Column" and type(item.this).__name__ == "Star")
+    if not star:
+        yield item
+        return
+    table = lowered(item.table) if type(item).__name__ == "Column" else ""
+    slots = [s for s in source.scope.slots if not s.hidden and (not table or lowered(s.table) == table)]
+    if not source.scope.slots and not table:
+        raise SqlRefused(_NO_TABLES, "No tables used", "HY000")
+    if table and not any(lowered(slot.table) == table for slot in source.scope.slots):
+        raise SqlRefused(_UNKNOWN_TABLE, f"Unknown table '{item.table}'", "42S02")
+    for slot in slots:
+        identifier, qualifier = exp.Identifier(this=slot.name), exp.Identifier(this=slot.table)
+        schema = exp.Identifier(this=slot.schema) if slot.schema else None
+        yield exp.Column(this=identifier, table=qualifier if slot.table else None, db=schema)
+
+
+def _listed_columns(items: Sequence[Node]) -> dict[str, Node]:
+    """Columns of the select list by bare name, which ORDER BY and HAVING take for them; doubtful names left out."""
+    columns = [item for item in items if type(item).__name__ == "Column"]
+    tables: dict[str, set[str]] = {}
+    for column in columns:
+        tables.setdefault(lowered(column.name), set()).add(lowered(column.table))
+    return {lowered(column.name): column for column in columns if len(tables[lowered(column.name)]) == 1}
+
+
+def _column(item: Node, value: Compiled, scope: Scope) -> ResultColumn:
+    bare = _bare(item)
+    table = ""
+    if type(bare).__name__ == "Column" and scope.has(bare.name, bare.table):
+        table = scope.find(bare.name, bare.table, bare.db).table
+    return ResultColumn(_name(item), value.type, value.collation, table)
+
+
+def _name(item: Node) -> str:
+    """The name of a select item."""
+    kind = type(item).__name__
+    if kind == "Alias":
+        return str(item.alias)
+    if kind == "Introducer":
+        return _name(item.expression)
+    if kind == "Column" or (kind == "Literal" and item.is_string):
+        return str(item.name)
+    return str(item.meta.get("source") or item.sql(dialect="mysql"))
+
+
+def _terms(order: Node | None, items: Sequence[Node], scope: Scope) -> Order:
+    if order is None:
+        return ()
+    found: list[tuple[Compiled, bool]] = []
+    ordered = scope.at("order clause")
+    for term in order.expressions:
+        place = _placed(term.this, len(items))
+        node = term.this if place is None else _bare(items[place])
+        found.append((compile_scalar(node, ordered), bool(term.args.get("desc"))))
+    return tuple(found)
+
+
+def _group_keys(
+    group: Node | None, items: Sequence[Node], scope: Scope, aliases: dict[str, Node]
+) -> tuple[Compiled, ...]:
+    if group is None:
+        return ()
+    if group.args.get("rollup"):
+        raise SqlRefused(1235, "This version of Tidegate doesn't yet support 'WITH ROLLUP'", "42000")
+    found = []
+    for key in group.expressions:
+        place = _placed(key, len(items), "group statement")
+        node = key if place is None else _bare(items[place])
+        if type(node).__name__ == "Column" and not node.table and not scope.has(node.name):
+            node = aliases.get(lowered(node.name), node)
+        found.append(compile_scalar(node, scope.at("group statement")))
+    return tuple(found)
+
+
+# --- ORDER BY, LIMIT and DISTINCT ---
+
+
+def limits_of(node: Node, env: Scope) -> tuple[Limit, Limit]:
+    """LIMIT and OFFSET."""
+    limit, offset = node.args.get("limit"), node.args.get("offset")
+    counts = (limit.expression if limit is not None else None, offset.expression if offset is not None else None)
+    first, second = (None if count is None else compile_scalar(count, replace(env, slots=())) for count in counts)
+    return first, second
+
+
+def cut(rows: Iterator[_Row], limit: Limit, offset: Limit, context: Context) -> Iterator[_Row]:
+    """`rows` from `offset` on, `limit` of them; SqlRefused 1210 for what is no count."""
+    start = 0 if offset is None else _count(offset, context)
+    return rows if limit is None and not start else islice(rows, start, _stop(limit, start, context))
+
+
+def _stop(limit: Limit, start: int, context: Context) -> int | None:
+    return None if limit is None else start + _count(limit, context)
+
+
+def _count(value: Compiled, context: Context) -> int:
+    found = value.run((), context)
+    if not isinstance(found, int) or found < 0:
+        raise SqlRefused(_WRONG_ARGUMENTS, "Incorrect arguments to LIMIT", "HY000")
+    return int(found)
+
+
+def in_order(rows: Iterable[Any], keys: Callable[[Any], Row], order: Order) -> list[Any]:
+    """`rows` by several keys: sorted by the last one first, which keeps what later sorts do not tell apart."""
+    found = list(rows)
+    for at in reversed(range(len(order))):
+        found.sort(key=_key_at(keys, at, order[at][0].collation), reverse=order[at][1])
+    return found
+
+
+def _key_at(keys: Callable[[Any], Row], at: int, collation: str) -> Callable[[Any], Any]:
+    return lambda row: sort_key_of(keys(row)[at], collation)
+
+
+def _unlike(rows: Rows, columns: Sequence[ResultColumn]) -> Rows:
+    """Return the rows, each once."""
+    seen: set[Any] = set()
+    for row in rows:
+        key = tuple(sort_key_of(value, column.collation) for value, column in zip(row, columns, strict=True))
+        if key not in seen:
+            seen.add(key)
+            yield row
+
+
+def _placed(node: Node, count: int, clause: str = "order clause") -> int | None:
+    """Return the select item that a plain number in ORDER BY or GROUP BY means, from 0."""
+    if type(node).__name__ != "Literal" or node.is_string or not all_digits(node.this):
+        return None
+    if not 1 <= int(node.this) <= count:
+        raise SqlRefused(_UNKNOWN_PLACE, f"Unknown column '{node.this}' in '{clause}'", "42S22")
+    return int(node.this) - 1

@@ -1,1 +1,0 @@
-"""The embedded TiDB at a port that MySQL clients know."""

@@ -1,0 +1,374 @@
+"""What a session keeps between two statements, and what a statement is given of it.
+
+    SessionState ── context() ──► Context of one statement ── keep(context) ──► SessionState
+
+    database, variables, @user variables        what SET and USE change
+    warnings                                    of the last statement that was no question about them
+    last_insert_id, row_count, found_rows       what the last statement of each kind left
+
+Source: MySQL manual, "Information Functions", "User-Defined Variables".
+
+The locks that users name: GET_LOCK, and what else asks of them.
+
+    session A   GET_LOCK('x', 5) = 1      a lock that A holds is taken once more, and has to be released as often
+    session B   GET_LOCK('x', 5) = 0      after 5 seconds
+    A ends      its locks are free
+
+Names are alike whatever their case.  No name, or one of more than 64 letters: error 3057.
+
+Source: TiDB documentation, "Locking Functions"; MySQL manual, "Locking Functions".
+
+The transaction of a session: begun by BEGIN, by a statement, or not at all.
+
+    autocommit = 1      each statement has its own, and is tried again when others were faster (9007, 8028, 9004 ..)
+    BEGIN, autocommit=0 one stays open until COMMIT, ROLLBACK or a DDL; a statement that fails leaves no trace in it
+    READ ONLY           writes are refused (1792)
+
+Transactions are optimistic: writers do not wait for each other, the one that commits later fails.  PESSIMISTIC is
+accepted and means the same; SELECT .. FOR UPDATE makes a commit fail when the rows changed since.
+
+Source: TiDB documentation, "Optimistic Transaction Model", "Transactions".
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from threading import Condition
+from typing import Final, TypeVar
+
+from tidegate.model.errors import KeyLocked, Retry, SqlRefused, TidegateError, UpstreamError
+from tidegate.model.name import lowered
+from tidegate.mysql.context import Context, SqlWarning, UserLocks
+from tidegate.mysql.value.kinds import SqlValue
+from tidegate_upstream.tidb.node import GuardedTransaction, Node
+from tidegate_upstream.tidb.variables import GlobalVariables, SessionVariables, zone_named
+
+
+@dataclass(slots=True)
+class SessionState:
+    """`now_ms` is the clock, `new_timestamp` the oracle."""
+
+    variables: SessionVariables
+    now_ms: Callable[[], int]
+    new_timestamp: Callable[[], int]
+    database: str = ""
+    user: str = "root@%"
+    connection_id: int = 0
+    user_variables: dict[str, SqlValue] = field(default_factory=dict)
+    warnings: list[SqlWarning] = field(default_factory=list)
+    last_insert_id: int = 0
+    row_count: int = -1
+    found_rows: int = 0
+    locks: UserLocks | None = None
+
+    @classmethod
+    def of(cls, shared: GlobalVariables, now_ms: Callable[[], int], new_timestamp: Callable[[], int]) -> "SessionState":
+        """Return the state of a new session."""
+        return cls(SessionVariables(shared), now_ms, new_timestamp)
+
+    @property
+    def sql_mode(self) -> frozenset[str]:
+        """The modes that are on."""
+        return frozenset(str(self.variables["sql_mode"]).split(",")) - {""}
+
+    @property
+    def zone(self) -> tzinfo:
+        """The session's time zone."""
+        return zone_named(str(self.variables["time_zone"]))
+
+    @property
+    def write_source(self) -> int:
+        """Which replication writes here; 0 for a user."""
+        return int(str(self.variables["tidb_cdc_write_source"]))
+
+    @property
+    def now(self) -> datetime:
+        """The moment, or the one that `SET timestamp` chose."""
+        chosen = self.variables["timestamp"]
+        assert isinstance(chosen, int | float), chosen
+        return datetime.fromtimestamp(chosen or self.now_ms() / 1000, UTC)
+
+    def context(self, start_ts: int = 0) -> Context:
+        """Return what a statement runs with."""
+        counts = {level: sum(one.level == level for one in self.warnings) for level in ("Error", "Warning", "Note")}
+        self.variables.force("warning_count", len(self.warnings))
+        self.variables.force("error_count", counts["Error"])
+        return Context(
+            now=self.now,
+            zone=self.zone,
+            sql_mode=self.sql_mode,
+            database=self.database,
+            variables=self.variables,
+            global_variables=self.variables.shared,
+            user_variables=self.user_variables,
+            last_insert_id=self.last_insert_id,
+            connection_id=self.connection_id,
+            row_count=self.row_count,
+            found_rows=self.found_rows,
+            user=self.user,
+            new_timestamp=self.new_timestamp,
+            locks=self.locks,
+            start_ts=start_ts,
+        )
+
+    def keep(self, context: Context) -> None:
+        """Take over what a statement left."""
+        self.warnings = context.warnings[: int(str(self.variables["max_error_count"]))]
+        self.last_insert_id = context.last_insert_id
+
+    def blame(self, error: TidegateError) -> None:
+        """Note the error of a statement for SHOW WARNINGS."""
+        code = error.mysql_code if isinstance(error, UpstreamError) else 1105
+        text = error.message if isinstance(error, SqlRefused) else str(error)
+        self.warnings.append(SqlWarning("Error", code, text))
+        self.row_count = -1
+
+
+MAX_WAIT_S: Final = 3600.0
+_LOOK_S: Final = 0.1
+"""How often one who waits looks whether its statement is to end."""
+_NAME_CHARS: Final = 64
+
+
+@dataclass(slots=True)
+class _Held:
+    owner: "SessionLocks"
+    times: int = 1
+
+
+class NamedLocks:
+    """The locks of all sessions of a cluster."""
+
+    def __init__(self) -> None:
+        self.changed = Condition()
+        self.held: dict[str, _Held] = {}
+
+
+@dataclass(eq=False, slots=True)
+class SessionLocks:
+    """The locks as one session sees them; `connection_id` is its number, `interrupted` raises when its statement is to
+    end."""
+
+    shared: NamedLocks = field(default_factory=NamedLocks)
+    connection_id: Callable[[], int] = lambda: 0
+    interrupted: Callable[[], None] = lambda: None
+
+    def take(self, name: str, wait_s: float) -> bool:
+        """Return whether the lock was to be had within `wait_s`, below 0 for as long as it takes."""
+        key, until_s = _key(name), time.monotonic() + (wait_s if 0 <= wait_s <= MAX_WAIT_S else MAX_WAIT_S)
+        with self.shared.changed:
+            while (held := self.shared.held.setdefault(key, _Held(self, 0))).owner is not self:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    return False
+                self.shared.changed.wait(min(left_s, _LOOK_S))
+                self.interrupted()
+            held.times += 1
+            return True
+
+    def release(self, name: str) -> bool | None:
+        """Let go of a lock once; False if another session holds it, None if nobody does."""
+        key = _key(name)
+        with self.shared.changed:
+            held = self.shared.held.get(key)
+            if held is None or held.owner is not self:
+                return None if held is None else False
+            held.times -= 1
+            if not held.times:
+                del self.shared.held[key]
+                self.shared.changed.notify_all()
+            return True
+
+    def release_all(self) -> int:
+        """Let go of all locks of the session; return how often it had taken any."""
+        with self.shared.changed:
+            mine = [key for key, held in self.shared.held.items() if held.owner is self]
+            times = sum(self.shared.held.pop(key).times for key in mine)
+            self.shared.changed.notify_all()
+            return times
+
+    def owner(self, name: str) -> int | None:
+        """Return the number of the session that holds a lock; None if nobody does."""
+        with self.shared.changed:
+            held = self.shared.held.get(_key(name))
+            return None if held is None else held.owner.connection_id()
+
+
+def _key(name: str) -> str:
+    if not 0 < len(name) <= _NAME_CHARS:
+        raise SqlRefused(3057, f"Incorrect user-level lock name '{name}'.", "42000")
+    return name.lower()
+
+
+_RETRIES: Final = 32
+"""Times that an autocommit statement is tried; TiDB's tidb_retry_limit is 10, but its conflicts wait in between."""
+_PAUSE_S: Final = 0.01
+_PAUSE_MAX_S: Final = 0.25
+_NO_SAVEPOINT: Final = 1305
+_READ_ONLY: Final = 1792
+_Result = TypeVar("_Result")
+
+
+@dataclass(slots=True)
+class SessionTransaction:
+    """`autocommit` tells the variable; `interrupted` raises when somebody wants the statement to end; `write_source`
+    says which replication writes, as change capture tells it."""
+
+    node: Node
+    autocommit: Callable[[], bool]
+    interrupted: Callable[[], None] = lambda: None
+    write_source: Callable[[], int] = lambda: 0
+    open: GuardedTransaction | None = None
+    read_only: bool = False
+    _savepoints: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether COMMIT would end something."""
+        return self.open is not None
+
+    def begin(self, *, read_only: bool = False) -> None:
+        """BEGIN: what was open is committed first."""
+        self.commit()
+        self.open, self.read_only = self.node.begin(), read_only
+
+    def commit(self) -> int | None:
+        """COMMIT; the commit_ts if anything was written. A failure leaves nothing open."""
+        transaction = self.open
+        self._forget()
+        if transaction is None:
+            return None
+        transaction.source = self.write_source()
+        return transaction.commit()
+
+    def rollback(self) -> None:
+        """ROLLBACK."""
+        transaction = self.open
+        self._forget()
+        if transaction is not None:
+            transaction.rollback()
+
+    def _forget(self) -> None:
+        self.open, self.read_only = None, False
+        self._savepoints.clear()
+
+    # --- savepoints ---
+
+    def savepoint(self, name: str) -> None:
+        """SAVEPOINT; one of the same name goes. Outside a transaction it means nothing."""
+        if self.open is None and not self.autocommit():
+            self.open = self.node.begin()
+        if self.open is not None:
+            self._savepoints = [one for one in self._savepoints if one[0] != lowered(name)]
+            self._savepoints.append((lowered(name), self.open.savepoint()))
+
+    def rollback_to(self, name: str) -> None:
+        """ROLLBACK TO; SqlRefused 1305."""
+        at = self._place(name)
+        assert self.open is not None
+        self.open.restore(self._savepoints[at][1])
+        del self._savepoints[at + 1 :]
+
+    def release(self, name: str) -> None:
+        """RELEASE SAVEPOINT, and those set after it; SqlRefused 1305."""
+        del self._savepoints[self._place(name) :]
+
+    def _place(self, name: str) -> int:
+        for at, (known, _) in enumerate(self._savepoints):
+            if known == lowered(name):
+                return at
+        raise SqlRefused(_NO_SAVEPOINT, f"SAVEPOINT {name} does not exist", "42000")
+
+    # --- statements ---
+
+    def read(self, statement: Callable[[GuardedTransaction], _Result], *, passing: bool = False) -> _Result:
+        """Return a statement that writes nothing: in what is open, else in a transaction that nobody hears of.
+
+        One in `passing`, which reads no table, opens nothing even where autocommit is off."""
+        if self.open is None and not self.autocommit() and not passing:
+            self.open = self.node.begin()
+        if self.open is not None:
+            return self._within(statement)
+        return self._alone(statement, commit=False)
+
+    def write(self, statement: Callable[[GuardedTransaction], _Result]) -> _Result:
+        """Return a statement that writes; SqlRefused 1792 where nothing may be written."""
+        if self.read_only:
+            raise SqlRefused(_READ_ONLY, "Cannot execute statement in a READ ONLY transaction.", "25006")
+        if self.open is None and not self.autocommit():
+            self.open = self.node.begin()
+        if self.open is not None:
+            return self._within(statement)
+        return self._alone(statement, commit=True)
+
+    def _within(self, statement: Callable[[GuardedTransaction], _Result]) -> _Result:
+        """In the open transaction, whole or not at all; locks of others are waited for."""
+        transaction = self.open
+        assert transaction is not None
+        mark = transaction.savepoint()
+        for pause_s in self._pauses():
+            try:
+                return statement(transaction)
+            except KeyLocked:
+                transaction.restore(mark)
+                if pause_s is None:
+                    raise
+                time.sleep(pause_s)
+            except BaseException:
+                transaction.restore(mark)
+                raise
+        raise AssertionError
+
+    def _alone(self, statement: Callable[[GuardedTransaction], _Result], *, commit: bool) -> _Result:
+        """In a transaction of its own, tried again while that may help."""
+        for pause_s in self._pauses():
+            try:
+                return self._once(statement, commit=commit)
+            except UpstreamError as error:
+                if error.retry is Retry.NEVER or pause_s is None:
+                    raise
+                time.sleep(pause_s)
+                self.node.reload()
+        raise AssertionError
+
+    def _once(self, statement: Callable[[GuardedTransaction], _Result], *, commit: bool) -> _Result:
+        transaction = self.node.begin()
+        committing = False
+        try:
+            result = statement(transaction)
+            committing = commit
+            transaction.source = self.write_source()
+            if commit:
+                transaction.commit()
+        finally:
+            if not committing:
+                transaction.rollback()
+        return result
+
+    def _pauses(self) -> Iterator[float | None]:
+        """How long to wait after each try; None after the last."""
+        pause_s = _PAUSE_S
+        for _ in range(_RETRIES):
+            self.interrupted()
+            yield pause_s
+            pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+        yield None
+
+
+class LockingReads:
+    """Reads of a transaction that lock the rows they find: SELECT .. FOR UPDATE."""
+
+    def __init__(self, transaction: GuardedTransaction) -> None:
+        self._transaction = transaction
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, locked."""
+        self._transaction.lock(key)
+        return self._transaction.get(key)
+
+    def scan(self, start: bytes, end: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Return keys with values, locked."""
+        for key, value in self._transaction.scan(start, end):
+            self._transaction.lock(key)
+            yield key, value

@@ -1,0 +1,287 @@
+"""SHOW and DESC: one rule a form, found by its words, which gives a relation; LIKE and WHERE choose of its rows.
+
+    SHOW FULL COLUMNS FROM t IN d LIKE 'a%'
+         └──words──┘ └──place───┘ └ rest: WHERE `Field` LIKE 'a%', done by SELECT's own rules
+
+What dump tools ask for and this upstream has not (triggers, events, routines) is an empty answer.
+
+Source: MySQL manual, "SHOW Statements"; TiDB pkg/executor/show.go.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from tidegate.expr.relation import FixedRelation, ResultSet
+from tidegate.model.errors import SqlRefused
+from tidegate.model.name import lowered
+from tidegate.mysql.value.kinds import SqlValue
+from tidegate.schema.cursor import Cursor
+from tidegate.schema.stored.create import NextIds, render_create_schema, render_create_table, render_full_type
+from tidegate.schema.stored.definition import StoredSchema
+from tidegate.schema.stored.flags import NOT_NULL
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
+from tidegate.schema.stored.states import ElementState
+from tidegate_upstream.tidb.dml import find_table
+from tidegate_upstream.tidb.information_schema import (
+    TABLES,
+    InformationSchema,
+    column_default,
+    column_extra,
+    column_key,
+    columns_of,
+    is_information,
+    key_parts,
+    public_columns,
+    visible,
+)
+from tidegate_upstream.tidb.session_state import SessionState
+
+Rows: TypeAlias = Iterable[tuple[SqlValue, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What SHOW can see. `choose` keeps the rows of a relation that a condition (SQL text) is true of."""
+
+    state: SessionState
+    snapshot: StoredSnapshot
+    information: InformationSchema
+    choose: Callable[[FixedRelation, str], ResultSet]
+    ids: Callable[[TableVersion], NextIds]
+    position: Callable[[], int]
+
+    def table(self, schema: str, name: str) -> TableVersion:
+        """Return the table of that name; SqlRefused 1046, 1146."""
+        if not schema:
+            raise SqlRefused(1046, "No database selected", "3D000")
+        found = find_table(self.snapshot, schema, name)
+        if found is None:
+            raise SqlRefused(1146, f"Table '{schema}.{name}' doesn't exist", "42S02")
+        return found
+
+    def database(self, name: str) -> StoredSchema:
+        """Return the database of that name; SqlRefused 1046, 1049."""
+        if not name:
+            raise SqlRefused(1046, "No database selected", "3D000")
+        for schema in self.snapshot.schemas.values():
+            if schema.name.lower == lowered(name) and schema.state == ElementState.PUBLIC:
+                return schema
+        raise SqlRefused(1049, f"Unknown database '{name}'", "42000")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a rule gives: columns as in information_schema.py, rows."""
+
+    columns: str
+    rows: Rows
+
+
+_Rule: TypeAlias = Callable[[Cursor, View, frozenset[str]], Shown]
+_ADJECTIVES: Final = ("FULL", "EXTENDED", "GLOBAL", "SESSION", "LOCAL", "STORAGE")
+_ROUTINES: Final = "Db Name Type Definer Modified Created Security_type Comment"
+_EMPTY: Final = {
+    "TRIGGERS": "Trigger Event Table Statement Timing Created sql_mode Definer",
+    "EVENTS": "Db Name Time~zone Definer Type Execute~At Starts Ends Status",
+    "PROCEDURE STATUS": _ROUTINES,
+    "FUNCTION STATUS": _ROUTINES,
+}
+
+
+def show(cursor: Cursor, view: View) -> ResultSet:
+    """Return the answer to SHOW; the cursor stands behind the word. Raises SqlError, SqlRefused."""
+    adjectives = set[str]()
+    while word := cursor.accept(*_ADJECTIVES):
+        adjectives.add(word)
+    words = cursor.accept(*_RULES, *_EMPTY)
+    if not words:
+        raise cursor.error("SHOW of something that is not known")
+    if words in _EMPTY:
+        if cursor.accept("FROM", "IN"):
+            cursor.name("a database")
+        return _answer(cursor, view, Shown(_EMPTY[words], ()))
+    return _answer(cursor, view, _RULES[words](cursor, view, frozenset(adjectives)))
+
+
+def describe(cursor: Cursor, view: View) -> ResultSet:
+    """Return the answer to DESC t and DESC t column."""
+    found = cursor.qualified()
+    shown = _column_rows(view, found.schema or view.state.database, found.table, full=False)
+    if cursor.done():
+        return _answer(cursor, view, shown)
+    pattern = cursor.next().text
+    return view.choose(_relation(shown), f"`Field` LIKE {_quoted(pattern)}")
+
+
+def _answer(cursor: Cursor, view: View, shown: Shown) -> ResultSet:
+    relation = _relation(shown)
+    if cursor.accept("LIKE"):
+        first = relation.columns[0].name
+        return view.choose(relation, f"`{first}` LIKE {_quoted(cursor.next().text)}")
+    if cursor.accept("WHERE"):
+        return view.choose(relation, cursor.rest())
+    if not cursor.done():
+        raise cursor.error("unexpected text")
+    return view.choose(relation, "TRUE")
+
+
+def _relation(shown: Shown) -> FixedRelation:
+    return FixedRelation("shown", columns_of(shown.columns), list(shown.rows))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _place(cursor: Cursor, view: View) -> str:
+    """FROM or IN a database, else the current one."""
+    return cursor.name("a database") if cursor.accept("FROM", "IN") else view.state.database
+
+
+def _table_place(cursor: Cursor, view: View) -> tuple[str, str]:
+    cursor.expect("FROM", "IN")
+    found = cursor.qualified()
+    inside = _place(cursor, view)
+    return found.schema or inside, found.table
+
+
+# --- databases and tables ---
+
+
+def _databases(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
+    return Shown("Database", [(row[1],) for row in view.information.relation("information_schema", "SCHEMATA").held])
+
+
+def _tables(cursor: Cursor, view: View, words: frozenset[str]) -> Shown:
+    place = _place(cursor, view)
+    full = "FULL" in words
+    columns = f"Tables_in_{place.replace(' ', '~')}" + (" Table_type" if full else "")
+    if is_information(place):
+        return Shown(columns, [(name, "SYSTEM VIEW")[: 1 + full] for name in sorted(TABLES)])
+    name = view.database(place).name.lower
+    found = [table for table in visible(view.snapshot) if lowered(table.schema) == name]
+    return Shown(columns, [(table.stored.name.original, _kind(table))[: 1 + full] for table in found])
+
+
+def _kind(table: TableVersion) -> str:
+    return "VIEW" if table.stored.is_view else "SEQUENCE" if table.stored.is_sequence else "BASE TABLE"
+
+
+def _table_status(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
+    name = view.database(_place(cursor, view)).name.lower
+    rows = view.information.relation("information_schema", "TABLES").held
+    return Shown(
+        "Name Engine Version# Row_format Rows# Avg_row_length# Data_length# Max_data_length# Index_length# Data_free# "
+        "Auto_increment# Create_time@ Update_time@ Check_time@ Collation Checksum# Create_options Comment",
+        [(row[2], *row[4:21]) for row in rows if lowered(str(row[1])) == name],
+    )
+
+
+def _columns(cursor: Cursor, view: View, words: frozenset[str]) -> Shown:
+    schema, name = _table_place(cursor, view)
+    return _column_rows(view, schema, name, full="FULL" in words)
+
+
+def _column_rows(view: View, schema: str, name: str, *, full: bool) -> Shown:
+    if is_information(schema):
+        listed = view.information.relation(schema, name).columns
+        rows: Rows = [(column.name, "varchar(1024)", "YES", "", None, "") for column in listed]
+        return Shown("Field Type Null Key Default Extra", rows)
+    table = view.table(schema, name).stored
+    found: list[tuple[SqlValue, ...]] = []
+    for column in public_columns(table):
+        nullable = "NO" if column.type.flag & NOT_NULL else "YES"
+        facts = (column_key(column), column_default(column, view.state.zone), column_extra(column))
+        kind = render_full_type(column)
+        if full:
+            collation = column.type.collate if column.type.charset != "binary" else None
+            told = (collation, nullable, *facts, "select,insert,update,references", column.comment)
+            found.append((column.name.original, kind, *told))
+        else:
+            found.append((column.name.original, kind, nullable, *facts))
+    wide = "Field Type Collation Null Key Default Extra Privileges Comment"
+    return Shown(wide if full else "Field Type Null Key Default Extra", found)
+
+
+def _indexes(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
+    table = view.table(*_table_place(cursor, view)).stored
+    return Shown(
+        "Table Non_unique# Key_name Seq_in_index# Column_name Collation Cardinality# Sub_part# Packed Null Index_type "
+        "Comment Index_comment Visible Expression Clustered Global",
+        [
+            (
+                *(table.name.original, int(not one.index.is_unique), one.index.idx_name.original, one.position),
+                *(one.name, "A", 0, one.length, None, "" if one.column.type.flag & NOT_NULL else "YES", "BTREE", ""),
+                *(one.index.comment, "NO" if one.index.is_invisible else "YES", one.expression),
+                *("YES" if one.clustered else "NO", "YES" if one.index.is_global else "NO"),
+            )
+            for one in key_parts(table)
+        ],
+    )
+
+
+def _create_table(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
+    found = cursor.qualified()
+    table = view.table(found.schema or view.state.database, found.table)
+    text = render_create_table(table.stored, view.state.zone, view.ids(table), table.schema)
+    name = table.stored.name.original
+    if table.stored.is_view:
+        return Shown(
+            "View Create~View character_set_client collation_connection", [(name, text, "utf8mb4", "utf8mb4_bin")]
+        )
+    return Shown("Sequence Create~Sequence" if table.stored.is_sequence else "Table Create~Table", [(name, text)])
+
+
+def _create_database(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
+    cursor.accept("IF NOT EXISTS")
+    schema = view.database(cursor.name("a database"))
+    return Shown("Database Create~Database", [(schema.name.original, render_create_schema(schema))])
+
+
+# --- the server ---
+
+
+def _variables(_cursor: Cursor, view: View, words: frozenset[str]) -> Shown:
+    return Shown("Variable_name Value", sorted(view.state.variables.show(shared="GLOBAL" in words)))
+
+
+def _status(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
+    facts = {"Threads_connected": str(max(len(list(view.information.facts.processes())), 1)), "Ssl_cipher": ""}
+    return Shown("Variable_name Value", sorted({**facts, "server_id": "0", "Uptime": "1"}.items()))
+
+
+def _warnings(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
+    return Shown("Level Code# Message", [(one.level, one.code, one.message) for one in view.state.warnings])
+
+
+def _processes(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
+    return Shown("Id# User Host db Command Time# State Info", view.information.facts.processes())
+
+
+def _master(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
+    row = ("tidb-binlog", view.position(), "", "", "")
+    return Shown("File Position# Binlog_Do_DB Binlog_Ignore_DB Executed_Gtid_Set", [row])
+
+
+_RULES: Final[Mapping[str, _Rule]] = {
+    "CREATE TABLE": _create_table,
+    "CREATE VIEW": _create_table,
+    "CREATE SEQUENCE": _create_table,
+    "CREATE DATABASE": _create_database,
+    "CREATE SCHEMA": _create_database,
+    "DATABASES": _databases,
+    "SCHEMAS": _databases,
+    "TABLE STATUS": _table_status,
+    "TABLES": _tables,
+    "COLUMNS": _columns,
+    "FIELDS": _columns,
+    "INDEXES": _indexes,
+    "INDEX": _indexes,
+    "KEYS": _indexes,
+    "VARIABLES": _variables,
+    "STATUS": _status,
+    "WARNINGS": _warnings,
+    "PROCESSLIST": _processes,
+    "MASTER STATUS": _master,
+}

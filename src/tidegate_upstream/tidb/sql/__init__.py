@@ -1,1 +1,0 @@
-"""SQL of the embedded TiDB: text to statements, expressions, rows, results."""

@@ -1,1 +1,0 @@
-"""SELECT and what it consists of."""

@@ -1,1 +1,0 @@
-"""Rows of tables: how they are read, changed and checked."""

@@ -1,1 +1,0 @@
-"""One connection's statements and state."""

@@ -1,1 +1,0 @@
-"""SHOW, DESC and ADMIN."""

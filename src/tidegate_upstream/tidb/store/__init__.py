@@ -1,1 +1,0 @@
-"""The MVCC store and its engines."""

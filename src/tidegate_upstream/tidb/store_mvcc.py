@@ -1,0 +1,569 @@
+"""What stands in the store's columns: TiKV's lock and write records.
+
+    lock    kind 1 | primary, compact bytes | start_ts uvarint | ttl_ms uvarint | ['v' | length 1 | short] | [source]
+    write   kind 1 | start_ts uvarint                                           | ['v' | length 1 | short] | [source]
+    source  nothing for 0, else 's' in a lock, 'S' in a write record, and the number as uvarint
+
+    kind    P put    D delete    L lock only: takes part in conflicts, changes nothing    R rolled back (write only)
+
+A value of at most 255 bytes is short and travels in the record; a longer one lies in DATA under (key, start_ts) from
+the prewrite on, and the record has no 'v'.  A write record of kind R stands at its own start_ts and keeps a late
+prewrite of the same transaction out.  The source says what a transaction is for: 1 << 8 of the rewrites by which a DDL
+changes a column's type, which change capture leaves out.
+
+Source: TiKV's txn_types (lock and write records), the fields that optimistic transactions use.
+
+Reading versions: what a key was at a moment.
+
+    key a    WRITE  ~9 P start 8    ~6 D start 5    ~4 R start 4    ~3 P start 2
+             at ts 9: the put of 8      at ts 8: nothing, deleted at 6      at ts 5: the put of 2
+
+Versions of a key lie newest first.  A reader at `ts` takes the first put or delete with commit_ts <= ts, stepping over
+rollbacks and lock-only writes.  These functions look at WRITE and DATA alone; locks are the store's business.
+
+The MVCC store: Percolator's two phases over an engine, and reads at a timestamp.
+
+    prewrite(k, start_ts)    LOCK[k] = P primary start_ts ttl            the value is there, nobody sees it
+    commit(k, commit_ts)     LOCK[k] gone, WRITE[k ~commit_ts] = P       everybody from commit_ts on sees it
+    rollback(k, start_ts)    LOCK[k] gone, WRITE[k ~start_ts]  = R       nobody ever will
+
+The one write that decides a transaction is that of its primary key: committed there, committed everywhere.  Whoever
+finds a lock asks at its primary (`check_status`) and finishes the lock as the answer says.
+
+    lock of the primary, still young      Alive         wait
+    lock of the primary, ttl over         rolled back now
+    no lock, write record of start_ts     Committed, or rolled back
+    neither                               rolled back now, so that a late prewrite fails
+
+- A read at ts stops at a put or delete lock with start_ts <= ts (KeyLocked): its commit_ts may still fall below ts.
+- A prewrite fails where something was committed after start_ts (WriteConflict), so no update is lost.
+- A commit_ts must come from the oracle after the last prewrite.  One-phase commits take it under the store's lock.
+- Calls are atomic, one batch of the engine each, and safe between threads; each but `one_phase` may be repeated.
+- Observers hear of each batch after it is durable and before the next one, in order.
+
+Source: Percolator; TiKV's prewrite, commit, rollback, check_txn_status and resolve_lock, without pessimistic locks.
+
+Collecting versions that nobody may read any more.
+
+    safe point 6      ~9 P    ~5 P    ~4 R    ~3 P          ->    ~9 P    ~5 P
+                      keep    what a read at 6 sees         the rest is below it
+
+Of each key everything newer than the safe point stays, and of the rest the put that a read at the safe point gives; a
+delete that it would find goes too.  The safe point is raised first, so no read comes below it, and locks that began
+before it are finished, so that nothing commits below it either.
+
+Source: TiKV's GC worker; TiDB's gc_worker (resolve locks, then collect).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import groupby, islice
+from threading import RLock
+from typing import Final, NamedTuple, TypeAlias
+
+from tidegate.kv.table_key import mvcc_key, split_mvcc_key
+from tidegate.model.errors import DecodeError, HistoryCollected, KeyLocked, TransactionGone, WriteConflict
+from tidegate.model.kv_change import LOSSY_DDL, KvChange, KvOp, LogType
+from tidegate.model.tso import physical_ms
+from tidegate.mysql.cursor import at_end, take, take_byte
+from tidegate.mysql.memcomparable import decode_bytes, decode_compact, encode_bytes, encode_compact
+from tidegate.mysql.number import decode_uvarint, encode_uvarint
+from tidegate_upstream.tidb.engine import ColumnFamily, Edit, KvEngine
+
+SHORT_BYTES: Final = 255
+"""The longest value that its record holds: its length is one byte."""
+
+_SHORT: Final = ord("v")
+_LOCK_SOURCE: Final = ord("s")
+_WRITE_SOURCE: Final = ord("S")
+_CODEC: Final = "mvcc record"
+
+
+class WriteKind(IntEnum):
+    """What a transaction does, or did, to a key."""
+
+    PUT = ord("P")
+    DELETE = ord("D")
+    LOCK = ord("L")
+    ROLLBACK = ord("R")
+
+
+_KINDS: Final = {int(kind): kind for kind in WriteKind}
+
+
+class Lock(NamedTuple):
+    """A prewritten key. `short` is its value if that is short."""
+
+    kind: WriteKind
+    primary: bytes
+    start_ts: int
+    ttl_ms: int
+    short: bytes | None = None
+    source: int = 0
+
+
+class Write(NamedTuple):
+    """A committed or rolled back key; the commit_ts is in its own key."""
+
+    kind: WriteKind
+    start_ts: int
+    short: bytes | None = None
+    source: int = 0
+
+
+def encode_lock(lock: Lock) -> bytes:
+    """Return the record of a lock."""
+    head = bytes([lock.kind]) + encode_compact(lock.primary)
+    return (
+        head
+        + encode_uvarint(lock.start_ts)
+        + encode_uvarint(lock.ttl_ms)
+        + _encode_tail(lock.short, lock.source, _LOCK_SOURCE)
+    )
+
+
+def decode_lock(record: bytes) -> Lock:
+    """Return the lock of a record; DecodeError for anything else."""
+    kind = _decode_kind(record)
+    primary, at = decode_compact(record, 1)
+    start_ts, at = decode_uvarint(record, at)
+    ttl_ms, at = decode_uvarint(record, at)
+    return Lock(kind, primary, start_ts, ttl_ms, *_decode_tail(record, at, _LOCK_SOURCE))
+
+
+def encode_write(write: Write) -> bytes:
+    """Return the record of a write."""
+    return bytes([write.kind]) + encode_uvarint(write.start_ts) + _encode_tail(write.short, write.source, _WRITE_SOURCE)
+
+
+def decode_write(record: bytes) -> Write:
+    """Return the write of a record; DecodeError for anything else."""
+    kind = _decode_kind(record)
+    start_ts, at = decode_uvarint(record, 1)
+    return Write(kind, start_ts, *_decode_tail(record, at, _WRITE_SOURCE))
+
+
+def _decode_kind(record: bytes) -> WriteKind:
+    kind = _KINDS.get(take_byte(record, 0, _CODEC))
+    if kind is None:
+        raise DecodeError(f"kind {record[0]:#x}", _CODEC, 0)
+    return kind
+
+
+def _encode_tail(short: bytes | None, source: int, mark: int) -> bytes:
+    told = b"" if source == 0 else bytes([mark]) + encode_uvarint(source)
+    return told if short is None else bytes([_SHORT, len(short)]) + short + told
+
+
+def _decode_tail(record: bytes, at: int, mark: int) -> tuple[bytes | None, int]:
+    short, source = None, 0
+    if record[at : at + 1] == bytes([_SHORT]):
+        size = take_byte(record, at + 1, _CODEC)
+        short = take(record, at + 2, size, _CODEC)
+        at += 2 + size
+    if record[at : at + 1] == bytes([mark]):
+        source, at = decode_uvarint(record, at + 1)
+    at_end(record, at, _CODEC)
+    return short, source
+
+
+END_OF_TIME: Final = (1 << 64) - 1
+_PAST_OLDEST: Final = b"\xff" * 8 + b"\0"
+
+Version: TypeAlias = tuple[int, Write]
+"""The commit_ts of a write record, and the record."""
+
+
+def versions(engine: KvEngine, key: bytes, ts: int = END_OF_TIME) -> Iterator[Version]:
+    """Return the write records of a key with commit_ts <= ts, newest first."""
+    prefix = encode_bytes(key)
+    for stored, record in engine.scan(ColumnFamily.WRITE, mvcc_key(key, ts), prefix + _PAST_OLDEST):
+        yield split_mvcc_key(stored)[1] or 0, decode_write(record)
+
+
+def value_of(engine: KvEngine, key: bytes, write: Write) -> bytes | None:
+    """Return the value that a put carried; None for every other kind."""
+    if write.kind is not WriteKind.PUT:
+        return None
+    if write.short is not None:
+        return write.short
+    value = engine.get(ColumnFamily.DATA, mvcc_key(key, write.start_ts))
+    assert value is not None, (key, write)
+    return value
+
+
+def live_value(engine: KvEngine, key: bytes, found: Iterator[Version]) -> bytes | None:
+    """Return the value of the first put or delete among `found`."""
+    for _, write in found:
+        if write.kind in (WriteKind.PUT, WriteKind.DELETE):
+            return value_of(engine, key, write)
+    return None
+
+
+def value_at(engine: KvEngine, key: bytes, ts: int) -> bytes | None:
+    """Return the value of a key at `ts`, locks or not."""
+    return live_value(engine, key, versions(engine, key, ts))
+
+
+def values_in(
+    engine: KvEngine, start: bytes, end: bytes, ts: int, *, reverse: bool = False
+) -> Iterator[tuple[bytes, bytes]]:
+    """Return keys in [start, end) that have a value at `ts`, with it; an empty `end` is no bound."""
+    stored = engine.scan(ColumnFamily.WRITE, encode_bytes(start), bound(end), reverse=reverse)
+    split = ((split_mvcc_key(at), record) for at, record in stored)
+    for key, group in groupby(split, key=lambda item: item[0][0]):
+        seen = [(commit_ts or 0, record) for (_, commit_ts), record in group if (commit_ts or 0) <= ts]
+        ordered = reversed(seen) if reverse else seen
+        value = live_value(engine, key, ((commit_ts, decode_write(record)) for commit_ts, record in ordered))
+        if value is not None:
+            yield key, value
+
+
+def bound(end: bytes) -> bytes:
+    """Return the end of a span of raw keys as a bound of stored ones."""
+    return encode_bytes(end) if end else b""
+
+
+Observer: TypeAlias = Callable[[Sequence[KvChange]], None]
+"""Called with what a batch did, while the store is locked: it may read the store, and must not write it."""
+
+_OPS: Final = {WriteKind.PUT: KvOp.PUT, WriteKind.DELETE: KvOp.DELETE}
+_SAFE_POINT: Final = b"gc/safe_point"
+
+
+class Mutation(NamedTuple):
+    """What a transaction wants of one key: PUT, DELETE or LOCK. `value` is for PUT."""
+
+    kind: WriteKind
+    key: bytes
+    value: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The transaction's primary is committed."""
+
+    commit_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """The transaction will never commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """The transaction may still commit; its lock lives until `until_ms`, physical time."""
+
+    until_ms: int
+
+
+Status: TypeAlias = Committed | RolledBack | Alive
+
+
+class Store:
+    """Versions and locks of keys, in an engine that nobody else writes."""
+
+    def __init__(self, engine: KvEngine) -> None:
+        self.engine = engine
+        self.guard = RLock()
+        self.observers: list[Observer] = []
+        self._safe_point = int(engine.get(ColumnFamily.META, _SAFE_POINT) or b"0")
+
+    # --- reading ---
+
+    def get(self, key: bytes, ts: int) -> bytes | None:
+        """Return the value of a key at `ts`. Raises KeyLocked, HistoryCollected."""
+        with self.guard:
+            self._readable(ts)
+            lock = self._lock_of(key)
+            if lock and lock.start_ts <= ts and lock.kind in _OPS:
+                raise _locked(key, lock)
+            return value_at(self.engine, key, ts)
+
+    def scan(
+        self, start: bytes, end: bytes, ts: int, *, limit: int | None = None, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        """At most `limit` keys of [start, end) at `ts` with values; an empty `end` is no bound.
+
+        Raises KeyLocked for the first lock among the keys that it would give, HistoryCollected.
+        """
+        with self.guard:
+            self._readable(ts)
+            found = list(islice(values_in(self.engine, start, end, ts, reverse=reverse), limit))
+            if found and limit is not None and len(found) == limit:
+                last = found[-1][0]
+                start, end = (last, end) if reverse else (start, last + b"\0")
+            for key, lock in self.locks(start, end, reverse=reverse):
+                if lock.start_ts <= ts:
+                    raise _locked(key, lock)
+            return found
+
+    def deleted(self, key: bytes, ts: int) -> int | None:
+        """Return the start_ts of whoever made the newest delete of a key by `ts`; None where there is none."""
+        with self.guard:
+            found = (write.start_ts for _, write in versions(self.engine, key, ts) if write.kind is WriteKind.DELETE)
+            return next(found, None)
+
+    def source(self, key: bytes, ts: int) -> int:
+        """Return what the write was for that gave a key its value at `ts`; a rewrite of the value by a DDL is none."""
+        with self.guard:
+            found = (write.source for _, write in versions(self.engine, key, ts) if write.kind is WriteKind.PUT)
+            return next((source for source in found if source < LOSSY_DDL), 0)
+
+    def locks(self, start: bytes = b"", end: bytes = b"", *, reverse: bool = False) -> list[tuple[bytes, Lock]]:
+        """Return the put and delete locks of keys in [start, end)."""
+        with self.guard:
+            stored = self.engine.scan(ColumnFamily.LOCK, encode_bytes(start), bound(end), reverse=reverse)
+            found = [(decode_bytes(key)[0], decode_lock(record)) for key, record in stored]
+            return [(key, lock) for key, lock in found if lock.kind in _OPS]
+
+    # --- the two phases ---
+
+    def prewrite(
+        self, mutations: Sequence[Mutation], primary: bytes, start_ts: int, ttl_ms: int, source: int = 0
+    ) -> None:
+        """Lock all keys with their values, or none.
+
+        Raises WriteConflict, KeyLocked, TransactionGone, HistoryCollected.
+        """
+        with self.guard:
+            prepared = self._prepare(mutations, start_ts)
+            edits: list[Edit] = []
+            for mutation, _ in prepared:
+                short, long = _split_value(mutation)
+                lock = Lock(mutation.kind, primary, start_ts, ttl_ms, short, source)
+                edits.append((ColumnFamily.LOCK, encode_bytes(mutation.key), encode_lock(lock)))
+                edits += _data(mutation.key, start_ts, long)
+            self._write(edits, _changes(LogType.PREWRITE, prepared, start_ts, source=source))
+
+    def one_phase(
+        self, mutations: Sequence[Mutation], start_ts: int, take_commit_ts: Callable[[], int], source: int = 0
+    ) -> int:
+        """Commit all keys at once, or none, at the timestamp that `take_commit_ts` gives; what it raises passes on.
+
+        It is called once nothing can go wrong any more but itself and the engine, with the store locked: no reader
+        gets a timestamp at or above it before the keys are there. Raises what `prewrite` raises.
+        """
+        with self.guard:
+            prepared = self._prepare(mutations, start_ts)
+            assert len(prepared) == len(mutations), start_ts
+            commit_ts = take_commit_ts()
+            assert commit_ts > start_ts, (start_ts, commit_ts)
+            edits: list[Edit] = []
+            for mutation, _ in prepared:
+                short, long = _split_value(mutation)
+                record = encode_write(Write(mutation.kind, start_ts, short, source))
+                edits.append((ColumnFamily.WRITE, mvcc_key(mutation.key, commit_ts), record))
+                edits += _data(mutation.key, start_ts, long)
+            self._write(edits, _changes(LogType.COMMITTED, prepared, start_ts, commit_ts, source))
+        return commit_ts
+
+    def commit(self, keys: Iterable[bytes], start_ts: int, commit_ts: int) -> None:
+        """Make prewritten keys visible; keys that are committed already stay. Raises TransactionGone."""
+        assert commit_ts > start_ts, (start_ts, commit_ts)
+        with self.guard:
+            edits: list[Edit] = []
+            changes: list[KvChange] = []
+            for key in keys:
+                lock = self._lock_of(key)
+                if lock is None or lock.start_ts != start_ts:
+                    if not isinstance(self._outcome(key, start_ts), Committed):
+                        raise TransactionGone(start_ts, key)
+                    continue
+                record = encode_write(Write(lock.kind, start_ts, lock.short, lock.source))
+                edits += [
+                    (ColumnFamily.LOCK, encode_bytes(key), None),
+                    (ColumnFamily.WRITE, mvcc_key(key, commit_ts), record),
+                ]
+                if op := _OPS.get(lock.kind):
+                    changes.append(KvChange(LogType.COMMIT, key, start_ts, commit_ts, op, txn_source=lock.source))
+            self._write(edits, changes)
+
+    def rollback(self, keys: Iterable[bytes], start_ts: int) -> None:
+        """Undo prewrites and keep later ones of this transaction out; a committed key is an error of the caller."""
+        with self.guard:
+            edits: list[Edit] = []
+            changes: list[KvChange] = []
+            for key in keys:
+                outcome = self._outcome(key, start_ts)
+                assert not isinstance(outcome, Committed), (key, start_ts, outcome)
+                if outcome is None:
+                    edits.append(
+                        (ColumnFamily.WRITE, mvcc_key(key, start_ts), encode_write(Write(WriteKind.ROLLBACK, start_ts)))
+                    )
+                lock = self._lock_of(key)
+                if lock and lock.start_ts == start_ts:
+                    edits += [
+                        (ColumnFamily.LOCK, encode_bytes(key), None),
+                        (ColumnFamily.DATA, mvcc_key(key, start_ts), None),
+                    ]
+                    if op := _OPS.get(lock.kind):
+                        changes.append(KvChange(LogType.ROLLBACK, key, start_ts, op=op, txn_source=lock.source))
+            self._write(edits, changes)
+
+    # --- the fate of others ---
+
+    def check_status(self, primary: bytes, start_ts: int, now_ts: int) -> Status:
+        """Return what became of a transaction, decided here and now if its lock is too old at `now_ts` or was never
+        there."""
+        with self.guard:
+            lock = self._lock_of(primary)
+            if lock and lock.start_ts == start_ts:
+                until_ms = physical_ms(start_ts) + lock.ttl_ms
+                if physical_ms(now_ts) < until_ms:
+                    return Alive(until_ms)
+            elif outcome := self._outcome(primary, start_ts):
+                return outcome
+            self.rollback([primary], start_ts)
+            return RolledBack()
+
+    def heartbeat(self, primary: bytes, start_ts: int, ttl_ms: int) -> None:
+        """Let the lock of a primary live until `ttl_ms` after its start, if that is longer. Raises TransactionGone."""
+        with self.guard:
+            lock = self._lock_of(primary)
+            if lock is None or lock.start_ts != start_ts:
+                raise TransactionGone(start_ts, primary)
+            longer = lock._replace(ttl_ms=max(lock.ttl_ms, ttl_ms))
+            self._write([(ColumnFamily.LOCK, encode_bytes(primary), encode_lock(longer))], [])
+
+    def finish(self, key: bytes, start_ts: int, status: Committed | RolledBack) -> None:
+        """Do to a key what was decided at the primary of its transaction."""
+        match status:
+            case Committed(commit_ts):
+                self.commit([key], start_ts, commit_ts)
+            case RolledBack():
+                self.rollback([key], start_ts)
+
+    # --- garbage ---
+
+    @property
+    def safe_point(self) -> int:
+        """Below it versions may be gone; 0 until one was set."""
+        return self._safe_point
+
+    def raise_safe_point(self, ts: int) -> None:
+        """Forbid reads and prewrites below `ts`; a lower one than before changes nothing."""
+        with self.guard:
+            if ts > self._safe_point:
+                self._write([(ColumnFamily.META, _SAFE_POINT, b"%d" % ts)], [])
+                self._safe_point = ts
+
+    def _readable(self, ts: int) -> None:
+        if ts < self._safe_point:
+            raise HistoryCollected(ts, self._safe_point)
+
+    # --- inside ---
+
+    def _lock_of(self, key: bytes) -> Lock | None:
+        record = self.engine.get(ColumnFamily.LOCK, encode_bytes(key))
+        return None if record is None else decode_lock(record)
+
+    def _outcome(self, key: bytes, start_ts: int) -> Committed | RolledBack | None:
+        """What WRITE knows of a transaction at a key; a commit_ts is never below the start_ts."""
+        for commit_ts, write in versions(self.engine, key):
+            if commit_ts < start_ts:
+                return None
+            if write.start_ts == start_ts:
+                return RolledBack() if write.kind is WriteKind.ROLLBACK else Committed(commit_ts)
+        return None
+
+    def _prepare(self, mutations: Sequence[Mutation], start_ts: int) -> list[tuple[Mutation, bytes | None]]:
+        """The mutations that are not prewritten yet, each with the value that it replaces."""
+        self._readable(start_ts)
+        found = [(mutation, self._check(mutation, start_ts)) for mutation in mutations]
+        return [(mutation, old) for mutation, (old, new) in found if new]
+
+    def _check(self, mutation: Mutation, start_ts: int) -> tuple[bytes | None, bool]:
+        """The old value of a key, and whether the mutation is still to be done."""
+        key = mutation.key
+        if lock := self._lock_of(key):
+            if lock.start_ts == start_ts:
+                return None, False
+            raise _locked(key, lock)
+        for commit_ts, write in versions(self.engine, key):
+            if write.start_ts == start_ts:
+                if write.kind is WriteKind.ROLLBACK:
+                    raise TransactionGone(start_ts, key)
+                return None, False
+            if write.kind is WriteKind.ROLLBACK:
+                continue
+            if commit_ts > start_ts:
+                raise WriteConflict(start_ts, write.start_ts, commit_ts, key)
+            if write.kind is not WriteKind.LOCK:
+                old = value_of(self.engine, key, write)
+                break
+        else:
+            old = None
+        return old, True
+
+    def _write(self, edits: list[Edit], changes: list[KvChange]) -> None:
+        if edits:
+            self.engine.write(edits)
+        if changes:
+            for observer in self.observers:
+                observer(changes)
+
+
+def _locked(key: bytes, lock: Lock) -> KeyLocked:
+    return KeyLocked(key, lock.primary, lock.start_ts, lock.ttl_ms)
+
+
+def _split_value(mutation: Mutation) -> tuple[bytes | None, bytes | None]:
+    """The value as (short, long), one of them None."""
+    value = mutation.value
+    if value is None or len(value) <= SHORT_BYTES:
+        return value, None
+    return None, value
+
+
+def _data(key: bytes, start_ts: int, long: bytes | None) -> list[Edit]:
+    return [] if long is None else [(ColumnFamily.DATA, mvcc_key(key, start_ts), long)]
+
+
+def _changes(
+    what: LogType, prepared: list[tuple[Mutation, bytes | None]], start_ts: int, commit_ts: int = 0, source: int = 0
+) -> list[KvChange]:
+    """The events of puts and deletes."""
+    return [
+        KvChange(what, mutation.key, start_ts, commit_ts, _OPS[mutation.kind], mutation.value, old, source)
+        for mutation, old in prepared
+        if mutation.kind in _OPS
+    ]
+
+
+def collect_garbage(store: Store, safe_point: int, now_ts: int) -> int:
+    """Raise the safe point and remove what is below; the number of records that went.
+
+    Raises KeyLocked, before anything is removed, when a transaction that began at or before `safe_point` still lives.
+    """
+    with store.guard:
+        for key, lock in store.locks():
+            if lock.start_ts <= safe_point:
+                status = store.check_status(lock.primary, lock.start_ts, now_ts)
+                if isinstance(status, Alive):
+                    raise KeyLocked(key, lock.primary, lock.start_ts, lock.ttl_ms)
+                store.finish(key, lock.start_ts, status)
+        store.raise_safe_point(safe_point)
+        edits = _garbage(store, safe_point)
+        store.engine.write(edits)
+    return sum(column is ColumnFamily.WRITE for column, _, _ in edits)
+
+
+def _garbage(store: Store, safe_point: int) -> list[Edit]:
+    edits: list[Edit] = []
+    stored = ((at, *split_mvcc_key(at), record) for at, record in store.engine.scan(ColumnFamily.WRITE, b""))
+    for key, group in groupby(stored, key=lambda item: item[1]):
+        seen = False
+        for at, _, commit_ts, record in group:
+            if (commit_ts or 0) > safe_point:
+                continue
+            write = decode_write(record)
+            lives = not seen and write.kind is WriteKind.PUT
+            seen = seen or write.kind in (WriteKind.PUT, WriteKind.DELETE)
+            if not lives:
+                edits.append((ColumnFamily.WRITE, at, None))
+                if write.kind is WriteKind.PUT and write.short is None:
+                    edits.append((ColumnFamily.DATA, mvcc_key(key, write.start_ts), None))
+    return edits

@@ -1,0 +1,770 @@
+"""Numbers that TiDB gives to rows: AUTO_INCREMENT, the hidden _tidb_rowid, AUTO_RANDOM.
+
+    meta key                          last number that anybody may have taken
+    DB:<schema>  TID:<table>          hidden row numbers, and AUTO_INCREMENT with them
+                 IID:<table>          AUTO_INCREMENT alone, of tables with AUTO_ID_CACHE 1
+                 TARID:<table>        AUTO_RANDOM, without its shard
+
+    next(3)      |####......|         a node takes a batch of STEP numbers in a small transaction of its own, and hands
+                 cached      end      them out from memory; what a dead node did not use is never used
+    rebase(50)   an explicit number moves the counter: numbers given later are larger
+
+A counter begins with its table: an old transaction gets no number for a table that is gone, whose counter would begin
+anew, below numbers that a RECOVER brings back.
+
+    AUTO_RANDOM(5) BIGINT             sign | 5 bits of shard | 58 bits of counter           shard: by the transaction
+    SHARD_ROW_ID_BITS = 2             sign | 2 bits of shard | 61 bits of counter
+
+Source: TiDB pkg/meta/autoid (autoid.go: alloc4Signed, rebase4Signed, ShardIDFormat).
+
+Numbers for the rows of one table in one statement: AUTO_INCREMENT, AUTO_RANDOM, _tidb_rowid.
+
+    given          AUTO_INCREMENT                            AUTO_RANDOM
+    nothing, NULL  the next number                           the next number under the transaction's shard
+    0              the same, unless NO_AUTO_VALUE_ON_ZERO    the same
+    7              7, and later numbers are larger           refused (8216) unless allow_auto_random_explicit_insert
+
+`first` is the first number that the statement was given: LAST_INSERT_ID().
+
+Reading rows: by primary key, by an index, or all of them.
+
+    WHERE demands              read by
+    every part of the handle   the row's key                  id = 7;  (a, b) = (1, 'x')
+    the first parts of an      entries that begin so, then    k = 5;   u IN ('a', 'b')
+    index                      the rows that they name
+    anything else              all rows of every partition
+
+A demand is a hint: it is used only where a value becomes a key of the column without loss, and the caller looks at the
+rows again.  Text compared with a number, or bytes with text, is left to the caller.
+
+One table inside one transaction: its rows as statements see them, and changes by the rules of every schema state.
+
+    new_row(values)      assigned, defaults, automatic numbers, generated ──► RowImage       nothing written yet
+    conflicts(image)     the rows that hold its unique keys                                  REPLACE, ON DUPLICATE KEY
+    insert(image)        1062 when there are any
+    update(old, values)  the new row, None when nothing changed: then nothing is written either
+    delete(old)
+
+`values` are by column name in lower case; DEFAULT stands for a column's default.  `lenient` is IGNORE: what strict mode
+refuses becomes a warning.  As a Relation it shows the public columns and, without a clustered key, _tidb_rowid.
+
+Source: TiDB pkg/executor (insert_common.go, write.go), pkg/table/tables; MySQL's error list.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from enum import Enum
+from itertools import product
+from math import prod
+from threading import Lock
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from tidegate.expr.cast.assign import assign, convert, not_null, zero_of
+from tidegate.expr.cast.source import fitted, recast
+from tidegate.expr.relation import RelationColumn
+from tidegate.kv.handle import Handle, IntHandle
+from tidegate.kv.index_entry import decode_index_entry
+from tidegate.kv.meta_key import hash_key
+from tidegate.kv.row.row import ChecksumForm, decode_row, decode_row_value, handle_of, part_datum
+from tidegate.kv.table_key import RecordKey, index_prefix, record_key, table_span
+from tidegate.model.errors import EncodeError, EntryTooLarge, SqlRefused, TransactionTooLarge, WriteConflict
+from tidegate.model.mysql import INTEGERS, STRINGS
+from tidegate.model.mysql import MysqlType as T
+from tidegate.mysql.column_value import KvValue
+from tidegate.mysql.context import Context
+from tidegate.mysql.datum import DecimalDatum, encode_key
+from tidegate.mysql.layout import WHOLE, IndexPart
+from tidegate.mysql.number import MAX_INT, MAX_UINT
+from tidegate.mysql.value.kinds import Named, SqlValue, Time, from_column
+from tidegate.schema.stored.flags import PRIMARY
+from tidegate.schema.stored.meta import Reader, table_key
+from tidegate.schema.stored.snapshot import TableVersion
+from tidegate_upstream.f1 import Touch
+from tidegate_upstream.tidb.table_rows import (
+    ROW_ID,
+    KeyMutation,
+    RowForm,
+    RowImage,
+    ShapeColumn,
+    ShapeIndex,
+    TableShape,
+    complete,
+    duplicate,
+    image_of,
+    no_partition,
+    now_of,
+    row_mutations,
+    same,
+    values_of,
+    violated,
+    without_default,
+)
+from tidegate_upstream.tidb.transaction import Storage, Transaction
+
+STEP: Final = 30_000
+"""Numbers that a node takes at once where AUTO_ID_CACHE does not say otherwise."""
+_EXHAUSTED: Final = 1467
+_T = TypeVar("_T")
+
+
+class CounterKind(Enum):
+    """The counters of a table, by the prefix of their meta field."""
+
+    ROW = "TID"
+    INCREMENT = "IID"
+    RANDOM = "TARID"
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A counter: `limit` is the largest number it may give, `step` the size of a batch.
+
+    `schema_id` is the database below which the counter lies, `table_schema_id` that of the table, which has to be there
+    for new numbers; 0 asks for no table."""
+
+    schema_id: int
+    table_id: int
+    kind: CounterKind = CounterKind.ROW
+    step: int = STEP
+    limit: int = MAX_INT
+    table_schema_id: int = 0
+
+    @property
+    def key(self) -> bytes:
+        """Where it is kept."""
+        return hash_key(f"DB:{self.schema_id}", f"{self.kind.value}:{self.table_id}")
+
+
+class StoredAutoIds:
+    """Counters in the meta keys of a storage; one per node, safe to share between its sessions."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage, self._lock = storage, Lock()
+        self._held: dict[bytes, tuple[int, int]] = {}
+
+    def next(self, counter: Counter, count: int) -> int:
+        """Return the first of `count` numbers in a row; SqlRefused 1467 when there are no more, 1146 without its
+        table."""
+        with self._lock:
+            last, end = self._held.get(counter.key, (0, 0))
+            if last + count > end:
+                last, end = self._changed(lambda t: _taken(t, counter, count))
+            if last + count > counter.limit:
+                raise SqlRefused(_EXHAUSTED, "Failed to read auto-increment value from storage engine")
+            self._held[counter.key] = (last + count, end)
+            return last + 1
+
+    def rebase(self, counter: Counter, number: int) -> None:
+        """Make later numbers larger than `number`; SqlRefused 1146 without its table."""
+        with self._lock:
+            last, end = self._held.get(counter.key, (0, 0))
+            if number <= last:
+                return
+            if number > end:
+                last, end = self._changed(lambda t: _rebased(t, counter, number))
+            self._held[counter.key] = (max(last, number), end)
+
+    def forget(self) -> None:
+        """Drops the batches in memory, as a node does that starts anew or whose counters were set."""
+        with self._lock:
+            self._held.clear()
+
+    def _changed(self, change: Callable[[Transaction], _T]) -> _T:
+        """What one small transaction gives, begun anew when others were faster. Raises KeyLocked while one lives."""
+        while True:
+            transaction = self._storage.begin()
+            try:
+                found = change(transaction)
+                transaction.commit()
+            except WriteConflict:
+                continue
+            return found
+
+
+def _stored(transaction: Transaction, counter: Counter) -> int:
+    home = counter.table_schema_id
+    if home and transaction.get(table_key(home, counter.table_id)) is None:
+        raise SqlRefused(1146, f"Table {counter.table_id} doesn't exist", "42S02")
+    return int(transaction.get(counter.key) or b"0")
+
+
+def _taken(transaction: Transaction, counter: Counter, count: int) -> tuple[int, int]:
+    last = _stored(transaction, counter)
+    end = min(last + max(counter.step, count), MAX_UINT if counter.limit > MAX_INT else MAX_INT)
+    transaction.put(counter.key, b"%d" % end)
+    return last, end
+
+
+def _rebased(transaction: Transaction, counter: Counter, number: int) -> tuple[int, int]:
+    last = max(_stored(transaction, counter), number)
+    limit = MAX_UINT if counter.limit > MAX_INT else MAX_INT
+    end = min(limit - counter.step, last) + counter.step
+    transaction.put(counter.key, b"%d" % end)
+    return last, end
+
+
+def sharded(number: int, shard_bits: int, start_ts: int, *, signed: bool = True, range_bits: int = 64) -> int:
+    """`number` with a shard above it that all rows of the transaction share; SqlRefused 1467 when they overlap."""
+    if shard_bits == 0:
+        return number
+    low = range_bits - shard_bits - (1 if signed else 0)
+    if number >> low:
+        raise SqlRefused(_EXHAUSTED, "Failed to read auto-increment value from storage engine")
+    shard = zlib.crc32(start_ts.to_bytes(8, "big")) & ((1 << shard_bits) - 1)
+    return shard << low | number
+
+
+_APART: Final = 1
+"""The AUTO_ID_CACHE that keeps AUTO_INCREMENT apart from the row numbers."""
+
+
+class RowNumbers:
+    """The allocators of a table for one statement; `start_ts` decides the shard."""
+
+    def __init__(
+        self, shape: TableShape, schema_id: int, auto_ids: StoredAutoIds, start_ts: int, context: Context
+    ) -> None:
+        self._shape, self._ids, self._start_ts, self._context = shape, auto_ids, start_ts, context
+        old = shape.stored.old_schema_id
+        self._home = schema_id
+        self._schema_id = old if isinstance(old, int) and old else schema_id
+        self.first: int | None = None
+        self.last_given: int | None = None
+
+    def row_id(self) -> int:
+        """Return the next hidden row number."""
+        number = self._ids.next(self._counter(CounterKind.ROW), 1)
+        return sharded(number, self._shape.stored.shard_row_id_bits, self._start_ts)
+
+    def rebase_row_id(self, number: int) -> None:
+        """Make later hidden row numbers larger."""
+        self._ids.rebase(self._counter(CounterKind.ROW), number)
+
+    def numbered(self, column: ShapeColumn) -> bool:
+        """Return whether the column gets its numbers here."""
+        return column.auto_increment or self._is_random(column)
+
+    def fill(self, column: ShapeColumn, value: KvValue, row_number: int) -> KvValue:
+        """Return the value of a numbered column for what the statement gave; None for nothing."""
+        given = _whole(value)
+        if given is None or (given == 0 and "NO_AUTO_VALUE_ON_ZERO" not in self._context.sql_mode):
+            return self._next(column, row_number)
+        if self._is_random(column) and not _on(self._context.variables.get("allow_auto_random_explicit_insert")):
+            raise SqlRefused(
+                8216,
+                "Invalid auto random: Explicit insertion on auto_random column is disabled. Try to set "
+                "@@allow_auto_random_explicit_insert = true.",
+            )
+        self.rebase(column, given)
+        self.last_given = given
+        return value
+
+    def rebase(self, column: ShapeColumn, number: int) -> None:
+        """Make later numbers of the column larger."""
+        if self._is_random(column):
+            signed = not column.target.type.unsigned
+            low = (self._shape.stored.auto_random_range_bits or 64) - self._shape.stored.auto_random_bits - signed
+            number &= (1 << low) - 1
+        if number > 0:
+            self._ids.rebase(self._counter(self._kind(column), column), number)
+
+    def _next(self, column: ShapeColumn, row_number: int) -> KvValue:
+        number = self._ids.next(self._counter(self._kind(column), column), 1)
+        if self._is_random(column):
+            number = sharded(
+                number,
+                self._shape.stored.auto_random_bits,
+                self._start_ts,
+                signed=not column.target.type.unsigned,
+                range_bits=self._shape.stored.auto_random_range_bits or 64,
+            )
+        if self.first is None:
+            self.first = number
+        return assign(number, column.target, self._context, row_number)
+
+    def _is_random(self, column: ShapeColumn) -> bool:
+        return bool(self._shape.stored.auto_random_bits and column.stored.type.flag & PRIMARY)
+
+    def _kind(self, column: ShapeColumn) -> CounterKind:
+        if self._is_random(column):
+            return CounterKind.RANDOM
+        return CounterKind.INCREMENT if self._shape.stored.auto_id_cache == _APART else CounterKind.ROW
+
+    def _counter(self, kind: CounterKind, column: ShapeColumn | None = None) -> Counter:
+        cache = self._shape.stored.auto_id_cache
+        step = 1 if kind is CounterKind.INCREMENT else cache if cache > _APART else STEP
+        limit = MAX_UINT if column is not None and column.target.type.unsigned else MAX_INT
+        return Counter(self._schema_id, self._shape.stored.id, kind, step, limit, self._home)
+
+
+def _whole(value: KvValue) -> int | None:
+    if isinstance(value, DecimalDatum):
+        value = value.value
+    return int(value) if isinstance(value, int | float | Decimal) else None
+
+
+def _on(value: object) -> bool:
+    return str(value).upper() in {"1", "ON", "TRUE"}
+
+
+Equal = Mapping[str, tuple[SqlValue, ...]]
+_MANY: Final = 1_000
+"""Keys that are looked up one by one; more are not worth it."""
+
+
+class _Way(NamedTuple):
+    """An index (None: the handle), and the values of its first parts to look up."""
+
+    through: ShapeIndex | None
+    parts: Sequence[IndexPart]
+    keys: list[tuple[KvValue, ...]]
+
+
+class TableReader:
+    """Rows of one table as a transaction or a snapshot sees them; a relation of the public columns and, without a
+    clustered key, _tidb_rowid."""
+
+    def __init__(self, source: Reader, shape: TableShape, context: Context) -> None:
+        self.source, self.shape, self.context = source, shape, context
+
+    # --- as a relation ---
+
+    @property
+    def name(self) -> str:
+        """The table's name in its own case."""
+        return self.shape.name
+
+    @property
+    def columns(self) -> tuple[RelationColumn, ...]:
+        """The columns that statements may name."""
+        return self.shape.relation_columns
+
+    def rows(self, equal: Equal, _context: Context) -> Iterator[tuple[SqlValue, ...]]:
+        """Return the rows, at least those that fit `equal`."""
+        return map(self.shown, self.find(equal))
+
+    def shown(self, image: RowImage) -> tuple[SqlValue, ...]:
+        """Return a row as statements see it: the public columns, and the hidden number where there is one."""
+        zone = self.context.zone
+        values = [from_column(column.target.type, image.columns[column.id], zone) for column in self.shape.public]
+        if self.shape.hidden_handle and isinstance(image.handle, IntHandle):
+            values.append(image.handle.value)
+        return tuple(values)
+
+    # --- reading ---
+
+    def get(self, physical_id: int, handle: Handle) -> RowImage | None:
+        """Return the row with that handle."""
+        value = self.source.get(record_key(physical_id, handle))
+        if value is None:
+            return None
+        row = decode_row_value(self.shape.layout_of(physical_id), RecordKey(physical_id, handle), value)
+        return image_of(self.shape, row, self.context)
+
+    def all(self) -> Iterator[RowImage]:
+        """Return every row, partition by partition in order of their handles."""
+        for physical_id in self.shape.physical_ids:
+            yield from self.rows_of(physical_id)
+
+    def rows_of(self, physical_id: int) -> Iterator[RowImage]:
+        """Return the rows under one physical id."""
+        layout = self.shape.layout_of(physical_id)
+        for key, value in self.source.scan(*table_span(physical_id)):
+            yield image_of(self.shape, decode_row(layout, key, value), self.context)
+
+    def find(self, equal: Equal) -> Iterator[RowImage]:
+        """At least the rows that fit `equal`."""
+        way = self._way(equal) if equal else None
+        if way is None:
+            yield from self.all()
+        elif way.through is None:
+            yield from self._by_handle(way.keys)
+        else:
+            yield from self._by_index(way.through, way)
+
+    def handles(self, index: ShapeIndex, prefix: bytes = b"") -> Iterator[tuple[int, Handle]]:
+        """(physical id, handle) of the entries of an index whose columns begin with `prefix`."""
+        physical_ids = (self.shape.stored.id,) if index.layout.global_index else self.shape.physical_ids
+        for physical_id in physical_ids:
+            start = index_prefix(physical_id, index.layout.id) + prefix
+            layout = self.shape.index_layout(index, physical_id)
+            for key, value in self.source.scan(start, key_after(start)):
+                entry = decode_index_entry(layout, key, value)
+                yield entry.partition_id or physical_id, entry.handle
+
+    # --- which way ---
+
+    def _way(self, equal: Equal) -> _Way | None:
+        handle = self._handle_way(equal)
+        if handle is not None:
+            return handle
+        ways = [way for index in self.shape.indexes if (way := self._index_way(index, equal))]
+        return max(ways, key=lambda way: (len(way.parts), way.through is not None), default=None)
+
+    def _handle_way(self, equal: Equal) -> _Way | None:
+        layout = self.shape.layout
+        if layout.int_handle is not None:
+            parts: Sequence[IndexPart] = (IndexPart(layout.int_handle),)
+        elif layout.common_handle is not None:
+            parts = layout.common_handle.parts
+        else:
+            numbers = equal.get(ROW_ID, ())
+            whole = [n for n in numbers if isinstance(n, int) and -MAX_INT <= n <= MAX_INT]
+            return _Way(None, (), [(n,) for n in whole]) if numbers and len(whole) == len(numbers) else None
+        found = self._values(parts, equal)
+        return None if found is None or len(found) < len(parts) else _Way(None, parts, _keys(found))
+
+    def _index_way(self, index: ShapeIndex, equal: Equal) -> _Way | None:
+        if not index.access.read or index.stored.mv_index:
+            return None
+        found = self._values(index.layout.parts, equal)
+        return _Way(index, index.layout.parts[: len(found)], _keys(found)) if found else None
+
+    def _values(self, parts: Sequence[IndexPart], equal: Equal) -> list[list[KvValue]] | None:
+        """The values of the first parts that `equal` names and that become keys; None for too many."""
+        found: list[list[KvValue]] = []
+        for part in parts:
+            column = self.shape.by_id[part.column_id]
+            demanded = equal.get(column.stored.name.lower) if part.length == WHOLE else None
+            if not column.public or demanded is None:
+                break
+            values = [_exact(column, value, self.context) for value in demanded if value is not None]
+            if None in values:
+                break
+            found.append(values)
+        return found if prod(len(values) for values in found) <= _MANY else None
+
+    # --- the ways ---
+
+    def _by_handle(self, keys: list[tuple[KvValue, ...]]) -> Iterator[RowImage]:
+        handles = [handle for values in keys if (handle := self._handle(values)) is not None]
+        for handle in sorted(set(handles), key=lambda handle: handle.encoded):
+            for physical_id in self.shape.physical_ids:
+                image = self.get(physical_id, handle)
+                if image is not None:
+                    yield image
+
+    def _handle(self, values: tuple[KvValue, ...]) -> Handle | None:
+        layout = self.shape.layout
+        if layout.int_handle is not None:
+            return handle_of(layout, {layout.int_handle: values[0]})
+        if layout.common_handle is None:
+            number = values[0]
+            return handle_of(layout, {}, number) if isinstance(number, int) else None
+        ids = (part.column_id for part in layout.common_handle.parts)
+        try:
+            return handle_of(layout, dict(zip(ids, values, strict=True)))
+        except EncodeError:
+            return None
+
+    def _by_index(self, index: ShapeIndex, way: _Way) -> Iterator[RowImage]:
+        seen: set[tuple[int, Handle]] = set()
+        for values in way.keys:
+            layout = self.shape.layout
+            try:
+                prefix = encode_key(
+                    part_datum(layout, part, value) for part, value in zip(way.parts, values, strict=True)
+                )
+            except EncodeError:
+                continue
+            for place in self.handles(index, prefix):
+                image = None if place in seen else self.get(*place)
+                seen.add(place)
+                if image is not None:
+                    yield image
+
+
+def _keys(values: list[list[KvValue]]) -> list[tuple[KvValue, ...]]:
+    return list(product(*values))
+
+
+def key_after(prefix: bytes) -> bytes:
+    """Return the first key behind all that begin with `prefix`, which is not all ones."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1])
+
+
+def _exact(column: ShapeColumn, value: SqlValue, context: Context) -> KvValue:
+    """The value as the column would store it; None where the column compares it in another way."""
+    kind = column.target.type
+    if isinstance(value, Named):
+        value = str(value)
+    if kind.code in INTEGERS:
+        fits = isinstance(value, int) and not isinstance(value, bool)
+    elif kind.code in STRINGS:
+        fits = isinstance(value, str) if kind.charset != "binary" else isinstance(value, bytes)
+    elif kind.code is T.DECIMAL:
+        fits = isinstance(value, int | Decimal)
+    elif kind.code in {T.DATE, T.DATETIME, T.TIMESTAMP}:
+        fits = isinstance(value, str | Time)
+    else:
+        fits = kind.code is T.ENUM and isinstance(value, str)
+    if not fits:
+        return None
+    found = convert(value, column.target, context)
+    return found.value if found.problem is None else None
+
+
+class _Default(Enum):
+    DEFAULT = "DEFAULT"
+
+
+DEFAULT: Final = _Default.DEFAULT
+"""The keyword in the place of a value."""
+Given: TypeAlias = SqlValue | _Default
+
+
+class ForeignKeys(Protocol):
+    """What foreign keys ask of changed rows (foreign.py)."""
+
+    def added(self, child: "TableAccess", old: RowImage | None, new: RowImage) -> None:
+        """SqlRefused 1452 when a row names a parent that is not there."""
+        ...
+
+    def removed(self, parent: "TableAccess", old: RowImage, new: RowImage | None) -> None:
+        """Follows a row that went or got another key to its children; SqlRefused 1451 when they are in the way."""
+        ...
+
+
+class Conflict(NamedTuple):
+    """A row that holds a unique key of another; `within` is the index, None for the clustered key."""
+
+    within: ShapeIndex | None
+    row: RowImage
+
+
+def row_form(context: Context) -> RowForm:
+    """Return how the session writes rows."""
+    version = int(str(context.variables.get("tidb_row_format_version", 2)))
+    checksum = str(context.variables.get("tidb_enable_row_level_checksum", "OFF")).upper() in {"ON", "1"}
+    return RowForm(version, ChecksumForm() if checksum else None)
+
+
+Fits = Callable[[Mapping[int, KvValue]], bool]
+"""Whether a row belongs to the partition that its table is exchanged with."""
+
+
+def check_row(
+    shape: TableShape, columns: Mapping[int, KvValue], context: Context, row_number: int, fits: Fits | None
+) -> None:
+    """SqlRefused for a row that may not be written."""
+    for column in shape.public:
+        if column.narrower is not None:
+            running = recast(columns[column.id], column.target.type, column.narrower.type, context.zone)
+            strict = replace(context, sql_mode=context.sql_mode | {"STRICT_TRANS_TABLES"})
+            assign(running, column.narrower, strict, row_number)
+    if shape.checks:
+        values = values_of(shape, columns, context)
+        for name, expression in shape.checks:
+            if expression.run(values, context) == 0:
+                raise violated(name)
+    if fits is not None and not fits(columns):
+        raise SqlRefused(1737, "Found a row that does not match the partition")
+
+
+def fits_partition(table: TableShape, partitioned: TableShape, partition_id: int) -> Fits:
+    """Return whether rows of `table` belong to that partition of a table with the same columns."""
+    pairs = [(own.id, other.id) for own, other in zip(table.columns, partitioned.columns, strict=True)]
+    locate = partitioned.placements[0].locate
+    return lambda columns: locate({other: columns[own] for own, other in pairs}) == partition_id
+
+
+class TableAccess:
+    """A table of a database in a transaction, for one statement."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        version: TableVersion,
+        context: Context,
+        auto_ids: StoredAutoIds,
+        shape: TableShape | None = None,
+        *,
+        fits: Fits | None = None,
+        foreign: ForeignKeys | None = None,
+    ) -> None:
+        self.transaction, self.version, self.context = transaction, version, context
+        self._fits, self._foreign = fits, foreign
+        self.shape = shape or TableShape(version.stored)
+        self.reader = TableReader(transaction, self.shape, context)
+        self.numbers = RowNumbers(self.shape, version.schema_id, auto_ids, transaction.start_ts, context)
+        self._form = row_form(context)
+
+    # --- as a relation ---
+
+    @property
+    def name(self) -> str:
+        """The table's name in its own case."""
+        return self.reader.name
+
+    @property
+    def columns(self) -> tuple[RelationColumn, ...]:
+        """The columns that statements may name."""
+        return self.reader.columns
+
+    def rows(self, equal: Equal, context: Context) -> Iterator[tuple[SqlValue, ...]]:
+        """Return the rows, at least those that fit `equal`."""
+        return self.reader.rows(equal, context)
+
+    def shown(self, image: RowImage) -> tuple[SqlValue, ...]:
+        """Return a row as a relation shows it."""
+        return self.reader.shown(image)
+
+    # --- rows to come ---
+
+    def new_row(self, values: Mapping[str, Given], row_number: int = 1, *, lenient: bool = False) -> RowImage:
+        """Return the row that INSERT makes of values by column; SqlRefused for what the columns refuse."""
+        given: dict[int, KvValue] = {}
+        for column in self.shape.public:
+            if not column.generated:
+                value = values.get(column.stored.name.lower, DEFAULT)
+                given[column.id] = self._inserted(column, value, row_number, lenient=lenient)
+        row_id = values.get(ROW_ID)
+        columns = complete(self.shape, given, None, self.context, row_number, lenient=lenient)
+        return self._placed(columns, row_id if isinstance(row_id, int) else None, None, row_number)
+
+    def _inserted(self, column: ShapeColumn, value: Given, row_number: int, *, lenient: bool) -> KvValue:
+        if self.numbers.numbered(column):
+            plain = None if isinstance(value, _Default) else value
+            kept = assign(plain, column.target, self.context, row_number, lenient=lenient)
+            return self.numbers.fill(column, kept, row_number)
+        if isinstance(value, _Default):
+            return self.default_of(column, row_number, lenient=lenient)
+        return self._assigned(column, value, row_number, lenient=lenient)
+
+    def _assigned(self, column: ShapeColumn, value: SqlValue, row_number: int, *, lenient: bool) -> KvValue:
+        kept = assign(value, column.target, self.context, row_number, lenient=lenient)
+        if kept is None and column.target.not_null:
+            return not_null(column.target, self.context, lenient=lenient)
+        return kept
+
+    def default_of(self, column: ShapeColumn, row_number: int = 1, *, lenient: bool = False) -> KvValue:
+        """Return what the column gets by DEFAULT; SqlRefused 1364 where it has none and needs one."""
+        if column.is_now:
+            return now_of(column.target, self.context)
+        if column.stored.default_is_expr:
+            drawn = column.default_expression
+            value = fitted(drawn.run((), self.context), drawn.type, column.target.type)
+            return self._assigned(column, value, row_number, lenient=lenient)
+        if column.constant is None and column.target.not_null and not column.auto_increment:
+            return without_default(column.target, self.context, lenient=lenient)
+        return column.constant
+
+    def _placed(
+        self, columns: Mapping[int, KvValue], row_id: int | None, old: RowImage | None, row_number: int
+    ) -> RowImage:
+        """The row with its partition and handle; a hidden number is new unless one is given or the old one stays."""
+        check_row(self.shape, columns, self.context, row_number, self._fits)
+        physical_id = self._place(columns, old)
+        others = (one for one in self.shape.placements[1:] if one.access.insert is Touch.PUT)
+        if physical_id is None or not all(one.takes(columns) for one in others):
+            raise no_partition(self.shape, columns, self.context)
+        if row_id is not None and self.shape.hidden_handle:
+            self.numbers.rebase_row_id(row_id)
+        elif self.shape.hidden_handle:
+            stays = old is not None and old.physical_id == physical_id and isinstance(old.handle, IntHandle)
+            row_id = old.handle.value if stays else self.numbers.row_id()  # type: ignore[union-attr]
+        handle: Handle = handle_of(self.shape.layout, columns, row_id)
+        return RowImage(handle, physical_id, columns)
+
+    def _place(self, columns: Mapping[int, KvValue], old: RowImage | None) -> int | None:
+        """The partition of a row, None where none takes it.  A row that stays in its range stays where it is: a node
+        that does not know yet that a partition is dropped finds rows of its range in the next one."""
+        locate = self.shape.placements[0].locate
+        physical_id = locate(columns)
+        if old is not None and physical_id != old.physical_id and physical_id == locate(old.columns):
+            return old.physical_id
+        return physical_id
+
+    # --- changes ---
+
+    def conflicts(self, image: RowImage) -> list[Conflict]:
+        """Return the rows that hold keys which `image` needs, that of the clustered key first."""
+        return [
+            Conflict(mutation.within, self._holder(mutation, held, image))
+            for mutation in row_mutations(self.shape, None, image, self._form)
+            if mutation.distinct and (held := self.transaction.get(mutation.key)) is not None
+        ]
+
+    def _holder(self, mutation: KeyMutation, held: bytes, image: RowImage) -> RowImage:
+        physical_id, handle = image.physical_id, image.handle
+        if mutation.within is not None:
+            layout = self.shape.index_layout(mutation.within, physical_id)
+            entry = decode_index_entry(layout, mutation.key, held)
+            physical_id, handle = entry.partition_id or physical_id, entry.handle
+        found = self.reader.get(physical_id, handle)
+        if found is None:
+            raise duplicate(self.shape, mutation.within, image, self.context)
+        return found
+
+    def insert(self, image: RowImage) -> None:
+        """Write a new row; SqlRefused 1062 when another has one of its keys, and nothing is written then."""
+        if self._foreign is not None:
+            self._foreign.added(self, None, image)
+        self._apply(row_mutations(self.shape, None, image, self._form), image)
+
+    def changed(
+        self, old: RowImage, values: Mapping[str, Given], row_number: int = 1, *, lenient: bool = False
+    ) -> RowImage | None:
+        """Return the row that UPDATE makes of `old`; None when every column stays as it was."""
+        given: dict[int, KvValue] = {column.id: old.columns[column.id] for column in self.shape.public}
+        for column in self.shape.public:
+            value = values.get(column.stored.name.lower)
+            if column.stored.name.lower not in values or column.generated:
+                continue
+            if isinstance(value, _Default):
+                kept = self.default_of(column, row_number, lenient=lenient)
+                given[column.id] = zero_of(column.target.type) if kept is None and column.target.not_null else kept
+            else:
+                soft = lenient or not self.context.strict
+                given[column.id] = self._assigned(column, value, row_number, lenient=soft)
+        touched = [column for column in self.shape.public if not self._same(column, old.columns, given)]
+        if not touched:
+            return None
+        for column in self.shape.public:
+            if column.on_update_now and column.stored.name.lower not in values:
+                given[column.id] = now_of(column.target, self.context)
+        for column in touched:
+            number = given[column.id]
+            if self.numbers.numbered(column) and isinstance(number, int):
+                self.numbers.rebase(column, number)
+        columns = complete(self.shape, given, old, self.context, row_number, lenient=lenient)
+        return self._placed(columns, None, old, row_number)
+
+    def _same(self, column: ShapeColumn, old: Mapping[int, KvValue], new: Mapping[int, KvValue]) -> bool:
+        return same(column.target.type, old[column.id], new[column.id])
+
+    def replace(self, old: RowImage, new: RowImage) -> None:
+        """Write `new` where `old` was; SqlRefused 1062 as above."""
+        if self._foreign is not None:
+            self._foreign.added(self, old, new)
+        self._apply(row_mutations(self.shape, old, new, self._form), new)
+        if self._foreign is not None:
+            self._foreign.removed(self, old, new)
+
+    def delete(self, old: RowImage) -> None:
+        """Remove a row and its entries."""
+        self._apply(row_mutations(self.shape, old, None, self._form), old)
+        if self._foreign is not None:
+            self._foreign.removed(self, old, None)
+
+    def lock(self, image: RowImage) -> None:
+        """Make the commit fail when another transaction changes the row meanwhile."""
+        self.transaction.lock(record_key(image.physical_id, image.handle))
+
+    def _apply(self, mutations: list[KeyMutation], image: RowImage) -> None:
+        for mutation in mutations:
+            if mutation.distinct and self.transaction.get(mutation.key) is not None:
+                raise duplicate(self.shape, mutation.within, image, self.context)
+        before = self.transaction.savepoint()
+        try:
+            for mutation in mutations:
+                if mutation.value is None:
+                    self.transaction.delete(mutation.key)
+                else:
+                    self.transaction.put(mutation.key, mutation.value)
+        except (EntryTooLarge, TransactionTooLarge):
+            self.transaction.restore(before)
+            raise
