@@ -42,10 +42,8 @@ from tests.mariadb import Server, running_server
 
 from tidegate.config.changefeed import Changefeed
 from tidegate.engine.change import Batch, Chunk, ChunkPart
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.plan import Checkpoint
-from tidegate.engine.ports import Standing
-from tidegate.engine.step import Rows, Unit
+from tidegate.engine.plan import Checkpoint, Rows, Unit
+from tidegate.engine.ports import LocalTasks, Standing
 from tidegate.model.event import Ddl, Field
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableName
@@ -219,7 +217,7 @@ def prepared(server: Server, load: Load) -> None:
             cursor.executemany("INSERT INTO bench.t VALUES (%s, %s, %s, %s, %s)", [tuple(row.values()) for row in rows])
 
 
-def ours(server: Server, name: str, rows: int, atomicity: str, tasks: Processes | HereTasks) -> float:
+def ours(server: Server, name: str, rows: int, atomicity: str, tasks: Processes | LocalTasks) -> float:
     """Rows a second of the sink."""
     load = LOADS[name]
     prepared(server, load)
@@ -306,7 +304,7 @@ def lag(server: Server, home: Path, seconds: int) -> list[float]:
     feed = Changefeed(
         f"tidb://{home / 'log'}", f"mysql://root@127.0.0.1:{server.port}/", name="lag", state_dir=home / "state"
     )
-    running = threading.Thread(target=feed.run, kwargs={"stop": stop, "tasks": HereTasks()})
+    running = threading.Thread(target=feed.run, kwargs={"stop": stop, "tasks": LocalTasks()})
     looking = threading.Thread(target=look, args=(server.port, stop, seen))
     try:
         with connection_to(upstream.port_of(1)) as writer, writer.cursor() as cursor:
@@ -354,7 +352,7 @@ def connection_to(port: int) -> Any:
 def peak_bytes(port: int, rows: int) -> int:
     """The most memory of this process, which writes a backlog of inserts by itself."""
     with connection_to(port) as connection:
-        ours(Server(port, connection), "inserts", rows, "global", HereTasks())
+        ours(Server(port, connection), "inserts", rows, "global", LocalTasks())
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 

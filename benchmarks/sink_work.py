@@ -17,10 +17,8 @@ from traffic import SCHEMA, messages, mixture, table_ddl
 from tidegate.codec.columnar import Batch, decode_chunk, typed_batch
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import Chunk, ChunkPart
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.plan import Checkpoint, Round
-from tidegate.engine.ports import Sink
-from tidegate.engine.step import Rows, Unit
+from tidegate.engine.plan import Checkpoint, Round, Rows, Unit
+from tidegate.engine.ports import LocalTasks, Sink
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.state import SchemaState, apply_ddl
@@ -115,7 +113,7 @@ def run(sink: Sink[Any], work: Work) -> None:
     standing = sink.recover()
     sink.open(standing._replace(state=work.state))
     unit = Unit((Rows(work.table, 0, work.upto),), work.rows)
-    done = sink.run(HereTasks(1, pickles=False), [unit], WorkChanges(work))  # type: ignore[arg-type]
+    done = sink.run(LocalTasks(1, pickles=False), [unit], WorkChanges(work))  # type: ignore[arg-type]
     sink.advance(Round((unit,), work.state, Checkpoint(work.upto), (), ()), done)
     sink.close()
     assert sum(one.rows for one in done) == work.rows

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from tidegate.model.event import Ddl, Event, Resolved
-from tidegate.testing.validators.events import Place, told
+from tidegate.testing.validators import Place, told
 
 
 def resolved(events: Iterable[Event]) -> list[int]:

@@ -11,8 +11,7 @@ from tidegate.engine.change import Chunk
 from tidegate.model.event import RowChange
 from tidegate.model.table import TableName
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Script
-from tidegate.testing.scripted import landed
+from tidegate.testing.script import Script, landed
 
 
 def in_runs(chunk: Chunk) -> list[RowChange]:

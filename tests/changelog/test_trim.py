@@ -9,14 +9,14 @@ from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.files import DEAD, REFUSED, REPLAYED, ControlFiles
 from tidegate.changelog.trim import ChangelogTrim
 from tidegate.engine.change import DeadLetter, Place, PlacedDdl
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.engine.retention import changelog_bound
 from tidegate.model.errors import Fenced
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.source.kafka.message import TopicMessage
 
-run_here = HereTasks(pickles=False).run
+run_here = LocalTasks(pickles=False).run
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.cli.relay import Relay, RelayTarget
 from tidegate.codec import BatchEncoder, decode, encode_options, from_config
-from tidegate.engine.dispatch_rule import dispatch_rules
+from tidegate.engine.dispatch import dispatch_rules
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Ddl, Delete, Field, Insert, Resolved, Update
 from tidegate.sink.kafka import known_topics

@@ -9,8 +9,7 @@ from tidegate.config.document import Document, read_document
 from tidegate.config.kafka_target import encoder_keys
 from tidegate.config.load import load
 from tidegate.config.pair import check_dispatchers
-from tidegate.engine.dispatch_rule import DispatchRule
-from tidegate.engine.route import Router
+from tidegate.engine.dispatch import DispatchRule, Router
 from tidegate.model.errors import ConfigError, FilterRuleInvalid, SinkConfigInvalid, TopicExpressionInvalid
 from tidegate.model.event import Field, Insert
 from tidegate.model.table import TableName

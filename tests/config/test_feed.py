@@ -10,7 +10,7 @@ from tests.failpoint import TOPIC_PLACES, armed
 from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
 from tidegate.config import registry as wiring
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import (
     ConfigError,
@@ -24,7 +24,7 @@ from tidegate.model.event import Ddl, Resolved
 from tidegate.source.tidb.log import LogPart
 from tidegate.source.tidb.segment import encode_segment, segments
 from tidegate.source.tidb.segment_log import SegmentLog
-from tidegate.testing.validators.events import rows
+from tidegate.testing.validators import rows
 
 pytestmark = pytest.mark.slow
 
@@ -348,7 +348,7 @@ def test_the_python_call_for_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     one = tidegate.Changefeed(f"tidb://{log}", sink, name="one", state_dir=tmp_path / "state")
     until = segments(log)[1][1]
 
-    done = one.run(tasks=HereTasks(pickles=False), on_progress=heard.append, until=until)
+    done = one.run(tasks=LocalTasks(pickles=False), on_progress=heard.append, until=until)
 
     assert (done.phase, done.checkpoint_ts) == ("stopped", until)
     assert list(dict.fromkeys(each.phase for each in heard)) == ["starting", "running", "stopping", "stopped"]

@@ -11,7 +11,7 @@ from tidegate.engine.filter import TableFilter
 from tidegate.engine.ports import Sink
 from tidegate.sink.kafka.sink import KafkaSink
 from tidegate.testing.contract import ReadBack, SinkContract
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,7 @@ from tidegate.engine.ports import Sink
 from tidegate.model.event import RowChange, images
 from tidegate.sink.metrics.sink import MetricsSink
 from tidegate.testing.contract import SinkContract
-from tidegate.testing.script import Script
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import Script, run_here
 
 pytestmark = pytest.mark.slow
 RULES = rules_of(
@@ -83,7 +82,7 @@ def test_too_many_series(tmp_path: Path, max_series: int, caplog: pytest.LogCapt
     """Beyond max-series all is under _other, what comes and what leaves: sums are what they were, and a warning is
     told once."""
     from tidegate.testing.contract import stories
-    from tidegate.testing.scripted import ScriptedSource
+    from tidegate.testing.script import ScriptedSource
 
     story = stories.shop()
     rules = rules_of({"metric": "owners", "type": "gauge", "matcher": ["shop.accounts"], "labels": ["owner"],

@@ -21,9 +21,7 @@ from tidegate.sink.redis.servers import RedisServers
 from tidegate.sink.redis.sink import RedisSink
 from tidegate.sink.redis.stored import rows_of
 from tidegate.testing.contract import ReadBack, SinkContract
-from tidegate.testing.script import Row, Script
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import Row, Script, ScriptedSource, run_here
 
 pytestmark = pytest.mark.slow
 

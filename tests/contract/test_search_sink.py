@@ -16,8 +16,7 @@ from tidegate.sink.search.server import ServerStore
 from tidegate.sink.search.sink import SearchOptions, SearchSink
 from tidegate.sink.search.store import SearchStore
 from tidegate.testing.contract import ReadBack, SinkContract
-from tidegate.testing.script import Row
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import Row, run_here
 
 DAY = {"type": "date", "format": "uuuu-MM-dd HH:mm:ss"}
 pytestmark = pytest.mark.slow

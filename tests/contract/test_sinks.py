@@ -12,7 +12,7 @@ from tidegate.sink.delta.modes import Mode
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.testing.contract import ReadBack, SinkContract
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow
 

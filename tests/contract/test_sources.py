@@ -17,7 +17,7 @@ from tidegate.model.event import Resolved
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.testing.contract.sources import SourceContract
 from tidegate.testing.contract.stories import shop
-from tidegate.testing.scripted import ScriptedSource
+from tidegate.testing.script import ScriptedSource
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from tidegate.engine.ports import Sink
 from tidegate.sink.sql.connection import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.contract import ReadBack, SinkContract
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 
 pytestmark = pytest.mark.slow

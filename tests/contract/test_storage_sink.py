@@ -17,7 +17,7 @@ from tidegate.sink.storage.bucket import Bucket
 from tidegate.sink.storage.options import StorageOptions
 from tidegate.sink.storage.sink import StorageSink
 from tidegate.testing.contract import ReadBack, SinkContract
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 
 class TestCsv(SinkContract):

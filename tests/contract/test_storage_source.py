@@ -12,8 +12,7 @@ from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.checkpoints import DirectoryCheckpoints
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.ports import Source
+from tidegate.engine.ports import LocalTasks, Source
 from tidegate.model.errors import Retry, TidegateError, Where
 from tidegate.sink.storage.bucket import Bucket
 from tidegate.sink.storage.options import StorageOptions as Written
@@ -21,11 +20,10 @@ from tidegate.sink.storage.sink import StorageSink
 from tidegate.source.storage.files import FilePlace
 from tidegate.source.storage.land import FilesToRead
 from tidegate.source.storage.plan import CanalDialect, CsvDialect, Dialect, offset_of
+from tidegate.testing import validators
 from tidegate.testing.contract.sources import SourceContract, rows_of
 from tidegate.testing.contract.stories import shop
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
-from tidegate.testing.validators import tables
+from tidegate.testing.script import ScriptedSource, run_here
 
 CSV = CsvOptions(include_commit_ts=True, output_old_value=True)
 
@@ -80,10 +78,10 @@ class TestCsv(SourceContract):
             for one in walk.segments
             for row in rows_of(one.changes.in_order(list(one.changes.tables()), 0, one.changes.upto))
         ]
-        happened = tables.images_of(story.rows(story.ts))
-        arrived = tables.images_of(found)
-        assert not list(tables.untold(happened, arrived))
-        assert not list(tables.untold(arrived, happened))
+        happened = validators.images_of(story.rows(story.ts))
+        arrived = validators.images_of(found)
+        assert not list(validators.untold(happened, arrived))
+        assert not list(validators.untold(arrived, happened))
         assert walk.ddls() == [(ddl.commit_ts, ddl.query) for ddl in story.ddls(story.ts)]
 
 
@@ -120,7 +118,7 @@ def reads_files_of(kind: type[InBucket], home: Path) -> None:
     uri = f"{kind.place.partition('://')[0]}://nowhere/x"
     read = FilesToRead(FilePlace(uri, "nowhere"), CsvDialect(CSV))
     with pytest.raises(TidegateError) as told:
-        LandedSource(lambda: ByHand(read, str(home / "other"), "feed"), "x").start(HereTasks(), None)
+        LandedSource(lambda: ByHand(read, str(home / "other"), "feed"), "x").start(LocalTasks(), None)
     assert told.value.retry is Retry.LATER
 
 

@@ -3,9 +3,9 @@
 import msgspec
 
 from tidegate.model.event import Ddl, Update
+from tidegate.testing import validators
 from tidegate.testing.contract.stories import around_ddl, shop
 from tidegate.testing.script import Script, put, remove
-from tidegate.testing.validators import streams, tables
 
 
 def story() -> Script:
@@ -21,9 +21,9 @@ def story() -> Script:
 def test_a_true_story_has_no_faults() -> None:
     """Of what happened nobody complains, whatever DDLs are among it."""
     for one in (story(), shop(), around_ddl("swap names"), around_ddl("exchange partition")):
-        assert list(streams.chained(one.events)) == []
-        assert list(streams.in_order(one.events)) == []
-        assert list(tables.unlike(one.tables(one.ts), tables.rebuilt([one.events]))) == []
+        assert list(validators.chained(one.events)) == []
+        assert list(validators.in_order(one.events)) == []
+        assert list(validators.unlike(one.tables(one.ts), validators.rebuilt([one.events]))) == []
 
 
 def test_a_broken_chain_is_found() -> None:
@@ -33,14 +33,14 @@ def test_a_broken_chain_is_found() -> None:
     wrong = msgspec.structs.replace(second, before=(1, "z"))
     comment = Ddl(schema="shop", table="t", query="ALTER TABLE shop.t COMMENT = 'x'", commit_ts=first.commit_ts)
 
-    assert len(list(streams.chained([create, first, wrong, *rest]))) == 1
-    assert list(streams.chained([create, first, comment, wrong, *rest])) == []
+    assert len(list(validators.chained([create, first, wrong, *rest]))) == 1
+    assert list(validators.chained([create, first, comment, wrong, *rest])) == []
 
 
 def test_images_that_are_lost_invented_or_repeated_are_found() -> None:
     """Each by its validator, and by no other."""
     rows = story().rows(story().ts)
-    happened = tables.images_of(rows)
+    happened = validators.images_of(rows)
     strange = msgspec.structs.replace(rows[0], after=(1, "z"))
     for arrived, found in (
         (rows, (0, 0, 0)),
@@ -48,8 +48,8 @@ def test_images_that_are_lost_invented_or_repeated_are_found() -> None:
         ([*rows, rows[0]], (0, 0, 1)),
         ([strange, *rows], (0, 1, 1)),
     ):
-        images = tables.images_of(arrived)
-        judges = (tables.untold, tables.invented, tables.repeated)
+        images = validators.images_of(arrived)
+        judges = (validators.untold, validators.invented, validators.repeated)
         assert tuple(len(list(judge(happened, images))) for judge in judges) == found
 
 
@@ -57,8 +57,8 @@ def test_tables_that_differ_are_found() -> None:
     """A table that is missing, one too many, a row that is missing and one that is there twice."""
     one = {"shop.t": [{"id": 1}, {"id": 2}]}
 
-    assert list(tables.unlike(one, {"shop.t": [{"id": 2}, {"id": 1}]})) == []
-    assert list(tables.unlike(one, {})) == ["table shop.t is missing"]
-    assert list(tables.unlike({}, one)) == ["table shop.t does not exist upstream"]
-    assert list(tables.unlike(one, {"shop.t": [{"id": 1}]})) == ["table shop.t lacks {'id': 2}"]
-    assert list(tables.unlike(one, {"shop.t": [*one["shop.t"], {"id": 1}]})) == ["table shop.t has {'id': 1}"]
+    assert list(validators.unlike(one, {"shop.t": [{"id": 2}, {"id": 1}]})) == []
+    assert list(validators.unlike(one, {})) == ["table shop.t is missing"]
+    assert list(validators.unlike({}, one)) == ["table shop.t does not exist upstream"]
+    assert list(validators.unlike(one, {"shop.t": [{"id": 1}]})) == ["table shop.t lacks {'id': 2}"]
+    assert list(validators.unlike(one, {"shop.t": [*one["shop.t"], {"id": 1}]})) == ["table shop.t has {'id': 1}"]

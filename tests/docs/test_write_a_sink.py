@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.source.tidb.kit import recorded_log
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", re.DOTALL)
@@ -49,7 +49,7 @@ def test_a_changefeed_takes_it(tmp_path, monkeypatch):
     recorded_log(tmp_path / "log", "partition")
     names: dict[str, Any] = {}
     exec(blocks()["use_it.py"].replace("/srv", str(tmp_path)).removesuffix("feed.run()\n"), names)
-    done = [names["feed"].run(tasks=HereTasks(), idle_s=0) for _ in range(2)]
+    done = [names["feed"].run(tasks=LocalTasks(), idle_s=0) for _ in range(2)]
 
     lines = {path.stem: path.read_text().splitlines() for path in (tmp_path / "lines").glob("*.jsonl")}
     assert sum(map(len, lines.values())) == done[0].rows + done[0].ddls

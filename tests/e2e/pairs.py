@@ -29,7 +29,7 @@ from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
 from tidegate.config.changefeed import Changefeed
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
@@ -39,7 +39,7 @@ from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.storage.files import FilePlace
 from tidegate.source.storage.land import FilesToRead
 from tidegate.source.storage.plan import CanalDialect
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 from tidegate.verify.lake import Truth, compare_tables
 
 __all__ = ["DATABASES", "SINKS", "SOURCES", "Pair", "World", "recorded_world", "seeded_world"]
@@ -104,7 +104,7 @@ def filed(world: World) -> str:
     if not Path(place.removeprefix("file://").partition("?")[0], "metadata").exists():
         state = f"{log.removeprefix('tidb://')}-state"
         feed = Changefeed(log, f"{place}&enable-tidb-extension=true&flush-interval=100ms", state_dir=state)
-        feed.run(tasks=HereTasks(), until=world.end_ts)
+        feed.run(tasks=LocalTasks(), until=world.end_ts)
     return place
 
 

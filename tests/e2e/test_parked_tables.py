@@ -11,7 +11,7 @@ import tidegate
 from tests.engine.test_chain import Upstream
 from tidegate.cli.main import main
 from tidegate.config.load import load
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import SinkRefused
 
@@ -37,7 +37,7 @@ class Lake:
             source_uri=f"tidb://{self.home / 'log'}",
             sink_uri=f"delta://{self.root}?flush-interval=50ms&{parameters}",
         )
-        return tidegate.Changefeed(config).run(tasks=HereTasks(pickles=False), idle_s=0.2, **how)  # type: ignore[arg-type]
+        return tidegate.Changefeed(config).run(tasks=LocalTasks(pickles=False), idle_s=0.2, **how)  # type: ignore[arg-type]
 
     def rows(self, name: str) -> dict[int, dict[str, object]]:
         """A table of the lake by its key."""

@@ -22,7 +22,7 @@ from tests.s3 import serving as s3_server
 from tests.server.kit import Place, until
 from tidegate.cli.main import main
 from tidegate.engine.change import Batch
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl
 
@@ -122,7 +122,7 @@ def complete(place: Place, name: str) -> None:
     feed = tidegate.Changefeed(
         f"tidb://{place.home / 'log'}", uri, name="whole", state_dir=place.home / "own", start_ts=1
     )
-    feed.run(idle_s=0, tasks=HereTasks())
+    feed.run(idle_s=0, tasks=LocalTasks())
     assert _contents(place.home / "sinks" / name) == _contents(whole)
 
 

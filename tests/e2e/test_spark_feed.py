@@ -15,7 +15,7 @@ from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Event, Resolved
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.fetch import messages
-from tidegate.testing.validators.events import told
+from tidegate.testing.validators import told
 from tidegate_upstream.broker import MESSAGE_MAX_BYTES
 
 pytestmark = pytest.mark.slow

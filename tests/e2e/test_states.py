@@ -20,7 +20,7 @@ from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
 from tidegate.config.status import FeedStatus, statuses
 from tidegate.engine import retry_policy
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import MessageTooLarge, SinkError
 from tidegate.model.event import Event, Resolved
@@ -56,7 +56,7 @@ class Feed:
 
     def run(self) -> Progress:
         """To the target, or to the error."""
-        return Changefeed(self.config).run(tasks=HereTasks(pickles=False), on_progress=self.hear)
+        return Changefeed(self.config).run(tasks=LocalTasks(pickles=False), on_progress=self.hear)
 
     def hear(self, progress: Progress) -> None:
         """A report."""

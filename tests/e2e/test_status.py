@@ -17,7 +17,7 @@ from tests.failpoint import armed
 from tests.s3 import BUCKET, environment, serving
 from tests.source.tidb.kit import recorded_log
 from tidegate.config.changefeed import Changefeed
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import PoisonMessage
 
@@ -70,7 +70,7 @@ def status(place: str, *more: str) -> dict[str, Any]:
 def run(source: str, sink: End, **given: Any) -> Progress:
     """The feed, whose tasks run in this process."""
     feed = Changefeed(source, sink.uri, name="told", state_dir=sink.state)
-    return feed.run(tasks=HereTasks(pickles=False), **given)
+    return feed.run(tasks=LocalTasks(pickles=False), **given)
 
 
 @contextmanager

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from tidegate.codec import encode_options
 from tidegate.codec.columnar import Batch
 from tidegate.codec.wire_table import wire_table
-from tidegate.engine.dispatch_rule import dispatch_rules
+from tidegate.engine.dispatch import Router, TablePlan, dispatch_rules
 from tidegate.engine.mount import Mounted
-from tidegate.engine.route import Router, TablePlan
 from tidegate.model.event import Delete, Insert, Update, Value
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName

@@ -10,7 +10,7 @@ from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.changelog.files import RowFiles
 from tidegate.changelog.slice import ChangeSlice, groups_of
 from tidegate.engine.change import ROWS_SCHEMA, encode_layout
-from tidegate.engine.pace import Most, round_end
+from tidegate.engine.ports import Most, round_end
 from tidegate.model.event import Field, Insert
 from tidegate.model.table import TableName
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.promises import keep_promises
 from tests.source.tidb.kit import Broker, feed, target
-from tidegate.engine.watermark_merge import WatermarkMerge
+from tidegate.engine.frontier import WatermarkMerge
 from tidegate.expr.relation import ResultSet
 from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, Update
-from tidegate.testing.validators.events import Place
+from tidegate.testing.validators import Place
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter

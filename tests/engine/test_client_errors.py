@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import pytest
 from confluent_kafka import KafkaError
 
-from tidegate.engine.client_errors import LOOKS, ClientErrors, awaited, file_named
+from tidegate.engine.retry_policy import LOOKS, ClientErrors, awaited, file_named
 from tidegate.model.errors import LoginRefused, SinkError
 
 ALERT = "Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL alert number 42"

@@ -5,12 +5,9 @@ import pytest
 from tests.engine.dispatch_rows import dispatched
 from tests.engine.test_mount import column, record, table
 from tidegate.codec import encode_options
-from tidegate.engine.column_selector import ColumnSelectors, SelectorRule, selector_rules
-from tidegate.engine.dispatch_rule import dispatch_rules
-from tidegate.engine.filter import name_filter
+from tidegate.engine.dispatch import Router, SplitPolicy, dispatch_rules
+from tidegate.engine.filter import ColumnSelectors, SelectorRule, name_filter, selector_rules
 from tidegate.engine.mount import Mounted
-from tidegate.engine.route import Router
-from tidegate.engine.split import SplitPolicy
 from tidegate.model.errors import ConfigError, FilterRuleInvalid
 from tidegate.model.event import RowChange
 from tidegate.model.feed_errors import ColumnSelectorFailed

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.golden.codec_cases import events
-from tidegate.engine.ddl_event import action_of_text
+from tidegate.engine.event_filter import action_of_text
 from tidegate.model.mysql import ActionType
 
 STREAMS = ("types", "partition", "ddl", "interleave", "rename_swap")

@@ -4,7 +4,7 @@ import pytest
 
 from tests.golden.codec_cases import events
 from tidegate.codec.canal.ddl_types import ddl_type
-from tidegate.engine.ddl_event import acting
+from tidegate.engine.event_filter import acting
 from tidegate.model.event import Ddl
 
 STREAMS = ("types", "partition", "ddl", "interleave", "rename_swap")

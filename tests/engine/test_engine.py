@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.lakes.stages import Play, differences, truths
-from tidegate.engine.loop import Engine, Retrier
-from tidegate.engine.meter import Meter
+from tidegate.engine.loop import Engine, Meter, Retrier
 from tidegate.engine.progress import Progress, line
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.lakes.lake import Lake

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.engine.pace import BUSY_ROWS, REST_MAX_S, ROUND, Most, Stretch, rest_s, round_end, tasks_at_once
+from tidegate.engine.ports import BUSY_ROWS, REST_MAX_S, ROUND, Most, Stretch, rest_s, round_end, tasks_at_once
 
 MOST = Most(rows=200, size_bytes=1000)
 SPANS = st.tuples(st.integers(1, 100), st.integers(0, 30))

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tidegate.engine.parked import Parked, Refused, known_to, parked_after, parks, touched
-from tidegate.engine.plan import Checkpoint
-from tidegate.engine.step import Create, Exchange, Rows, Unit
+from tidegate.engine.plan import Checkpoint, Create, Exchange, Rows, Unit
+from tidegate.engine.ports import Parked, Refused, known_to, parked_after, parks, touched
 from tidegate.model.errors import EnvironmentFault, Fenced, HistoryLost, SchemaError, SinkError, SinkRefused
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.state import SchemaState

@@ -3,8 +3,7 @@
 import pytest
 
 from tidegate.engine.change import Layout, Place, PlacedDdl
-from tidegate.engine.plan import Checkpoint, Landed, plan_round
-from tidegate.engine.step import Alter, Create, Exchange, Rows, Trim
+from tidegate.engine.plan import Alter, Checkpoint, Create, Exchange, Landed, Rows, Trim, plan_round
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl, Field
 from tidegate.model.table import TableName

@@ -10,20 +10,21 @@ import rich.console
 
 from tidegate.config.status import StatusFile, statuses
 from tidegate.config.status import words as status_words
-from tidegate.engine.meter import Meter
+from tidegate.engine.loop import Meter
 from tidegate.engine.ports import Reading
 from tidegate.engine.progress import (
     PartitionProgress,
     Progress,
+    RoadsSeen,
     TableProgress,
     display,
     json_lines,
     line,
     lines,
     live,
+    slow_words,
     table,
 )
-from tidegate.engine.slow_roads import RoadsSeen, slow_words
 from tidegate.model.roads import Reason, RoadCounts, SlowRows, Why
 from tidegate.model.tso import compose
 

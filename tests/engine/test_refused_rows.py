@@ -9,8 +9,8 @@ import pytest
 
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.engine.change import Chunk, ChunkPart, Layout, RowTexts
+from tidegate.engine.plan import Rows, Unit
 from tidegate.engine.refused_rows import blamed, converted, refused_layout
-from tidegate.engine.step import Rows, Unit
 from tidegate.model.errors import (
     ConfigError,
     EncodeError,

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from tests.engine.test_plan import CREATE, placed
 from tidegate.engine.change import PlacedDdl
-from tidegate.engine.pace import Most, Stretch
 from tidegate.engine.plan import Checkpoint, Landed, plan_round
+from tidegate.engine.ports import Most, Stretch
 from tidegate.engine.segment import end_of_round, is_whole, plan_landed, raised
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName

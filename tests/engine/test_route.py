@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.dispatch_rows import FIELDS, INFO, NAME, ROW, TS, delete, insert, plan, router, update
-from tidegate.engine.dispatch_rule import complaints, dispatch_rules, topic_name, topic_pattern
-from tidegate.engine.value_text import value_text
+from tidegate.engine.dispatch import complaints, dispatch_rules, topic_name, topic_pattern, value_text
 from tidegate.model.errors import (
     ConfigError,
     DispatcherFailed,

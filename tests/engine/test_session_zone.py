@@ -3,7 +3,7 @@
 import pytest
 
 from tests.engine.test_plan import plan
-from tidegate.engine.session_zone import of_session, zone_warning
+from tidegate.engine.plan import of_session, zone_warning
 from tidegate.model.event import Ddl, ToldSession
 from tidegate.schema.state import SchemaState, apply_ddl
 

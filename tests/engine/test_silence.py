@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidegate.engine import meter
+from tidegate.engine import loop as meter
 from tidegate.engine.progress import PartitionProgress
 from tidegate.model.tso import compose
 

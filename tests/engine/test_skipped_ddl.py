@@ -4,9 +4,7 @@ import pytest
 
 from tidegate.engine.change import Place, PlacedDdl
 from tidegate.engine.event_filter import EventFilter, EventRule
-from tidegate.engine.plan import Checkpoint, Landed, Round, plan_round
-from tidegate.engine.skipped_ddl import SkippedDdl
-from tidegate.engine.step import Alter, Create, Rows
+from tidegate.engine.plan import Alter, Checkpoint, Create, Landed, Round, Rows, SkippedDdl, plan_round
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName

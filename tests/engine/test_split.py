@@ -3,7 +3,7 @@
 import pytest
 
 from tests.engine.dispatch_rows import FIELDS, ROW, TS, delete, insert, plan, update
-from tidegate.engine.split import SplitPolicy, Splitter, halves
+from tidegate.engine.dispatch import SplitPolicy, Splitter, halves
 from tidegate.model.errors import DispatcherFailed, EncodeError
 from tidegate.model.event import Delete, Field, Insert, Update
 

@@ -25,7 +25,7 @@ from tidegate.model.errors import (
 )
 from tidegate.source.tidb.log import LogPart
 from tidegate.source.tidb.segment_log import SegmentLog
-from tidegate.testing.validators.events import rows
+from tidegate.testing.validators import rows
 
 pytestmark = pytest.mark.slow
 

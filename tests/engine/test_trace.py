@@ -11,14 +11,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import tidegate
 from tests.server.kit import Place
-from tidegate.engine import trace
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine import loop as trace
+from tidegate.engine.ports import LocalTasks
 
 
 def _run(place: Place) -> None:
     uri = f"callback://tests.e2e.collected/into?home={place.home / 'got'}"
     feed = tidegate.Changefeed(f"tidb://{place.home / 'log'}", uri, name="one", state_dir=place.home / "state")
-    feed.run(tasks=HereTasks(), idle_s=0)
+    feed.run(tasks=LocalTasks(), idle_s=0)
 
 
 def test_a_round_is_a_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.engine.watermark_merge import WatermarkMerge
+from tidegate.engine.frontier import WatermarkMerge
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl, Event, Field, Insert, Resolved
 

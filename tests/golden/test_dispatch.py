@@ -9,9 +9,7 @@ import pytest
 from tests.golden.codec_cases import DATA, lines
 from tidegate.codec import encode_options
 from tidegate.codec.neutral_read import EventReader
-from tidegate.engine.dispatch_rule import dispatch_rules
-from tidegate.engine.route import Route, Router
-from tidegate.engine.split import SplitPolicy, Splitter, halves
+from tidegate.engine.dispatch import Route, Router, SplitPolicy, Splitter, dispatch_rules, halves
 from tidegate.model.event import Delete, Insert, RowChange, Update
 from tidegate.model.table import TableName
 

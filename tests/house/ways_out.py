@@ -37,11 +37,11 @@ WAYS_OUT: Final = {
     "source/tidb/segment_log.py::SegmentLog.begin": (
         "upstream/test_segment_base.py::test_a_trimmed_log_has_the_same_schema",
     ),
-    "engine/column_selector.py::_check": (
+    "engine/filter.py::_check": (
         _LAKE + "test_columns_that_a_lake_needs",
         "config/test_column_selectors.py::test_a_table_that_loses_its_key_is_told_at_once",
     ),
-    "engine/column_selector.py::_check_stored": (
+    "engine/filter.py::_check_stored": (
         _LAKE + "test_columns_that_a_lake_needs",
         _LAKE + "test_columns_that_tell_partitions",
     ),
@@ -54,9 +54,9 @@ WAYS_OUT: Final = {
         _LAKE + "test_a_rename_into_the_filter_a_fresh_lake",
     ),
     "engine/plan.py::_Plan.exchange": (_LAKE + "test_half_of_an_exchange",),
-    "engine/route.py::TablePlan._commit_ts": ("engine/test_route.py::test_rows_that_do_not_fit_the_plan",),
-    "engine/route.py::_indexed": ("engine/test_route.py::test_rules_that_do_not_fit_the_table",),
-    "engine/skipped_ddl.py::SkippedDdls.check": (_LAKE + "test_rows_behind_a_ddl_that_an_event_filter_left_out",),
+    "engine/dispatch.py::TablePlan._commit_ts": ("engine/test_route.py::test_rows_that_do_not_fit_the_plan",),
+    "engine/dispatch.py::_indexed": ("engine/test_route.py::test_rules_that_do_not_fit_the_table",),
+    "engine/plan.py::SkippedDdls.check": (_LAKE + "test_rows_behind_a_ddl_that_an_event_filter_left_out",),
     "schema/alter.py::alter_table": (_LAKE + "test_partitions_that_a_statement_counts",),
     "schema/build.py::DdlContext.error": (_LAKE + "test_a_ddl_that_cannot_be_followed",),
     "schema/build.py::DdlContext.too_many": (_LAKE + "test_a_ddl_that_cannot_be_followed",),

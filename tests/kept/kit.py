@@ -32,7 +32,7 @@ import pymysql
 import redis
 
 import tidegate
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 
 __all__ = [
     "ARCHIVES",
@@ -92,7 +92,7 @@ class World:
         told, sink = self.addresses(name)
         state = None if sink.startswith(_KEEPS_PROGRESS) else self.home / "state"
         feed = tidegate.Changefeed(source or told, sink, name=name, state_dir=state)
-        done = feed.run(tasks=HereTasks(), until=until)
+        done = feed.run(tasks=LocalTasks(), until=until)
         assert (done.state, done.error) == ("finished", None)
 
     @cached_property

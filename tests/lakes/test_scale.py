@@ -20,10 +20,9 @@ import pytest
 from tests.counts import some
 from tests.sink.delta.lake import TEXT, Rows, column, options, run, table
 from tests.sink.delta.small import Small
-from tidegate.engine.plan import Checkpoint
+from tidegate.engine.plan import Alter, Checkpoint, Create
+from tidegate.engine.plan import Rows as Apply
 from tidegate.engine.retention import Limits
-from tidegate.engine.step import Alter, Create
-from tidegate.engine.step import Rows as Apply
 from tidegate.lakes.catalog.states import CatalogStates
 from tidegate.objectstore import deltalog
 from tidegate.schema.state import SchemaState

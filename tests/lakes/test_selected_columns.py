@@ -7,7 +7,7 @@ import pytest
 
 from tests.lakes.stages import Play, truths
 from tidegate.cli.verify import verify_lake
-from tidegate.engine.column_selector import SelectorRule
+from tidegate.engine.filter import SelectorRule
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.snapshots import latest
 

@@ -10,7 +10,7 @@ from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.slice import Footers, RowGroup
 from tidegate.changelog.trim import portions
 from tidegate.codec.options import DecodeOptions
-from tidegate.engine.step import Unit
+from tidegate.engine.plan import Unit
 from tidegate.model.table import TableName
 from tidegate.sink.delta.sink import bins
 from tidegate.source.kafka.client import RESPONSE_BYTES, KafkaTopics

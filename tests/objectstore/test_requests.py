@@ -14,7 +14,7 @@ from tests.s3 import BUCKET, environment
 from tests.s3_proxy import Request, running
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.config.changefeed import Changefeed
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.lifespan import delete, stored_files
 from tidegate.objectstore.stores import store
@@ -81,7 +81,7 @@ def test_a_feed(seen: list[Request], tmp_path: Path) -> None:
     upstream.run("INSERT INTO a (id, v, u) VALUES (1, 1, 1)")
     upstream.writer.write(empty=True)
     feed = Changefeed(f"tidb://{tmp_path / 'log'}", f"delta+{root}?flush-interval=50ms&upkeep=off")
-    given = {"tasks": HereTasks(pickles=False), "stop": stop, "on_progress": lambda told: rows.append(told.rows)}
+    given = {"tasks": LocalTasks(pickles=False), "stop": stop, "on_progress": lambda told: rows.append(told.rows)}
     run = threading.Thread(target=feed.run, kwargs=given)
     run.start()
     try:

@@ -11,7 +11,7 @@ from tests.engine.test_chain import Upstream
 from tests.s3 import BUCKET, proxy
 from tests.s3_proxy import running
 from tidegate.config.changefeed import Changefeed
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import SinkRefused
 from tidegate.objectstore import deltalog, stores
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("client")]
 def feed(home: Path, root: str) -> Progress:
     """Bring a lake to the end of the log."""
     return Changefeed(f"tidb://{home / 'log'}", f"delta+{root}?flush-interval=50ms").run(
-        tasks=HereTasks(pickles=False), idle_s=0.2
+        tasks=LocalTasks(pickles=False), idle_s=0.2
     )
 
 
@@ -120,7 +120,7 @@ def test_a_busy_store_is_waited_out(port: int, tmp_path: Path, monkeypatch: pyte
     with running(port, lambda one: next(refusals, None) if one.path.startswith(busy) else None) as (tired, _):
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{tired}")
         feed = Changefeed(f"tidb://{tmp_path / 'log'}", f"delta+{root}?flush-interval=50ms")
-        feed.run(tasks=HereTasks(pickles=True), idle_s=0.2, on_progress=lambda one: told.append(one.error))
+        feed.run(tasks=LocalTasks(pickles=True), idle_s=0.2, on_progress=lambda one: told.append(one.error))
         assert len(tidegate.lake(root).arrow("test.a")) == 1
     errors = {str(error) for error in told if error is not None}
     assert any("503 Service Unavailable" in error or "503 Spoilt" in error for error in errors), errors

@@ -13,9 +13,8 @@ from tests.s3 import BUCKET
 from tests.s3_proxy import Request, running
 from tidegate.config.changefeed import Changefeed
 from tidegate.engine.checkpoints import StoreCheckpoints
-from tidegate.engine.local_tasks import HereTasks
 from tidegate.engine.plan import Checkpoint
-from tidegate.engine.ports import Saved, Standing
+from tidegate.engine.ports import LocalTasks, Saved, Standing
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, Fenced, SinkRefused
 from tidegate.model.feed_errors import StateUnwritable
@@ -150,7 +149,7 @@ def test_a_feed_into_functions(tmp_path: Path) -> None:
 
     def run() -> Progress:
         feed = Changefeed(f"tidb://{tmp_path / 'log'}", journal.callback(), name="told", state_dir=uri)
-        return feed.run(tasks=HereTasks(pickles=False), idle_s=0.2)
+        return feed.run(tasks=LocalTasks(pickles=False), idle_s=0.2)
 
     def status() -> dict[str, Any]:
         found: dict[str, Any] = json.loads(cli("status", "--state-dir", f"{uri}/", "--json").stdout)

@@ -14,9 +14,8 @@ from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.loop import Engine, Feed
-from tidegate.engine.meter import Meter
+from tidegate.engine.loop import Engine, Feed, Meter
+from tidegate.engine.ports import LocalTasks
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink, NameCatalog
 from tidegate.source.kafka.message import TopicMessage
@@ -105,7 +104,7 @@ class Stage:
         self.crash(place)
 
 
-class Shuffled(HereTasks):
+class Shuffled(LocalTasks):
     """Tasks in an order of the seed, and a chance to crash after each."""
 
     def __init__(self, stage: Stage) -> None:

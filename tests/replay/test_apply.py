@@ -18,11 +18,11 @@ from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource
 from tidegate.cli.main import main
 from tidegate.codec.options import DecodeOptions
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import HistoryLost
 from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 __all__ = ["running", "server"]
 
@@ -39,7 +39,7 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     landing = RecordedLanding(
         changelog_uri(str(home)), "f", DecodeOptions(protocol=PROTOCOLS[request.param]), messages, topic="shop"
     )
-    landing.start(HereTasks())
+    landing.start(LocalTasks())
     while landing.land(500):
         pass
     return home
@@ -104,8 +104,8 @@ def test_what_is_trimmed_is_told(home: Path) -> None:
     source.refresh()
     source.changelog.state = source.changelog.state.__class__(floor=10, positions={})
     with pytest.raises(HistoryLost, match="begins behind ts 10, the feed is at 9"):
-        source.start(HereTasks(), 9)
-    assert source.start(HereTasks(), 10) == 10
+        source.start(LocalTasks(), 9)
+    assert source.start(LocalTasks(), 10) == 10
     status, line = applied("changelog:///nowhere", Server(1, None))
     assert status == 1, line
 

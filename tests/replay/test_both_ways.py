@@ -15,9 +15,9 @@ import pytest
 
 from tidegate.config.load import load
 from tidegate.config.registry import feed_of
-from tidegate.engine.local_tasks import HereTasks, Hurried
-from tidegate.engine.loop import Engine, Feed
-from tidegate.engine.meter import Meter
+from tidegate.engine.loop import Engine, Feed, Meter
+from tidegate.engine.ports import LocalTasks
+from tidegate.engine.stop_signals import NoPauseEvent
 from tidegate.kv.table_key import RecordKey, decode_table_key, table_span
 from tidegate.source.tidb.segment import read_spans
 from tidegate_upstream.tidb.change_log import ChangeLog
@@ -91,7 +91,7 @@ class Side:
         """Brings what is new in the log to the other side."""
         feed = self.feed(other, parameters, start_ts)
         feed.sink.rhythm = replace(feed.sink.rhythm, idle_s=0)
-        Engine(feed, HereTasks(), Meter(lambda _: None), Hurried()).run(idle_s=0)
+        Engine(feed, LocalTasks(), Meter(lambda _: None), NoPauseEvent()).run(idle_s=0)
 
     def bring(self, other: "Side") -> None:
         """Tells what is new and sends it."""
@@ -242,7 +242,7 @@ def test_rest(sides: tuple[Side, Side]) -> None:
     b.bring(a)
     stop = threading.Event()
     noted = []
-    engines = [Engine(one, HereTasks(), Meter(lambda _: None), stop) for one in (a.feed(b), b.feed(a))]
+    engines = [Engine(one, LocalTasks(), Meter(lambda _: None), stop) for one in (a.feed(b), b.feed(a))]
     threads = [threading.Thread(target=engine.run) for engine in engines]
     for thread in threads:
         thread.start()

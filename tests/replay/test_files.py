@@ -34,7 +34,7 @@ from tidegate.sink.storage.sink import StorageSink
 from tidegate.source.storage.files import FilePlace
 from tidegate.source.storage.land import FilesToRead
 from tidegate.source.storage.plan import CanalDialect, CsvDialect, Dialect
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 CSV = CsvOptions(include_commit_ts=True, output_old_value=True)
 WAYS: dict[str, tuple[CsvOptions | EncodeOptions, Dialect]] = {

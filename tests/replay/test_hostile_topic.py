@@ -17,13 +17,12 @@ from tests.sink.kafka.topics import Feed
 from tidegate.changelog.source import LandedSource
 from tidegate.cli.main import main
 from tidegate.codec.options import DecodeOptions
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.ports import Tasks
+from tidegate.engine.ports import LocalTasks, Tasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Insert
 from tidegate.source.kafka.message import TopicMessage
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow
 
@@ -143,7 +142,7 @@ def test_into_a_topic(tmp_path: Path, protocol: str, into: str) -> None:
     uri, topics = str(tmp_path / "changelog"), Feed(into)
     source = LandedSource(lambda: Landed(uri, "feed", options, {0: given.messages}, skip_dead=True), uri)
 
-    done = run_here(source, topics.sink(), tasks=HereTasks(pickles=False))
+    done = run_here(source, topics.sink(), tasks=LocalTasks(pickles=False))
 
     letters = {letter.place.offset: letter for letter in source.changelog.dead_letters()}
     lost = {at for at, name in given.bad.items() if DDL in KINDS[name].codes and protocol == "canal-json"}

@@ -20,7 +20,7 @@ from tidegate.changelog.source import ChangelogSource
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.event import Delete, Insert, RowChange, Update, images
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow
 BOUNDS = (50, 100, 1000)

@@ -16,7 +16,7 @@ from tidegate.changelog.source import LandedSource
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import DeadLetter
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl, Field, Insert, Resolved, Update
@@ -25,7 +25,7 @@ from tidegate.model.name import qualified
 from tidegate.model.table import TableName
 from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.sink import SearchSink
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +108,7 @@ def test_into_other_targets(tmp_path: Path, protocol: str, target: str) -> None:
         )
         (other,) = set(PROTOCOLS) - {protocol}
         sink = Feed(other).sink() if target == "topic" else SearchSink(EmbeddedStore(f"{root}-search", "f"))
-        done = run_here(source, sink, tasks=HereTasks(pickles=False))
+        done = run_here(source, sink, tasks=LocalTasks(pickles=False))
         assert done.checkpoint_ts >= given.ts, seed
         source.changelog.refresh()
         assert {letter.place.offset for letter in source.changelog.dead_letters()} - set(given.bad) <= DDLS, seed

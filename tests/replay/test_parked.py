@@ -12,7 +12,7 @@ import pytest
 
 from tests.lakes.stages import PROTOCOLS, WORKLOAD, differences, truths
 from tests.replay.stage import Crash, Stage, moments, partitions_of
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SinkRefused, TableParked
@@ -103,7 +103,7 @@ def test_upkeep_keeps_what_parked_tables_need(tmp_path: Path) -> None:
     stage = parked_lake(tmp_path)
     limits = Limits(snapshot_ms=0, recover_ms=0, changelog_ms=0, reader_grace_ms=0, orphan_grace_ms=0)
     done = LakeUpkeep(stage.options, limits).run(
-        stage.sink.snapshot, stage.log.frontier(), HereTasks(pickles=False).run
+        stage.sink.snapshot, stage.log.frontier(), LocalTasks(pickles=False).run
     )
     assert done.kept.snapshots
 

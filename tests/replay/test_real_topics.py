@@ -15,8 +15,7 @@ from tests.source.storage.kit import Polled
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource, LandedSource
 from tidegate.codec.options import DecodeOptions
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.ports import Source
+from tidegate.engine.ports import LocalTasks, Source
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.sql.connection import SqlOptions
@@ -24,7 +23,7 @@ from tidegate.sink.sql.sink import SqlSink
 from tidegate.source.storage.files import FilePlace
 from tidegate.source.storage.land import FilesToRead
 from tidegate.source.storage.plan import CanalDialect
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 
 pytestmark = pytest.mark.slow
@@ -47,7 +46,7 @@ def source_of(topic: str, home: Path, lake: str) -> Source:
         read = FilesToRead(FilePlace(str(files(home)), "in"), CanalDialect(DecodeOptions(protocol="canal-json")))
         return LandedSource(lambda: Polled(read, lake, "f"), changelog_uri(lake))
     landing = RecordedLanding(changelog_uri(lake), "f", DecodeOptions(protocol=TOPICS[topic][1]), messages(topic))
-    landing.start(HereTasks())
+    landing.start(LocalTasks())
     while landing.land(5000):
         pass
     return ChangelogSource(changelog_uri(lake))

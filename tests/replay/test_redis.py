@@ -25,7 +25,7 @@ from tidegate.changelog.source import ChangelogSource, LandedSource
 from tidegate.codec import decode
 from tidegate.codec.neutral import event_object
 from tidegate.codec.options import DecodeOptions
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.model.event import Resolved
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableInfo
@@ -33,8 +33,7 @@ from tidegate.schema.state import SchemaState
 from tidegate.sink.redis.options import RedisOptions
 from tidegate.sink.redis.servers import RedisServers
 from tidegate.sink.redis.sink import RedisSink
-from tidegate.testing.script import Row
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import Row, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +42,7 @@ def landed(home: Path, protocol: str) -> str:
     """What a changefeed from the recorded topic has landed."""
     options, messages = DecodeOptions(protocol=PROTOCOLS[protocol]), partitions_of(WORKLOAD / protocol)
     landing = RecordedLanding(changelog_uri(str(home)), "f", options, messages, topic="shop")
-    landing.start(HereTasks())
+    landing.start(LocalTasks())
     while landing.land(500):
         pass
     return changelog_uri(str(home))
@@ -111,7 +110,7 @@ def test_a_redis_that_was_flushed(tmp_path: Path) -> None:
 
     def live() -> None:
         begun = landing()
-        begun.start(HereTasks())
+        begun.start(LocalTasks())
         while begun.land(30):
             pass
         run_here(LandedSource(landing, uri), RedisSink(redis), until=39)

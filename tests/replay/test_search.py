@@ -15,7 +15,7 @@ from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.server import ServerStore
 from tidegate.sink.search.sink import SearchSink
 from tidegate.sink.search.store import SearchStore
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow
 PROTOCOLS = ["open", "canal"]

@@ -20,7 +20,7 @@ from tidegate.changelog.source import ChangelogSource
 from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.progress import Hold, SyncPoints
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 __all__ = ["home", "running", "server", "tidb"]
 

@@ -19,7 +19,7 @@ from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.model.event import Resolved
 from tidegate.sink.webhook.options import WebhookOptions
 from tidegate.sink.webhook.sink import WebhookSink
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tests.e2e.collected import messages
 from tests.engine.test_chain import Upstream
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.ports import Tasks
+from tidegate.engine.ports import LocalTasks, Tasks
 from tidegate.server.config import ServerConfig, server_config
 from tidegate.server.record import FeedId, NewFeed
 from tidegate.server.server import Server
@@ -24,7 +23,7 @@ class HereHost(SparkHost):
 
     def tasks(self, pool: str) -> Tasks:  # type: ignore[override]  # noqa: ARG002
         """Run jobs here."""
-        return HereTasks()
+        return LocalTasks()
 
 
 def until(true: Callable[[], object], what: str = "", wait_s: float = WAIT_S) -> None:

@@ -13,8 +13,7 @@ import pytest
 
 from tests.server.http_kit import Answered, Client, served
 from tests.server.kit import Place, until
-from tidegate.engine.feed_error import FeedError
-from tidegate.engine.progress import PartitionProgress, Progress
+from tidegate.engine.progress import FeedError, PartitionProgress, Progress
 from tidegate.model.tso import compose, physical_ms
 from tidegate.server.http import answers
 from tidegate.server.record import FeedId, FeedRecord, FeedView

@@ -24,10 +24,8 @@ from tests.source.kit import OPEN
 from tidegate.changelog import ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.loop import Engine, Feed
-from tidegate.engine.meter import Meter
-from tidegate.engine.ports import Checkpoints, Saved, Tasks
+from tidegate.engine.loop import Engine, Feed, Meter
+from tidegate.engine.ports import Checkpoints, LocalTasks, Saved, Tasks
 from tidegate.engine.progress import Progress
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.lakes.lake import Lake
@@ -109,7 +107,7 @@ class Run:
 
     def work(self) -> None:
         """Run to the last ts."""
-        engine = Engine(self.feed, HereTasks(pickles=False), Meter(lambda _: None), threading.Event())
+        engine = Engine(self.feed, LocalTasks(pickles=False), Meter(lambda _: None), threading.Event())
         self.ended = engine.run(until=LAST_TS).state == "finished"
 
 

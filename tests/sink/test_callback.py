@@ -11,10 +11,8 @@ from tidegate.engine.progress import Progress
 from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.event import Ddl, Event, Resolved
 from tidegate.sink.callback.sink import Callback, CallbackSink
-from tidegate.testing.script import Script, put
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
-from tidegate.testing.validators.events import told
+from tidegate.testing.script import Script, ScriptedSource, put, run_here
+from tidegate.testing.validators import told
 
 
 def story() -> Script:

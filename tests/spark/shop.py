@@ -1,6 +1,6 @@
 """Eight tables whose changes lie in a topic of eight partitions, and what a lake made of them must hold.
 
-SQL ──► log ──HereTasks──► topic, every table in every partition ──the feed under test──► lake
+SQL ──► log ──LocalTasks──► topic, every table in every partition ──the feed under test──► lake
  └── SELECT ─────────┐       └── applied in order up to each snapshot's ts ──┐               │
                      └───────────────────────────────────────────────────────┴── complaints ◄┘
 """
@@ -15,13 +15,12 @@ from tests.engine.test_chain import Replica, Upstream, in_order
 from tidegate.codec import decode, from_config
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl, Event, RowChange
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.fetch import messages
-from tidegate.testing.validators.streams import commit_time
-from tidegate.testing.validators.tables import unlike
+from tidegate.testing.validators import commit_time, unlike
 
 TABLES = tuple("abcdefgh")
 PARTITIONS = 8
@@ -60,7 +59,7 @@ class Shop:
             sink_uri=target,
             state_dir=self.home / "state",
         )
-        return Changefeed(config).run(tasks=HereTasks(), idle_s=0).checkpoint_ts
+        return Changefeed(config).run(tasks=LocalTasks(), idle_s=0).checkpoint_ts
 
     def complaints(self, lake: Lake) -> Iterator[str]:
         """What any snapshot of a lake has otherwise than the topic told up to its ts, and the last one than SELECT."""

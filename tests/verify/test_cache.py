@@ -22,7 +22,7 @@ from tests.verify.shop import TABLES, filled, now_ts
 from tidegate.cli.main import main
 from tidegate.sink.redis.options import Mode, RedisOptions
 from tidegate.sink.redis.sink import RedisSink
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow
 MOMENT = 3

@@ -13,7 +13,7 @@ from tests.replay.test_database import recorded
 from tests.verify.shop import verified
 from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow
 MOMENTS = (3, 6, 12)

@@ -13,9 +13,8 @@ from tests.contract.test_sql_sink import asked
 from tests.log_source import log_source
 from tests.mariadb import Server
 from tests.verify.shop import FEED, filled, now_ts, verified
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.loop import Engine, Feed
-from tidegate.engine.meter import Meter
+from tidegate.engine.loop import Engine, Feed, Meter
+from tidegate.engine.ports import LocalTasks
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
@@ -45,7 +44,7 @@ def feeding(log: Path, replica: Server) -> Iterator[None]:
     source = log_source(log, feed=FEED)
     sink = SqlSink(SqlOptions(FEED, "127.0.0.1", replica.port, atomicity="none", workers=4))
     feed = Feed(FEED, source, sink, accept=lambda *_: True, patience=RetryPolicy(quick=3, stuck_s=None))
-    with going(lambda stop: Engine(feed, HereTasks(), Meter(lambda _: None), stop).run()):
+    with going(lambda stop: Engine(feed, LocalTasks(), Meter(lambda _: None), stop).run()):
         yield
 
 

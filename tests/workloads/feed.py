@@ -24,7 +24,7 @@ from tests.workloads.setting import CLAIM, DEFAULT, OPTION, PACKING, RAW, Settin
 from tidegate.config.document import Document
 from tidegate.config.kafka_target import parse_target
 from tidegate.config.targets import topic_target
-from tidegate.engine.dispatch_rule import dispatch_rules
+from tidegate.engine.dispatch import dispatch_rules
 from tidegate.model.errors import SinkError
 from tidegate.sink.kafka.target import TopicTarget
 from tidegate.sink.kafka.task import GroupJob

@@ -20,7 +20,7 @@ from tests.workloads.faces import Face, Facts, face_of
 from tests.workloads.setting import HANDLE_ONLY, PACKING, RAW, Setting
 from tidegate.codec import DecodeOptions, decode
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, RowChange, Update
-from tidegate.testing.validators.events import Place
+from tidegate.testing.validators import Place
 
 RECORD = 36
 """What TiCDC adds to key and value of a message before it looks at max-message-bytes."""

@@ -32,7 +32,7 @@ from tidegate.lakes.lake import Lake
 from tidegate.model.event import Event
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.fetch import messages
-from tidegate.testing.validators.events import Place
+from tidegate.testing.validators import Place
 from tidegate_upstream.broker import Broker
 
 AWAY_S = 3.0

@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 from random import Random
 from typing import Final, NamedTuple, TypeVar
 
-from tidegate.engine.split import SplitPolicy
+from tidegate.engine.dispatch import SplitPolicy
 from tidegate.model.event import Ddl, RowChange
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.sink.delta.modes import Mode

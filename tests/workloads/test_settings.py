@@ -29,8 +29,7 @@ from tests.workloads.setting import (
     wire_of,
 )
 from tests.workloads.story import WIDE_TABLE, drawing
-from tidegate.engine.dispatch_rule import PARTITION_WORDS
-from tidegate.engine.split import SplitPolicy
+from tidegate.engine.dispatch import PARTITION_WORDS, SplitPolicy
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredTable, StoredType
 
 SEEDS = 200

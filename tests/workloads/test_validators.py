@@ -11,11 +11,11 @@ from tests.workloads.feed import Disturbance
 from tests.workloads.setting import Setting
 from tests.workloads.truth import TrueDdl, TrueRow
 from tests.workloads.validators import VALIDATORS, complaints
-from tidegate.engine.split import SplitPolicy
+from tidegate.engine.dispatch import SplitPolicy
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, Update
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredIndex, StoredPart, StoredTable, StoredType
-from tidegate.testing.validators.events import Place
+from tidegate.testing.validators import Place
 
 ID, C0, C1 = (Field(name, 3) for name in ("id", "c0", "c1"))
 OLD = StoredTable(

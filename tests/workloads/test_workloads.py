@@ -25,7 +25,7 @@ import pytest
 from tests.upstream.worlds import seeds
 from tests.workloads.setting import draw_setting
 from tests.workloads.workload import Workload
-from tidegate.engine import route
+from tidegate.engine import dispatch as route
 from tidegate.engine.loop import Engine
 from tidegate.engine.plan import Round
 from tidegate.engine.ports import Changes, Saved, Standing
@@ -33,7 +33,7 @@ from tidegate.model.errors import SinkError
 from tidegate.model.event import Resolved
 from tidegate.sink.kafka.claim_files import ClaimFiles
 from tidegate.sink.kafka.sink import ControlWriter, KafkaSink
-from tidegate.testing.validators.events import told
+from tidegate.testing.validators import told
 
 pytestmark = pytest.mark.slow
 

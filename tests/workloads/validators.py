@@ -30,8 +30,8 @@ from tests.workloads.setting import SPREAD
 from tests.workloads.truth import TrueDdl
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, images
 from tidegate.schema.restore.statement import restore_ddl
-from tidegate.testing.validators import streams
-from tidegate.testing.validators.events import Place, told
+from tidegate.testing import validators
+from tidegate.testing.validators import Place, told
 
 SYNTHESIZED = frozenset({4, 42, 47})
 """DROP TABLE and EXCHANGE PARTITION, whose text is not the user's."""
@@ -56,7 +56,7 @@ def in_order(facts: Facts, partitions: Partitions) -> Iterator[str]:
     setting = facts.setting
     kinds = not setting.split.newarch
     for place, events in partitions.items():
-        for what in streams.in_order(events, setting.time, exact=setting.dated, kinds=kinds):
+        for what in validators.in_order(events, setting.time, exact=setting.dated, kinds=kinds):
             yield f"{place}: {what}"
 
 
@@ -66,7 +66,7 @@ def promised(facts: Facts, partitions: Partitions) -> Iterator[str]:
         yield from _undated(partitions)
         return
     for place, events in partitions.items():
-        yield from (f"{place}: {what}" for what in streams.promised(events))
+        yield from (f"{place}: {what}" for what in validators.promised(events))
         mark = max(resolved(events), default=-1)
         if mark > facts.checkpoint:
             yield f"{place}: resolved {mark}, and the checkpoint is {facts.checkpoint}"
@@ -111,7 +111,7 @@ def ddls_in_place(facts: Facts, partitions: Partitions) -> Iterator[str]:
     for place in wanted.keys() | partitions.keys():
         events = partitions.get(place, ())
         yield from _ddls_of(facts, place, wanted[place], events)
-        around = streams.around_ddls(events, facts.setting.time, exact=facts.setting.dated)
+        around = validators.around_ddls(events, facts.setting.time, exact=facts.setting.dated)
         yield from (f"{place}: {what}" for what in around)
 
 

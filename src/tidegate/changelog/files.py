@@ -23,7 +23,7 @@ from msgspec import UNSET
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.changelog.report import LandedFile, TableRows
 from tidegate.engine.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
-from tidegate.engine.ddl_event import acting
+from tidegate.engine.event_filter import acting
 from tidegate.engine.frontier import larger
 from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import reach

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from tidegate.changelog.chunks import chunks_of, text_chunks
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.engine.change import Chunk, Layout, decode_layout
-from tidegate.engine.pace import Stretch
+from tidegate.engine.ports import Stretch
 from tidegate.model.table import TableName
 from tidegate.objectstore.blob import opened
 

@@ -48,7 +48,7 @@ LIMITS: Final = {
 def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> None:
     """Forget snapshots, delete files and fold small ones, as far as LAKE's limits allow. A feed may run meanwhile."""
     from tidegate.changelog.changelog import Changelog
-    from tidegate.engine.local_tasks import HereTasks
+    from tidegate.engine.ports import LocalTasks
     from tidegate.model.errors import SinkError, TidegateError
     from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, noted_limits
     from tidegate.sink.delta.options import DeltaOptions
@@ -62,7 +62,7 @@ def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> N
         for _ in range(PASSES_MAX):
             changelog = Changelog(options.changelog_uri)
             changelog.refresh()
-            done = lake.run(latest(options), changelog.frontier(), HereTasks(pickles=False).run)
+            done = lake.run(latest(options), changelog.frontier(), LocalTasks(pickles=False).run)
             _count(total, asdict(done.kept), asdict(done.trimmed))
             if dry_run or not done.unfinished:
                 break
@@ -82,14 +82,14 @@ def project(*, root: str, as_json: bool) -> None:
     """Write the Iceberg metadata that kept snapshots of LAKE lack, and its embedded catalog. A feed may run meanwhile.
 
     A feed with iceberg=on does so for what it publishes; this is for what was published before, or elsewhere."""
-    from tidegate.engine.local_tasks import HereTasks
+    from tidegate.engine.ports import LocalTasks
     from tidegate.sink.delta.iceberg.embedded import EmbeddedCatalog, named
     from tidegate.sink.delta.iceberg.lake import project_lake
     from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.snapshots import latest
 
     options = DeltaOptions(root=lake_root(root), feed="")
-    versions = project_lake(options, HereTasks(pickles=False).run)
+    versions = project_lake(options, LocalTasks(pickles=False).run)
     newest = latest(options)
     if "://" not in root:
         EmbeddedCatalog(options).publish(newest)

@@ -4,7 +4,7 @@
     DDL                   ─→ all encoders flushed, all acknowledged ─→ its topic: partition 0, or all         ├→ writer
     resolved              ─→ all encoders flushed ─→ every partition of every topic that was ever in use ─────┘
 
-A relay is given events in commit order (engine/watermark_merge.py).  Each partition of a topic has an encoder of its
+A relay is given events in commit order (engine/frontier.py).  Each partition of a topic has an encoder of its
 own, whose batches are cut as TiCDC cuts them.  An event that cannot be written is told to `refused`; the others go on.
 Which tables there are is seen by their rows and DDLs; topics without any are left to sink/kafka/known_topics.py.
 
@@ -25,11 +25,9 @@ from typing import Final, NamedTuple, Protocol
 
 from tidegate.codec import BatchEncoder, EncodeOptions, Message
 from tidegate.codec.batch import ClaimStore
-from tidegate.engine.dispatch_rule import DispatchRule
+from tidegate.engine.dispatch import DispatchRule, Router, SplitPolicy, Splitter, TablePlan
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter, previous_name
-from tidegate.engine.route import Router, TablePlan
-from tidegate.engine.split import SplitPolicy, Splitter
 from tidegate.model.errors import EncodeError, SchemaError, SqlError, UnsupportedError
 from tidegate.model.event import Ddl, Field, Resolved, RowChange
 from tidegate.model.name import lowered

@@ -1,7 +1,7 @@
 """Topics of one protocol as a topic of the other, in commit order.
 
     partitions ─→ decode ─→ cut rows made whole ─→ WatermarkMerge ─→ Relay ─→ topic
-    of all topics   │       (engine/watermark_merge.py: rows up to the watermark of them all, DDLs behind their rows)
+    of all topics   │       (engine/frontier.py: rows up to the watermark of them all, DDLs behind their rows)
                     └→ DecodeError: a line on standard error, and on with the next
     between merge and relay stand the filters: tables and event filters (relay.py)
 
@@ -37,14 +37,12 @@ from tidegate.config.refused import RefusedKey, refuse
 from tidegate.config.registry import SINKS, SOURCES
 from tidegate.config.say import say, say_json
 from tidegate.config.topics import LOOKING, topics_of
-from tidegate.engine.ddl_event import acting
-from tidegate.engine.dispatch_rule import complaints
+from tidegate.engine.dispatch import SplitPolicy, complaints
 from tidegate.engine.event_expression import event_filter
-from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.event_filter import EventFilter, acting
 from tidegate.engine.filter import DEFAULT_RULES, TableFilter
-from tidegate.engine.split import SplitPolicy
+from tidegate.engine.frontier import WatermarkMerge
 from tidegate.engine.stop_signals import stop_on_signals
-from tidegate.engine.watermark_merge import WatermarkMerge
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError, UnsupportedError, UriInvalid
 from tidegate.model.event import Ddl, Event
 from tidegate.sink.kafka.claim_files import ClaimFiles, random_names

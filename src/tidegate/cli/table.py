@@ -12,7 +12,7 @@ import click
 
 from tidegate.cli.lake import lake_root
 from tidegate.config.say import say, say_json
-from tidegate.engine.feed_error import FeedError
+from tidegate.engine.progress import FeedError
 
 ROOT = click.argument("root", metavar="LAKE")
 

@@ -37,7 +37,7 @@ from tidegate.codec.frame import CODEC as FRAME
 from tidegate.codec.frame import pack_frame
 from tidegate.codec.sniff import Sniffed, sniff_all
 from tidegate.codec.stream import StreamPlace, decode_messages
-from tidegate.engine.ddl_event import acting
+from tidegate.engine.event_filter import acting
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.sink.kafka.claim_files import ClaimFiles, random_names

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.config.feed import FeedConfig
 from tidegate.config.load import load
 from tidegate.config.registry import feed_of, status_of
-from tidegate.engine.loop import Engine
-from tidegate.engine.meter import Meter
+from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import Checkpoints, Sink, Tasks
 from tidegate.engine.progress import Progress
 from tidegate.sink.callback.sink import Callback, CallbackSink

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from tidegate.config.keys import KEYS
 from tidegate.config.param import Given, nearest
-from tidegate.engine.column_selector import SelectorRule, selector_rules
-from tidegate.engine.dispatch_rule import DispatchRule, dispatch_rules
-from tidegate.engine.event_rule import EventRule, event_rules
+from tidegate.engine.dispatch import DispatchRule, dispatch_rules
+from tidegate.engine.event_filter import EventRule, event_rules
+from tidegate.engine.filter import SelectorRule, selector_rules
 from tidegate.model.errors import ConfigError
 
 

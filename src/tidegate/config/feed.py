@@ -5,11 +5,9 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from tidegate.engine.column_selector import SelectorRule
-from tidegate.engine.dispatch_rule import DispatchRule
-from tidegate.engine.event_filter import EventFilter
-from tidegate.engine.event_rule import EventRule
-from tidegate.engine.filter import TableFilter
+from tidegate.engine.dispatch import DispatchRule
+from tidegate.engine.event_filter import EventFilter, EventRule
+from tidegate.engine.filter import SelectorRule, TableFilter
 from tidegate.model.errors import ChangefeedIdInvalid
 
 _ID: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")

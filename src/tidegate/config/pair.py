@@ -21,10 +21,9 @@ from tidegate.config.feed import FeedConfig, SinkAddress, SourceAddress, feed_id
 from tidegate.config.keys import KEYS
 from tidegate.config.param import nearest
 from tidegate.config.refused import refusal
-from tidegate.engine.column_selector import ColumnSelectors
-from tidegate.engine.dispatch_rule import PARTITION_WORDS, DispatchRule, complaints, topic_pattern
-from tidegate.engine.event_rule import EventRule
-from tidegate.engine.filter import DEFAULT_RULES, TableFilter
+from tidegate.engine.dispatch import PARTITION_WORDS, DispatchRule, complaints, topic_pattern
+from tidegate.engine.event_filter import EventRule
+from tidegate.engine.filter import DEFAULT_RULES, ColumnSelectors, TableFilter
 from tidegate.model.errors import ConfigError, UriInvalid
 
 _DISPATCHERS = "sink.dispatchers[].matcher"

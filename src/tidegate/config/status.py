@@ -32,9 +32,7 @@ import obstore
 from tidegate.codec.neutral import render
 from tidegate.config.say import say, say_json
 from tidegate.engine.checkpoints import StateFiles, checkpoints_in
-from tidegate.engine.feed_error import FeedError, now
-from tidegate.engine.progress import Progress, left_out_words
-from tidegate.engine.slow_roads import RoadsSeen, slow_words
+from tidegate.engine.progress import FeedError, Progress, RoadsSeen, left_out_words, now, slow_words
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import SlowRows

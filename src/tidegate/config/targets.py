@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from tidegate.config.delta_sink import EMBEDDED, DeltaTarget
 from tidegate.config.feed import FeedConfig
 from tidegate.config.kafka_target import KafkaTarget
-from tidegate.engine.column_selector import ColumnSelectors, SelectorRule
-from tidegate.engine.dispatch_rule import DispatchRule
-from tidegate.engine.split import SplitPolicy
+from tidegate.engine.dispatch import DispatchRule, SplitPolicy
+from tidegate.engine.filter import ColumnSelectors, SelectorRule
 
 if TYPE_CHECKING:
     from tidegate.engine.retention import Limits

@@ -1,54 +1,297 @@
 """The engine: the one loop that brings a sink from its checkpoint to the frontier, whatever source and sink are.
 
-    1 pull      the source takes notice of what has come (one that lands does so in a thread of its own)
+Theory of operation.  What comes in are changes of an upstream database: rows with the commit timestamp of their
+transaction, DDLs, and resolved timestamps, which promise that nothing older is still to come.  A source reads them from
+a topic, a directory or a change log and shows them by ranges of commit_ts; the least resolved timestamp of all its
+partitions is the frontier.  Up to there a range can be read any number of times and always holds the same transactions.
+
+What is kept is one position per feed: the checkpoint, with the schema at that timestamp.  The sink keeps it where its
+data is, or in a file beside it (engine/checkpoints.py), and replaces it in one atomic write.  Everything at or below
+the checkpoint is in the target, durably.  The engine itself keeps nothing that outlives the process.
+
+What goes out are rounds.  A round is one turn of the loop: it takes (checkpoint, end] with the end at or below the
+frontier, cut at the DDLs as the sink's barrier asks.  The pure planner (engine/plan.py, engine/segment.py) turns the
+range into units of work and the schema after them; the sink's tasks read the rows they need, decode, filter, encode or
+merge, and write; with barrier ALL the DDLs at the round's end follow one by one; at last the checkpoint advances to the
+end, and the source may forget what lies behind it.
+
+    1 poll      the source for new data (one that lands does so in a thread of its own)
     2 decode    or mount: in tasks, whenever rows are read
     3 filter    tables and rows outside the rules, in those tasks; DDLs where they are planned
     4 gate      the frontier: nothing at or below it is still to come; earlier where the sink wants to be read
-    5 cut       (checkpoint, frontier] at the DDLs, as the sink's barrier says (engine/plan.py, engine/segment.py)
+    5 cut       (checkpoint, end] at the DDLs
     6 route     and encode, or merge: in tasks of the sink
     7 write     and flush; then, with barrier ALL, the DDLs at the round's end
     8 advance   the checkpoint, and the source's safe point behind it
 
-Before a round, tables that stand still since a step of theirs was refused go on, if a user asks for it (`bring_back`).
+A crash needs no repair because there is nothing half-valid to find.  It leaves the old checkpoint or the new one, and
+what was written above the old one is written again: planning depends on its arguments alone, so the next run cuts the
+same steps, and a sink's writes can be repeated (it skips a position that a table has reached, overwrites by key, or
+sends the message again, as its class says).  Starting after a crash, after a stop and for the first time are the same
+code.
 
-A crash anywhere leaves the old checkpoint or the new one.  Starting again is the same loop: nothing is repaired, all is
-planned anew from where the sink says that it stands.
+An error decides by its `retry` what happens: LATER is waited out (engine/retry_policy.py) and reported as `error` until
+the feed gets on; NEVER ends the run with the checkpoint where it was.  Tables that a sink has parked are taken up again
+before a round, if a user asks for it (`bring_back`).
 
-How much a round takes and how long merging rests is decided in engine/pace.py, where a round ends and whether its end
-may be published in engine/segment.py, how long an outage is waited out in engine/retry_policy.py.
+Rounds are spans of OpenTelemetry where its API is set up, and what they write, each DDL and what they publish within
+them (`opentelemetry-instrument tidegate server …`); the Meter turns what happens into Progress reports:
 
-Waiting out what may pass: a broker that is away, a full disk, a store that does not answer.
-
-    error ──► NEVER?  raise       LATER? ──► told as `error` in every report until it is over
-                                        └──► pause (engine/retry_policy.py), ended early by a stop ──► the next try
-                                             patience is over: raise
-
-The feed says what is over: it got on (`over`), not merely that one step succeeded.
+    pending ──started──► normal ◄──recovered── warning       (an error is waited out)
+                           │  └────error──────► ▲ │
+                           └─ end: finished, stopped ─┴─ failed
 """
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, TypeVar
 
-from tidegate.engine.meter import Meter
-from tidegate.engine.pace import BUSY_ROWS, Stretch, rest_s
-from tidegate.engine.parked import Parked, parks, touched
-from tidegate.engine.plan import Barrier, Checkpoint, Drops, Round, refusal
-from tidegate.engine.ports import Changes, Result, Sink, Source, Standing, Tasks
-from tidegate.engine.progress import Progress
+from tidegate.engine.plan import Barrier, Checkpoint, Drops, Round, Unit, refusal
+from tidegate.engine.ports import (
+    BUSY_ROWS,
+    Changes,
+    Parked,
+    Reading,
+    Result,
+    Sink,
+    Source,
+    Standing,
+    Stretch,
+    Tasks,
+    parks,
+    rest_s,
+    touched,
+)
+from tidegate.engine.progress import FeedError, PartitionProgress, Progress, TableProgress, now
 from tidegate.engine.refused_rows import blamed
 from tidegate.engine.retry_policy import FailureRun, RetryPolicy
 from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from, raised, segment_end
-from tidegate.engine.step import Unit
-from tidegate.engine.trace import span
 from tidegate.model.errors import EncodeError, Fenced, Retry, TidegateError
 from tidegate.model.feed_errors import Overtaken, SourceBehind
+from tidegate.model.left_out import LeftOut
+from tidegate.model.roads import RoadCounts
+from tidegate.model.tso import physical_ms, to_datetime
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.storing import STORE_ERRORS, first_line, store_error
 from tidegate.schema.state import SchemaState
+
+NAME: Final = "tidegate"
+Span = AbstractContextManager[Any]
+
+
+def span(name: str, **attributes: str | int) -> Span:
+    """Return a span for a block; its name and its attributes begin with `tidegate.`."""
+    return _opener()(f"{NAME}.{name}", {f"{NAME}.{key}": value for key, value in attributes.items()})
+
+
+@cache
+def _opener() -> Callable[[str, dict[str, str | int]], Span]:
+    try:
+        from opentelemetry import trace
+    except ModuleNotFoundError:
+        return lambda *_: nullcontext()
+    tracer = trace.get_tracer(NAME)
+    return lambda name, attributes: tracer.start_as_current_span(name, attributes=attributes)
+
+
+SPANS: Final = frozenset({"write", "ddl", "publish"})
+WINDOW_S: Final = 10.0
+"""Rates are means over this long."""
+SILENT_AFTER_S: Final = 60.0
+"""A changefeed resolves every second or so; a partition without for this long holds all tables back."""
+
+
+class Meter:
+    """Keeps the last report and sends each new one to `report`."""
+
+    def __init__(self, report: Callable[[Progress], None], *, silent_after_s: float = SILENT_AFTER_S) -> None:
+        self.report = report
+        self.silent_after_s = silent_after_s
+        self.moved: dict[tuple[str, int], tuple[int | None, float]] = {}
+        """Partition -> its resolved ts, and when it was first seen."""
+        self.begun_s = time.monotonic()
+        self.now = Progress("starting", since=now())
+        self.tables: dict[str, TableProgress] = {}
+        self.landed, self.written = RoadCounts(), RoadCounts()
+        """Roads that the source has told, and those of results."""
+        self.corrupt = 0
+        self.history: deque[tuple[float, int]] = deque()
+        self.spent_s: Counter[str] = Counter()
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Count the time of a block for a phase of the rounds; those that change something are spans, too."""
+        begun_s = time.monotonic()
+        try:
+            with span(phase) if phase in SPANS else nullcontext():
+                yield
+        finally:
+            self.spent_s[phase] += time.monotonic() - begun_s  # type: ignore[assignment]
+
+    def send(self, **changes: object) -> Progress:
+        """Report what changed."""
+        self.now = replace(self.now, elapsed_s=time.monotonic() - self.begun_s, **changes)  # type: ignore[arg-type]
+        self.report(self.now)
+        return self.now
+
+    def enter(self, state: str, **changes: object) -> Progress:
+        """Report a state, which begins now unless it is the one before."""
+        since = self.now.since if state == self.now.state else now()
+        return self.send(state=state, since=since, **changes)
+
+    def ended(self, state: str) -> Progress:
+        """Report the end of the run: stopped or finished."""
+        return self.enter(state, phase="stopped", ddl=None)
+
+    def warn(self, text: str) -> None:
+        """Tell something that a person should read; each text once."""
+        if text not in self.now.warnings:
+            self.send(warnings=(*self.now.warnings, text))
+
+    def failing(self, error: TidegateError, *, tries: int, next_s: float, told: bool) -> None:
+        """Report an error that is waited out: the `tries`th of an outage, the next try after `next_s`; a warning too
+        where people were not `told`."""
+        shown = self._shown(error, tries, next_s)
+        self.enter("warning", error=shown)
+        if not told:
+            self.warn(f"{error.code}: {error}; trying again")
+
+    def failed(self, error: TidegateError, *, tries: int) -> Progress:
+        """Report the error that ended the feed."""
+        return self.enter("failed", error=self._shown(error, tries, None), phase="stopped", ddl=None)
+
+    def _shown(self, error: TidegateError, tries: int, next_s: float | None) -> FeedError:
+        before = self.now.error
+        since = before.since if before is not None and tries > 1 else now()
+        return FeedError.of(error, since=since, tries=tries, next_try_s=next_s)
+
+    def recovered(self) -> None:
+        """Report that an outage is over."""
+        self.enter("normal", error=None)
+
+    def started(self, ts: int, *, resumed: bool) -> None:
+        """Report where the feed begins."""
+        self.enter("normal", checkpoint_ts=ts or None, resumed=resumed, phase="running")
+
+    def read(self, reading: Reading, frontier: int | None) -> None:
+        """Report how far the source is."""
+        now_ms = int(time.time() * 1000)
+        self.landed = reading.roads
+        partitions = tuple(
+            PartitionProgress(*one, None if one.resolved_ts is None else now_ms - physical_ms(one.resolved_ts))
+            for one in reading.partitions
+        )
+        self.send(
+            rows_landed=reading.rows,
+            messages=reading.messages,
+            dead_letters=reading.dead_letters,
+            frontier_ts=frontier,
+            partitions=partitions,
+            corrupt=self.corrupt + reading.corrupt,
+            **self._roads(),
+            spent_s=dict(self.spent_s),
+        )
+        self.listen(partitions)
+
+    def listen(self, partitions: Sequence[PartitionProgress]) -> None:
+        """Warn of partitions that are read to their end and have brought no resolved ts for long."""
+        now_s = time.monotonic()
+        silent = []
+        for one in partitions:
+            place = one.topic, one.partition
+            if place not in self.moved or self.moved[place][0] != one.resolved_ts:
+                self.moved[place] = one.resolved_ts, now_s
+            read = one.high is not None and one.offset >= one.high
+            if read and now_s - self.moved[place][1] >= self.silent_after_s:
+                silent.append(one)
+        if silent and len(silent) == len(partitions):
+            self.warn(f"no partition has brought a resolved ts for {self.silent_after_s:.0f} s: does TiCDC run?")
+            return
+        for one in silent:
+            since = "at all" if one.resolved_ts is None else f"since {to_datetime(one.resolved_ts):%Y-%m-%d %H:%M:%S}"
+            self.warn(f"topic {one.topic} partition {one.partition}: no resolved ts {since}; all tables wait for it")
+
+    def working(self, planned: Round) -> None:
+        """Report that a round with DDLs or rows is about to run."""
+        if planned.ddls:
+            self.send(ddl=planned.ddls[0].query)
+
+    def advanced(self, planned: Round, results: Sequence[Result]) -> None:
+        """Report a round that is done and published."""
+        ts = planned.checkpoint.ts
+        self._count_tables(planned, results, ts)
+        for result in results:
+            self.written.update(result.roads)
+            self.corrupt += result.corrupt
+        rows = self.now.rows + sum(result.rows for result in results)
+        self.send(
+            rows=rows,
+            rows_per_s=self.rate(rows),
+            messages_written=self.now.messages_written + sum(result.messages for result in results),
+            checkpoint_ts=ts,
+            tables=tuple(sorted(self.tables.values(), key=lambda table: table.name)),
+            ddl=None,
+            ddls=self.now.ddls + len(planned.ddls),
+            ddls_left_out=self.now.ddls_left_out + planned.left_out,
+            watermarks=self.now.watermarks + 1,
+            **self._roads(),
+            corrupt=self.corrupt,
+        )
+        for warning in planned.warnings:
+            self.warn(warning)
+
+    def _roads(self) -> dict[str, object]:
+        """Which way rows went, in the source and behind it."""
+        every = self.landed + self.written
+        return {"roads": every.by_road(), "slow_roads": every.slow(), "rows_left_out": every.left_out}
+
+    def leave_out(self, tables: Iterable[LeftOut]) -> None:
+        """Report which tables are left out, and warn of those that were not before."""
+        now = tuple(dict.fromkeys(tables))
+        if now == self.now.left_out:
+            return
+        new = [str(one) for one in now if one not in self.now.left_out]
+        self.send(left_out=now)
+        if new:
+            self.warn(f"left out: {'; '.join(new)}")
+
+    def park(self, groups: Sequence[Parked]) -> None:
+        """Report which tables are parked, and warn of those that were not before, or that met another error."""
+        before = set(self.now.parked)
+        parked = tuple(FeedError.of_parked(group, name) for group in groups for name in group.names)
+        if before == set(parked):
+            return
+        self.send(parked=parked)
+        for one in parked:
+            if one not in before:
+                self.warn(f"table {one.table} is parked, the others go on: {one.code}: {one.message}")
+
+    def _count_tables(self, planned: Round, results: Sequence[Result], ts: int) -> None:
+        """Rows and lag of each table that results name."""
+        lag_ms = int(time.time() * 1000) - physical_ms(ts)
+        for result in results:
+            if result.name is None:
+                continue
+            name = str(result.name)
+            before = self.tables.get(name)
+            self.tables[name] = TableProgress(name, result.rows + (before.rows if before else 0), ts, lag_ms)
+        alive = {str(table.name) for table in planned.state.tables.values()}
+        self.tables = {name: table for name, table in self.tables.items() if name in alive}
+
+    def rate(self, rows: int) -> float:
+        """Return row changes per second over the last window."""
+        now_s = time.monotonic()
+        self.history.append((now_s, rows))
+        while self.history[0][0] < now_s - WINDOW_S and len(self.history) > 1:
+            self.history.popleft()
+        begun_s, begun = self.history[0]
+        return (rows - begun) / (now_s - begun_s) if now_s > begun_s else 0.0
+
 
 T = TypeVar("T")
 

@@ -7,10 +7,11 @@
 
 What a column holds follows the rules of mount.py, which stays the reference: what the value says, else the handle, else
 the origin default.  Single rows that numpy cannot read are read by the mounter and put in their places; where these
-are many, or a key is not of the table's kind, a Misfit sends all of them to it.  Errors are raised by it alone, with
-table, timestamp and key.
+are many, or a key is not of the table's kind, a Misfit sends all of them to it, and `batch_of_rows` makes the same
+Batch of them.  Errors are raised by the mounter alone, with table, timestamp and key.
 
-Source: mount.py, whose changes these are.
+A text column that holds a byte which is no UTF-8 is one of bytes.  Where a value does not fit its column's type, both
+images are texts (RowTexts): a row of an old form may hold what its column cannot.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,13 +25,15 @@ import pyarrow.compute as pc
 from tidegate.codec.columnar import Batch
 from tidegate.codec.columnar.encode.arrays import content, replaced
 from tidegate.codec.columnar.values import Misfit
-from tidegate.engine.mount import ColumnPlan, Mounter, MountTable, values_of
+from tidegate.engine.change import OPS, RowTexts, encode_value
+from tidegate.engine.mount import ColumnPlan, Mounted, Mounter, MountTable, values_of
 from tidegate.kv.handle import CommonHandle
 from tidegate.kv.row.columns import MISSING, RowCells, locate
 from tidegate.kv.row.row import decode_row_value, handle_columns
 from tidegate.kv.table_key import RecordKey, decode_table_key
 from tidegate.kv.value_columns import ReadColumn, arrow_type, column_reader
 from tidegate.model.errors import DecodeError
+from tidegate.model.event import Field, Values, images
 from tidegate.model.roads import Reason
 from tidegate.model.table import ColumnType
 from tidegate.mysql.column_value import read_value
@@ -255,3 +258,58 @@ def _batch(table: MountTable, codes: Any, commit_ts: Any, arrays: list[Any], old
         after=pa.RecordBatch.from_arrays([array.slice(olds) for array in arrays], names=names),
         definition=table.info,
     )
+
+
+def batch_of_rows(rows: Sequence[Mounted], start_ts: Sequence[int]) -> Batch:
+    """Return row changes (at least one) of one version of a table, partitions of it mixed, in their order; `start_ts`
+    is that of each row."""
+    table, changes = rows[0].table, [mounted.row for mounted in rows]
+    both = [images(row) for row in changes]
+    befores = [before for before, _ in both if before is not None]
+    afters = [after for _, after in both if after is not None]
+    kinds = [arrow_type(column.type) for column in table.info.columns if not column.virtual]
+    before: Any
+    after: Any
+    try:
+        before, after = (_typed(values, kinds, table.fields) for values in (befores, afters))
+    except Misfit:
+        before, after = (_texts(values, len(kinds)) for values in (befores, afters))
+    zeros = pa.array(np.zeros(len(rows), np.int32))
+    ids = [row.row_id for row in changes]
+    return Batch(
+        schema=changes[0].schema,
+        table=changes[0].table,
+        fields=table.fields,
+        pk_names=table.wire.pk_names,
+        message=zeros,
+        seq=zeros,
+        commit_ts=pa.array([row.commit_ts for row in changes], pa.int64()),
+        op=pa.array([OPS[type(row).__name__] for row in changes]),
+        partition_id=pa.array([row.partition_id for row in changes], pa.int64()),
+        before=before,
+        after=after,
+        start_ts=pa.array(start_ts, pa.int64()),
+        row_ids=None if None in ids else pa.array(ids, pa.int64()),
+        definition=table.info,
+    )
+
+
+def _typed(rows: Sequence[Values], kinds: Sequence[Any], fields: Sequence[Field]) -> Any:
+    """The images as columns. Raises Misfit."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
+    arrays = [_mount_rows_column(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
+
+
+def _mount_rows_column(values: Sequence[Any], kind: Any) -> Any:
+    try:
+        return array_of(values, kind)
+    except Misfit:
+        if not pa.types.is_string(kind):
+            raise
+        return array_of(values, pa.binary())
+
+
+def _texts(rows: Sequence[Values], width: int) -> RowTexts:
+    """The images as the changelog writes them."""
+    return RowTexts(pa.array([encode_value(value) for row in rows for value in row], pa.binary()), width)

@@ -1,4 +1,4 @@
-"""One round: the steps that bring a lake from one checkpoint to the next. Pure.
+"""Planning a round: everything between two checkpoints as steps on stored tables, and what DDLs mean for them. Pure.
 
     DDLs        ──────D1────────D2──────────D3────►  ts
     customers   rows ─┤ alter ├─ rows ──────────────►
@@ -6,20 +6,33 @@
     visits      rows ───────────────────────┤ ⇄ ├───►
     stage       rows ───────────────────────┤ ⇄ ├───►       an exchange ties two tables into one unit
 
-A DDL that leaves stored rows as they are (index, comment, default, charset) cuts nothing.  RENAME moves a name, not
-rows; DROP forgets a name; TRUNCATE starts a new incarnation.  DDLs that share a commit_ts are numbered 1, 2, … in
-arrival order, and that number is part of every position and of every incarnation's id, so that planning again after a
-crash, with a later end, gives the same steps.  DDLs that event filters leave out count, too (skipped_ddl.py).
+In come the schema at the checkpoint, the DDLs behind it and what has landed of each table; out go a Round of Units and
+the schema and checkpoint after it.  A DDL that leaves stored rows as they are (index, comment, default, charset) cuts
+nothing.  RENAME moves a name, not rows; DROP forgets a name; TRUNCATE starts a new incarnation.
 
-Which tables a DDL speaks of, by label and text: those that it makes, changes, moves or takes away. Pure.
+    position = (ts, seq)       Rows up to T end at (T, 0);  the n-th DDL at T ends at (T, n)
 
-    ALTER TABLE a .. EXCHANGE PARTITION p WITH TABLE b      a, b
-    RENAME TABLE a TO b, c TO d                             a, b, c, d
-    CREATE TABLE a LIKE b                                   a: b stays what it is
-    text that cannot be read                                the label's alone, unless it may name two tables
-    a statement about a database                            none
+A row with commit_ts == D belongs before the DDL at D, so positions compare as pairs.  DDLs that share a commit_ts are
+numbered in arrival order, those that filters leave out included, and the number is part of every incarnation's id: so
+planning again after a crash, with a later end, gives the same steps.  A sink keeps the position of each table in the
+very commit that moves it there; a step at or below it is done and is skipped.
 
-A name that stands without its database may be any table of that name that is known.
+DDLs that event filters leave out, and rows behind them:
+
+    TRUNCATE, DROP TABLE, DROP or TRUNCATE PARTITION, EXCHANGE,  fit: old rows stay, new ones are merged into them
+    DROP DATABASE, indexes, comments, defaults, charsets
+    columns, types and keys; CREATE TABLE, RENAME, RECOVER       do not: RowsLackDdl names table, ts and DDL
+
+Nothing is lost by that end: a lake is published up to the DDL, and where the filter lets it pass from then on, the next
+start applies it first, in its place before those rows.  So a mark is kept with the checkpoint until the DDL is applied,
+or its table is dropped.  A DDL that can be read neither by us nor applied to the lake is left out for good, with a
+warning: the next one of a table that lacks others is marked all the same, so that they are applied in their order.
+
+Two kinds of DDL come with a warning.  `zone_warning`: its values depend on the time zone of the session that ran it,
+which only a TiDB's change log tells (a DATETIME made a TIMESTAMP, a TIMESTAMP's default as text, CURRENT_TIMESTAMP for
+rows that were there, a bound of UNIX_TIMESTAMP).  `null_warnings`: TiDB gives a column new bytes, and TiCDC sends NULL
+for the old ones in rows of the job's last steps, somewhere between the table's DDL before and this one
+(docs/online-schema-change.md).
 """
 
 import re
@@ -31,13 +44,15 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from tidegate.engine.change import Layout, Place, PlacedDdl
-from tidegate.engine.rewritten_columns import null_warnings
-from tidegate.engine.session_zone import zone_warning
-from tidegate.engine.skipped_ddl import SkippedDdl, SkippedDdls, changes_rows, foreseen, renamed_away
-from tidegate.engine.step import Alter, Create, Exchange, Rows, Step, Trim, Unit, position_of
+from tidegate.engine.filter import previous_name
+from tidegate.expr.cast.change import depends_on_zone
 from tidegate.model.errors import InputError, RenameRefused, SchemaError, TidegateError
-from tidegate.model.event import Ddl
-from tidegate.model.table import TableInfo, TableName
+from tidegate.model.event import UNTOLD, Ddl, ToldSession
+from tidegate.model.feed_errors import RowsLackDdl
+from tidegate.model.mysql import MysqlType
+from tidegate.model.name import lowered, qualified
+from tidegate.model.table import ColumnInfo, TableInfo, TableName
+from tidegate.schema.bounds import MOMENT
 from tidegate.schema.effects import (
     Effect,
     NoEffect,
@@ -53,6 +68,7 @@ from tidegate.schema.effects import (
 )
 from tidegate.schema.infer import infer_table, merge_inferred
 from tidegate.schema.meant import read
+from tidegate.schema.modify_kind import ModifyKind, kind_of_types
 from tidegate.schema.spec import ExchangePartition, RenameTo
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import (
@@ -65,6 +81,286 @@ from tidegate.schema.statement import (
     Statement,
     TruncateTable,
 )
+
+Position: TypeAlias = tuple[int, int]
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Apply the row changes of `table` (by its name of that time) with after < commit_ts <= upto."""
+
+    table: TableInfo
+    after: int
+    upto: int
+
+
+class Create(msgspec.Struct, frozen=True):
+    """Make the stored table of a new incarnation, empty; `old` is the one that a TRUNCATE emptied."""
+
+    table: TableInfo
+    ts: int
+    seq: int
+    old: TableInfo | None = None
+
+
+class Alter(msgspec.Struct, frozen=True):
+    """Turn stored rows and columns of `old` into those of `new`, as the session of the DDL does."""
+
+    old: TableInfo
+    new: TableInfo
+    ts: int
+    seq: int
+    query: str = ""
+    session: ToldSession = UNTOLD
+
+
+class Trim(msgspec.Struct, frozen=True):
+    """Remove the rows that lie in the named partitions of `old`, whose definition says where a row lies."""
+
+    old: TableInfo
+    new: TableInfo
+    partitions: tuple[str, ...]
+    ts: int
+    seq: int
+    query: str = ""
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """Swap the rows of one partition of `partitioned` with all rows of `other`."""
+
+    partitioned: TableInfo
+    partition: str
+    other: TableInfo
+    ts: int
+    seq: int
+    query: str = ""
+
+
+Step: TypeAlias = Rows | Create | Alter | Trim | Exchange
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """Steps that one worker runs in order; units are independent of each other."""
+
+    steps: tuple[Step, ...]
+    rows: int = 0
+    """How many row changes the unit holds, to start the longest first."""
+
+    @property
+    def tables(self) -> list[TableInfo]:
+        """The tables that it works on, as its steps name them."""
+        found: list[TableInfo] = []
+        for step in self.steps:
+            match step:
+                case Rows():
+                    found.append(step.table)
+                case Create():
+                    found += [step.table] if step.old is None else [step.table, step.old]
+                case Alter() | Trim():
+                    found.append(step.old)
+                case Exchange():
+                    found += [step.partitioned, step.other]
+        return found
+
+    @property
+    def incarnations(self) -> frozenset[str]:
+        """The ids of those tables' rows."""
+        return frozenset(table.incarnation for table in self.tables)
+
+
+def position_of(step: Step) -> Position:
+    """Return where a table stands once `step` is done."""
+    return (step.upto, 0) if isinstance(step, Rows) else (step.ts, step.seq)
+
+
+def row_steps(units: Iterable[Unit]) -> list[Rows]:
+    """Return the steps of some units that are rows."""
+    return [step for unit in units for step in unit.steps if isinstance(step, Rows)]
+
+
+class SkippedDdl(msgspec.Struct, frozen=True):
+    """A DDL that a lake does not have, though rows of this table are made by it.
+
+    `for_good`: its whole transaction is left out, whatever the rules say later."""
+
+    schema: str
+    table: str
+    ddl: Ddl
+    for_good: bool = False
+
+    @property
+    def name(self) -> TableName:
+        """The table's name, as rows behind the DDL have it."""
+        return TableName(self.schema, self.table)
+
+    @property
+    def ts(self) -> int:
+        """Rows above it do not fit."""
+        return self.ddl.commit_ts or 0
+
+
+@dataclass(slots=True)
+class SkippedDdls:
+    """The marks of a lake, in the order of their DDLs."""
+
+    marks: list[SkippedDdl] = field(default_factory=list)
+
+    def first(self, name: TableName) -> SkippedDdl | None:
+        """Return the first DDL that a table lacks."""
+        return next((mark for mark in self.marks if mark.name.key == name.key), None)
+
+    def pass_over(self, ddl: Ddl, effects: Sequence[Effect] | None, *, for_good: bool) -> bool:
+        """Note a DDL that is left out, with what it would have done; None if it cannot be applied.
+
+        False where that leaves the tables' later rows in doubt."""
+        if effects is not None:
+            self.marks += [SkippedDdl(*name, ddl, for_good) for effect in effects for name in _strangers(effect)]
+            return True
+        told = TableName(ddl.schema, ddl.table)
+        if self.first(told) is not None:
+            self.marks.append(SkippedDdl(*told, ddl, for_good))
+        return False
+
+    def follow(self, effects: Sequence[Effect]) -> None:
+        """Note what was applied: a dropped table lacks nothing any more, a renamed one the same as before."""
+        for effect in effects:
+            if isinstance(effect, TableDropped | TableCreated):
+                gone = effect.table.name.key
+                self.marks = [mark for mark in self.marks if mark.name.key != gone]
+            elif isinstance(effect, TableRenamed):
+                self.marks = [_renamed(mark, effect) for mark in self.marks]
+
+    def check(self, name: TableName, highest_ts: int) -> None:
+        """RowsLackDdl when a table with rows up to there lacks a DDL before them."""
+        mark = self.first(name)
+        if mark is None or highest_ts <= mark.ts:
+            return
+        way = "" if mark.for_good else "let the filter pass it, and the next start applies it before these rows; or "
+        raise RowsLackDdl(
+            f"table {name}: rows up to ts {highest_ts} do not fit the lake, which lacks the DDL of ts {mark.ts} that "
+            f"an event filter left out: {mark.ddl.query[:500]!r}. Ways out: {way}leave the table out by a filter rule; "
+            "or begin a fresh lake, where schema-change=lenient or ignore keeps columns as they are",
+            mark.ts,
+        )
+
+
+def foreseen(state: SchemaState, ddl: Ddl, seq: int) -> Sequence[Effect] | None:
+    """Return what a DDL would do; None if it cannot be applied."""
+    try:
+        return apply_ddl(state, ddl, seq)[1]
+    except (InputError, SchemaError):
+        return None
+
+
+def renamed_away(state: SchemaState, ddl: Ddl) -> TableName | None:
+    """Return the name that a RENAME takes away; None for other DDLs."""
+    return previous_name(ddl, foreseen(state, ddl, 0)) if "RENAME" in ddl.query.upper() else None
+
+
+def _strangers(effect: Effect) -> list[TableName]:
+    """The names whose later rows do not fit tables without this change."""
+    match effect:
+        case TableCreated(table) | TableRecovered(table):
+            return [table.name]
+        case TableRenamed(_, new):
+            return [new.name]
+        case TableAltered(old, new) if changes_rows(old, new):
+            return [old.name]
+        case _:
+            return []
+
+
+def _renamed(mark: SkippedDdl, effect: TableRenamed) -> SkippedDdl:
+    if mark.name.key != effect.old.name.key:
+        return mark
+    schema, table = effect.new.name
+    return SkippedDdl(schema, table, msgspec.structs.replace(mark.ddl, schema=schema, table=table), mark.for_good)
+
+
+def changes_rows(old: TableInfo, new: TableInfo) -> bool:
+    """Return True when a change of definition shows in stored rows or in how rows are read."""
+    return _shape(old) != _shape(new)
+
+
+def _shape(table: TableInfo) -> tuple[object, ...]:
+    columns = tuple((column.id, column.name, column.type, column.virtual) for column in table.columns)
+    return columns, tuple(lowered(name) for name in table.handle_key)
+
+
+_NOW: Final = re.compile(r"CURRENT_TIMESTAMP|NOW|LOCALTIME|CURRENT_DATE", re.IGNORECASE)
+
+
+def of_session(found: Sequence[Effect]) -> list[str]:
+    """Return the columns and partitions whose values the effects of a DDL take from its session's zone, once each."""
+    return list(dict.fromkeys(name for effect in found for name in _of_session(effect)))
+
+
+def zone_warning(ddl: Ddl, found: Sequence[Effect]) -> str:
+    """Return what a user has to know of a DDL whose session is not known; "" where nothing depends on it."""
+    if ddl.told.zone or not (names := of_session(found)):
+        return ""
+    return (
+        f"DDL of ts {ddl.commit_ts} on {qualified(ddl.schema, ddl.table)}: the values of {', '.join(names)} depend on "
+        "the time zone of the session that ran it, which no message tells: it is taken to be that of `time-zone`. "
+        f"Where it was another one, they differ from the upstream: {ddl.query[:500]}"
+    )
+
+
+def _of_session(effect: Effect) -> Iterator[str]:
+    match effect:
+        case TableCreated(table):
+            yield from _bounds(None, table)
+        case TableAltered(old, new):
+            there = {column.id: column for column in old.columns}
+            for column in new.columns:
+                was = there.get(column.id)
+                if _is_filled(column) if was is None else depends_on_zone(was.type, column.type):
+                    yield column.name
+            yield from _bounds(old, new)
+
+
+def _is_filled(column: ColumnInfo) -> bool:
+    """Whether a new column holds what the session's clocks say in rows that were there."""
+    default = column.origin_default
+    if not isinstance(default, str) or column.type.code not in (
+        MysqlType.DATE,
+        MysqlType.DATETIME,
+        MysqlType.TIMESTAMP,
+    ):
+        return False
+    is_text = _NOW.match(default) is None
+    return is_text is (column.type.code is MysqlType.TIMESTAMP) and not default.startswith("0000-00-00")
+
+
+def _bounds(old: TableInfo | None, new: TableInfo) -> Iterator[str]:
+    if new.partition is None or (old is not None and old.partition == new.partition):
+        return
+    for one in new.partition.definitions:
+        if any(MOMENT.search(text) for text in (*one.less_than, *(value for row in one.in_values for value in row))):
+            yield f"partition {one.name}"
+
+
+def null_warnings(ddl: Ddl, place: Place | None, found: Iterable[Effect]) -> Iterator[str]:
+    """Return what a user has to know of a DDL that came in a message or a file."""
+    if place is None or not place.topic:
+        return
+    for effect in found:
+        if not isinstance(effect, TableAltered):
+            continue
+        for column in rewritten(effect.old, effect.new):
+            yield (
+                f"table {effect.old.name} column {column.name}: the DDL of ts {ddl.commit_ts} rewrites its values, and "
+                "TiCDC sends NULL for it in rows that are committed in the last steps of such a DDL: compare rows of "
+                f"({effect.old.version}, {ddl.commit_ts}] that have NULL there with the upstream "
+                f"(docs/online-schema-change.md). DDL: {ddl.query[:500]}"
+            )
+
+
+def rewritten(old: TableInfo, new: TableInfo) -> list[ColumnInfo]:
+    """Return the columns of `old` whose values TiDB writes anew for their types in `new`."""
+    before = {column.id: column for column in old.columns if not column.virtual}
+    pairs = ((before[column.id], column) for column in new.columns if column.id in before)
+    return [was for was, column in pairs if kind_of_types(was.type, column.type) is ModifyKind.LOSSY]
+
 
 _SEVERAL: Final = re.compile("rename|exchange", re.IGNORECASE)
 

@@ -4,37 +4,202 @@
        ▲                                          │  └── DDL by DDL (barrier ALL) ──► Sink.ddl      Changes.in_order
        └──────── release(checkpoint_ts) ──────────┘  └── advance(round, results)
 
-N sources and M sinks are N + M adapters.  Nothing here knows a protocol, Spark or a store: adapters are values or thin
-rims, the rules between them are pure (plan.py, segment.py).  A sink or source of one's own is a class with these
-methods that passes the contract suite of `tidegate.testing` (docs/write-a-sink.md).
+N sources and M sinks are N + M adapters.  Nothing here knows a protocol, Spark or a store; the rules between adapters
+are pure (plan.py, segment.py).  A sink or source of one's own is a class with these methods that passes the contract
+suite of `tidegate.testing` (docs/write-a-sink.md).
 
 Timestamps are TSOs: physical milliseconds << 18 | logical.  Ranges are (after, upto]: a row whose commit_ts equals a
 DDL's comes before that DDL.
 
 Errors: whatever a method raises is a TidegateError.  Its `retry` decides alone: LATER is waited out by the engine and
 the call made again, NEVER ends the feed.  Every method may be called again after an error that it raised.
+
+How much a round takes (`round_end`): rows up to a size that memory holds.  Any timestamp at or below the frontier is
+one at which all tables agree, so a backlog may be cut anywhere.  What touches the round counts whole, because a row
+group is read whole, and at least one stretch is finished, as a transaction is never cut.  Between rounds merging rests
+while little waits (`rest_s`): a merge costs nearly the same for one row as for some thousands, and what is not merged
+yet is seen live.
+
+Parked tables are those that a sink refused for good; they stand still while the others go on:
+
+    round (C, E]     orders   rows ──► ALTER ✗ refused       orders is parked at C
+                     visits   rows ───────────────────► E    E is published, with orders as it was at C
+    rounds behind E  the units of orders are left out; a table that a step ties to it (EXCHANGE, TRUNCATE) parks with it
+    resume           from C, with the schema of C, the units of orders alone, up to the checkpoint of that moment
+
+A step that was done before the refused one is not done again: a table knows its own position.  The source keeps the
+changes behind C as long as a table stands there.
 """
 
+import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from tidegate.engine.change import Chunk, Layout, PlacedDdl
-from tidegate.engine.pace import ROUND, Most, Stretch
-from tidegate.engine.parked import Parked
-from tidegate.engine.plan import Barrier, Checkpoint, Round
-from tidegate.engine.step import Unit
-from tidegate.model.errors import TidegateError
+from tidegate.engine.plan import Barrier, Checkpoint, Round, Unit
+from tidegate.model.errors import EnvironmentFault, Fenced, HistoryLost, Retry, TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.state import SchemaState
 
+
+class Stretch(NamedTuple):
+    """Rows that are read together: their range of commit_ts, their number, and their bytes when read."""
+
+    first_ts: int
+    last_ts: int
+    rows: int
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Most:
+    """What a round takes at most."""
+
+    rows: int
+    size_bytes: int
+
+
+ROUND: Final = Most(rows=2_000_000, size_bytes=256 << 20)
+"""Of all tables together; the workers hold it some four times over while they merge (as read, sorted, typed, written),
+about 1 GiB among them, whether rows have 100 bytes or 10 KiB."""
+
+BUSY_ROWS: Final = 50_000
+"""Where so much waits, rounds follow each other: a catch-up is quicker than any rest."""
+REST: Final = 3.0
+"""Merging takes a quarter of the time of a quiet feed, so that landing and readers have the rest."""
+REST_MAX_S: Final = 4.0
+"""Merged tables stay some seconds behind, not more."""
+
+
+def round_end(stretches: Iterable[Stretch], upto: int, most: Most = ROUND) -> int:
+    """Return the largest end at or below `upto` up to which the stretches stay within `most`, but for the first of
+    them."""
+    ordered = sorted(stretches)
+    rows = size_bytes = 0
+    for at, stretch in enumerate(ordered):
+        rows += stretch.rows
+        size_bytes += stretch.size_bytes
+        if at and (rows > most.rows or size_bytes > most.size_bytes):
+            nearest = min(one.last_ts for one in ordered)
+            return min(max(stretch.first_ts - 1, nearest), upto)
+    return upto
+
+
+def tasks_at_once(rows: int, slots: int, asked: int | None = None) -> int | None:
+    """Return how many tables are merged at the same time, of what was `asked` (None: all); half of the slots while
+    little waits, so that a batch that lands finds one free and does not wait for all tables."""
+    if rows >= BUSY_ROWS:
+        return asked
+    half = max(slots // 2, 1)
+    return half if asked is None else min(asked, half)
+
+
+def rest_s(took_s: float, rows: int, shortest_s: float) -> float:
+    """Return how long merging rests after a round of `rows` that took so long, at least `shortest_s` from its begin
+    on."""
+    if rows >= BUSY_ROWS:
+        return 0.0
+    return max(min(took_s * REST, REST_MAX_S), shortest_s - took_s, 0.0)
+
+
+class Parked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tables that stand still together, by `incarnations`: `names` are theirs now.
+
+    `at` is the checkpoint that their rows are of, `schema` the digest of the schema there; `code`, `message`, `table`
+    and `commit_ts` are the error's, `since_ms` is when it was met (Unix milliseconds)."""
+
+    incarnations: tuple[str, ...]
+    names: tuple[str, ...]
+    at: Checkpoint
+    schema: str
+    code: str
+    message: str
+    table: str = ""
+    commit_ts: int = 0
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What one round's units met: the tables of each, and the error; None for one that is tied to a parked table."""
+
+    incarnations: frozenset[str]
+    error: TidegateError | None = None
+
+
+def parks(error: TidegateError) -> bool:
+    """Return True if an error of one unit is its tables' own: no other unit would meet it, and no wait would help.
+
+    One that names messages is the source's to decide about (`Source.refused`)."""
+    everybody = Fenced, HistoryLost, EnvironmentFault
+    return error.retry is Retry.NEVER and not error.messages and not isinstance(error, everybody)
+
+
+def touched(units: Iterable[Unit], incarnations: Collection[str]) -> tuple[list[Unit], frozenset[str]]:
+    """Return the units that work on one of `incarnations`, and these with all tables of those units."""
+    found, all_of = [], frozenset(incarnations)
+    for unit in units:
+        if not all_of.isdisjoint(unit.incarnations):
+            found.append(unit)
+            all_of |= unit.incarnations
+    return found, all_of
+
+
+def parked_after(
+    before: Sequence[Parked], refused: Iterable[Refused], at: Checkpoint, schema: str, now_ms: int
+) -> tuple[Parked, ...]:
+    """Return what is parked after a round from `at`, whose schema has that digest.
+
+    Tables that a unit ties together stand together, where the first of them stopped."""
+    groups = list(before)
+    for one in refused:
+        tied = [group for group in groups if not one.incarnations.isdisjoint(group.incarnations)]
+        if one.error is not None:
+            tied.append(_parked(one.incarnations, one.error, at, schema, now_ms))
+        if tied:
+            first = min(tied, key=lambda group: group.at.ts)
+            everyone = one.incarnations.union(*(group.incarnations for group in tied))
+            groups = [group for group in groups if group not in tied]
+            groups.append(msgspec.structs.replace(first, incarnations=tuple(sorted(everyone))))
+    return tuple(groups)
+
+
+def _parked(incarnations: Iterable[str], error: TidegateError, at: Checkpoint, schema: str, now_ms: int) -> Parked:
+    where = error.where
+    told = error.code, str(error), where.table, where.commit_ts
+    return Parked(tuple(sorted(incarnations)), (), at, schema, *told, now_ms)
+
+
+def refused_again(group: Parked, error: TidegateError, now_ms: int) -> Parked:
+    """Return parked tables with the error that bringing them back has met."""
+    new = _parked(group.incarnations, error, group.at, group.schema, now_ms)
+    return msgspec.structs.replace(new, names=group.names)
+
+
+def known_to(groups: Iterable[Parked], state: SchemaState) -> tuple[Parked, ...]:
+    """Return the groups with the names that their tables have in `state`, of dropped ones where no other is left; those
+    that it has forgotten go."""
+    kept = []
+    for group in groups:
+        alive = [str(table.name) for table in state.tables.values() if table.incarnation in group.incarnations]
+        dropped = [str(table.name) for table in state.dropped if table.incarnation in group.incarnations]
+        named = tuple(sorted(set(alive or dropped)))
+        if named:
+            kept.append(group if named == group.names else msgspec.structs.replace(group, names=named))
+    return tuple(kept)
+
+
 __all__ = [
     "Barrier",
     "Changes",
     "Checkpoints",
+    "LocalTasks",
     "PartitionReached",
     "Reading",
     "Result",
@@ -72,6 +237,33 @@ class Tasks(Protocol):
 
     def cancel(self) -> None:
         """End the jobs that run now; their `run` raises."""
+
+
+class LocalTasks:
+    """Runs jobs in this process; `slots` is what it says of itself, `jobs` counts what it ran.
+
+    With `pickles`, work, jobs and answers travel by pickle, so that what cannot go to a worker fails here too."""
+
+    def __init__(self, slots: int = 2, *, pickles: bool = True) -> None:
+        self.slots = slots
+        self.jobs = 0
+        self._pickles = pickles
+
+    def run(self, work: Callable[[Job], Answer], jobs: Sequence[Job]) -> list[Answer]:
+        """Return the answers in the order of `jobs`; the first error ends it."""
+        self.jobs += len(jobs)
+        if not self._pickles:
+            return [work(job) for job in jobs]
+        there: tuple[Callable[[Job], Answer], Sequence[Job]] = pickle.loads(pickle.dumps((work, jobs)))  # noqa: S301  ours
+        answers: list[Answer] = pickle.loads(pickle.dumps([there[0](job) for job in there[1]]))  # noqa: S301
+        return answers
+
+    def aside(self, name: str) -> "LocalTasks":  # noqa: ARG002
+        """Return these same tasks: nothing runs beside anything."""
+        return self
+
+    def cancel(self) -> None:
+        """Nothing runs that could be ended."""
 
 
 class Span(Protocol):
@@ -207,7 +399,7 @@ class Source(Protocol):
 class Rhythm:
     """When a sink wants rounds: `most` bounds one round, `idle_s` is how often a checkpoint that moved without rows is
     published (seconds), `flush_s` the shortest time between the begins of rounds while little waits; `rests` says that
-    a round costs nearly the same for one row as for thousands, so that small ones are put off (pace.py)."""
+    a round costs nearly the same for one row as for thousands, so that small ones are put off (`rest_s`)."""
 
     most: Most = ROUND
     idle_s: float = 0.0
@@ -335,7 +527,7 @@ class Sink(Protocol[R]):
         return False
 
     def parked(self) -> Sequence[Parked]:
-        """Return the tables that stand still because a step of theirs was refused (engine/parked.py)."""
+        """Return the tables that stand still because a step of theirs was refused (engine/ports.py)."""
         return ()
 
     def resuming(self) -> Sequence[tuple[Parked, SchemaState]]:

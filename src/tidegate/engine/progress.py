@@ -1,4 +1,4 @@
-"""How far a changefeed is, and three ways to show it.
+"""How far a changefeed is, what it waits for, and three ways to show it.
 
                       +- live    a table that is redrawn in place      (a terminal)
     Progress -> Show -+- lines   one line now and then                 (a pipe, a log)
@@ -6,14 +6,23 @@
 
 The changefeed reports as often as it likes; a display decides what to print.  All of it goes to the stream that is
 given (stderr for live and lines, so that stdout stays free for results; stdout for json).
+
+A FeedError is a TidegateError as it is shown: its code, the table, timestamp and message that it names (attributes of
+the error since the task that raised it), since when, and the next try: `error` of a changefeed in TiCDC's OpenAPI v2.
+
+`slow_words` tells of rows that took slower decode paths, by their share of the rows of a stage:
+
+    62% land/structs (shop.t17: 3 rows in a chunk, a template is learned from 4), 30% encode/rows (…)
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Final, Protocol
+from datetime import UTC, datetime
+from typing import IO, Final, NamedTuple, Protocol
 
+import msgspec
 import rich.box
 import rich.console
 import rich.live
@@ -21,12 +30,95 @@ import rich.table
 import rich.text
 
 from tidegate.codec.neutral import render
-from tidegate.engine.feed_error import FeedError
-from tidegate.engine.slow_roads import NO_ROADS, RoadsSeen, slow_words
+from tidegate.engine.ports import Parked
+from tidegate.model.errors import TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.name import printable
 from tidegate.model.roads import SlowRows
-from tidegate.model.tso import to_datetime
+from tidegate.model.tso import compose, to_datetime
+
+
+class FeedError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a changefeed waits out, or what ended it. `next_try_s` is None when there is no next try.
+
+    `topic`, `partition` and `offset`, or `file`, say where the error lies, `table` and `commit_ts` in which row."""
+
+    code: str
+    message: str
+    since: str
+    table: str = ""
+    commit_ts: int = 0
+    topic: str = ""
+    partition: int | None = None
+    offset: int | None = None
+    file: str = ""
+    tries: int = 1
+    next_try_s: float | None = None
+
+    @classmethod
+    def of(cls, error: TidegateError, *, since: str, tries: int = 1, next_try_s: float | None = None) -> "FeedError":
+        """Return `error` as it is shown."""
+        places = msgspec.structs.asdict(error.where)
+        return cls(code=error.code, message=str(error), since=since, tries=tries, next_try_s=next_try_s, **places)
+
+    @classmethod
+    def of_parked(cls, group: Parked, name: str) -> "FeedError":
+        """Return why the table `name` is parked."""
+        since = to_datetime(compose(group.since_ms)).isoformat(timespec="milliseconds")
+        return cls(code=group.code, message=group.message, since=since, table=name, commit_ts=group.commit_ts)
+
+    def __str__(self) -> str:
+        where = f" in {self.table}" if self.table else ""
+        where += f" at commit_ts {self.commit_ts}" if self.commit_ts else ""
+        times = f", {self.tries} tries" if self.tries > 1 else ""
+        again = "" if self.next_try_s is None else f" (next try in {self.next_try_s:.0f} s)"
+        return f"{self.code}{where} since {self.since}{times}: {' '.join(self.message.split())}{again}"
+
+
+def now() -> str:
+    """Return the time of now in UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+SHARE_MIN: Final = 0.1
+ROWS_MIN: Final = 1_000
+"""A slow way is worth words where a tenth of a stage's rows go it, and so many of them: a quiet feed has few rows at a
+time, and is quick enough."""
+
+
+class RoadsSeen(NamedTuple):
+    """The roads of a report: all rows by road, and those that went slow ways."""
+
+    roads: Mapping[str, int] = {}
+    slow: Sequence[SlowRows] = ()
+
+
+NO_ROADS: Final = RoadsSeen()
+
+
+def slow_words(now: RoadsSeen, before: RoadsSeen = NO_ROADS) -> str:
+    """Return what share of the rows between two reports went which slow way, with the example of most of them; ""
+    where that is not worth words."""
+    earlier = {(one.road, one.reason): one.rows for one in before.slow}
+    stages: dict[str, int] = {}
+    for road, rows in now.roads.items():
+        stages[_stage(road)] = stages.get(_stage(road), 0) + rows - before.roads.get(road, 0)
+    found: dict[str, tuple[int, int, str]] = {}
+    for one in now.slow:
+        rows = one.rows - earlier.get((one.road, one.reason), 0)
+        total, most, example = found.get(one.road, (0, 0, ""))
+        found[one.road] = (total + rows, *((rows, one.example) if rows > most else (most, example)))
+    told = []
+    for road, (rows, _, example) in found.items():
+        every = max(rows, stages.get(_stage(road), 0))
+        if rows >= max(ROWS_MIN, SHARE_MIN * every):
+            told.append(f"{rows / every:.0%} {road} ({example})")
+    return ", ".join(told)
+
+
+def _stage(road: str) -> str:
+    return road.partition("/")[0]
+
 
 LINE_EVERY_S: Final = 5.0
 NAMED: Final = 5

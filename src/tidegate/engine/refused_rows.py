@@ -15,9 +15,8 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from tidegate.engine.change import Batch, Layout
-from tidegate.engine.parked import parks
-from tidegate.engine.ports import Changes
-from tidegate.engine.step import Rows, Unit, row_steps
+from tidegate.engine.plan import Rows, Unit, row_steps
+from tidegate.engine.ports import Changes, parks
 from tidegate.model.errors import EncodeError, SchemaError, SinkRefused, TidegateError
 from tidegate.model.table import TableName
 

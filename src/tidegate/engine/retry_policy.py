@@ -1,18 +1,25 @@
-"""How long a changefeed waits out an outage: quick tries, then a try now and then, then it has failed.
+"""Waiting out an outage: how long a changefeed tries again, and how a Kafka client's refusal is told from an outage.
 
     error ─ 1 s ─ 2 s ─ 4 s ─ 8 s ─ 16 s ─ 10 s ─ 20 s ─ 40 s ─ 60 s ─ 60 s ─ …            failed
             └── quick: max-retry times ──┘   └── until nothing has moved for stuck-duration ──┘
 
-A trouble begins with an error and is over when the feed gets on: rows land, or the checkpoint advances.  A step that
-succeeds alone proves little; a broker that answers and fails again is still the same trouble.
+An outage begins with an error and is over when the feed gets on: rows land, or the checkpoint advances.  A step that
+succeeds alone proves little; a broker that answers and fails again is still in the same outage.
+
+A client library tries a broker that refuses it again and again until the request has "timed out" half a minute later;
+the reason it tells only to its error callback (ClientErrors.hear).  Once there is a refusal, or all brokers of the list
+are reported down, `awaited` gives them a moment to answer after all and raises it: nobody waits for the end of the
+request to hear of a wrong address.
 
 Source: TiCDC's changefeed states: a retryable error makes the state `warning`, with pauses from 10 s doubling (there
 up to 10 minutes; here 60 s, so that a feed follows soon after its broker is back), and `failed` once the checkpoint
-has not advanced for changefeed-error-stuck-duration, 30 minutes by default.
+has not advanced for changefeed-error-stuck-duration, 30 minutes by default.  librdkafka, "Error handling" (`error_cb`,
+`_AUTHENTICATION`, `_SSL`).
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 QUICK_S: Final = 1.0
 QUICK_MAX_S: Final = 30.0
@@ -60,3 +67,81 @@ class RetryPolicy:
             return None
         slow = trouble.errors - self.quick - 1
         return min(SLOW_S * 2.0 ** min(slow, DOUBLINGS_MAX), SLOW_MAX_S, left_s)
+
+
+LOOK_S: Final = 0.2
+LOOKS: Final = 8
+"""How often is looked whether somebody else answers after all."""
+ADDRESS: Final = (
+    ". Is it running? Are host and port right? Check with: tidegate topic inspect kafka://{bootstrap}/TOPIC"
+)
+
+LOGIN: Final = "; check sasl-user, sasl-password and sasl-mechanism"
+CERTIFICATE: Final = "; check ca, cert, key and the name in the broker's certificate"
+_HINTS: Final = {"_AUTHENTICATION": LOGIN, "_SSL": CERTIFICATE}
+_TLS: Final = "SSL routines"
+"""What OpenSSL calls itself: a broker that does not like our certificate closes the connection with such a word."""
+_IDLE: Final = "_ALL_BROKERS_DOWN"
+_FILES: Final = {"ssl.ca.location": "ca", "ssl.certificate.location": "cert", "ssl.key.location": "key"}
+
+
+class ClientErrors:
+    """The last words about one client, and whether they were a refusal; `hear` is its error_cb. Texts may be empty."""
+
+    def __init__(self) -> None:
+        self.last = self.refusal = ""
+        self.down = False
+        """True once no broker of the list can be connected to."""
+
+    def hear(self, error: Any) -> None:
+        """An error as the client library tells it aside."""
+        name, text = error.name(), str(error.str())
+        if name == _IDLE:
+            self.down = True
+            return
+        self.last = text
+        hint = _HINTS.get(name) or (CERTIFICATE if _TLS in text else "")
+        if hint:
+            self.refusal = text + hint
+
+    def forget(self) -> None:
+        """A request was answered."""
+        self.last = self.refusal = ""
+        self.down = False
+
+    def unreachable(self, bootstrap: str) -> str:
+        """Return what is to be said when no broker can be connected to."""
+        why = self.last.rpartition(" failed: ")[2].partition(" (after")[0] or "no answer"
+        return f"cannot reach broker {bootstrap} ({why})" + ADDRESS.format(bootstrap=bootstrap)
+
+    def aside(self) -> str:
+        """Return what is to be said behind an error that does not tell its cause."""
+        text = self.refusal or self.last
+        return f": {text}" if text else ""
+
+
+def awaited(
+    future: Any,
+    serve: Callable[[], object],
+    words: ClientErrors,
+    refused: Callable[[str], Exception],
+    unreachable: Callable[[], Exception],
+) -> Any:
+    """Return the answer. `serve` lets the client tell what it has to.
+
+    Raises what `refused` makes of a refusal, what `unreachable` gives when no broker can be connected to, and what the
+    future raises."""
+    looks = LOOKS
+    while looks:
+        try:
+            return future.result(LOOK_S)
+        except TimeoutError:
+            serve()
+            looks -= bool(words.refusal or words.down)
+    raise refused(words.refusal) if words.refusal else unreachable()
+
+
+def file_named(text: str, config: Mapping[str, Any]) -> str:
+    """Return what is to be said behind a client's own error about one of its files, which does not tell which one."""
+    found = [f"; {name} is {config[key]}: is it there, and PEM?" for key, name in _FILES.items() if key in text]
+    return "".join(found)

@@ -20,7 +20,7 @@ What a round takes: its end, whether that end may be published, and its plan. Pu
     until U        where the user wants to stop               floor L      the furthest that a table was found ahead
 
     C ───────────┬───────────┬──────────┬─►        without U and L a round ends at F, or where its rows would be
-                 U           L          F          too many (pace.py); U ends it earlier, L never before L
+                 U           L          F          too many (ports.py); U ends it earlier, L never before L
 
 A round that was cut off by a crash leaves some tables at its end and others behind.  Rounds are planned anew, and a
 shorter one would find those tables ahead: what stands in the lake is then no state of one ts until all tables have
@@ -34,12 +34,21 @@ import msgspec
 
 from tidegate.engine.change import Layout, PlacedDdl
 from tidegate.engine.filter import previous_name
-from tidegate.engine.pace import ROUND, Most, Stretch, round_end
-from tidegate.engine.plan import Barrier, Checkpoint, Drops, Landed, Round, identity, plan_round, replace_ts
-from tidegate.engine.ports import Changes, Source, Standing
+from tidegate.engine.plan import (
+    Barrier,
+    Checkpoint,
+    Drops,
+    Landed,
+    Round,
+    Rows,
+    Unit,
+    identity,
+    null_warnings,
+    plan_round,
+    replace_ts,
+)
+from tidegate.engine.ports import ROUND, Changes, Most, Source, Standing, Stretch, round_end
 from tidegate.engine.refused_rows import refused_layout
-from tidegate.engine.rewritten_columns import null_warnings
-from tidegate.engine.step import Rows, Unit
 from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import RowsLackDdl

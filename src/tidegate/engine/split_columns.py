@@ -9,7 +9,7 @@
                 classic    kind (D U I), the transaction's tables in the order in which they appear, number
                 newarch    table, then the INSERTs of split updates, number
 
-Source: engine/split.py, whose rules these are and which stays the reference.
+Source: engine/dispatch.py, whose rules these are and which stays the reference.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,7 @@ import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch
 from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, differing
-from tidegate.engine.dispatch_rule import PartitionDispatcher
-from tidegate.engine.route import TablePlan
-from tidegate.engine.split import Splitter
-from tidegate.engine.value_text import NULL_TEXT, ValueText
+from tidegate.engine.dispatch import NULL_TEXT, PartitionDispatcher, Splitter, TablePlan, ValueText
 from tidegate.model.event import Value
 
 _OPS: Final = pa.array(["I", "U", "D"])

@@ -63,6 +63,14 @@ class StopEvent(threading.Event):
         return wait_until(self.is_set, inf if timeout is None else timeout)
 
 
+class NoPauseEvent(threading.Event):
+    """A stop event whose `wait` returns at once, so that a feed never pauses."""
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002
+        """Return whether the stop is set."""
+        return self.is_set()
+
+
 @contextmanager
 def stop_on_signals(*, interrupts: bool = True) -> Iterator[StopEvent]:
     """Yield an event that SIGINT and SIGTERM set; a SIGINT after that raises KeyboardInterrupt if it `interrupts`."""

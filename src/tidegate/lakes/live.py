@@ -41,9 +41,8 @@ from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.slice import ChangeSlice
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.plan import Round
+from tidegate.engine.plan import Create, Round, Rows, Step
 from tidegate.engine.segment import plan_landed
-from tidegate.engine.step import Create, Rows, Step
 from tidegate.lakes import sql as lake_sql
 from tidegate.lakes.local import is_local, spark_local, spark_stored
 from tidegate.lakes.read import NOTHING, Tail, chosen, overlaid, spark_overlaid, stored_rows, stored_table

@@ -32,8 +32,7 @@ from tidegate.config.feed import FeedConfig
 from tidegate.config.load import load
 from tidegate.config.registry import SOURCES, feed_of
 from tidegate.config.uri import mask_text, mask_uri, scheme_of, state_place
-from tidegate.engine.feed_error import FeedError, now
-from tidegate.engine.progress import Progress
+from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.model.errors import TidegateError, UriInvalid
 from tidegate.model.tso import compose
 from tidegate.objectstore.failpoint import reach

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.engine.feed_error import now
+from tidegate.engine.progress import now
 from tidegate.server.documents import Changed, Documents, StoreAway
 
 NAME: Final = "owner"

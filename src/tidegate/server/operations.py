@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.config.uri import mask_text
-from tidegate.engine.feed_error import now
+from tidegate.engine.progress import now
 from tidegate.model.errors import TidegateError
 from tidegate.server.documents import Changed, Documents, StoreAway
 from tidegate.server.record import FeedId, FeedOperation

@@ -12,8 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.config.feed import feed_id
-from tidegate.engine.feed_error import FeedError
-from tidegate.engine.progress import Progress
+from tidegate.engine.progress import FeedError, Progress
 from tidegate.model.errors import ChangefeedIdInvalid
 from tidegate.server.errors import ApiParamInvalid
 

@@ -23,9 +23,8 @@ from typing import Any, Final
 
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.feed import FeedConfig
-from tidegate.engine.feed_error import FeedError, now
 from tidegate.engine.ports import Tasks
-from tidegate.engine.progress import Progress
+from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.engine.retry_policy import FailureRun, RetryPolicy
 from tidegate.model.errors import Fenced, Retry, TidegateError
 from tidegate.server.errors import FeedCrashed, NotOwner

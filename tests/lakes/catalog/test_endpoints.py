@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.lakes.catalog.served import Client, made, served
-from tidegate.engine.parked import Parked
 from tidegate.engine.plan import Checkpoint
+from tidegate.engine.ports import Parked
 from tidegate.model.tso import compose, to_datetime
 from tidegate.sink.delta.snapshots import publish
 

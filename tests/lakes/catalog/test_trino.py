@@ -19,7 +19,7 @@ from tests.s3 import BUCKET, SECRET, environment, serving
 from tests.sink.delta.small import Small
 from tests.sink.delta.tended import NO_MERCY
 from tests.trino import Trino, TrinoFault, running
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.objectstore.stores import store
 from tidegate.sink.delta.iceberg.lake import project_lake
 
@@ -162,7 +162,7 @@ def test_orphans(trino: Trino, tmp_path: Path) -> None:
             assert sorted_rows(trino, f"{catalog}.s.t") == [(1, 1), (2, 2)]
             with pytest.raises(TrinoFault, match="does not exist"):
                 sorted_rows(trino, f"{first}.s.t")
-            project_lake(feed.options, HereTasks(pickles=False).run)
+            project_lake(feed.options, LocalTasks(pickles=False).run)
             assert sorted_rows(trino, f"{first}.s.t") == [(1, 1)]
 
 

@@ -12,7 +12,7 @@ import pytest
 import tidegate
 from tests.engine.test_chain import Upstream, in_order
 from tests.source.tidb.kit import Broker, feed, target
-from tidegate.engine.split import SplitPolicy
+from tidegate.engine.dispatch import SplitPolicy
 from tidegate.lakes.frames.changes import ChangesSource, ChangesStream
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.event import Ddl, images

@@ -2,8 +2,7 @@
 
 import time
 
-from tidegate.engine.feed_error import FeedError
-from tidegate.engine.progress import PartitionProgress, Progress, TableProgress
+from tidegate.engine.progress import FeedError, PartitionProgress, Progress, TableProgress
 from tidegate.model.tso import compose
 from tidegate.server.errors import ChangefeedMissing
 from tidegate.server.record import FeedId, FeedRecord, FeedView, Moment, Sample

@@ -9,7 +9,7 @@ import pyarrow as pa
 from tidegate.changelog.chunks import text_chunks
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.engine.change import ROWS_SCHEMA, Chunk, encode_layout, encode_row
-from tidegate.engine.step import Step, Unit
+from tidegate.engine.plan import Step, Unit
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName

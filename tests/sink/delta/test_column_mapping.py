@@ -10,9 +10,9 @@ from deltalake.exceptions import DeltaProtocolError
 
 from tests.sink.delta.lake import INT, TEXT, Rows, column, options, run, stored, table
 from tests.sink.delta.small import Small
+from tidegate.engine.plan import Alter, Create, Exchange
+from tidegate.engine.plan import Rows as Apply
 from tidegate.engine.retention import Limits
-from tidegate.engine.step import Alter, Create, Exchange
-from tidegate.engine.step import Rows as Apply
 from tidegate.lakes.lake import Lake
 from tidegate.lakes.live import clone
 from tidegate.model.errors import SinkRefused

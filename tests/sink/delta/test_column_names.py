@@ -13,8 +13,8 @@ import pytest
 from tests.counts import some
 from tests.sink.delta.lake import INT, TEXT, Rows, column, options, run, stored, table
 from tests.sink.delta.test_column_mapping import is_mapped, plain, queried
-from tidegate.engine.step import Alter, Create
-from tidegate.engine.step import Rows as Apply
+from tidegate.engine.plan import Alter, Create
+from tidegate.engine.plan import Rows as Apply
 from tidegate.lakes.local import spark_stored
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo

@@ -13,7 +13,7 @@ from tidegate.engine.retention import PURGED, Limits
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SinkRefused
 from tidegate.objectstore import lifespan
-from tidegate.testing.contract.taps import Died
+from tidegate.testing.contract.sinks import Died
 
 HOUR_MS = 3_600_000
 

@@ -12,8 +12,8 @@ import pytest
 from tests.sink.delta.lake import Rows, column, options, run, stored, table
 from tidegate.codec.columnar import typed_batch
 from tidegate.engine.change import Chunk, ChunkPart
-from tidegate.engine.step import Alter, Create
-from tidegate.engine.step import Rows as Apply
+from tidegate.engine.plan import Alter, Create
+from tidegate.engine.plan import Rows as Apply
 from tidegate.model.errors import SchemaError, SinkRefused, UnsupportedError
 from tidegate.model.event import Field, Insert, Update, Value
 from tidegate.model.mysql import MysqlType as T

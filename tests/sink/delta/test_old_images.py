@@ -12,8 +12,8 @@ import pytest
 
 from tests.sink.delta.lake import INT, TEXT, Rows, column, options, run, stored, table
 from tests.sink.delta.test_first_key import lived
-from tidegate.engine.step import Alter, Create, Exchange, Trim
-from tidegate.engine.step import Rows as Apply
+from tidegate.engine.plan import Alter, Create, Exchange, Trim
+from tidegate.engine.plan import Rows as Apply
 from tidegate.model.errors import SinkError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType, PartitionDef, PartitionInfo, TableInfo

@@ -8,10 +8,9 @@ import pytest
 from tests.sink.delta.lake import INT, TEXT, Rows, column, options, run, stored, table
 from tidegate.config.load import load
 from tidegate.config.targets import delta_options
-from tidegate.engine.column_selector import SelectorRule
-from tidegate.engine.plan import Checkpoint, Round
-from tidegate.engine.step import Alter, Create, Exchange, Step, Trim, Unit
-from tidegate.engine.step import Rows as Apply
+from tidegate.engine.filter import SelectorRule
+from tidegate.engine.plan import Alter, Checkpoint, Create, Exchange, Round, Step, Trim, Unit
+from tidegate.engine.plan import Rows as Apply
 from tidegate.model.errors import SchemaError, SinkRefused
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.mysql import MysqlType

@@ -11,7 +11,7 @@ from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 ZONES = ("+08:00", "-09:30", "America/New_York", "UTC")
 CHANGES = (

@@ -11,8 +11,7 @@ from tests.source.tidb.test_landing import landed, landing
 from tidegate.changelog.changelog import Changelog
 from tidegate.engine.change import PlacedDdl
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.ports import Changes
+from tidegate.engine.ports import Changes, LocalTasks
 from tidegate.engine.segment import plan_landed, segment_end
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import stored_columns
@@ -22,7 +21,7 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.tidb import changes as log_changes
 
-TASKS = HereTasks()
+TASKS = LocalTasks()
 Lake = dict[str, list[str]]
 
 

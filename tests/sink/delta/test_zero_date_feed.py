@@ -15,7 +15,7 @@ from tidegate.model.event import Field, Insert
 from tidegate.model.mysql import MysqlType
 from tidegate.sink.delta.options import DeltaOptions, SchemaChange, ZeroDate
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 KEYS = ["2024-00-00", "2023-00-00", "2024-05-00", "2024-05-06"]
 

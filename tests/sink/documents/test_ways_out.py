@@ -9,17 +9,14 @@ import pytest
 from tests.contract.test_redis_sink import rows_here
 from tests.contract.test_search_sink import rows_of
 from tests.redis_server import running_redis
-from tidegate.engine.event_filter import EventFilter
-from tidegate.engine.event_rule import EventRule
+from tidegate.engine.event_filter import EventFilter, EventRule
 from tidegate.model.errors import SinkRefused
 from tidegate.sink.redis.options import RedisOptions
 from tidegate.sink.redis.servers import RedisServers
 from tidegate.sink.redis.sink import RedisSink
 from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.sink import SearchSink
-from tidegate.testing.script import Script, put
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import Script, ScriptedSource, put, run_here
 
 pytestmark = pytest.mark.slow
 

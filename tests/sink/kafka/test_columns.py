@@ -15,9 +15,9 @@ from tests.engine.test_mount import NOT_NULL, VARCHAR, column, record, table
 from tests.source.tidb.kit import Broker, MemoryTarget, changes, feed, recorded_log, target, write_log
 from tests.source.tidb.test_transactions import Log
 from tidegate.codec.columnar import ColumnarEncoder
-from tidegate.engine.column_selector import ColumnSelectors, SelectorRule
+from tidegate.engine.dispatch import SplitPolicy
+from tidegate.engine.filter import ColumnSelectors, SelectorRule
 from tidegate.engine.ports import Written
-from tidegate.engine.split import SplitPolicy
 from tidegate.kv import Row, encode_row
 from tidegate.kv.handle import IntHandle
 from tidegate.kv.row.v2 import encode_raw_row

@@ -22,7 +22,7 @@ from tidegate.engine.filter import TableFilter
 from tidegate.model.mysql import ActionType
 from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate.source.tidb.timeline import Timeline
-from tidegate.testing.validators.events import ddls, rows, told
+from tidegate.testing.validators import ddls, rows, told
 
 pytestmark = pytest.mark.slow
 

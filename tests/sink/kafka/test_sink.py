@@ -14,10 +14,9 @@ from tests.sink.kafka.test_columns import made as made_log
 from tests.sink.kafka.topics import FIELDS, TS, Feed, InProcess, Made, placed
 from tests.source.tidb.kit import Broker, failing
 from tests.source.tidb.test_transactions import Log
-from tidegate.engine.column_selector import ColumnSelectors, SelectorRule
-from tidegate.engine.plan import Checkpoint, Round
+from tidegate.engine.filter import ColumnSelectors, SelectorRule
+from tidegate.engine.plan import Checkpoint, Round, Rows, Unit
 from tidegate.engine.ports import Standing
-from tidegate.engine.step import Rows, Unit
 from tidegate.model.errors import DispatcherFailed, EncodeError, SinkError
 from tidegate.model.event import Delete, Insert, Resolved, RowChange, Update
 from tidegate.model.feed_errors import ColumnSelectorFailed
@@ -29,7 +28,7 @@ from tidegate.schema.stored.table import table_info
 from tidegate.sink.kafka import known_topics
 from tidegate.source.tidb.changes import LogChanges, LogSpan
 from tidegate.source.tidb.tables import name_of
-from tidegate.testing.validators.events import ddls, rows, told
+from tidegate.testing.validators import ddls, rows, told
 
 PROTOCOLS = ("open-protocol", "canal-json")
 BY_TABLE = ({"matcher": ["s.*"], "topic": "of_{table}"},)

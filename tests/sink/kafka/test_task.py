@@ -15,8 +15,8 @@ from tests.source.tidb.kit import Broker, MemoryTarget, target
 from tidegate.codec import decode, from_config
 from tidegate.codec.columnar import RowTexts
 from tidegate.engine.change import Chunk, ChunkPart
-from tidegate.engine.column_selector import ColumnSelectors, SelectorRule
-from tidegate.engine.split import SplitPolicy
+from tidegate.engine.dispatch import SplitPolicy
+from tidegate.engine.filter import ColumnSelectors, SelectorRule
 from tidegate.model.errors import DispatcherFailed, EncodeError, MessageTooLarge
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Values
 from tidegate.model.mysql import MysqlType
@@ -27,7 +27,7 @@ from tidegate.sink.kafka import target as target_module
 from tidegate.sink.kafka import task
 from tidegate.sink.kafka.target import TopicTarget
 from tidegate.sink.kafka.task import GroupJob, Written, write_group
-from tidegate.testing.validators.events import rows
+from tidegate.testing.validators import rows
 
 PROTOCOLS = ("open-protocol", "canal-json")
 FIELDS = (

@@ -11,13 +11,13 @@ from tests.promises import keep_promises, resolved
 from tests.sink.kafka.topics import Feed, landed
 from tests.source.kit import recording
 from tidegate.codec import BatchEncoder, decode, from_config
-from tidegate.engine.split import Splitter
-from tidegate.engine.watermark_merge import WatermarkMerge
+from tidegate.engine.dispatch import Splitter
+from tidegate.engine.frontier import WatermarkMerge
 from tidegate.model.event import Delete, Event, Resolved, RowChange, Update
 from tidegate.model.table import TableName
 from tidegate.sink.kafka import target as target_module
 from tidegate.source.kafka.message import TopicMessage
-from tidegate.testing.validators.events import ddls, rows
+from tidegate.testing.validators import ddls, rows
 
 pytestmark = pytest.mark.slow
 

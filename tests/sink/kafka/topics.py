@@ -16,9 +16,8 @@ from tidegate.changelog.columns import LANDED_SCHEMA, Encoder, RowColumns
 from tidegate.codec import from_config
 from tidegate.engine.change import Chunk, Layout, Place, PlacedDdl
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.pace import Stretch
 from tidegate.engine.plan import Barrier, identity
-from tidegate.engine.ports import Changes, Saved, Sink, Standing, Tasks
+from tidegate.engine.ports import Changes, Saved, Sink, Standing, Stretch, Tasks
 from tidegate.engine.segment import plan_landed, segment_end
 from tidegate.model.event import Ddl, Field, RowChange
 from tidegate.model.table import TableName

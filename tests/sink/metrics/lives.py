@@ -11,8 +11,7 @@ from tests.contract.test_metrics_sink import RULES, shown, truth
 from tests.sink.metrics.rules import sink_of
 from tidegate.objectstore import failpoint
 from tidegate.testing.contract import stories
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import ScriptedSource, run_here
 
 STORY = stories.shop()
 

@@ -16,9 +16,8 @@ from tests.sink.metrics.rules import sink_of
 from tests.sink.storage.test_sink import times
 from tidegate.model.errors import SinkError
 from tidegate.testing.contract import stories
-from tidegate.testing.contract.taps import Died
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.contract.sinks import Died
+from tidegate.testing.script import ScriptedSource, run_here
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ from tests.redis_server import free_port
 from tests.sink.metrics.test_metrics import scraped
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import Progress
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def test_the_example(tmp_path: Path) -> None:
             found.update(scraped(port))
             stop.set()
 
-    Changefeed(config).run(tasks=HereTasks(), on_progress=look, stop=stop)
+    Changefeed(config).run(tasks=LocalTasks(), on_progress=look, stop=stop)
 
     feed = '"changefeed": "shop-numbers"'
     assert found[f'orders{{{feed}, "status": "new"}}'] == found[f'orders{{{feed}, "status": "paid"}}'] == 1

@@ -21,10 +21,8 @@ from tidegate.model.errors import ConfigError, EnvironmentFault, SinkRefused, Ur
 from tidegate.sink.metrics.options import OtlpOptions
 from tidegate.sink.metrics.sink import MetricsSink
 from tidegate.sink.webhook.options import WebhookOptions
-from tidegate.testing.contract.taps import Died
-from tidegate.testing.script import Script, put, remove
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.contract.sinks import Died
+from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
 
 pytestmark = pytest.mark.slow
 

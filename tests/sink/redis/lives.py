@@ -14,9 +14,7 @@ from tidegate.objectstore import failpoint
 from tidegate.sink.redis.options import RedisOptions
 from tidegate.sink.redis.sink import RedisSink
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Script
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import Script, ScriptedSource, run_here
 
 
 def story_of(mode: str) -> Script:

@@ -10,9 +10,7 @@ import pytest
 from tests.redis_server import RedisServer, running_redis
 from tidegate.sink.redis.options import RedisOptions
 from tidegate.sink.redis.sink import RedisSink
-from tidegate.testing.script import Script, put, remove
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
 
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[3] / "examples" / "redis_reader.py"

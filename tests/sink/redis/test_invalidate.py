@@ -16,9 +16,7 @@ from tidegate.sink.redis.options import RedisOptions
 from tidegate.sink.redis.sink import RedisSink
 from tidegate.sink.redis.templates import parse_cache_keys, stream_of
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Row, Script, put, remove
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import Row, Script, ScriptedSource, put, remove, run_here
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,7 @@ from tests.sink.redis.test_lookups import found, wanted
 from tests.sink.redis.test_outages import DURABLE, unlike
 from tests.sink.redis.test_stream import as_texts, told
 from tidegate.spark.tasks import SparkTasks
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import ScriptedSource, run_here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

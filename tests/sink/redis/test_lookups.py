@@ -12,9 +12,7 @@ from tests.sink.sql.test_exactly_once import times
 from tidegate.sink.redis.options import Mode, RedisOptions
 from tidegate.sink.redis.servers import RedisServers
 from tidegate.sink.redis.sink import RedisSink
-from tidegate.testing.script import Script, put, remove
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
 
 pytestmark = pytest.mark.slow
 

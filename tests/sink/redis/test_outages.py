@@ -16,11 +16,9 @@ from tidegate.model.errors import ConfigError, LoginRefused, SinkError, SinkRefu
 from tidegate.sink.redis.options import Mode, RedisOptions
 from tidegate.sink.redis.servers import RedisServers
 from tidegate.sink.redis.sink import RedisSink
+from tidegate.testing import validators
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Script, put, remove
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
-from tidegate.testing.validators import tables
+from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +49,7 @@ def unlike(server: RedisServer, story: Script, **more: Any) -> list[str]:
     state = RedisSink(options(server, **more)).recover().state
     found = {str(table.name): rows_here(servers, table) for table in state.tables.values() if table.handle_key}
     wanted = {name: rows for name, rows in story.tables(story.ts).items() if name != KEYLESS}
-    return list(tables.unlike(wanted, found))
+    return list(validators.unlike(wanted, found))
 
 
 def restarts(server: RedisServer) -> Callable[[], None]:

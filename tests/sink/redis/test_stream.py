@@ -16,9 +16,7 @@ from tidegate.model.event import Ddl, Event, images
 from tidegate.sink.redis.options import RedisOptions
 from tidegate.sink.redis.sink import RedisSink
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Script, put
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import Script, ScriptedSource, put, run_here
 
 pytestmark = pytest.mark.slow
 

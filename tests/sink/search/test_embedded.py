@@ -21,11 +21,9 @@ from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.mapping import IndexRule
 from tidegate.sink.search.sink import SearchOptions, SearchSink
 from tidegate.sink.search.store import RowDocument
+from tidegate.testing import validators
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Script, put, remove
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
-from tidegate.testing.validators import tables
+from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +79,7 @@ def ids(store: EmbeddedStore, words: str, alias: str = "shop.articles") -> set[s
 def unlike(store: EmbeddedStore, story: Script) -> list[str]:
     """What is wrong with the rows of tables with a key."""
     wanted = {name: rows for name, rows in story.tables(story.ts).items() if name != "shop.visits"}
-    return list(tables.unlike(wanted, rows_of(store)))
+    return list(validators.unlike(wanted, rows_of(store)))
 
 
 def test_words(store: EmbeddedStore) -> None:

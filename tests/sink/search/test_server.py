@@ -27,11 +27,9 @@ from tidegate.sink.search.names import write_alias
 from tidegate.sink.search.server import PROGRESS, ServerStore
 from tidegate.sink.search.sink import SearchOptions, SearchSink
 from tidegate.sink.search.store import RowDocument
+from tidegate.testing import validators
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Script, put, remove
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
-from tidegate.testing.validators import tables
+from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +62,7 @@ def live(store: ServerStore, story: Script, *rules: IndexRule) -> None:
 def unlike(store: ServerStore, story: Script) -> list[str]:
     """What is wrong with the rows of tables with a key."""
     wanted = {name: rows for name, rows in story.tables(story.ts).items() if name != "shop.visits"}
-    return list(tables.unlike(wanted, rows_of(store)))
+    return list(validators.unlike(wanted, rows_of(store)))
 
 
 def small() -> Script:

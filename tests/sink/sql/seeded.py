@@ -32,16 +32,16 @@ from tests.upstream.simulate.values import number_of
 from tests.workloads.setting import Setting
 from tests.workloads.story import Story
 from tests.workloads.truth import Moment, TrueTable
+from tidegate.engine.dispatch import SplitPolicy
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.split import SplitPolicy
 from tidegate.model.errors import SinkError, TidegateError, UpstreamError
 from tidegate.sink.sql.connection import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.source.tidb.changes import MountOptions
 from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate.source.tidb.source import LogSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 from tidegate_upstream.tidb.session import Session
 
 STEPS = 300

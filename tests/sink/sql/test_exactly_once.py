@@ -16,17 +16,15 @@ from tests.counts import crossed
 from tests.failpoint import DDL_PLACES, SQL_PLACES, armed
 from tests.mariadb import Server
 from tests.sink.sql.upstream import Upstream
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import Fenced, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Delete, Insert
 from tidegate.sink.sql.connection import Atomicity, SqlOptions, TargetSession
 from tidegate.sink.sql.progress import ShardLayout, TargetProgress
 from tidegate.sink.sql.sink import SqlSink
+from tidegate.testing import validators
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Script, put, remove
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
-from tidegate.testing.validators import tables
+from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +44,7 @@ def live(server: Server, story: Script, *, atomicity: Atomicity = "none", safe_m
 
 def same(server: Server, story: Script) -> list[str]:
     """What is wrong with the tables."""
-    return list(tables.unlike(story.tables(story.ts), tables_of(server)))
+    return list(validators.unlike(story.tables(story.ts), tables_of(server)))
 
 
 def times(deed: Callable[[], None], nth: int) -> Callable[[], None]:
@@ -158,7 +156,7 @@ class Dies(BaseException):
     """Ends a task, as SIGKILL would its process."""
 
 
-class TwiceTasks(HereTasks):
+class TwiceTasks(LocalTasks):
     """Tasks of which those that die are tried again, as Spark does; `before` is called with each before it begins."""
 
     def __init__(self, before: Callable[[Callable[[], Any]], None] = lambda _: None) -> None:

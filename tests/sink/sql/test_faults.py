@@ -16,20 +16,17 @@ from tests.contract.test_sql_sink import asked, emptied, tables_of
 from tests.failpoint import armed
 from tests.mariadb import Server, connected, needed
 from tidegate.engine import retry_policy
-from tidegate.engine.feed_error import FeedError
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.loop import Engine, Feed
-from tidegate.engine.meter import Meter
-from tidegate.engine.progress import Progress
+from tidegate.engine.loop import Engine, Feed, Meter
+from tidegate.engine.ports import LocalTasks
+from tidegate.engine.progress import FeedError, Progress
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.model.errors import TidegateError
 from tidegate.sink.sql import task
 from tidegate.sink.sql.connection import SqlOptions, TargetSession
 from tidegate.sink.sql.sink import SqlSink
+from tidegate.testing import validators
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Script, put
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.validators import tables
+from tidegate.testing.script import Script, ScriptedSource, put
 from tidegate_upstream.demo.replica import MariaDb
 
 pytestmark = pytest.mark.slow
@@ -105,7 +102,7 @@ class Run(threading.Thread):
         feed = Feed(
             "feed", ScriptedSource(story), SqlSink(options), accept=lambda *_: True, patience=RetryPolicy(30, None)
         )
-        self.engine = Engine(feed, HereTasks(), Meter(self.reports.append), threading.Event())
+        self.engine = Engine(feed, LocalTasks(), Meter(self.reports.append), threading.Event())
         self.until, self.raised = story.ts, list[TidegateError]()
 
     def run(self) -> None:
@@ -259,7 +256,7 @@ def test_mended(target: Target, name: str) -> None:
         again.start()
         state = again.end()
     assert state == "finished", run.reports[-1].error
-    assert not list(tables.unlike(story.tables(story.ts), tables_of(target.server)))
+    assert not list(validators.unlike(story.tables(story.ts), tables_of(target.server)))
 
 
 def stopped(pid: int) -> bool:
@@ -291,7 +288,7 @@ def test_frozen(target: Target, place: str) -> None:
             os.kill(pid, signal.SIGCONT)
         assert run.end() == "finished", run.reports[-1].error
     assert "no answer within read-timeout=1s" in told.message
-    assert not list(tables.unlike(story.tables(story.ts), tables_of(target.server)))
+    assert not list(validators.unlike(story.tables(story.ts), tables_of(target.server)))
 
 
 @pytest.mark.parametrize("kind", ["add column", pytest.param("truncate table", marks=pytest.mark.soak)])
@@ -317,7 +314,7 @@ def test_a_ddl_longer_than_the_read_timeout(target: Target, kind: str) -> None:
     assert done.is_set()
     assert not [report.error for report in run.reports if report.error]
     assert {state for (state,) in asked(target.server, "SELECT state FROM tidegate.ddl_history")} == {"done"}
-    assert not list(tables.unlike(story.tables(story.ts), tables_of(target.server)))
+    assert not list(validators.unlike(story.tables(story.ts), tables_of(target.server)))
 
 
 def test_a_machine_that_is_gone(target: Target) -> None:
@@ -342,7 +339,7 @@ def test_wrong_port(tmp_path: Path) -> None:
         assert "is the port right" in told.message
         target.start()
         assert run.end() == "finished", run.reports[-1].error
-        assert not list(tables.unlike(story.tables(story.ts), tables_of(target.server)))
+        assert not list(validators.unlike(story.tables(story.ts), tables_of(target.server)))
     finally:
         target.daemon.stop()
 
@@ -364,7 +361,7 @@ def test_least_rights(target: Target, kind: str) -> None:
     run = Run(target.options(), story)
     run.start()
     assert run.end() == "finished", run.reports[-1].error
-    assert not list(tables.unlike(story.tables(story.ts), tables_of(target.server)))
+    assert not list(validators.unlike(story.tables(story.ts), tables_of(target.server)))
 
 
 def test_deadlock(target: Target) -> None:
@@ -403,7 +400,7 @@ def test_deadlock(target: Target) -> None:
     other.close()
     target.run("DROP DATABASE filler")
     assert asked(target.server, count) != [("Innodb_deadlocks", before)]
-    assert not list(tables.unlike(story.tables(story.ts), tables_of(target.server)))
+    assert not list(validators.unlike(story.tables(story.ts), tables_of(target.server)))
 
 
 def test_full(tmp_path: Path) -> None:
@@ -438,6 +435,6 @@ def test_full(tmp_path: Path) -> None:
             since = len(run.reports)
             target.start(FILE.format(size_mb))
         assert run.end() == "finished"
-        assert not list(tables.unlike(story.tables(story.ts), tables_of(target.server)))
+        assert not list(validators.unlike(story.tables(story.ts), tables_of(target.server)))
     finally:
         target.daemon.stop()

@@ -11,8 +11,7 @@ from tidegate.model.event import Ddl, Delete, Field, Insert, RowChange, Update
 from tidegate.model.mysql import ColumnFlag, MysqlType
 from tidegate.sink.sql.rows import DELETE, INSERT, UPDATE, EntryReader, fold_counted, fold_keyed, groups_of
 from tidegate.testing import scripted
-from tidegate.testing.script import ScriptedTables
-from tidegate.testing.scripted import ScriptedChanges
+from tidegate.testing.script import ScriptedChanges, ScriptedTables
 
 SEEDS = range(50)
 KEYS = 6

@@ -15,20 +15,16 @@ from tests.failpoint import armed
 from tests.mariadb import Server
 from tests.sink.sql.test_exactly_once import Dies, die
 from tidegate.cli.main import main
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.loop import Engine, Feed
-from tidegate.engine.meter import Meter
-from tidegate.engine.ports import Source
+from tidegate.engine.loop import Engine, Feed, Meter
+from tidegate.engine.ports import LocalTasks, Source
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.sink.sql import progress as hold
 from tidegate.sink.sql.connection import SqlOptions, TargetSession
 from tidegate.sink.sql.progress import Hold, holding
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.testing.script import Script, put
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
-from tidegate.testing.validators import tables
+from tidegate.testing import validators
+from tidegate.testing.script import Script, ScriptedSource, put, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +69,7 @@ def in_a_thread(source: Source, sink: SqlSink) -> Iterator[threading.Event]:
 
     def run() -> None:
         try:
-            Engine(feed, HereTasks(), Meter(lambda _: None), stop).run()
+            Engine(feed, LocalTasks(), Meter(lambda _: None), stop).run()
         finally:
             ended.set()
 
@@ -126,9 +122,9 @@ def test_held(server: Server, *, given: bool) -> None:
             for _ in range(5):
                 time.sleep(0.2)
                 assert position(server) == lease.ts
-                assert not list(tables.unlike(story.tables(lease.ts), tables_of(server)))
+                assert not list(validators.unlike(story.tables(lease.ts), tables_of(server)))
         until(lambda: position(server) == story.ts)
-    assert not list(tables.unlike(story.tables(story.ts), tables_of(server)))
+    assert not list(validators.unlike(story.tables(story.ts), tables_of(server)))
 
 
 def test_two_holders(server: Server) -> None:

@@ -13,9 +13,7 @@ from tidegate.model.errors import AccountRefused, Retry, SinkError, SinkRefused
 from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Script, put
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import Script, ScriptedSource, put, run_here
 
 pytestmark = pytest.mark.slow
 

@@ -8,13 +8,11 @@ import pytest
 
 from tests.contract.test_sql_sink import emptied
 from tests.mariadb import Server, running_server
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.sink.sql.connection import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.sink.sql.sink import families as families_by
-from tidegate.testing.script import Script, put, remove
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -110,7 +108,7 @@ def orphans(server: Server, *, tied: bool) -> set[int]:
     story = families(tied=tied)
     try:
         sink = SqlSink(SqlOptions("feed", "127.0.0.1", server.port, atomicity="table", txn_rows=2))
-        run_here(ScriptedSource(story), sink, until=story.ts, tasks=HereTasks(7))
+        run_here(ScriptedSource(story), sink, until=story.ts, tasks=LocalTasks(7))
     finally:
         reader.over.set()
         reader.join(30)

@@ -17,11 +17,9 @@ from tidegate.mysql.server_sql import POINTS
 from tidegate.sink.sql.connection import Atomicity, SqlOptions
 from tidegate.sink.sql.progress import SyncPoints
 from tidegate.sink.sql.sink import SqlSink
+from tidegate.testing import validators
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Script, put
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
-from tidegate.testing.validators import tables
+from tidegate.testing.script import Script, ScriptedSource, put, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +86,7 @@ def test_each_point_of_a_tidb(embedded: Server, interval_ms: int, atomicity: Ato
     assert set(found) == multiples(story, interval_ms)
     for primary, secondary in found.items():
         embedded.run(f"SET SESSION tidb_snapshot = '{secondary}'")
-        assert not list(tables.unlike(story.tables(primary), tables_of(embedded))), primary
+        assert not list(validators.unlike(story.tables(primary), tables_of(embedded))), primary
     embedded.run("SET SESSION tidb_snapshot = ''")
     ((external,),) = asked(embedded, "SELECT @@GLOBAL.tidb_external_ts")
     assert int(external) == max(found.values())
@@ -154,7 +152,7 @@ def test_no_point_where_a_shard_is_further(mariadb: Server, caplog: pytest.LogCa
     behind = story.events[1].commit_ts or 0
     assert not [ts for ts in points(mariadb) if behind < ts < story.ts]
     assert "went further" in caplog.text
-    assert not list(tables.unlike(story.tables(story.ts), tables_of(mariadb)))
+    assert not list(validators.unlike(story.tables(story.ts), tables_of(mariadb)))
 
 
 def test_a_point_belongs_to_its_writer(mariadb: Server) -> None:

@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 from tests.sink.storage.test_sink import live, orders, sink_of
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import ScriptedSource, run_here
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "storage_reader.py"
 

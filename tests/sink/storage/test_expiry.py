@@ -9,14 +9,13 @@ from tests.sink.storage.test_sink import bucket_of, orders, paths_of
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.storage.layout import FileNames
 from tidegate.engine.checkpoints import DirectoryCheckpoints
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.sink.storage.bucket import Bucket
 from tidegate.sink.storage.cron import CronLine
 from tidegate.sink.storage.expiry import expired_directory, sweep
 from tidegate.sink.storage.options import StorageOptions
 from tidegate.sink.storage.sink import StorageSink
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import ScriptedSource, run_here
 
 NAMES = FileNames(".csv")
 FILE = NAMES.data(1)
@@ -65,12 +64,12 @@ def test_a_sink_tidies_up(tmp_path: Path) -> None:
     story = orders()
     run_here(ScriptedSource(story), sink, until=story.ts)
     before = paths_of(tmp_path)
-    sink.upkeep(HereTasks(), None, lambda: False)
+    sink.upkeep(LocalTasks(), None, lambda: False)
     assert paths_of(tmp_path) == before
 
     clock[0] = datetime(2020, 1, 2, 2, tzinfo=UTC)
-    sink.upkeep(HereTasks(), None, lambda: True)
+    sink.upkeep(LocalTasks(), None, lambda: True)
     assert paths_of(tmp_path) == before
-    sink.upkeep(HereTasks(), None, lambda: False)
+    sink.upkeep(LocalTasks(), None, lambda: False)
     assert paths_of(tmp_path) == [path for path in before if "/2020-01-01/" not in path]
     assert len(before) - len(paths_of(tmp_path)) == 2

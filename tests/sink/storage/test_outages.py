@@ -27,10 +27,9 @@ from tidegate.sink.storage.sink import StorageSink
 from tidegate.source.storage.files import FilePlace
 from tidegate.source.storage.land import FilesToRead
 from tidegate.source.storage.plan import CsvDialect
+from tidegate.testing import validators
 from tidegate.testing.contract import stories
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
-from tidegate.testing.validators import tables
+from tidegate.testing.script import ScriptedSource, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +84,7 @@ def told_in(uri: str) -> tuple[list[str], dict[object, int]]:
     paths = [one["path"] for page in obstore.list(store(uri)) for one in page]
     found = events_in(Bucket(uri, uri), paths, ".csv")
     ddls = [event.query for event in found if isinstance(event, Ddl)]
-    return ddls, dict(tables.images_of(event for event in found if not isinstance(event, Ddl)))  # type: ignore[arg-type]
+    return ddls, dict(validators.images_of(event for event in found if not isinstance(event, Ddl)))  # type: ignore[arg-type]
 
 
 def whole(home: Path) -> tuple[list[str], dict[object, int]]:

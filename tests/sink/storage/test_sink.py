@@ -22,13 +22,11 @@ from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.sink.storage.bucket import Bucket, NameTaken
 from tidegate.sink.storage.options import StorageOptions
 from tidegate.sink.storage.sink import StorageSink
+from tidegate.testing import validators
 from tidegate.testing.contract import stories
-from tidegate.testing.contract.taps import Died
-from tidegate.testing.script import Script, put, remove
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
-from tidegate.testing.validators import tables
-from tidegate.testing.validators.events import rows
+from tidegate.testing.contract.sinks import Died
+from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
+from tidegate.testing.validators import rows
 
 DAY = datetime(2026, 8, 20, 12, tzinfo=UTC)
 CSV = CsvOptions(include_commit_ts=True, output_old_value=True)
@@ -290,11 +288,11 @@ def wrong(home: Path, story: Script, extension: str) -> Iterator[str]:
     metadata = bucket_of(home).read("metadata")
     upto = 0 if metadata is None else int(metadata.body.split(b":")[1].rstrip(b"}"))
     found = rows(events_in(bucket_of(home), paths_of(home), extension)) if metadata else []
-    arrived = tables.images_of([row for row in found if (row.commit_ts or 0) <= upto])
-    happened = tables.images_of(story.rows(upto))
-    yield from tables.untold(happened, arrived)
-    yield from tables.repeated(happened, arrived)
-    yield from tables.repeated(tables.images_of(story.rows(story.ts)), tables.images_of(found))
+    arrived = validators.images_of([row for row in found if (row.commit_ts or 0) <= upto])
+    happened = validators.images_of(story.rows(upto))
+    yield from validators.untold(happened, arrived)
+    yield from validators.repeated(happened, arrived)
+    yield from validators.repeated(validators.images_of(story.rows(story.ts)), validators.images_of(found))
 
 
 @pytest.mark.parametrize("place", STORAGE_PLACES)

@@ -24,9 +24,7 @@ from tidegate.sink.webhook.cloud_event import EventMaker, in_lanes
 from tidegate.sink.webhook.options import WebhookOptions
 from tidegate.sink.webhook.sink import WebhookSink
 from tidegate.testing.contract import ReadBack, SinkContract, stories
-from tidegate.testing.script import Script, put, remove
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
 
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[3] / "examples" / "webhook_receiver.py"

@@ -16,7 +16,7 @@ from tidegate.changelog.report import Halt, State
 from tidegate.config.kafka_source import parse_source
 from tidegate.engine.change import Place
 from tidegate.engine.frontier import Reached
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import KafkaConfigInvalid, PoisonMessage, Retry
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableName
@@ -49,7 +49,7 @@ def source(*made_anew: tuple[str, str, bool], topics: Sequence[str] = ("shop",),
 def begun(topics: KafkaTopics, lake: str) -> Landing:
     """A landing that has claimed; batches are the test's to ask for."""
     landing = Landing(topics, lake, "f")
-    landing._tasks = HereTasks(pickles=False)
+    landing._tasks = LocalTasks(pickles=False)
     landing._state = landing._claim()
     return landing
 

@@ -14,7 +14,7 @@ from tidegate.changelog import ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.config.kafka_source import parse_source
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import TidegateError
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableName
@@ -47,7 +47,7 @@ def run(home: str, checkpoint_ts: int | None, **more: object) -> list[int]:
     """The commit_ts that a feed whose sink stands at `checkpoint_ts` gets of the topic."""
     topics = KafkaTopics("b:1", ("shop",), OPEN, **more)
     source = LandedSource(lambda: Landing(topics, home, "f", trigger_ms=1), changelog_uri(home))
-    at = source.start(HereTasks(pickles=False), checkpoint_ts)
+    at = source.start(LocalTasks(pickles=False), checkpoint_ts)
     try:
         end_s = time.monotonic() + 20
         while (source.frontier() or 0) < LAST_TS:

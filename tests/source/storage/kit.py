@@ -10,15 +10,14 @@ from tidegate.changelog.source import LandedSource
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.storage.layout import render_metadata
 from tidegate.codec.storage.schema_file import SchemaFile
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.ports import Tasks
+from tidegate.engine.ports import LocalTasks, Tasks
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Ddl, RowChange
 from tidegate.source.storage.files import FilePlace
 from tidegate.source.storage.land import FilesToRead, StorageLanding
 from tidegate.source.storage.plan import CsvDialect, Dialect
 from tidegate.testing.contract.sources import every, rows_of
-from tidegate.testing.validators.events import told
+from tidegate.testing.validators import told
 
 PLAIN = CsvDialect(CsvOptions(include_commit_ts=True))
 DAY = "2026-08-20"
@@ -129,7 +128,7 @@ class Made:
     def landed(self, **rules: Any) -> LandedSource:
         """A source that was just started, all that is to be landed landed. Raises why a landing ended."""
         source = self.source(**rules)
-        source.start(HereTasks(), None)
+        source.start(LocalTasks(), None)
         land(source)
         return source
 

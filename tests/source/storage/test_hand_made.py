@@ -6,7 +6,7 @@ import pytest
 
 from tests.source.storage.kit import COLUMNS, DAY, ID, NAME, Made, land, lines_of
 from tidegate.codec.csv import CsvOptions
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import ConfigError, PoisonMessage, Retry, SchemaError
 from tidegate.model.feed_errors import SourceBehind
 from tidegate.source.storage.plan import CsvDialect
@@ -380,7 +380,7 @@ def test_much_that_waits(made: Made) -> None:
     made.index(8)
     made.checkpoint(12)
     source = made.source()
-    source.start(HereTasks(), None)
+    source.start(LocalTasks(), None)
     for _ in range(2):
         source.landing.land()  # type: ignore[attr-defined]
     source.refresh()
@@ -398,7 +398,7 @@ def test_a_place_that_nobody_has_begun(tmp_path: Path) -> None:
     """A place without `metadata`, or a directory that is not there, is waited for, and not made."""
     made = Made(tmp_path)
     with pytest.raises(SourceBehind, match="no `metadata` yet") as told:
-        made.source().start(HereTasks(), None)
+        made.source().start(LocalTasks(), None)
     assert told.value.retry is Retry.LATER
     assert not made.root.exists()
 
@@ -458,7 +458,7 @@ def test_a_changelog_of_another_source(made: Made) -> None:
     from tidegate.codec.options import DecodeOptions
 
     options = DecodeOptions(protocol="canal-json")
-    RecordedLanding(f"{made.lake}/_tidegate/changelog", "feed", options, {0: []}).start(HereTasks())
+    RecordedLanding(f"{made.lake}/_tidegate/changelog", "feed", options, {0: []}).start(LocalTasks())
     made.checkpoint(7)
     with pytest.raises(ConfigError, match="was landed from topic 'shop'"):
         made.landed()

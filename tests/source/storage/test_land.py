@@ -14,9 +14,8 @@ from tidegate.codec.csv import CsvOptions
 from tidegate.codec.options import DecodeOptions
 from tidegate.config.status import StatusFile, statuses
 from tidegate.engine.event_expression import SqlExpressions
-from tidegate.engine.event_filter import EventFilter
-from tidegate.engine.event_rule import EventRule
-from tidegate.engine.meter import Meter
+from tidegate.engine.event_filter import EventFilter, EventRule
+from tidegate.engine.loop import Meter
 from tidegate.engine.ports import PartitionReached
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, PoisonMessage

@@ -16,7 +16,7 @@ from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.report import State
 from tidegate.config.storage_source import parse_files
 from tidegate.engine.frontier import Reached
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.source.storage.identity import PLACE, accepted, check_same, noted
 from tidegate.source.storage.listing import Listing, PlacedFile
@@ -163,20 +163,20 @@ def test_a_changelog_that_is_gone(made: Made) -> None:
     shutil.rmtree(changelog_uri(made.lake))
     future_ts = 4_000_000_000_000 << 18
     source = made.source()
-    source.start(HereTasks(), future_ts)
+    source.start(LocalTasks(), future_ts)
     assert source.landing.land()
 
     shutil.rmtree(changelog_uri(made.lake))
     for _ in range(2):
         source = made.source()
-        source.start(HereTasks(), 6)
+        source.start(LocalTasks(), 6)
         source.landing.land()
         with pytest.raises(MadeAnew, match="the target stands at ts 6, and the changelog") as stopped:
             raise source.failure() or AssertionError
 
     made.options = way_out(stopped)
     source = made.source()
-    source.start(HereTasks(), 6)
+    source.start(LocalTasks(), 6)
     while source.landing.land():
         pass
     source.refresh()

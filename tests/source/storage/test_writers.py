@@ -11,8 +11,8 @@ from tests.counts import some
 from tests.failpoint import FILES_PLACES, armed
 from tests.source.storage.kit import Made, lines_of
 from tests.source.storage.writers import TABLES, Crashed, Writer, history
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.testing.contract.taps import Died
+from tidegate.engine.ports import LocalTasks
+from tidegate.testing.contract.sinks import Died
 
 PLACES = [*FILES_PLACES, "landing/before-file", "landing/after-file", "landing/before-commit", "landing/after-commit"]
 KINDS = {
@@ -35,7 +35,7 @@ def looked(made: Made, dice: random.Random) -> None:
 
     source = made.source()
     with suppress(Died), armed({dice.choice(PLACES): die}):
-        source.start(HereTasks(), None)
+        source.start(LocalTasks(), None)
         for _ in range(dice.randint(1, 3)):
             source.landing.land()  # type: ignore[attr-defined]
     if (failure := source.failure()) is not None:

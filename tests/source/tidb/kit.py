@@ -11,15 +11,14 @@ from tests.kv.kv_recordings import lines, raw
 from tidegate.codec import decode, encode_options, from_config
 from tidegate.config.status import StatusFile
 from tidegate.engine.checkpoints import DirectoryCheckpoints
-from tidegate.engine.dispatch_rule import dispatch_rules
+from tidegate.engine.dispatch import SplitPolicy, dispatch_rules
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.local_tasks import HereTasks, Hurried
-from tidegate.engine.loop import Engine, Feed
-from tidegate.engine.meter import Meter
+from tidegate.engine.loop import Engine, Feed, Meter
+from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import Progress
 from tidegate.engine.retry_policy import RetryPolicy
-from tidegate.engine.split import SplitPolicy
+from tidegate.engine.stop_signals import NoPauseEvent
 from tidegate.model.errors import SinkError
 from tidegate.model.event import Event
 from tidegate.model.kv_change import KvChange, KvOp, LogType
@@ -182,7 +181,7 @@ class Run:
 
     def __init__(self, config: dict[str, Any], tasks: Any) -> None:
         self.given, self.tasks = config, tasks
-        self.stop = Hurried()
+        self.stop = NoPauseEvent()
         self.reports: list[Progress] = []
         self.show: Callable[[Progress], None] = lambda _: None
         """Is told every report as well."""
@@ -250,7 +249,7 @@ def feed(
     }
     return Run(
         {**defaults, "log": log, "target": made, "state": state, "rules": rules, **given},
-        HereTasks(tasks, pickles=False),
+        LocalTasks(tasks, pickles=False),
     )
 
 

@@ -16,7 +16,7 @@ from tidegate.changelog.report import State, TaskReport
 from tidegate.engine.change import Place
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.frontier import Reached
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableName
 from tidegate.source.tidb.changes import MountOptions
@@ -32,7 +32,7 @@ class Landing(LogLanding):
     def begin(self, needed_ts: int = 0) -> "Landing":
         """Claim the changelog, without a thread."""
         self.needed_ts = needed_ts
-        self._tasks, self._state = HereTasks(), self._claim()
+        self._tasks, self._state = LocalTasks(), self._claim()
         return self
 
     def batch(self) -> State:

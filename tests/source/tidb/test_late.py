@@ -14,7 +14,7 @@ from tidegate.model.tso import physical_ms
 from tidegate.source.tidb.safe_points import safe_points
 from tidegate.source.tidb.segment import segments
 from tidegate.source.tidb.segment_base import base_of, trim
-from tidegate.testing.validators.events import ddls, rows
+from tidegate.testing.validators import ddls, rows
 from tidegate_upstream.serve import LogKeep, trim_log
 from tidegate_upstream.tidb.log_writer import LogWriter, begin_log
 

@@ -18,9 +18,8 @@ from tidegate.config.feed import FeedConfig
 from tidegate.config.load import load
 from tidegate.config.registry import feed_of, log_of, status_of
 from tidegate.config.status import statuses, words
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.loop import Engine
-from tidegate.engine.meter import Meter
+from tidegate.engine.loop import Engine, Meter
+from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import Progress, left_out_words
 from tidegate.lakes.lake import Lake
 from tidegate.model.left_out import LATE_KEY, NO_KEY, LeftOut
@@ -65,7 +64,7 @@ def configured(tmp_path: Path, sink_uri: str, settings: str = "") -> FeedConfig:
 def run(config: FeedConfig) -> Progress:
     """One run, to the end of the log; its last report, which is kept."""
     kept = status_of(config)
-    engine = Engine(feed_of(config), HereTasks(), Meter(kept.save), threading.Event())
+    engine = Engine(feed_of(config), LocalTasks(), Meter(kept.save), threading.Event())
     return engine.run(idle_s=0.3)
 
 
@@ -160,11 +159,11 @@ def test_a_feed_of_the_release_before_goes_on_without_them(tmp_path: Path, upstr
     One that is made later is carried."""
     found = log_source(tmp_path / "log", rules=("test.*",), mount=MountOptions(keeps=True))
     at = SegmentLog(tmp_path / "log").parts(0)[-1].high
-    found.start(HereTasks(), at)
+    found.start(LocalTasks(), at)
     known = SchemaState().with_unknown(one for one in found.definitions(at) if one.handle_key)
 
     found.carry(known)
-    found.start(HereTasks(), at)
+    found.start(LocalTasks(), at)
 
     assert {one.name.table for one in found.definitions(at)} == {"a", "b", "c", "k"}
     assert [one.table for one in found.reading().left_out] == ["test.bare", "test.late"]

@@ -15,8 +15,7 @@ from tidegate.codec.wire_table import table_of_fields
 from tidegate.engine.change import Place, PlacedDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.ports import Reading, Source
+from tidegate.engine.ports import LocalTasks, Reading, Source
 from tidegate.model.errors import HistoryLost, RenameRefused
 from tidegate.model.event import RowChange
 from tidegate.model.feed_errors import MadeAnew, SourceBehind
@@ -34,7 +33,7 @@ from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter
 from tidegate_upstream.tidb.session import Session
 
-TASKS = HereTasks()
+TASKS = LocalTasks()
 
 
 class Walked(NamedTuple):

@@ -8,9 +8,8 @@ from tests.engine.dispatch_rows import dispatched
 from tests.engine.test_mount import column, record, table
 from tests.source.tidb.mounted import transactions
 from tidegate.codec import encode_options
+from tidegate.engine.dispatch import Router, SplitPolicy
 from tidegate.engine.mount import Mounted
-from tidegate.engine.route import Router
-from tidegate.engine.split import SplitPolicy
 from tidegate.kv import Row, encode_row
 from tidegate.kv.change_columns import columns_of
 from tidegate.kv.handle import IntHandle

@@ -34,8 +34,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from tidegate.changelog.changelog import Changelog
-from tidegate.engine.pace import ROUND, Most, round_end
-from tidegate.engine.step import row_steps
+from tidegate.engine.plan import row_steps
+from tidegate.engine.ports import ROUND, Most, round_end
 from tidegate.lakes.frames.lake import check_options
 from tidegate.lakes.frames.rows import CHANGES, IMAGES, ChangeForm, ChangeTask, tasks_of
 from tidegate.lakes.lake import Lake, moment_ts

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from tidegate.changelog.slice import ChangeSlice
-from tidegate.engine.pace import ROUND, Most, round_end
-from tidegate.engine.step import Rows
+from tidegate.engine.plan import Rows
+from tidegate.engine.ports import ROUND, Most, round_end
 from tidegate.lakes.local import spark_schema
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo

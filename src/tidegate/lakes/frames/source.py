@@ -19,13 +19,10 @@ import msgspec
 from tidegate.config.feed import FeedConfig
 from tidegate.config.kafka_source import KafkaSource
 from tidegate.config.registry import checkpoints_of, landed_source
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.pace import ROUND, Most, round_end
-from tidegate.engine.plan import Checkpoint, Round
-from tidegate.engine.ports import Changes, Saved, Standing
+from tidegate.engine.plan import Checkpoint, Round, row_steps
+from tidegate.engine.ports import ROUND, Changes, LocalTasks, Most, Saved, Standing, round_end
 from tidegate.engine.retry_policy import FailureRun, RetryPolicy
 from tidegate.engine.segment import Planning, plan_from
-from tidegate.engine.step import row_steps
 from tidegate.lakes.frames.rows import ChangeForm, ChangeTask, tasks_of
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, TidegateError
 from tidegate.model.name import lowered
@@ -132,7 +129,7 @@ class SourceChanges:
 
     def _start(self) -> None:
         self._checkpoints.prepare()
-        self._source.start(HereTasks(pickles=False), self._saved().checkpoint.ts)
+        self._source.start(LocalTasks(pickles=False), self._saved().checkpoint.ts)
 
     def _saved(self) -> Standing:
         saved = self._checkpoints.load()

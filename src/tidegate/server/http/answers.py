@@ -17,8 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.config.uri import mask_text, mask_uri
-from tidegate.engine.feed_error import FeedError
-from tidegate.engine.slow_roads import slow_words
+from tidegate.engine.progress import FeedError, slow_words
 from tidegate.model.tso import physical_ms
 from tidegate.server.record import FeedView
 from tidegate.server.replica_config import render

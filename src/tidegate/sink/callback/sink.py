@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from tidegate.codec.columnar import typed_batch
 from tidegate.engine.change import Batch, PlacedDdl
-from tidegate.engine.plan import Barrier, Round
+from tidegate.engine.plan import Barrier, Round, Rows, Unit, row_steps
 from tidegate.engine.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written, standing_of
-from tidegate.engine.step import Rows, Unit, row_steps
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.event import Ddl
 

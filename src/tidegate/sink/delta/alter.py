@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.engine.step import Alter
+from tidegate.engine.plan import Alter
 from tidegate.expr.cast.change import Rule, converter
 from tidegate.model.errors import SinkRefused, TidegateError
 from tidegate.model.event import Value

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
 from tidegate.engine.change import Chunk
+from tidegate.engine.plan import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
 from tidegate.engine.ports import Changes
-from tidegate.engine.step import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableInfo, TableName

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.engine.change import Chunk
-from tidegate.engine.step import Position
+from tidegate.engine.plan import Position
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.sink.delta.columns import LakeColumn, logical_key

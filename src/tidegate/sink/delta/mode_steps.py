@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.engine.change import Chunk
-from tidegate.engine.step import Position
+from tidegate.engine.plan import Position
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog

@@ -4,8 +4,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from tidegate.engine.column_selector import SelectorRule
-from tidegate.engine.event_rule import EventRule
+from tidegate.engine.event_filter import EventRule
+from tidegate.engine.filter import SelectorRule
 from tidegate.sink.delta.modes import Mode
 
 SchemaChange: TypeAlias = Literal["exception", "evolve", "try_evolve", "lenient", "ignore"]

@@ -12,7 +12,7 @@ from typing import Final
 
 import obstore
 
-from tidegate.engine.parked import Parked
+from tidegate.engine.ports import Parked
 from tidegate.model.errors import ConfigError
 from tidegate.model.name import lowered
 from tidegate.objectstore.lifespan import delete, stored_files

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.engine.step import Exchange, Trim, position_of
+from tidegate.engine.plan import Exchange, Trim, position_of
 from tidegate.model.errors import SinkRefused
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.name import lowered

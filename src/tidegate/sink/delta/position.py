@@ -4,7 +4,7 @@ txn "<feed>"       the ts of the position          readable from every version o
 txn "<feed>/seq"   its number among DDLs of it     log checkpoints included
 """
 
-from tidegate.engine.step import Position
+from tidegate.engine.plan import Position
 from tidegate.model.errors import SinkRefused
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog

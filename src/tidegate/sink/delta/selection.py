@@ -8,7 +8,7 @@ a column of a row is known at all, is asked of the upstream's definition as ever
 
 from functools import lru_cache
 
-from tidegate.engine.column_selector import ColumnSelectors, SelectorRule
+from tidegate.engine.filter import ColumnSelectors, SelectorRule
 from tidegate.model.table import TableInfo
 from tidegate.sink.delta.options import DeltaOptions
 

@@ -14,9 +14,8 @@ from collections.abc import Iterable
 import msgspec
 
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.plan import Round
+from tidegate.engine.plan import Alter, Create, Round
 from tidegate.engine.retention import PURGED
-from tidegate.engine.step import Alter, Create
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 from tidegate.objectstore import deltalog

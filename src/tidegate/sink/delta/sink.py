@@ -17,13 +17,23 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from tidegate.engine.pace import tasks_at_once
-from tidegate.engine.parked import Parked, Refused, known_to, parked_after, parks, refused_again
-from tidegate.engine.plan import Barrier, Round
-from tidegate.engine.ports import Changes, Rhythm, Sink, Standing, Tasks
+from tidegate.engine.plan import Barrier, Round, Unit
+from tidegate.engine.ports import (
+    Changes,
+    Parked,
+    Refused,
+    Rhythm,
+    Sink,
+    Standing,
+    Tasks,
+    known_to,
+    parked_after,
+    parks,
+    refused_again,
+    tasks_at_once,
+)
 from tidegate.engine.refused_rows import DEFECTS, blamed
 from tidegate.engine.retention import PURGED
-from tidegate.engine.step import Unit
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.probe import check_store

@@ -24,11 +24,10 @@ import msgspec
 import obstore
 from obstore.exceptions import AlreadyExistsError
 
-from tidegate.engine.column_selector import SelectorRule
-from tidegate.engine.event_rule import EventRule
-from tidegate.engine.parked import Parked
-from tidegate.engine.plan import Checkpoint
-from tidegate.engine.skipped_ddl import SkippedDdl
+from tidegate.engine.event_filter import EventRule
+from tidegate.engine.filter import SelectorRule
+from tidegate.engine.plan import Checkpoint, SkippedDdl
+from tidegate.engine.ports import Parked
 from tidegate.model.errors import Fenced, SinkRefused, TableParked
 from tidegate.model.feed_errors import Overtaken
 from tidegate.model.table import TableInfo, TableName

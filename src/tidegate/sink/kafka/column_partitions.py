@@ -9,7 +9,7 @@ chunks: a cutter keeps the open one.  `texts` changes nothing here, so what it r
 
 Updates are split and transactions ordered in engine/split_columns.py; the partition of each row is found here.
 
-Source: dispatch.py, engine/split.py and engine/route.py, whose rules these are and which stay the reference.
+Source: dispatch.py, engine/dispatch.py and engine/dispatch.py, whose rules these are and which stay the reference.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,9 +26,8 @@ from tidegate.codec.columnar.encode.images import DELETE, INSERT
 from tidegate.codec.open.encode.encoder import Pair
 from tidegate.codec.wire_table import WireTable
 from tidegate.engine.change import Chunk
-from tidegate.engine.column_selector import Selection
-from tidegate.engine.dispatch_rule import PartitionDispatcher
-from tidegate.engine.route import TablePlan
+from tidegate.engine.dispatch import PartitionDispatcher, TablePlan
+from tidegate.engine.filter import Selection
 from tidegate.engine.split_columns import TableOrder, codes_of, hashes_of, in_order, resized, split_rows
 from tidegate.model.errors import DispatcherFailed, EncodeError, MessageTooLarge
 from tidegate.model.event import RowChange

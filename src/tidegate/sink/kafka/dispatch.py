@@ -1,13 +1,13 @@
 """The rows of a transaction as they are sent: updates split, topic and partition of each, in the order of a partition.
 
     [delete u1, update t1, insert t2] ─ by table ─► split ─► together ─► delete t1 to shop/0, delete u1 to shop/1 ..
-                                                            selected columns (engine/column_selector.py), then placed
+                                                            selected columns (engine/filter.py), then placed
 
     classic     deletes, updates, inserts over all tables of the transaction, each kind as it came: TiCDC's sorter
     newarch     each table in its own order, the inserts of split updates behind its other rows
 
-Updates are split table by table (engine/split.py).  Rows of one commit_ts are one transaction where a source does not
-tell start_ts, such as a topic; these too go in that order, so it does not matter how they lay in its partitions.
+Updates are split table by table (engine/dispatch.py).  Rows of one commit_ts are one transaction where a source does
+not tell start_ts, such as a topic; these too go in that order, so it does not matter how they lay in its partitions.
 
 A dispatcher serves one task: rows of partitions that are another task's are left out.
 """
@@ -18,10 +18,8 @@ from typing import Final, NamedTuple
 
 from tidegate.codec.columnar import Batch
 from tidegate.codec.wire_table import WireTable, table_of_fields, wire_table
-from tidegate.engine.column_selector import ColumnSelectors, Selection
-from tidegate.engine.dispatch_rule import PartitionDispatcher
-from tidegate.engine.route import Router, TablePlan
-from tidegate.engine.split import SplitPolicy, Splitter
+from tidegate.engine.dispatch import PartitionDispatcher, Router, SplitPolicy, Splitter, TablePlan
+from tidegate.engine.filter import ColumnSelectors, Selection
 from tidegate.model.errors import ConfigError
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update
 from tidegate.model.table import TableInfo, TableName

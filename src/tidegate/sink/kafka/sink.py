@@ -30,13 +30,11 @@ from typing import Final, NamedTuple
 
 from tidegate.codec.batch import BatchEncoder, Message
 from tidegate.engine.change import PlacedDdl
-from tidegate.engine.ddl_event import acting
+from tidegate.engine.dispatch import Router
+from tidegate.engine.event_filter import acting
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.pace import Most
-from tidegate.engine.plan import Barrier, Checkpoint, Round
-from tidegate.engine.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written
-from tidegate.engine.route import Router
-from tidegate.engine.step import Rows, Unit, row_steps
+from tidegate.engine.plan import Barrier, Checkpoint, Round, Rows, Unit, row_steps
+from tidegate.engine.ports import Changes, Checkpoints, Most, Rhythm, Saved, Sink, Standing, Tasks, Written
 from tidegate.model.errors import EncodeError, SinkError
 from tidegate.model.event import Ddl, Resolved
 from tidegate.model.table import TableInfo, TableName

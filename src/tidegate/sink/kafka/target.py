@@ -14,10 +14,8 @@ from dataclasses import dataclass, field, replace
 from tidegate.codec import BatchEncoder, EncodeOptions
 from tidegate.codec.columnar import ColumnarEncoder
 from tidegate.codec.encoding import limited
-from tidegate.engine.column_selector import ColumnSelectors
-from tidegate.engine.dispatch_rule import DispatchRule
-from tidegate.engine.route import Router
-from tidegate.engine.split import SplitPolicy
+from tidegate.engine.dispatch import DispatchRule, Router, SplitPolicy
+from tidegate.engine.filter import ColumnSelectors
 from tidegate.model.table import TableInfo
 from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
 from tidegate.sink.kafka.dispatch import Dispatcher

@@ -5,7 +5,7 @@
 
 A topic that does not exist is made, unless `create` is None; TiCDC's auto-create-topic.  Without `create` no broker is
 asked in a way that lets it make topics by itself either.  What a broker refuses is told by the next call.  Brokers that
-do not let the client in are named with their reason, soon (engine/client_errors.py).  Nothing is taken back: who is cut
+do not let the client in are named with their reason, soon (engine/retry_policy.py).  Nothing is taken back: who is cut
 off sends again what was not acknowledged, so at least once.
 
 Source: librdkafka, "Idempotent Producer".
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from tidegate.engine.client_errors import ClientErrors, awaited, file_named
+from tidegate.engine.retry_policy import ClientErrors, awaited, file_named
 from tidegate.model.errors import ConfigError, LoginRefused, SinkError, SinkRefused
 
 LOGGER: Final = logging.getLogger("tidegate.kafka")

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from tidegate.codec.columnar import typed_batch
+from tidegate.engine.plan import Rows
 from tidegate.engine.ports import Changes, Written
-from tidegate.engine.step import Rows
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.metrics.counter import RuleCounter
 from tidegate.sink.metrics.images import FirstRows, Images

@@ -19,10 +19,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidegate.engine.change import PlacedDdl
-from tidegate.engine.pace import Most
-from tidegate.engine.plan import Barrier, Checkpoint, Round, identity
-from tidegate.engine.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, standing_of
-from tidegate.engine.step import Rows, Unit, row_steps
+from tidegate.engine.plan import Barrier, Checkpoint, Round, Rows, Unit, identity, row_steps
+from tidegate.engine.ports import Changes, Checkpoints, Most, Rhythm, Saved, Sink, Standing, Tasks, standing_of
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError, SchemaError, SinkError, SinkRefused
 from tidegate.model.name import qualified
 from tidegate.objectstore.failpoint import reach

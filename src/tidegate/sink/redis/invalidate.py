@@ -15,9 +15,9 @@ from itertools import chain
 from typing import Final, TypeAlias
 
 from tidegate.codec.columnar import Batch, typed_batch
+from tidegate.engine.plan import Rows
 from tidegate.engine.ports import Changes, Tasks, Written
 from tidegate.engine.refused_rows import converted
-from tidegate.engine.step import Rows
 from tidegate.model.errors import SinkRefused, TidegateError
 from tidegate.model.event import Value
 from tidegate.model.name import lowered

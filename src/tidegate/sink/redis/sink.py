@@ -27,11 +27,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidegate.engine.change import PlacedDdl
-from tidegate.engine.pace import Most
-from tidegate.engine.plan import Barrier, Checkpoint, Round, refusal
-from tidegate.engine.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
-from tidegate.engine.session_zone import zone_warning
-from tidegate.engine.step import Unit, row_steps
+from tidegate.engine.plan import Barrier, Checkpoint, Round, Unit, refusal, row_steps, zone_warning
+from tidegate.engine.ports import Changes, Most, Rhythm, Sink, Standing, Tasks, Written
 from tidegate.model.errors import ConfigError, InputError, SchemaError, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.left_out import LeftOut, without_key

@@ -27,8 +27,8 @@ import msgspec
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.neutral import event_object, render
 from tidegate.engine.change import Chunk
+from tidegate.engine.plan import Rows
 from tidegate.engine.ports import Changes, Tasks, Written
-from tidegate.engine.step import Rows
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Event, RowChange
 from tidegate.model.name import qualified

@@ -10,9 +10,9 @@ from itertools import chain
 import pyarrow as pa
 
 from tidegate.codec.columnar import Batch, typed_batch
+from tidegate.engine.plan import Rows
 from tidegate.engine.ports import Changes, Tasks, Written
 from tidegate.engine.refused_rows import converted
-from tidegate.engine.step import Rows
 from tidegate.model.errors import TidegateError
 from tidegate.model.table import TableInfo
 from tidegate.sink.documents.last import last_changes

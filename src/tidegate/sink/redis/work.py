@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tidegate.engine.plan import Rows
 from tidegate.engine.ports import Changes
-from tidegate.engine.step import Rows
 from tidegate.model.event import Ddl
 from tidegate.schema.effects import Effect
 from tidegate.sink.redis.options import RedisOptions

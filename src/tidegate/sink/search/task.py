@@ -16,9 +16,9 @@ from typing import TypeAlias
 import numpy as np
 
 from tidegate.codec.columnar import Batch, typed_batch
+from tidegate.engine.plan import Rows
 from tidegate.engine.ports import Changes, Written
 from tidegate.engine.refused_rows import converted, refused_rows
-from tidegate.engine.step import Rows
 from tidegate.model.errors import SinkRefused, TidegateError
 from tidegate.model.event import ToldSession, Value
 from tidegate.model.table import TableInfo

@@ -38,10 +38,8 @@ from zlib import crc32
 
 from tidegate.engine.change import PlacedDdl
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.pace import Most
-from tidegate.engine.plan import Barrier, Round
-from tidegate.engine.ports import Changes, Rhythm, Sink, Standing, Tasks, Written
-from tidegate.engine.step import Rows, Unit, row_steps
+from tidegate.engine.plan import Barrier, Round, Rows, Unit, row_steps
+from tidegate.engine.ports import Changes, Most, Rhythm, Sink, Standing, Tasks, Written
 from tidegate.expr.syntax.tokens import quote_name
 from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
 from tidegate.model.left_out import NO_KEY

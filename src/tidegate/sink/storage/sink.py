@@ -46,11 +46,9 @@ from tidegate.codec.storage.layout import (
 )
 from tidegate.codec.storage.schema_file import SchemaFile, columns_of
 from tidegate.engine.change import PlacedDdl
-from tidegate.engine.ddl_event import acting
-from tidegate.engine.pace import Most
-from tidegate.engine.plan import Barrier, Round
-from tidegate.engine.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, standing_of
-from tidegate.engine.step import Rows, Unit, row_steps
+from tidegate.engine.event_filter import acting
+from tidegate.engine.plan import Barrier, Round, Rows, Unit, row_steps
+from tidegate.engine.ports import Changes, Checkpoints, Most, Rhythm, Saved, Sink, Standing, Tasks, standing_of
 from tidegate.model.errors import InputError, SchemaError, SinkRefused
 from tidegate.model.name import all_digits, qualified
 from tidegate.model.table import TableInfo

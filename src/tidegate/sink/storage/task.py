@@ -26,11 +26,10 @@ from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.storage.layout import data_directory
 from tidegate.codec.wire_table import WireTable, wire_table
 from tidegate.engine.change import Chunk
+from tidegate.engine.dispatch import Router, Splitter
+from tidegate.engine.plan import Rows
 from tidegate.engine.ports import Changes, Written
-from tidegate.engine.route import Router
-from tidegate.engine.split import Splitter
 from tidegate.engine.split_columns import in_order, split_rows
-from tidegate.engine.step import Rows
 from tidegate.model.errors import EncodeError, SinkRefused
 from tidegate.model.event import RowChange
 from tidegate.model.name import lowered

@@ -18,9 +18,8 @@ from typing import Final
 
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.engine.change import PlacedDdl
-from tidegate.engine.plan import Barrier, Round
+from tidegate.engine.plan import Barrier, Round, Rows, Unit, row_steps
 from tidegate.engine.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written, standing_of
-from tidegate.engine.step import Rows, Unit, row_steps
 from tidegate.sink.webhook.cloud_event import CloudEvent, EventMaker, batches, in_lanes
 from tidegate.sink.webhook.options import WebhookOptions
 from tidegate.sink.webhook.sender import WebhookSender

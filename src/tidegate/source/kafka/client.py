@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tidegate.codec.options import DecodeOptions
-from tidegate.engine.client_errors import ClientErrors, awaited, file_named
+from tidegate.engine.retry_policy import ClientErrors, awaited, file_named
 from tidegate.model.errors import ConfigError, SourceError
 
 Marks: TypeAlias = dict[str, dict[int, tuple[int, int]]]

@@ -50,8 +50,8 @@ from tidegate.codec import decode
 from tidegate.codec.columnar import Batch, Pairs, Rest, decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import DeadLetter, Place, PlacedDdl
+from tidegate.engine.event_filter import MessageFilter
 from tidegate.engine.frontier import larger
-from tidegate.engine.row_filter import MessageFilter
 from tidegate.model.errors import DecodeError, InputError, SchemaError, TidegateError
 from tidegate.model.event import Ddl, Event, Resolved, RowChange
 from tidegate.model.name import qualified

@@ -22,7 +22,7 @@ from tidegate.codec.storage.definition import mysql_type, table_of_file
 from tidegate.codec.storage.layout import parse_schema_path
 from tidegate.codec.storage.schema_file import SchemaFile
 from tidegate.codec.wire_table import WireTable, wire_table
-from tidegate.engine.ddl_event import acting
+from tidegate.engine.event_filter import acting
 from tidegate.engine.filter import previous_name
 from tidegate.model.errors import DecodeError, InputError, SchemaError
 from tidegate.model.event import Ddl, Field

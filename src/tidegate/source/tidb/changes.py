@@ -26,9 +26,8 @@ from tidegate.codec.wire_table import wire_table
 from tidegate.engine.change import Chunk, ChunkPart, Layout
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.mount import Mounted, Mounter
-from tidegate.engine.mount_columns import ColumnMounter
-from tidegate.engine.mount_rows import batch_of_rows
-from tidegate.engine.pace import Stretch
+from tidegate.engine.mount_columns import ColumnMounter, batch_of_rows
+from tidegate.engine.ports import Stretch
 from tidegate.kv.table_key import decode_table_key
 from tidegate.model.compiled import AVAILABLE
 from tidegate.model.errors import (

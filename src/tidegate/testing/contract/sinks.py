@@ -1,32 +1,118 @@
 """One suite over all sinks: what the engine and its users rely on, whatever the target is.
 
     class TestMySink(SinkContract):
-        run = staticmethod(run_here)                   the engine: tidegate.testing.trial
+        run = staticmethod(run_here)                   the engine: tidegate.testing.script
 
         def sink(self, home):  return MySink(...)      a new object on the state in `home`, as after a restart
         def read(self, home):  return ReadBack(...)    what the target holds now
 
 pytest then runs every case.  `home` is an empty directory at the start of a case; two sinks of one home are one feed.
+
+TappedSink and TappedTasks call a function at each moment at which a feed may die or its target be away (PLACES); one
+that raises Died ends the run as SIGKILL would, one that raises SinkError is an outage.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
 
 import pytest
 
-from tidegate.engine.local_tasks import HereTasks
-from tidegate.engine.ports import Sink, Source, Tasks
+from tidegate.engine.change import PlacedDdl
+from tidegate.engine.plan import Barrier, Round, Unit
+from tidegate.engine.ports import Changes, LocalTasks, Rhythm, Sink, Source, Standing, Tasks
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.event import Event, RowChange, Value
+from tidegate.testing import validators
 from tidegate.testing.contract import stories
-from tidegate.testing.contract.taps import PLACES, Died, Tap, TappedSink, TappedTasks, dies_at
-from tidegate.testing.script import Row, Script
-from tidegate.testing.scripted import ScriptedSource
-from tidegate.testing.validators import streams, tables
-from tidegate.testing.validators.events import ddls, first_sendings, rows
+from tidegate.testing.script import Row, Script, ScriptedSource
+from tidegate.testing.validators import ddls, first_sendings, rows
+
+PLACES: Final = (
+    *("before run", "in a task", "after run"),
+    *("before ddl", "after ddl", "before advance", "after advance"),
+)
+Tap = Callable[[str], None]
+Job = TypeVar("Job")
+Answer = TypeVar("Answer")
+
+
+class Died(KeyboardInterrupt):
+    """Ends a run as SIGKILL would: no code between is there to catch it."""
+
+
+def dies_at(place: str, nth: int) -> Tap:
+    """Return a tap that raises Died when `place` is reached for the nth time, counted from 1."""
+    left = nth
+
+    def tap(reached: str) -> None:
+        nonlocal left
+        left -= reached == place
+        if left == 0:
+            raise Died
+
+    return tap
+
+
+class TappedTasks(LocalTasks):
+    """Tasks in this process that tap behind each job."""
+
+    def __init__(self, tap: Tap) -> None:
+        super().__init__()
+        self._tap = tap
+
+    def run(self, work: Callable[[Job], Answer], jobs: Sequence[Job]) -> list[Answer]:
+        """Return the answers in the order of `jobs`."""
+        answers: list[Answer] = []
+        for job in jobs:
+            answers += super().run(work, [job])
+            self._tap("in a task")
+        return answers
+
+
+class TappedSink:
+    """The given sink, with a tap around the calls that change something."""
+
+    def __init__(self, sink: Sink[Any], tap: Tap) -> None:
+        self._sink, self._tap = sink, tap
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sink, name)
+
+    @property
+    def barrier(self) -> Barrier:
+        """Return what the sink says."""
+        return self._sink.barrier
+
+    @property
+    def rhythm(self) -> Rhythm:
+        """Return what the sink says."""
+        return self._sink.rhythm
+
+    @rhythm.setter
+    def rhythm(self, rhythm: Rhythm) -> None:
+        self._sink.rhythm = rhythm
+
+    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Any]:
+        """Do the units, between two taps."""
+        return self._around("run", lambda: self._sink.run(tasks, units, changes))
+
+    def ddl(self, placed: PlacedDdl) -> None:
+        """Do a DDL, between two taps."""
+        self._around("ddl", lambda: self._sink.ddl(placed))
+
+    def advance(self, planned: Round, results: Sequence[Any]) -> Standing:
+        """Advance, between two taps."""
+        return self._around("advance", lambda: self._sink.advance(planned, results))
+
+    def _around(self, call: str, work: Callable[[], Answer]) -> Answer:
+        self._tap(f"before {call}")
+        answer = work()
+        self._tap(f"after {call}")
+        return answer
+
 
 LIVES_MAX: Final = 60
 """A feed that dies at each place of its way ends long before."""
@@ -55,7 +141,7 @@ class RunReport(Protocol):
 
 
 class Run(Protocol):
-    """Runs a source into a sink until the checkpoint is at `until`, or until nothing comes (tidegate.testing.trial)."""
+    """Runs a source into a sink until the checkpoint is at `until`, or until nothing comes (tidegate.testing)."""
 
     def __call__(
         self,
@@ -284,7 +370,7 @@ class SinkContract:
         """Run a new sink; its checkpoint never goes back."""
         seen: list[RunReport] = [] if reports is None else reports
         sink = self.sink(home) if tap is None else TappedSink(self.sink(home), tap)
-        tasks = HereTasks() if tap is None else TappedTasks(tap)
+        tasks = LocalTasks() if tap is None else TappedTasks(tap)
         try:
             return self.run(source, sink, until=until, tasks=tasks, report=seen.append)  # type: ignore[arg-type]
         finally:
@@ -311,7 +397,7 @@ class SinkContract:
         if found.tables is not None:
             stops = {upto} | {row.commit_ts or 0 for row in story.rows(story.ts)} if cut_off else {upto}
             wanted = [self._carried(story.tables(ts)) for ts in stops if ts >= upto]
-            unlike = [list(tables.unlike(one, found.tables)) for one in wanted]
+            unlike = [list(validators.unlike(one, found.tables)) for one in wanted]
             wrong += [what for what in unlike[0] if all(what in one for one in unlike)]
         assert not wrong, "\n".join(wrong)
 
@@ -333,22 +419,22 @@ def _log_faults(
         by_table: dict[str, list[Event]] = {}
         for event in rows(events):
             by_table.setdefault(event.table, []).append(event)
-        found = [*streams.promised(events, late_ddls=late_ddls), *streams.around_ddls(events)]
-        found += [what for mine in by_table.values() for what in streams.in_order(mine)]
+        found = [*validators.promised(events, late_ddls=late_ddls), *validators.around_ddls(events)]
+        found += [what for mine in by_table.values() for what in validators.in_order(mine)]
         yield from (f"{name}: {what}" for what in found)
     every = [event for events in log.values() for event in events]
-    arrived, happened = tables.images_of(rows(every)), tables.images_of(story.rows(upto))
-    yield from streams.chained(tables.merged(log.values()))
-    yield from tables.untold(happened, arrived)
-    yield from tables.invented(tables.images_of(story.rows(story.ts)) if cut_off else happened, arrived)
+    arrived, happened = validators.images_of(rows(every)), validators.images_of(story.rows(upto))
+    yield from validators.chained(validators.merged(log.values()))
+    yield from validators.untold(happened, arrived)
+    yield from validators.invented(validators.images_of(story.rows(story.ts)) if cut_off else happened, arrived)
     if once:
-        yield from tables.repeated(happened, arrived)
+        yield from validators.repeated(happened, arrived)
         for name, events in log.items():
             counts = Counter((one.commit_ts, one.query) for one in ddls(events))
             yield from (f"{name}: {ddl} arrived {count} times" for ddl, count in counts.items() if count > 1)
     if not cut_off:
         yield from _ddl_faults(every, story, upto)
-        yield from tables.unlike(story.tables(upto), tables.rebuilt(log.values()))
+        yield from validators.unlike(story.tables(upto), validators.rebuilt(log.values()))
 
 
 def _ddl_faults(every: Sequence[Event], story: Script, upto: int) -> Iterator[str]:
@@ -364,8 +450,8 @@ def _ddl_faults(every: Sequence[Event], story: Script, upto: int) -> Iterator[st
 def _changes_faults(name: str, changes: Sequence[RowChange], story: Script, upto: int, *, once: bool) -> Iterator[str]:
     """What is wrong with the changes that are kept of one table."""
     mine = [row for row in story.rows(upto) if f"{row.schema}.{row.table}" == name]
-    happened, arrived = tables.images_of(mine), tables.images_of(changes)
-    yield from tables.untold(happened, arrived)
-    yield from tables.invented(happened, arrived)
+    happened, arrived = validators.images_of(mine), validators.images_of(changes)
+    yield from validators.untold(happened, arrived)
+    yield from validators.invented(happened, arrived)
     if once:
-        yield from tables.repeated(happened, arrived)
+        yield from validators.repeated(happened, arrived)

@@ -19,16 +19,14 @@ import pytest
 
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.engine.change import Chunk, ChunkPart, Layout, PlacedDdl
-from tidegate.engine.local_tasks import HereTasks
 from tidegate.engine.plan import Checkpoint, identity
-from tidegate.engine.ports import Changes, Source
+from tidegate.engine.ports import Changes, LocalTasks, Source
 from tidegate.engine.segment import segment_end
 from tidegate.model.errors import Retry, TidegateError, Where
 from tidegate.model.event import RowChange
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.testing.validators.events import told
-from tidegate.testing.validators.streams import commit_time
+from tidegate.testing.validators import commit_time, told
 
 STEPS_MAX: Final = 10_000
 """No material of a test takes more."""
@@ -225,7 +223,7 @@ class SourceContract:
     def test_a_second_start(self, tmp_path: Path) -> None:
         """A source that was stopped starts again, as it does after a failure."""
         source = self.source(tmp_path)
-        source.start(HereTasks(), None)
+        source.start(LocalTasks(), None)
         source.stop()
         whole = self.walk(self.source(tmp_path))
         assert self.walk(source).rows() == whole.rows()
@@ -259,14 +257,14 @@ class SourceContract:
     def source_at(self, home: Path, ts: int) -> Source:
         """Return a new source that was started at `ts`."""
         source = self.source(home)
-        source.start(HereTasks(), ts)
+        source.start(LocalTasks(), ts)
         return source
 
     def walk(self, source: Source, checkpoint: Checkpoint | None = None, *, upto: int | None = None) -> _Walk:
         """Read as an engine does that stops at every DDL; raise the failure that ends the reading.
 
         With `upto`, all comes and nothing is asked for."""
-        begun = source.start(HereTasks(), None if checkpoint is None else checkpoint.ts)
+        begun = source.start(LocalTasks(), None if checkpoint is None else checkpoint.ts)
         walk, at = _Walk(begun), checkpoint or Checkpoint(begun)
         for _ in range(STEPS_MAX):
             more, moved = self.more(source), False

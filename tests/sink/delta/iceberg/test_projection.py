@@ -10,8 +10,8 @@ from tests.failpoint import armed
 from tests.sink.delta.lake import TEXT, column, options, run, table
 from tests.sink.delta.lake import Rows as Changes
 from tests.sink.delta.small import Small
+from tidegate.engine.plan import Create, Rows
 from tidegate.engine.retention import Limits
-from tidegate.engine.step import Create, Rows
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.iceberg.files import metadata_uri, projected
 from tidegate.sink.delta.iceberg.lake import begin_projection, is_projected

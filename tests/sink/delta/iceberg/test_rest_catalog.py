@@ -16,7 +16,7 @@ from tests.sink.delta.iceberg.rest_tables import Refused
 from tests.sink.delta.small import Small
 from tidegate.config.load import load
 from tidegate.config.targets import delta_sink
-from tidegate.engine.local_tasks import HereTasks
+from tidegate.engine.ports import LocalTasks
 from tidegate.engine.retention import Limits
 from tidegate.model.errors import SinkError
 from tidegate.sink.delta.iceberg import foreign
@@ -383,7 +383,7 @@ def test_upkeep_goes_on(tmp_path: Path, catalog: RestTables) -> None:
     sink = DeltaSink(options, upkeep=upkeep, catalogs=[names])
     sink.recover()
     with pytest.raises(SinkError, match="500"):
-        sink.upkeep(HereTasks(pickles=False), None, lambda: False)
+        sink.upkeep(LocalTasks(pickles=False), None, lambda: False)
     assert (tmp_path / "_tidegate" / "limits.json").exists()
 
 
@@ -400,7 +400,7 @@ def test_a_configured_feed(tmp_path: Path, catalog: RestTables) -> None:
     source = "kafka://h:9092/shop?protocol=open-protocol"
     sink = delta_sink(load(file, name="f", source_uri=source, sink_uri=f"delta://{root}"))
     sink.recover()
-    sink.upkeep(HereTasks(pickles=False), None, lambda: True)
+    sink.upkeep(LocalTasks(pickles=False), None, lambda: True)
 
     assert heads(catalog) == {"s.t": 1}
     with closing(sqlite3.connect(root / FILE)) as database:

@@ -33,7 +33,7 @@ from tidegate.sink.sql.ddl.rewrite import TAKES_ALL, DdlPlace, DdlVerdict, Targe
 from tidegate.sink.sql.ddl.runner import DdlRunner
 from tidegate.sink.sql.ddl.task import task_of
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 SHOP = TableFilter.parse(("shop.*",))
 PAIRS = Path(__file__).parents[3] / "data" / "ddl_restore.jsonl.gz"

@@ -9,7 +9,7 @@ from tests.sink.sql.upstream import Upstream
 from tidegate.model.errors import SinkRefused
 from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.testing.trial import run_here
+from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,564 @@
+"""Where an event goes: its topic and its partition, bit for bit as TiCDC has it, and which updates are split.
+
+    [sink]
+    dispatchers = [
+      {matcher = ["shop.*"], topic = "shop_{table}", partition = "index-value", index = "by_email"},
+      {matcher = ["log.*"], partition = "columns", columns = ["day"]},
+    ]
+
+    Router ── plan(table, fields) ──→ TablePlan ── route(row, partitions) ──→ Route(topic, partition, key)
+
+    partition       hash                                                               key
+    default, table  crc32(schema table)                                                schema.table
+    index-value     crc32(schema table) ^ crc32(column value) ^ ... of the handle      the hash, decimal
+                    or of the unique index `index`; `rowid` is an old name of it
+    columns         crc32(schema table) ^ crc32(column value) ^ ... of `columns`       the hash, decimal
+    ts              the commit timestamp itself                                        the timestamp, decimal
+
+    topic = literal [{schema}] [literal {table}] literal        literal: letters, digits, ".", "_", "-"
+
+The first rule whose matcher takes the table decides; behind the last one stands a rule for all tables, by table, into
+the default topic.  A matcher is a list of table filter rules; an empty one takes no table.  `dispatcher` is the older
+spelling of `partition`, and only one of them may be given.  In a topic's name every character of the schema or table
+that Kafka does not allow becomes "_", the name ends after 249 bytes, and the names "." and ".." become "_" and "__":
+two tables can get the same topic (你 and 好 do).
+
+The partition is hash mod partitions.  The CRC is that of IEEE; nothing stands between names and values; exclusive or
+forgets the order of the columns.  The values are those of the new row, of a DELETE the old one, as TiCDC writes them
+(`value_text`); names keep their case.  A NULL in a column that `index` or `columns` names is hashed as the
+text `null` by the classic emitter and left out by newarch.  A virtual column, which rows do not carry, is left out when
+it belongs to an index, and refused when `columns` names it, as is every other mismatch of rule and table.
+
+    UPDATE (k=1 → k=2)   ──→   DELETE (k=1), INSERT (k=2)      both whole, with the update's commit timestamp
+
+A reader that applies partitions side by side must not see the new owner of a key before the old one has let go of it.
+So an update is split when the texts of these columns differ:
+
+    unique_keys    those of the handle or of any unique key, as TiCDC does unless `output-raw-change-event` is set
+    dispatch_key   those its dispatcher goes by, so that the row would move to another partition.  TiCDC leaves this
+                   open: with `columns`, and with `output-raw-change-event`, its halves race.  Set it to False for
+                   messages that equal TiCDC's one by one.
+
+Where a transaction's rows of one table stand after a split (without a split they keep their order):
+
+    classic    all its DELETEs, then its UPDATEs, then its INSERTs; each kind in the order it had (TiCDC's own sort
+               may change that order from 13 rows on)
+    newarch    the DELETE in the update's place, the INSERTs of split updates at the end
+
+Columns whose flags a message did not carry (canal-json) are compared when they belong to the handle.
+
+Source: TiCDC documentation, "Customize the rules for Topic and Partition dispatchers of Kafka Sink", "Split UPDATE
+events"; tiflow, cdc/sink/dmlsink/mq/dispatcher, pkg/hash, cdc/model/sink.go (SingleTableTxn), issue 11297; recordings.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeAlias
+from zlib import crc32
+
+import msgspec
+
+from tidegate.codec.encoding import EncodeOptions
+from tidegate.codec.go.float import positional32, positional64
+from tidegate.codec.values import INT_RANGES
+from tidegate.codec.zone import zone_shift
+from tidegate.engine.filter import TableFilter
+from tidegate.model.errors import ConfigError, DispatcherFailed, EncodeError, SinkConfigInvalid, TopicExpressionInvalid
+from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value, Values, images
+from tidegate.model.mysql import ColumnFlag, MysqlType
+from tidegate.model.name import lowered
+from tidegate.model.table import TableInfo, TableName
+
+MAX_TOPIC_BYTES: Final = 249
+_EXPRESSION: Final = re.compile(r"[A-Za-z0-9._-]*+(\{schema\})?([A-Za-z0-9._-]*+\{table\})?[A-Za-z0-9._-]*+")
+_FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9._-]")
+_RESERVED: Final = {".": "_", "..": "__"}
+
+
+class PartitionDispatcher(Enum):
+    """What decides the partition of a row."""
+
+    TABLE = "table"
+    INDEX_VALUE = "index-value"
+    COLUMNS = "columns"
+    TS = "ts"
+
+
+PARTITION_WORDS: Final = {
+    "": PartitionDispatcher.TABLE,
+    "default": PartitionDispatcher.TABLE,
+    "rowid": PartitionDispatcher.INDEX_VALUE,
+    **{by.value: by for by in PartitionDispatcher},
+}
+"""Every word of `partition`, in lower case, and what it means."""
+
+
+class DispatchRule(msgspec.Struct, frozen=True):
+    """One entry of `sink.dispatchers`; an empty `topic` is the default topic."""
+
+    matcher: tuple[str, ...] = ()
+    partition: str = ""
+    topic: str = ""
+    index: str = ""
+    columns: tuple[str, ...] = ()
+
+    @property
+    def by(self) -> PartitionDispatcher:
+        """What the rule goes by; a word that TiCDC does not know means the table, as it does there."""
+        return PARTITION_WORDS.get(self.partition.lower(), PartitionDispatcher.TABLE)
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """An entry as the file has it. The targets rename tables inside messages; they decide no topic or partition."""
+
+    matcher: tuple[str, ...] = ()
+    partition: str = ""
+    dispatcher: str = ""
+    topic: str = ""
+    index: str = ""
+    columns: tuple[str, ...] = ()
+    target_schema: str = ""
+    target_table: str = ""
+
+
+def dispatch_rules(entries: object) -> tuple[DispatchRule, ...]:
+    """Return the rules in the value of `sink.dispatchers`.
+
+    ConfigError for another shape or an unknown key, SinkConfigInvalid for `dispatcher` beside `partition`."""
+    try:
+        found = msgspec.convert(entries, tuple[_Entry, ...])
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"sink.dispatchers: {error}") from error
+    return tuple(_rule(number, entry) for number, entry in enumerate(found))
+
+
+def _rule(number: int, entry: _Entry) -> DispatchRule:
+    if entry.partition and entry.dispatcher:
+        raise SinkConfigInvalid(
+            f"sink.dispatchers[{number}] has both dispatcher = {entry.dispatcher!r} and partition = "
+            f"{entry.partition!r}: they are one key under two names; keep partition"
+        )
+    return DispatchRule(entry.matcher, entry.partition or entry.dispatcher, entry.topic, entry.index, entry.columns)
+
+
+def complaints(rules: Sequence[DispatchRule]) -> tuple[str, ...]:
+    """Return what a user should hear about rules that work, but perhaps not as meant; TiCDC warns of the same."""
+    found = []
+    for number, rule in enumerate(rules):
+        where, word = f"sink.dispatchers[{number}]", rule.partition.lower()
+        if word == "rowid":
+            found.append(f"{where}: partition = 'rowid' is an old name of 'index-value'")
+        elif word not in PARTITION_WORDS:
+            known = ", ".join(by.value for by in PartitionDispatcher)
+            found.append(f"{where}: partition = {rule.partition!r} is none of {known}: rows go by their table")
+        if rule.by is PartitionDispatcher.COLUMNS and not rule.columns:
+            found.append(f"{where}: partition = 'columns' without columns: rows go by their table")
+        if not rule.matcher:
+            found.append(f"{where}: an empty matcher takes no table")
+    return tuple(found)
+
+
+def topic_pattern(text: str, protocol: str) -> str:
+    """`text` unchanged when it is a topic expression that the protocol allows."""
+    if _EXPRESSION.fullmatch(text) is None:
+        raise TopicExpressionInvalid(
+            f"{text!a:.300} is no topic expression: write [prefix]{{schema}}[middle]{{table}}[suffix] with letters, "
+            "digits, '.', '_' and '-' around the placeholders, or a fixed name"
+        )
+    if protocol == "avro" and not ("{schema}" in text and "{table}" in text):
+        raise TopicExpressionInvalid(f"{text!a:.300}: the topic of avro must hold {{schema}} and {{table}}")
+    return text
+
+
+def topic_name(pattern: str, schema: str, table: str) -> str:
+    """Return the topic of a table."""
+    named = pattern.replace("{schema}", _FORBIDDEN.sub("_", schema)).replace("{table}", _FORBIDDEN.sub("_", table))
+    return _RESERVED.get(named, named[:MAX_TOPIC_BYTES])
+
+
+ValueText: TypeAlias = Callable[[Any], bytes]
+"""The text of a value that is not NULL; TypeError or AttributeError for a value of another type."""
+
+NULL_TEXT: Final = b"null"
+
+
+def value_text(code: int, time_zone: str = "UTC") -> ValueText:
+    """Return the function that makes the texts of a column whose type is `code`."""
+    if code in INT_RANGES:
+        return _integer
+    if code == MysqlType.TIMESTAMP and time_zone != "UTC":
+        return _shifted(time_zone)
+    return _FLOATS.get(code, _text)
+
+
+def _integer(value: int) -> bytes:
+    return int.__repr__(value).encode()
+
+
+def _float(value: float) -> bytes:
+    return positional32(value).encode()
+
+
+def _double(value: float) -> bytes:
+    return positional64(value).encode()
+
+
+def _text(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
+
+
+def _shifted(time_zone: str) -> ValueText:
+    shift = zone_shift(time_zone)
+
+    def text(value: str) -> bytes:
+        return shift(value).encode()
+
+    return text
+
+
+_FLOATS: Final[dict[int, ValueText]] = {MysqlType.FLOAT: _float, MysqlType.DOUBLE: _double}
+
+
+_CATCH_ALL: Final = DispatchRule(matcher=("*.*",))
+
+
+class Route(NamedTuple):
+    """The place of a row; `key` is what Pulsar takes instead of a partition."""
+
+    topic: str
+    partition: int
+    key: str
+
+
+class DdlRoute(NamedTuple):
+    """The places of a DDL: one topic, one or all partitions."""
+
+    topic: str
+    partitions: range
+
+
+class _Part(NamedTuple):
+    """A hashed column: its place in rows, the CRC of its name, to be continued by the value, and its texts."""
+
+    at: int
+    name: str
+    name_crc: int
+    text: ValueText
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """How rows of one table with these columns are placed; holds until a DDL changes the table."""
+
+    topic: str
+    by: PartitionDispatcher
+    fields: tuple[Field, ...]
+    _name: TableName
+    _seed: int
+    _parts: tuple[_Part, ...]
+    _skips_null: bool
+
+    def route(self, row: RowChange, partitions: int) -> Route:
+        """Return the place of a row among `partitions`."""
+        if partitions < 1:
+            raise DispatcherFailed(f"topic {self.topic} has {partitions} partitions; at least one is needed")
+        if self.by is PartitionDispatcher.TS:
+            hashed = self._commit_ts(row)
+            return Route(self.topic, hashed % partitions, str(hashed))
+        before, after = images(row)
+        values = before if after is None else after
+        assert values is not None
+        hashed = self.hash_of(row, values)
+        key = ".".join(self._name) if self.by is PartitionDispatcher.TABLE else str(hashed)
+        return Route(self.topic, hashed % partitions, key)
+
+    def hash_of(self, row: RowChange, values: Values) -> int:
+        """Return the hash that an image of the row leads to; of a plan by timestamp one that all rows share."""
+        self.check(row)
+        hashed = self._seed
+        for at, name, name_crc, text in self._parts:
+            value = values[at]
+            if value is None and self._skips_null:
+                continue
+            try:
+                hashed ^= crc32(NULL_TEXT if value is None else text(value), name_crc)
+            except (TypeError, AttributeError) as error:
+                told = EncodeError(f"column {name!r} of {self._name} cannot be {value!a:.60}")
+                raise told.at(table=str(self._name)) from error
+        return hashed
+
+    def hashes(self, columns: Callable[[int], Sequence[Value]], rows: int) -> list[int]:
+        """`hash_of` for many images, `columns` of which gives the values of the column at a place."""
+        found = [self._seed] * rows
+        for at, _, name_crc, text in self._parts:
+            null = 0 if self._skips_null else crc32(NULL_TEXT, name_crc)
+            texts = (null if value is None else crc32(text(value), name_crc) for value in columns(at))
+            found = [hashed ^ crc for hashed, crc in zip(found, texts, strict=True)]
+        return found
+
+    def check(self, row: RowChange) -> None:
+        """Raise DispatcherFailed unless the plan was made for this table and these columns."""
+        if row.fields is not self.fields and row.fields != self.fields:
+            raise DispatcherFailed(f"a row of {self._name} has other columns than its dispatcher was made for")
+        name = TableName(row.schema, row.table)
+        if name != self._name and name.key != self._name.key:
+            raise DispatcherFailed(f"a row of {name} met the dispatcher of {self._name}")
+
+    def _commit_ts(self, row: RowChange) -> int:
+        if row.commit_ts is None:
+            raise DispatcherFailed(
+                f"a row of {self._name} has no commit timestamp to be dispatched by (canal-json carries one with "
+                "enable-tidb-extension); choose another partition rule"
+            )
+        return row.commit_ts
+
+
+class _Rule(NamedTuple):
+    takes: Callable[[str, str], bool]
+    rule: DispatchRule
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """The dispatchers of a changefeed. Build it with `of`."""
+
+    default_topic: str
+    protocol: str
+    _rules: tuple[_Rule, ...]
+    _skips_null: bool
+    _time_zone: str
+
+    @classmethod
+    def of(
+        cls,
+        rules: Sequence[DispatchRule],
+        default_topic: str,
+        options: EncodeOptions,
+        *,
+        case_sensitive: bool = False,
+    ) -> "Router":
+        """Return the router of these rules; FilterRuleInvalid and TopicExpressionInvalid for those that cannot be
+        read."""
+        for rule in rules:
+            if rule.topic:
+                topic_pattern(rule.topic, options.protocol)
+        parsed = tuple(_Rule(_matcher(rule, case_sensitive=case_sensitive), rule) for rule in rules)
+        return cls(default_topic, options.protocol, parsed, options.newarch, options.time_zone)
+
+    def rule(self, schema: str, table: str) -> DispatchRule:
+        """Return the first rule that takes the table."""
+        return next((rule for takes, rule in self._rules if takes(schema, table)), _CATCH_ALL)
+
+    def topic(self, schema: str, table: str) -> str:
+        """Return the topic of a table; the default one for "", the table of DDLs that concern a schema."""
+        pattern = self.rule(schema, table).topic if table else ""
+        return topic_name(pattern, schema, table) if pattern else self.default_topic
+
+    def plan(self, name: TableName, fields: tuple[Field, ...], info: TableInfo | None = None) -> TablePlan:
+        """Return how rows with these columns are placed; `info` is needed by rules that name an index.
+
+        DispatcherFailed for a rule that does not fit the table."""
+        rule = self.rule(*name)
+        names = _hashed_names(rule, name, fields, info)
+        named = rule.by is PartitionDispatcher.COLUMNS or bool(rule.index)
+        return TablePlan(
+            topic=self.topic(*name),
+            by=rule.by,
+            fields=fields,
+            _name=name,
+            _seed=crc32(_bytes(name.schema + name.table)),
+            _parts=tuple(_parts(fields, names, self._time_zone)),
+            _skips_null=self._skips_null and named,
+        )
+
+    def only_partition(self, name: TableName, partitions: int) -> int | None:
+        """Return the one partition of a table whose rows go by its name; None when they are spread."""
+        if self.rule(*name).by is not PartitionDispatcher.TABLE:
+            return None
+        return crc32(_bytes(name.schema + name.table)) % partitions
+
+    def ddl(self, schema: str, table: str, partitions: int, previous: TableName | None = None) -> DdlRoute:
+        """Return the places of a DDL: canal-json has it once, in partition 0, Open Protocol in every partition."""
+        topic = self.ddl_topic(schema, table, previous)
+        return DdlRoute(topic, range(1 if self.protocol == "canal-json" else partitions))
+
+    def ddl_topic(self, schema: str, table: str, previous: TableName | None = None) -> str:
+        """Return the topic of a DDL, of a RENAME by the name that it takes away."""
+        return self.topic(*(previous or (schema, table)))
+
+    def watermark_topics(self, tables: Iterable[TableName]) -> tuple[str, ...]:
+        """Return the topics, all partitions of which get the watermark: those of the tables and the default one."""
+        return tuple(dict.fromkeys([*(self.topic(*name) for name in tables), self.default_topic]))
+
+
+def _matcher(rule: DispatchRule, *, case_sensitive: bool) -> Callable[[str, str], bool]:
+    if not rule.matcher:
+        return _takes_nothing
+    return TableFilter.parse(rule.matcher, case_sensitive=case_sensitive).matches
+
+
+def _takes_nothing(_schema: str, _table: str) -> bool:
+    return False
+
+
+def _hashed_names(
+    rule: DispatchRule, name: TableName, fields: tuple[Field, ...], info: TableInfo | None
+) -> tuple[str, ...]:
+    """The columns by which the rule goes."""
+    match rule.by:
+        case PartitionDispatcher.TABLE | PartitionDispatcher.TS:
+            return ()
+        case PartitionDispatcher.COLUMNS:
+            return _configured(rule, name, fields, info)
+        case PartitionDispatcher.INDEX_VALUE:
+            return _indexed(rule, name, info) if rule.index else tuple(f.name for f in fields if f.handle)
+
+
+def _indexed(rule: DispatchRule, name: TableName, info: TableInfo | None) -> tuple[str, ...]:
+    """The columns of the named index that rows carry."""
+    if info is None:
+        raise DispatcherFailed(
+            f"index {rule.index!r} of {name} is to dispatch rows, but the definition of the table is not known"
+        )
+    folded = lowered(rule.index)
+    index = next((index for index in info.indexes if lowered(index.name) == folded), None)
+    if index is None and folded == "primary":
+        index = next((index for index in info.indexes if index.primary), None)
+    if index is None:
+        known = ", ".join(index.name for index in info.indexes if index.unique or index.primary) or "none"
+        raise DispatcherFailed(f"index not found: {name} has no index {rule.index!r}; its unique ones: {known}")
+    if not (index.unique or index.primary):
+        raise DispatcherFailed(
+            f"index is not unique: {rule.index!r} of {name}; an update of its columns could overtake itself in "
+            "another partition; name a unique index"
+        )
+    columns = (info.column(column) for column in index.columns)
+    return tuple(column.name for column in columns if column is not None and not column.virtual)
+
+
+def _configured(
+    rule: DispatchRule, name: TableName, fields: tuple[Field, ...], info: TableInfo | None
+) -> tuple[str, ...]:
+    """The configured columns in the table's spelling."""
+    folded = {lowered(field.name): field.name for field in fields}
+    for wanted in rule.columns:
+        if lowered(wanted) in folded:
+            continue
+        column = info.column(wanted) if info is not None else None
+        why = "is virtual, and rows do not carry it" if column is not None and column.virtual else "does not exist"
+        raise DispatcherFailed(f"columns not found: {wanted!r} of {name} {why}; it has {', '.join(folded.values())}")
+    return tuple(folded[lowered(wanted)] for wanted in rule.columns)
+
+
+def _parts(fields: tuple[Field, ...], names: tuple[str, ...], time_zone: str) -> Iterator[_Part]:
+    places = {field.name: at for at, field in enumerate(fields)}
+    for name in names:
+        if name not in places:
+            raise DispatcherFailed(f"column {name!r} is to dispatch rows, but they do not carry it")
+        at = places[name]
+        yield _Part(at, name, crc32(_bytes(name)), value_text(fields[at].type, time_zone))
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
+
+
+_KEYS: Final = ColumnFlag.HANDLE_KEY | ColumnFlag.UNIQUE_KEY
+_ORDER: Final[dict[type, int]] = {Delete: 0, Update: 1, Insert: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPolicy:
+    """Which updates are split. `unique_keys` is False under `output-raw-change-event`."""
+
+    unique_keys: bool = True
+    dispatch_key: bool = True
+    newarch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Splitter:
+    """The splitting of one table's updates; holds as long as the table's plan. Build it with `of`."""
+
+    policy: SplitPolicy
+    plan: TablePlan
+    _keys: tuple[tuple[int, ValueText], ...]
+
+    @classmethod
+    def of(cls, policy: SplitPolicy, plan: TablePlan) -> "Splitter":
+        """Return the splitter of the rows that `plan` places."""
+        keys = ((at, value_text(field.type)) for at, field in enumerate(plan.fields) if _is_key(field))
+        return cls(policy, plan, tuple(keys) if policy.unique_keys else ())
+
+    def splits(self, update: Update) -> bool:
+        """Return whether the update has to be split."""
+        self.plan.check(update)
+        return self._changes_key(update) or (self.policy.dispatch_key and self._moves(update))
+
+    @property
+    def keys(self) -> tuple[tuple[int, ValueText], ...]:
+        """The columns of which a change splits an update: their places, and how they become texts."""
+        return self._keys
+
+    def transaction(self, rows: Sequence[RowChange]) -> tuple[RowChange, ...]:
+        """Return the rows that are sent for those of one table in one transaction, in their order."""
+        marked = [(row, isinstance(row, Update) and self.splits(row)) for row in rows]
+        if not any(split for _, split in marked):
+            return tuple(rows)
+        return _ends_with_inserts(marked) if self.policy.newarch else _by_kind(marked)
+
+    def _changes_key(self, update: Update) -> bool:
+        for at, text in self._keys:
+            before, after = update.before[at], update.after[at]
+            if before == after and type(before) is type(after) and not isinstance(before, float):
+                continue
+            try:
+                if _split_text(text, before) != _split_text(text, after):
+                    return True
+            except (TypeError, AttributeError) as error:
+                table = f"{update.schema}.{update.table}"
+                where = f"column {update.fields[at].name!r} of {table}"
+                told = EncodeError(f"{where} cannot change from {before!a:.60} to {after!a:.60}")
+                raise told.at(table=table) from error
+        return False
+
+    def _moves(self, update: Update) -> bool:
+        """Whether the dispatcher hashes the two images differently, so that their partitions may differ."""
+        if self.plan.by in {PartitionDispatcher.TABLE, PartitionDispatcher.TS}:
+            return False
+        return self.plan.hash_of(update, update.before) != self.plan.hash_of(update, update.after)
+
+
+def halves(update: Update) -> tuple[Delete, Insert]:
+    """Return the old row's DELETE and the new row's INSERT."""
+    carried = _carried(update)
+    return Delete(before=update.before, **carried), Insert(after=update.after, **carried)
+
+
+def _carried(update: Update) -> dict[str, Any]:
+    """Everything of an event but its images."""
+    return {name: getattr(update, name) for name in update.__struct_fields__ if name not in {"before", "after"}}
+
+
+def _is_key(field: Field) -> bool:
+    return field.handle or bool((field.flag or 0) & _KEYS)
+
+
+def _split_text(text: ValueText, value: Value) -> bytes:
+    return NULL_TEXT if value is None else text(value)
+
+
+def _by_kind(marked: Sequence[tuple[RowChange, bool]]) -> tuple[RowChange, ...]:
+    sent = [half for row, split in marked for half in _sent(row, split=split)]
+    return tuple(sorted(sent, key=lambda row: _ORDER[type(row)]))
+
+
+def _ends_with_inserts(marked: Sequence[tuple[RowChange, bool]]) -> tuple[RowChange, ...]:
+    kept = [_sent(row, split=split) for row, split in marked]
+    return (*(found[0] for found in kept), *(half for found in kept for half in found[1:]))
+
+
+def _sent(row: RowChange, *, split: bool) -> tuple[RowChange, ...]:
+    return halves(row) if split and isinstance(row, Update) else (row,)

@@ -1,0 +1,218 @@
+"""What holds of everything that a feed delivered, whatever went wrong on the way: order in a stream, and whole tables.
+
+    in_order        first sendings go up in time; rows of a DDL's ts stand before it
+    promised        behind a resolved ts nothing new comes at or below it
+    around_ddls     every DDL stands behind all rows up to its ts and before all above it
+    chained         the image before a change of a key is the image after the change before it
+
+    untold          every image that happened arrived                       (no loss)
+    invented        every image that arrived happened                       (true images)
+    repeated        none arrived more often than it happened                (exactly once)
+    unlike          tables hold the same rows, each as often                (fingerprint)
+    merged          first sendings of all streams in commit order
+    rebuilt         the tables that a stream of events makes                (what `unlike` compares)
+
+A stream is a partition of a topic, the calls of a callback or the lines of a file.  What is sent again after a crash is
+left out of its order: of equal events the first one counts.  A validator yields complaints.  `exact=False` is for
+streams that tell milliseconds alone: a row and a DDL of one time may stand on either side.  An UPDATE is the image that
+leaves and the image that comes, since a sink may send a DELETE and an INSERT for it.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from tidegate.codec.neutral import event_object
+from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, RowChange, Update, Value, Values, images
+from tidegate.model.name import lowered, qualified
+from tidegate.testing.script import Row, ScriptedTables
+
+Place: TypeAlias = tuple[str, int]
+"""A partition: topic and number."""
+
+
+def told(event: RowChange | Ddl) -> str:
+    """Return the event as text, without the time at which its message was made."""
+    line: dict[str, Any] = event_object(event)
+    line.pop("build_ms", None)
+    line.pop("ts", None)
+    return json.dumps(line, sort_keys=True)
+
+
+def rows(events: Iterable[Event]) -> list[RowChange]:
+    """Return the row changes among events."""
+    return [event for event in events if not isinstance(event, Ddl | Resolved)]
+
+
+def ddls(events: Iterable[Event]) -> list[Ddl]:
+    """Return the DDLs among events."""
+    return [event for event in events if isinstance(event, Ddl)]
+
+
+def first_sendings(events: Iterable[Event]) -> Iterator[tuple[int, RowChange | Ddl]]:
+    """Return each row change and DDL where it came first, with its place among `events`."""
+    seen: set[str] = set()
+    for at, event in enumerate(events):
+        if not isinstance(event, Resolved) and (text := told(event)) not in seen:
+            seen.add(text)
+            yield at, event
+
+
+Time: TypeAlias = Callable[[RowChange | Ddl], int]
+"""Returns by what an event is ordered: its commit_ts, or milliseconds where a stream tells no more."""
+_KINDS: Final[Mapping[type, int]] = {Delete: 0, Update: 1, Insert: 2}
+
+
+def commit_time(event: RowChange | Ddl) -> int:
+    """Return the event's commit_ts."""
+    assert event.commit_ts is not None, event
+    return event.commit_ts
+
+
+def in_order(
+    events: Sequence[Event], time: Time = commit_time, *, exact: bool = True, kinds: bool = False
+) -> Iterator[str]:
+    """Complain of a first sending that comes behind a later one; with `kinds` also of one of its own transaction,
+    in which DELETEs come first, then UPDATEs, then INSERTs."""
+    last, kind = -1, (-1, -1)
+    for _, event in first_sendings(events):
+        at = 2 * time(event) + (isinstance(event, Ddl) and exact)
+        if at < last:
+            yield f"{told(event)[:200]} comes behind {last // 2}"
+        now = (at, _KINDS.get(type(event), 3))
+        if kinds and exact and now < kind and at == last:
+            yield f"{told(event)[:200]} stands behind later kinds of its transaction"
+        last, kind = max(last, at), now
+
+
+def promised(events: Sequence[Event], time: Time = commit_time, *, late_ddls: bool = False) -> Iterator[str]:
+    """Complain of an event that is new behind a resolved ts at or above its own; with `late_ddls` a DDL may be new
+    behind the resolved ts that equals its own."""
+    first = dict(first_sendings(events))
+    mark = -1
+    for at, event in enumerate(events):
+        if isinstance(event, Resolved):
+            mark = max(mark, event.ts)
+        elif at in first and time(event) <= mark - (late_ddls and isinstance(event, Ddl)):
+            yield f"{told(event)[:200]} is new behind resolved {mark}"
+
+
+def around_ddls(events: Sequence[Event], time: Time = commit_time, *, exact: bool = True) -> Iterator[str]:
+    """Complain of a DDL that stands before a row up to its ts, or behind one above it."""
+    first = list(first_sendings(events))
+    rows = [(time(event), at) for at, event in first if not isinstance(event, Ddl)]
+    for at, ddl in first:
+        if isinstance(ddl, Ddl):
+            ts = time(ddl)
+            if any(when < ts + exact and where > at for when, where in rows):
+                yield f"{ddl.query!r} at {ts} comes before a row up to it"
+            if any(when > ts and where < at for when, where in rows):
+                yield f"{ddl.query!r} at {ts} comes behind a row above it"
+
+
+def chained(events: Sequence[Event]) -> Iterator[str]:
+    """Complain of an image before a change that is not the image after the change before it, by table and key.
+
+    A DDL may change stored values, so every chain begins anew behind it, and where columns are others. Rows without a
+    key have no chain."""
+    last: dict[tuple[str, str, Values], tuple[Sequence[Field], Values | None]] = {}
+    for _, event in first_sendings(events):
+        if isinstance(event, Ddl):
+            last.clear()
+            continue
+        for before, after in _moves(event):
+            key = _key(event, after if before is None else before)
+            if not key:
+                continue
+            place = event.schema, event.table, key
+            fields, image = last.get(place, (event.fields, before))
+            if fields == event.fields and image != before:
+                yield f"{told(event)[:200]} follows {image}"
+            last[place] = event.fields, after
+
+
+def _moves(event: RowChange) -> list[tuple[Values | None, Values | None]]:
+    """The images by key: an UPDATE of the key itself is a DELETE of one and an INSERT of the other."""
+    before, after = images(event)
+    if before is not None and after is not None and _key(event, before) != _key(event, after):
+        return [(before, None), (None, after)]
+    return [(before, after)]
+
+
+def _key(event: RowChange, values: Values | None) -> tuple[Value, ...] | None:
+    if values is None:
+        return None
+    return tuple(value for field, value in zip(event.fields, values, strict=True) if field.handle)
+
+
+Frozen: TypeAlias = tuple[tuple[str, Value], ...]
+
+
+class SeenRow(NamedTuple):
+    """A row of `table` that came or left at `commit_ts`."""
+
+    commit_ts: int
+    table: str
+    comes: bool
+    values: Frozen
+
+
+def images_of(rows: Iterable[RowChange]) -> Counter[SeenRow]:
+    """Return the images of row changes, and how often each is there."""
+    found: Counter[SeenRow] = Counter()
+    for row in rows:
+        for comes, values in zip((False, True), images(row), strict=True):
+            if values is not None:
+                named = {field.name: value for field, value in zip(row.fields, values, strict=True)}
+                table = lowered(qualified(row.schema, row.table))
+                found[SeenRow(commit_time(row), table, comes, frozen(named))] += 1
+    return found
+
+
+def frozen(row: Row) -> Frozen:
+    """Return a row as a value that hashes."""
+    return tuple(sorted(row.items()))
+
+
+def untold(happened: Counter[SeenRow], arrived: Counter[SeenRow]) -> Iterator[str]:
+    """Complain of images that happened more often than they arrived."""
+    return (f"{image} happened {count} times too often" for image, count in (happened - arrived).items())
+
+
+def invented(happened: Counter[SeenRow], arrived: Counter[SeenRow]) -> Iterator[str]:
+    """Complain of images that arrived and never happened."""
+    return (f"{image} never happened" for image in arrived if image not in happened)
+
+
+def repeated(happened: Counter[SeenRow], arrived: Counter[SeenRow]) -> Iterator[str]:
+    """Complain of images that arrived more often than they happened."""
+    return (f"{image} arrived {count} times too often" for image, count in (arrived - happened).items())
+
+
+def unlike(wanted: Mapping[str, Sequence[Row]], found: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    """Complain of tables that are missing, too many, or hold other rows; the order of rows is nothing."""
+    for name in sorted(wanted.keys() | found.keys()):
+        if name not in found:
+            yield f"table {name} is missing"
+        elif name not in wanted:
+            yield f"table {name} does not exist upstream"
+        else:
+            here, there = (Counter(map(frozen, rows)) for rows in (found[name], wanted[name]))
+            yield from (f"table {name} lacks {dict(row)}" for row in there - here)
+            yield from (f"table {name} has {dict(row)}" for row in here - there)
+
+
+def merged(streams: Iterable[Sequence[Event]]) -> list[RowChange | Ddl]:
+    """Return the first sendings of all streams together, in commit order, rows of a DDL's ts before it."""
+    events = [event for stream in streams for event in stream if not isinstance(event, Resolved)]
+    once = [event for _, event in first_sendings(events)]
+    return sorted(once, key=lambda one: (commit_time(one), isinstance(one, Ddl)))
+
+
+def rebuilt(streams: Iterable[Sequence[Event]]) -> dict[str, list[Row]]:
+    """Return the tables that the first sendings of all streams make together."""
+    tables = ScriptedTables()
+    for event in merged(streams):
+        tables.apply(event)
+    return tables.rows()
