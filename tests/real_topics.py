@@ -22,7 +22,8 @@ from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.source.kafka.message import TopicMessage
-from tidegate.verify.lake import Cell, Truth, TruthColumn, TruthTable, compare_tables
+from tidegate.verify.compare import TruthColumn
+from tidegate.verify.local import Cell, Truth, TruthTable, compare_tables
 
 HOME: Final = Path(__file__).parent / "data" / "ticdc_topics"
 TOPICS: Final = {

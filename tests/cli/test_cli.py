@@ -18,7 +18,8 @@ from tidegate.model.errors import ConfigError, SinkRefused
 from tidegate.model.tso import compose, parse_ts
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
-from tidegate.verify.lake import Truth, TruthColumn, TruthTable
+from tidegate.verify.compare import TruthColumn
+from tidegate.verify.local import Truth, TruthTable
 
 SOURCE = "kafka://h:9092/shop?protocol=open-protocol&sasl-user=u&sasl-password=hush"
 SINK = "delta:///srv/lake"
@@ -257,7 +258,7 @@ def lake(monkeypatch, tmp_path):
     module = types.ModuleType("tidegate.lakes.lake")
     module.Lake = Lake
     monkeypatch.setitem(sys.modules, "tidegate.lakes.lake", module)
-    return ("verify", "/lake", str(tmp_path)), tables
+    return ("verify", "/lake", "--upstream", str(tmp_path)), tables
 
 
 def test_verify_equal(lake):

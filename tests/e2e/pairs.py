@@ -40,7 +40,7 @@ from tidegate.source.storage.files import FilePlace
 from tidegate.source.storage.land import FilesToRead
 from tidegate.source.storage.plan import CanalDialect
 from tidegate.testing.script import run_here
-from tidegate.verify.lake import Truth, compare_tables
+from tidegate.verify.local import Truth, compare_tables
 
 __all__ = ["DATABASES", "SINKS", "SOURCES", "Pair", "World", "recorded_world", "seeded_world"]
 

@@ -30,7 +30,7 @@ from tidegate.cli.main import main
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.event import Resolved
-from tidegate.verify.lake import Truth, load_truth
+from tidegate.verify.local import Truth, load_truth
 from tidegate_upstream.broker import Broker, start_broker
 from tidegate_upstream.demo.recorded import Frame, create_topic
 
@@ -138,7 +138,7 @@ def differences(lake: Path, *options: str) -> dict[str, int]:
     """What `tidegate verify` finds: differences by table, for those that have some. Checks its exit status too.
 
     Without options, what is wrong with any published snapshot stands there as well."""
-    result = cli("verify", str(lake), str(RECORDING), "--json", *options)
+    result = cli("verify", str(lake), "--upstream", str(RECORDING), "--json", *options)
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     found = {line["table"]: line["differences"] for line in lines[:-1] if line["differences"]}
     assert result.exit_code == (1 if found else 0), result.stderr

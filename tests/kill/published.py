@@ -26,7 +26,7 @@ from tidegate.sink.delta.iceberg.files import metadata_uri
 from tidegate.sink.delta.iceberg.lake import is_projected
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
-from tidegate.verify.lake import Truth, compare, load_truth
+from tidegate.verify.local import Truth, compare, load_truth
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 PROTOCOLS = {"open": "open-protocol", "open_table": "open-protocol", "canal": "canal-json", "canal_table": "canal-json"}

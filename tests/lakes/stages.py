@@ -11,7 +11,7 @@ from tests.recorded import partitions_of, upto
 from tests.replay.stage import Stage
 from tidegate.codec.options import DecodeOptions
 from tidegate.source.kafka.message import TopicMessage
-from tidegate.verify.lake import Truth, compare_tables, load_truth
+from tidegate.verify.local import Truth, compare_tables, load_truth
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 PROTOCOLS = {"open": "open-protocol", "open_table": "open-protocol", "canal": "canal-json", "canal_table": "canal-json"}

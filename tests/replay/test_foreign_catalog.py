@@ -16,7 +16,7 @@ from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.iceberg.foreign import RestCatalog
 from tidegate.sink.delta.iceberg.rest import COMMIT, REGISTER, TRANSACTION, RestClient
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.verify.lake import load_truth
+from tidegate.verify.local import load_truth
 
 pytestmark = pytest.mark.slow
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"

@@ -15,7 +15,7 @@ from tidegate.schema.effects import TableTruncated
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.sink.delta.mode_steps import state_at
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.verify.lake import Truth, TruthTable, compare, compare_tables, load_truth
+from tidegate.verify.local import Truth, TruthTable, compare, compare_tables, load_truth
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 PROTOCOLS = {"open": "open-protocol", "open_table": "open-protocol", "canal": "canal-json", "canal_table": "canal-json"}

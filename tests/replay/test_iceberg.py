@@ -13,7 +13,7 @@ from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.iceberg.files import metadata_uri
 from tidegate.sink.delta.iceberg.names import versions_of
-from tidegate.verify.lake import load_truth
+from tidegate.verify.local import load_truth
 
 pytestmark = pytest.mark.slow
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"

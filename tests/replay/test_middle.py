@@ -10,7 +10,7 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Resolved
-from tidegate.verify.lake import compare, load_truth
+from tidegate.verify.local import compare, load_truth
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 START = 470607234641690624

@@ -18,7 +18,7 @@ from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SinkRefused, TableParked
 from tidegate.sink.delta.lake_upkeep import LakeUpkeep
 from tidegate.sink.delta.parking import ask
-from tidegate.verify.lake import compare_tables
+from tidegate.verify.local import compare_tables
 
 pytestmark = pytest.mark.slow
 

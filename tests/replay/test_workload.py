@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from tests.replay.stage import Crash, Stage, moments, partitions_of
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.lake_schema import stored_schema
-from tidegate.verify.lake import compare_tables, load_truth
+from tidegate.verify.local import compare_tables, load_truth
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 PROTOCOLS = {"open": "open-protocol", "open_table": "open-protocol", "canal": "canal-json", "canal_table": "canal-json"}

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tidegate.cli.main import main
 from tidegate.lakes.lake import Lake
 from tidegate.objectstore import deltalog
-from tidegate.verify.lake import Difference, TableReport
+from tidegate.verify.compare import Difference, TableReport
 from tidegate_upstream.demo.live import (
     LiveDemo,
     LiveOptions,

@@ -1,4 +1,4 @@
-"""A small shop with values of all kinds, the same in an upstream and in its replica, and what `sink verify` says."""
+"""A small shop with values of all kinds, the same in an upstream and in its replica, and what `verify` says."""
 
 import json
 from dataclasses import dataclass
@@ -91,9 +91,9 @@ class Said:
 
 
 def verified(replica: Server, upstream: str, *more: str, user: str = "root") -> Said:
-    """`tidegate sink verify` with JSON."""
+    """`tidegate verify` with JSON."""
     address = f"mysql://{user}@127.0.0.1:{replica.port}/"
-    done = CliRunner().invoke(main, ["sink", "verify", address, "--upstream", upstream, "--json", *more])
+    done = CliRunner().invoke(main, ["verify", address, "--upstream", upstream, "--json", *more])
     *lines, last = [json.loads(line) for line in done.stdout.splitlines()] or [{}]
     tables = {line["table"]: [_line(one) for one in line["shown"]] for line in lines}
     return Said(done.exit_code, tables, last, done.stderr)

@@ -1,4 +1,4 @@
-"""`tidegate cache verify` of a Redis beside a recording, a lake and an embedded TiDB."""
+"""`tidegate verify` of a Redis beside a recording, a lake and an embedded TiDB."""
 
 import json
 import runpy
@@ -41,7 +41,7 @@ def feed(server: RedisServer, log: Path, until: int, mode: Mode = "hash", **more
 
 def said(server: RedisServer, source: str, *more: str, query: str = "") -> tuple[int, list[dict[str, Any]], str]:
     """Exit status, lines and complaint of the command."""
-    words = ["cache", "verify", f"redis://127.0.0.1:{server.port}/{query}", "--source-uri", source, "--json", *more]
+    words = ["verify", f"redis://127.0.0.1:{server.port}/{query}", "--upstream", source, "--json", *more]
     done = CliRunner().invoke(main, words)
     return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
@@ -88,7 +88,7 @@ def test_beside_a_recording(server: RedisServer, log: Path) -> None:
         ("different", second.decode(), -1),
         ("extra", "bank:accounts:999999", None),
     }
-    words = ["cache", "verify", f"redis://127.0.0.1:{server.port}/", "--source-uri", str(WORKLOAD)]
+    words = ["verify", f"redis://127.0.0.1:{server.port}/", "--upstream", str(WORKLOAD)]
     plain = CliRunner().invoke(main, [*words, "--filter", "bank.*"]).stdout
     assert "bank.accounts: 3 keys differ" in plain
     assert f"different  {second.decode()} column balance: expected " in plain

@@ -4,9 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.verify.chunk import UNHASHED, ChunkPlan, ChunkSum, ComparedTable, RowHasher, different
-from tidegate.verify.column import form_of, meaning_of
-from tidegate.verify.lake import TruthColumn
+from tidegate.verify.compare import (
+    UNHASHED,
+    ChunkPlan,
+    ChunkSum,
+    ComparedTable,
+    RowHasher,
+    TruthColumn,
+    different,
+    form_of,
+    meaning_of,
+)
 
 SHAPE = ComparedTable(
     "d.t", ("id",), (TruthColumn("id", "int(11)"), TruthColumn("a", "text"), TruthColumn("b", "text"))

@@ -1,4 +1,4 @@
-"""A changefeed that runs all the time, from an embedded TiDB, and `sink verify` of what it writes meanwhile."""
+"""A changefeed that runs all the time, from an embedded TiDB, and `verify` of what it writes meanwhile."""
 
 import threading
 import time

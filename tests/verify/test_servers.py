@@ -1,4 +1,4 @@
-"""`tidegate sink verify` of a MariaDB and of an embedded TiDB beside an embedded TiDB."""
+"""`tidegate verify` of a MariaDB and of an embedded TiDB beside an embedded TiDB."""
 
 import threading
 from collections.abc import Collection, Iterator
@@ -12,12 +12,9 @@ from tests.mariadb import Server
 from tests.verify.shop import filled, note_point, now_ts, stand, verified
 from tidegate.cli.sink.session import session_of
 from tidegate.model.errors import SinkError
-from tidegate.verify import comparison
-from tidegate.verify.chunk import ChunkPlan, ComparedTable, RowHasher
-from tidegate.verify.comparison import compare_sides
-from tidegate.verify.database import DatabaseSide
-from tidegate.verify.lake import Key
-from tidegate.verify.moment import WantedMoment, replica_at, upstream_at
+from tidegate.verify import compare as comparison
+from tidegate.verify.compare import ChunkPlan, ComparedTable, Key, RowHasher, compare_sides
+from tidegate.verify.database import DatabaseReader, WantedMoment, replica_at, upstream_at
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +86,7 @@ def address(server: Server) -> str:
 
 
 @contextmanager
-def sides(upstream: Server, replica: Server, ts: int | None) -> Iterator[tuple[DatabaseSide, DatabaseSide]]:
+def sides(upstream: Server, replica: Server, ts: int | None) -> Iterator[tuple[DatabaseReader, DatabaseReader]]:
     """Both sides, as the command opens them."""
     with closing(session_of(address(upstream))) as ours, closing(session_of(address(replica))) as theirs:
         right, found = replica_at(theirs, "shop", WantedMoment(ts, 10), passes)
@@ -101,7 +98,7 @@ def passes(schema: str, _table: str) -> bool:
     return schema == "shop"
 
 
-def unequal(left: DatabaseSide, right: DatabaseSide) -> list[str]:
+def unequal(left: DatabaseReader, right: DatabaseReader) -> list[str]:
     """Names of tables that differ."""
     return [report.name for report in compare_sides(left, right, lambda *_: None) if not report.equal]
 
@@ -213,16 +210,16 @@ def test_few_rows_are_sent(upstream: Server, replica: Server, moment: int, monke
     replica.run("UPDATE shop.customers SET name = 'x' WHERE id = 77")
     monkeypatch.setattr(comparison, "CHUNK_ROWS", 20)
     sent: dict[str, int] = {}
-    rows_of = DatabaseSide.rows
+    rows_of = DatabaseReader.rows
 
     def counted(
-        side: DatabaseSide, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]
+        side: DatabaseReader, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]
     ) -> Iterator[tuple[int, Key]]:
         for one in rows_of(side, shape, plan, chunks):
             sent[shape.name] = sent.get(shape.name, 0) + 1
             yield one
 
-    monkeypatch.setattr(DatabaseSide, "rows", counted)
+    monkeypatch.setattr(DatabaseReader, "rows", counted)
     assert verified(replica, address(upstream), "--filter", "shop.customers").wrong == {
         "shop.customers": ["value [77] name: 'n77' is 'x'"]
     }

@@ -31,12 +31,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "pack": ("tidegate.cli.pack:pack", "Write an archive of Tidegate for the executors of a cluster."),
     "cli": ("tidegate.server.remote.changefeed:cli", "Look after the changefeeds of a server, as with `cdc cli`."),
     "status": ("tidegate.config.status:status", "Show the state, checkpoint and error of changefeeds."),
-    "verify": ("tidegate.cli.verify:verify", "Compare a lake with what the source database held."),
+    "verify": ("tidegate.cli.verify:verify", "Compare a lake, a database or a Redis with its upstream."),
     "lake": ("tidegate.cli.lake:lake", "Look at a lake: tables, snapshots, rows."),
     "catalog": ("tidegate.cli.catalog:catalog", "Serve the names of a lake's tables to Iceberg readers."),
-    "sink": ("tidegate.cli.sink.group:sink", "Look after replicas in databases: compare one, hold one to read it."),
+    "sink": ("tidegate.cli.sink.group:sink", "Look after replicas in databases: refused DDLs, hold one to read it."),
     "search": ("tidegate.cli.search:search", "Find rows of a table by their words, in a search index."),
-    "cache": ("tidegate.cli.cache:cache", "Look after rows in a Redis: compare them with where they come from."),
     "table": ("tidegate.cli.table:table", "List parked tables of a lake, and let them go on."),
     "decode": ("tidegate.cli.decode:decode", "Print messages as events, one JSON object a line."),
     "encode": ("tidegate.cli.encode:encode", "Write events as messages, byte for byte as TiCDC does."),
@@ -54,6 +53,8 @@ UPSTREAM: Final[Mapping[str, str]] = {
     "upstream": "Start, ask and stop a TiDB of your own on this machine.",
 }
 """Commands that come with the embedded TiDB."""
+FORMER: Final = {"cache": "tidegate.cli.former:cache"}
+"""Commands of old that say what they are now; no help names them."""
 HELP: Final = {"demo": UPSTREAM["demo"], **{name: line for name, (_, line) in COMMANDS.items()}, **UPSTREAM}
 _EXTRAS: Final = {
     **dict.fromkeys(("confluent_kafka",), "kafka"),
@@ -75,7 +76,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Return the command, imported now; None for an unknown name."""
-        if cmd_name not in HELP:
+        if cmd_name not in HELP and cmd_name not in FORMER:
             return None
         try:
             command = _load(cmd_name)
@@ -94,7 +95,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command of the first word; for a name that is nearly right the error suggests the right one."""
         name = args[0] if args else ""
-        if name and not name.startswith("-") and name not in HELP:
+        if name and not name.startswith("-") and name not in HELP and name not in FORMER:
             import difflib
 
             close = difflib.get_close_matches(name, HELP, n=1)
@@ -128,8 +129,8 @@ class LazyGroup(click.Group):
 
 def _load(name: str) -> object:
     """The command; raises EnvironmentFault for one of the embedded TiDB where that is not installed."""
-    if name in COMMANDS:
-        module, _, attribute = COMMANDS[name][0].partition(":")
+    if place := FORMER.get(name) or COMMANDS.get(name, ("",))[0]:
+        module, _, attribute = place.partition(":")
         return getattr(importlib.import_module(module), attribute)
     for command in entry_points(group="tidegate.commands", name=name):
         return command.load()

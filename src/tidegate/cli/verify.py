@@ -1,89 +1,162 @@
-"""`tidegate verify`: every table of a lake against a recording's truth."""
+"""`tidegate verify`: every table of a lake, a database or a Redis beside its upstream, at one moment.
 
-import bisect
-from collections.abc import Iterable, Sequence
+$ tidegate verify /srv/lake --upstream /srv/recording --at 3
+$ tidegate verify mysql://root@replica:3306/ --upstream tidb://root@tidb:4000/
+$ tidegate verify tidb://root@replica:4000/ --upstream tidb://root@tidb:4000/ --at 470607233675427842
+$ tidegate verify 'redis://cache:6379/?mode=json' --upstream /srv/lake --json
+
+    shop.orders: 2 keys differ (1,024 rows expected)
+        missing    shop:orders:17
+        different  shop:orders:18 column qty: expected 3, found 4
+
+A table is a line when it was compared; a table of many rows is told on standard error when it is begun.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final, NamedTuple
 
 import click
-import msgspec
 
+from tidegate.cli.former import renamed
+from tidegate.cli.lake import lake_root
+from tidegate.cli.sink.session import feed_of, session_of
+from tidegate.config.delta_sink import ICEBERG, SCHEME, parse_delta
+from tidegate.config.document import Document
+from tidegate.config.redis_sink import parse_redis
 from tidegate.config.say import say, say_json
+from tidegate.config.sql_target import parse_sql
+from tidegate.config.uri import STORES, scheme_of, told, wrong_scheme
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError
-from tidegate.model.name import parts_of
-from tidegate.model.table import TableName
-from tidegate.verify.lake import Difference, TableReport, Truth, TruthTable, compare_tables, load_truth
+from tidegate.model.tso import parse_ts, to_datetime
+from tidegate.verify.compare import CHUNK_ROWS, Difference, Passes, TableReader, TableReport, compare_sides
+from tidegate.verify.database import WantedMoment, replica_at, upstream_at
+from tidegate.verify.local import Recording, Truth, lake_at, lake_beside, load_truth
 
-if TYPE_CHECKING:
-    from tidegate.sink.delta.options import DeltaOptions
-
-SHOWN = 20
-
-
-def choose_truth(truths: Sequence[Truth], at: str, checkpoint_ts: int) -> Truth:
-    """Return the moment that `at` names (`latest`, its number, its ts); latest is the last one that the lake has
-    reached."""
-    if at == "latest":
-        reached = bisect.bisect_right([truth.ts for truth in truths], checkpoint_ts)
-        if not reached:
-            raise ConfigError(
-                f"the lake is complete up to {checkpoint_ts}, before the recording's first moment {truths[0].ts}"
-            )
-        return truths[reached - 1]
-    found = [truth for truth in truths if at in {str(truth.n), str(truth.ts)}]
-    if not found:
-        moments = ", ".join(f"{truth.n} ({truth.ts})" for truth in truths)
-        raise ConfigError(f"the recording knows no moment {at!r}; it has {moments}")
-    if found[0].ts > checkpoint_ts:
-        raise ConfigError(f"the lake is complete up to {checkpoint_ts} only, before moment {at} ({found[0].ts})")
-    return found[0]
+UPSTREAM: Final = "--upstream"
+SHOWN: Final = 20
+SQL: Final = frozenset({"mysql", "tidb"})
+CACHES: Final = frozenset({"redis", "rediss"})
+Open = Callable[[int, Passes], AbstractContextManager[TableReader]]
 
 
-def verify_lake(
-    path: str, truths: Sequence[Truth], at: str = "latest", rules: Sequence[str] = ()
-) -> tuple[Truth, list[TableReport]]:
-    """Return the moment and the reports of all its tables that `rules` let pass."""
-    from tidegate.lakes.lake import Lake
+class Compared(NamedTuple):
+    """Both sides, opened at `ts`; `truth` is the moment of a recording that a lake is beside."""
 
-    lake = Lake(path)
-    truth = choose_truth(truths, at, lake.checkpoint_ts)
-    newest = truth is truths[-1]  # nothing is recorded behind the last moment
-    snapshot = lake if newest else lake.at(truth.ts)
-    if not newest and snapshot.checkpoint_ts != truth.ts:
-        raise ConfigError(
-            f"the lake has no snapshot at moment {truth.n} ({truth.ts}), the nearest before it is at "
-            f"{snapshot.checkpoint_ts}: run the feed with --until {truth.ts}, or verify the last moment"
-        )
-    table_filter = TableFilter.parse(rules)
-    options = snapshot.snapshot.options or snapshot.options
-    tables = {
-        name: _as_stored(name, table, options) for name, table in truth.tables.items() if _passes(table_filter, name)
-    }
-    wanted = msgspec.structs.replace(truth, tables=tables)
-    names = [name for name in snapshot.tables() if _passes(table_filter, name)]
-    reports = list(compare_tables(wanted, names, snapshot.arrow))
-    if rules and not reports:
-        raise ConfigError(f"no table passes the filter {' '.join(rules)}: nothing was compared")
-    return truth, reports
+    ts: int
+    upstream: TableReader
+    target: TableReader
+    truth: Truth | None = None
 
 
-def _as_stored(name: str, truth: TruthTable, options: "DeltaOptions") -> TruthTable:
-    """The table with the columns that the lake's column selectors choose."""
-    from tidegate.sink.delta.selection import selectors_of
+class Asked(NamedTuple):
+    """What the options say."""
 
-    keeps = partial(selectors_of(options).keeps, TableName(*parts_of(name)))
-    places = [at for at, column in enumerate(truth.columns) if keeps(column.name)]
-    if len(places) == len(truth.columns):
-        return truth
-    columns = tuple(truth.columns[at] for at in places)
-    rows = [tuple(row[at] for at in places) for row in truth.rows]
-    return msgspec.structs.replace(truth, columns=columns, rows=rows)
+    feed: str | None
+    at: str
+    wait_s: float
+    passes: Passes
+
+    @property
+    def ts(self) -> int | None:
+        """The ts that --at names; None for the latest."""
+        return None if self.at == "latest" else parse_ts(self.at, now_ms=time.time_ns() // 1_000_000)
 
 
-def _passes(table_filter: TableFilter, name: str) -> bool:
-    return table_filter.matches(*parts_of(name))
+def upstream_of(uri: str) -> Recording | Open:
+    """Return a recording, or what opens another upstream at a ts. Raises what is wrong with its
+    address, before anything is asked."""
+    uri = told(uri, UPSTREAM)
+    if scheme_of(uri).partition("+")[0] in SQL:
+        parse_sql(uri, where=UPSTREAM)
+        return partial(_upstream_database, uri)
+    path = _lake_path(uri, UPSTREAM, "tidb", "mysql")
+    if _is_recording(path):
+        return Recording(path, load_truth(path))
+    root = lake_root(path)
+    return lambda ts, passes: _lake(root, ts, passes)
+
+
+def _is_recording(path: str) -> bool:
+    return "://" not in path and (Path(path, "truth").is_dir() or any(Path(path).glob("[0-9]*.json*")))
+
+
+def _lake_path(uri: str, where: str, *others: str) -> str:
+    """The path or store of a lake's address."""
+    scheme = scheme_of(uri).partition("+")[0]
+    if scheme in {SCHEME, ICEBERG}:
+        return parse_delta(uri).path
+    if scheme and scheme_of(uri) not in STORES:
+        raise wrong_scheme(uri, where, (*others, SCHEME))
+    return uri
+
+
+@contextmanager
+def _upstream_database(uri: str, ts: int, passes: Passes) -> Iterator[TableReader]:
+    with closing(session_of(uri, where=UPSTREAM)) as session:
+        yield upstream_at(session, ts, passes)
+
+
+@contextmanager
+def _lake(root: str, ts: int, passes: Passes) -> Iterator[TableReader]:
+    with lake_at(root, ts, passes) as (reader, _):
+        yield reader
+
+
+def _opened(upstream: Recording | Open, ts: int, passes: Passes) -> AbstractContextManager[TableReader]:
+    return nullcontext(upstream.at(ts, passes)) if isinstance(upstream, Recording) else upstream(ts, passes)
+
+
+@contextmanager
+def _beside_database(uri: str, upstream: Recording | Open, asked: Asked) -> Iterator[Compared]:
+    with closing(session_of(uri, where="TARGET")) as session:
+        wanted = WantedMoment(asked.ts, asked.wait_s)
+        target, ts = replica_at(session, feed_of(session, asked.feed), wanted, asked.passes)
+        with _opened(upstream, ts, asked.passes) as source:
+            yield Compared(ts, source, target)
+
+
+@contextmanager
+def _beside_redis(uri: str, upstream: Recording | Open, asked: Asked) -> Iterator[Compared]:
+    from tidegate.sink.redis.servers import RedisServers
+    from tidegate.verify.cache import CacheReader, standing_at
+
+    address = parse_redis(uri, Document())
+    if address.mode not in {"hash", "json"}:
+        raise ConfigError(f"mode={address.mode} keeps no rows; what is compared are rows of mode=hash and mode=json")
+    with closing(RedisServers(address.options("", "UTC"))) as servers:
+        standing = standing_at(servers, asked.feed, asked.ts, asked.wait_s)
+        ts = standing.checkpoint.ts if asked.ts is None else asked.ts
+        tables = standing.state.tables.values()
+        target = CacheReader(servers, tables, asked.passes, ts, lookups=address.lookups)
+        with _opened(upstream, ts, asked.passes) as source:
+            yield Compared(ts, source, target)
+
+
+@contextmanager
+def _beside_lake(uri: str, upstream: Recording | Open, asked: Asked) -> Iterator[Compared]:
+    path = _lake_path(uri, "TARGET", "tidb", "mysql", "redis")
+    if asked.feed is not None:
+        raise ConfigError("--changefeed is for databases and Redis; a lake has one changefeed")
+    if isinstance(upstream, Recording):
+        truth, recorded, stored = lake_beside(path, upstream.truths, asked.at, asked.passes)
+        yield Compared(truth.ts, recorded, stored, truth)
+        return
+    with lake_at(lake_root(path), asked.ts, asked.passes) as (target, ts), upstream(ts, asked.passes) as source:
+        yield Compared(ts, source, target)
+
+
+def _sides(uri: str, upstream: Recording | Open, asked: Asked) -> AbstractContextManager[Compared]:
+    scheme = scheme_of(uri).partition("+")[0]
+    if scheme not in SQL | CACHES:
+        return _beside_lake(uri, upstream, asked)
+    if isinstance(upstream, Recording):
+        asked = asked._replace(at=upstream.named(asked.at))
+    return (_beside_database if scheme in SQL else _beside_redis)(uri, upstream, asked)
 
 
 def tell(reports: Iterable[TableReport], *, shown: int = SHOWN) -> tuple[int, int]:
@@ -95,34 +168,15 @@ def tell(reports: Iterable[TableReport], *, shown: int = SHOWN) -> tuple[int, in
             say(f"{report.name}: equal ({report.rows:,} rows)")
             continue
         wrong += 1
-        count = len(report.differences)
-        say(f"{report.name}: {count:,} difference{'s' * (count > 1)} ({report.rows:,} rows expected)")
+        keys = {one.stored_key for one in report.differences if one.stored_key}
+        count = len(keys or report.differences)
+        what = f"key{'s' * (count > 1)} differ{'s' * (count == 1)}" if keys else f"difference{'s' * (count > 1)}"
+        say(f"{report.name}: {count:,} {what} ({report.rows:,} rows expected)")
         for difference in report.differences[:shown]:
             say(f"    {difference}")
         if len(report.differences) > shown:
             click.echo(f"    ... {len(report.differences) - shown:,} more")
     return total, wrong
-
-
-def _plain(difference: Difference) -> dict[str, object]:
-    fields = {
-        "kind": difference.kind,
-        "key": [_json(value) for value in difference.key],
-        "column": difference.column,
-        "expected": _json(difference.expected),
-        "found": _json(difference.found),
-    }
-    empty = {"key": [], "column": ""}
-    return {
-        name: value
-        for name, value in fields.items()
-        if not (name in empty and value == empty[name])
-        and (difference.kind == "value" or name not in {"expected", "found"})
-    }
-
-
-def _json(value: object) -> object:
-    return f"0x{value.hex()}" if isinstance(value, bytes) else value
 
 
 def tell_json(reports: Iterable[TableReport], *, shown: int) -> tuple[int, int]:
@@ -142,29 +196,99 @@ def tell_json(reports: Iterable[TableReport], *, shown: int) -> tuple[int, int]:
     return total, wrong
 
 
-def conclude(ctx: click.Context, total: int, wrong: int, *, as_json: bool, **of: int) -> None:
-    """Say how many tables differ, in JSON beside what the comparison is `of`, and end the command by it."""
-    if as_json:
-        say_json({**of, "tables": total, "different": wrong, "equal": not wrong})
-    else:
-        say(f"{wrong} of {total} tables differ" if wrong else f"all {total} tables equal")
-    ctx.exit(1 if wrong else 0)
+def _plain(difference: Difference) -> dict[str, object]:
+    found: dict[str, object] = {"kind": difference.kind}
+    if difference.stored_key or difference.key:
+        found["key"] = difference.stored_key or [_json(value) for value in difference.key]
+    if difference.column:
+        found["column"] = difference.column
+    if difference.has_values:
+        found |= {"expected": _json(difference.expected), "found": _json(difference.found)}
+    return found
 
 
-@click.command()
-@click.argument("lake", metavar="LAKE")
-@click.argument("recording", type=click.Path(path_type=Path))
-@click.option("--at", default="latest", show_default=True, metavar="latest|N|TSO", help="Moment of the recording.")
+def _json(value: object) -> object:
+    return f"0x{value.hex()}" if isinstance(value, bytes) else value
+
+
+def _tell_begun(name: str, rows: int) -> None:
+    if rows > CHUNK_ROWS:
+        say(f"{name}: comparing {rows:,} rows", err=True)
+
+
+def _tell_sides(compared: Compared) -> None:
+    if (truth := compared.truth) is not None:
+        say(f"moment {truth.n}, ts {truth.ts}{f' ({truth.after})' if truth.after else ''}")
+        return
+    at = f"{to_datetime(compared.ts):%Y-%m-%d %H:%M:%S}"
+    say(f"ts {compared.ts} ({at} UTC): {compared.target.place} beside {compared.upstream.place}")
+
+
+class _Verify(click.Command):
+    """The command; of its former words, a second argument for the upstream, it says what they are now."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words."""
+        words = list(args)
+        rest = super().parse_args(ctx, args)
+        former = ctx.params.pop("former")
+        if former and not ctx.params["upstream"]:
+            at = len(words) - 1 - words[::-1].index(former[0])
+            raise click.UsageError(renamed("verify LAKE RECORDING", [*words[:at], UPSTREAM, *words[at:]]), ctx)
+        if former or not ctx.params["upstream"]:
+            what = f"Got unexpected extra argument ({former[0]})" if former else f"Missing option '{UPSTREAM}'."
+            raise click.UsageError(what, ctx)
+        return rest
+
+
+@click.command(cls=_Verify)
+@click.argument("target", metavar="TARGET")
+@click.argument("former", metavar="", nargs=-1)
+@click.option(UPSTREAM, metavar="URI|RECORDING", help="A tidb:// or mysql:// server, a lake or a recording.")
+@click.option("-c", "--changefeed", "feed", metavar="NAME", help="Who writes TARGET; needed if several do.")
+@click.option("--at", default="latest", show_default=True, metavar="latest|N|TSO|TIME", help="The moment to compare.")
+@click.option(
+    "--wait",
+    "wait_s",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds to wait until a database or a Redis is there.",
+)
 @click.option("--filter", "rules", multiple=True, metavar="RULE", help="Only these tables, such as 'shop.*'.")
 @click.option("--limit", default=SHOWN, show_default=True, type=click.IntRange(0), help="Differences shown a table.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 @click.pass_context
 def verify(
-    ctx: click.Context, *, lake: str, recording: Path, at: str, rules: tuple[str, ...], limit: int, as_json: bool
+    ctx: click.Context,
+    *,
+    target: str,
+    upstream: str,
+    feed: str | None,
+    at: str,
+    wait_s: float,
+    rules: tuple[str, ...],
+    limit: int,
+    as_json: bool,
 ) -> None:
-    """Compare the tables of LAKE with what the source database of RECORDING held."""
-    truth, reports = verify_lake(lake, load_truth(recording), at, rules)
-    if not as_json:
-        say(f"moment {truth.n}, ts {truth.ts}{f' ({truth.after})' if truth.after else ''}")
-    total, wrong = (tell_json if as_json else tell)(reports, shown=limit)
-    conclude(ctx, total, wrong, as_json=as_json, moment=truth.n, ts=truth.ts)
+    """Compare the tables of TARGET, a lake, a database or a Redis, with its upstream at one moment. Both may go on.
+
+    A moment is one of a recording, by its number N or ts; a sync point of a TiDB; in any other database the one where
+    its changefeed stands, as after --until TSO. The address of a Redis has the parameters of its changefeed: mode and
+    key-template say how rows are kept, lookups that look-ups are compared with rows, too; tables without a key are
+    left out."""
+    source = upstream_of(upstream)
+    asked = Asked(feed, at, wait_s, TableFilter.parse(rules).matches)
+    with _sides(told(target, "TARGET"), source, asked) as compared:
+        if not as_json:
+            _tell_sides(compared)
+        reports = compare_sides(compared.upstream, compared.target, _tell_begun)
+        total, wrong = (tell_json if as_json else tell)(reports, shown=limit)
+    if not total:
+        raise ConfigError(f"nothing was compared: no table passes the filter {' '.join(rules) or '*.*'}")
+    if as_json:
+        moment = {} if compared.truth is None else {"moment": compared.truth.n}
+        say_json({**moment, "ts": compared.ts, "tables": total, "different": wrong, "equal": not wrong})
+    else:
+        say(f"{wrong} of {total} tables differ" if wrong else f"all {total} tables equal")
+    ctx.exit(1 if wrong else 0)

@@ -1,61 +1,76 @@
-"""One side that is a server: its tables as information_schema tells them, sums and rows as its SQL gives them.
+"""Readers of servers of MySQL's protocol at one moment, while those who write them go on.
 
-The session is set to one moment by who opened it (moment.py), so all statements see the same rows.
+    upstream, TiDB          SET tidb_snapshot = T
+    upstream, another       START TRANSACTION WITH CONSISTENT SNAPSHOT      as it is now: such a server has no past
+    replica, TiDB           SET tidb_snapshot = the secondary_ts of the sync point T
+    replica, any            START TRANSACTION WITH CONSISTENT SNAPSHOT      while the feed stands at T: a lease holds it
+                                                                            there until the snapshot has begun
+
+A feed stands at T when its checkpoint is T, no shard is ahead of it, and no DDL above T has begun.  That is looked up
+within the snapshot, and once more after the names of tables and columns were read, which are in no snapshot of MySQL.
+
+Source: TiDB documentation, "Read Historical Data"; MySQL manual, "Consistent Nonlocking Reads".
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Final
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final, NamedTuple
 
-from tidegate.expr.syntax.tokens import quote_name
-from tidegate.model.errors import SinkError
+from tidegate.expr.syntax.tokens import quote_names
+from tidegate.model.errors import ConfigError, LoginRefused, SinkError
 from tidegate.model.name import lowered, parts_of, qualified
 from tidegate.mysql import server_sql as sent
-from tidegate.sink.sql.connection import TargetSession
-from tidegate.verify.chunk import ChunkPlan, ChunkSum, ComparedTable, chunk_sql, hash_sql, row_sql
-from tidegate.verify.column import form_of
-from tidegate.verify.lake import Key, TruthColumn
+from tidegate.sink.sql.connection import TargetSession, probe
+from tidegate.sink.sql.progress import MAIN, holding, secondary_of
+from tidegate.verify.compare import (
+    ChunkPlan,
+    ChunkSum,
+    ComparedTable,
+    Key,
+    Passes,
+    TableReader,
+    TruthColumn,
+    chunk_sql,
+    form_of,
+    hash_sql,
+    row_sql,
+)
 
 _ALTERED: Final = {(1054,), (1146,), (1412,)}
 """A column or table is no more, or is another since the snapshot: a snapshot of MySQL has no definitions."""
 
 
-class DatabaseSide:
+class DatabaseReader(TableReader):
     """The tables of a server that `passes(schema, table)` lets through, by their names in lower case."""
 
-    calendar: frozenset[str] = frozenset()
-    """Columns that hold NULL for a day that no calendar has; a server holds the day."""
-
-    def __init__(self, session: TargetSession, passes: Callable[[str, str], bool]) -> None:
+    def __init__(self, session: TargetSession, passes: Passes) -> None:
         session.connection.decoders = {}  # values come as texts and bytes
         self._session = session
         self.place = session.options.place
         found: dict[tuple[str, str], list[Any]] = {}
         for schema, table, *rest in map(_texts, session.ask(sent.COMPARED_COLUMNS)):
             found.setdefault((schema, table), []).append(rest)
-        self.tables: Mapping[str, ComparedTable] = {
+        self.tables = {
             lowered(qualified(*name)): _shape(qualified(*name), columns)
             for name, columns in found.items()
             if passes(*name)
         }
 
     def count(self, shape: ComparedTable) -> int:
-        """Return how many rows a table has."""
-        ((count,),) = self._ask(shape, sent.COUNT.format(table=_name(shape)))
+        ((count,),) = self._ask(shape, sent.COUNT.format(table=_sql_name(shape)))
         return int(count)
 
     def sums(self, shape: ComparedTable, plan: ChunkPlan) -> dict[int, ChunkSum]:
-        """Return what each chunk of a table holds."""
-        question = sent.SUMS.format(chunk=chunk_sql(shape, plan), digest=hash_sql(shape, plan), table=_name(shape))
+        question = sent.SUMS.format(chunk=chunk_sql(shape, plan), digest=hash_sql(shape, plan), table=_sql_name(shape))
         rows = self._ask(shape, question)
         return {int(chunk): ChunkSum(int(count), int(total)) for chunk, count, total in rows}
 
     def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
-        """Return the rows of some chunks, each with its chunk, chunk after chunk; they come as they are read."""
         chunk, reads = chunk_sql(shape, plan), [form_of(column.type).read for column in shape.chosen(plan.columns)]
         listed = ", ".join(map(str, chunks))
         some = sent.SOME_CHUNKS.format(chunk=chunk, chunks=listed) if plan.chunks > 1 else ""
-        question = sent.ROWS.format(chunk=chunk, row=row_sql(shape, plan), table=_name(shape), some=some)
+        question = sent.ROWS.format(chunk=chunk, row=row_sql(shape, plan), table=_sql_name(shape), some=some)
         with self._read(shape):
             for at, *row in self._session.stream(question):
                 values = (None if value is None else read(value) for value, read in zip(row, reads, strict=True))
@@ -79,8 +94,8 @@ class DatabaseSide:
             ) from error
 
 
-def _name(shape: ComparedTable) -> str:
-    return ".".join(map(quote_name, parts_of(shape.name)))
+def _sql_name(shape: ComparedTable) -> str:
+    return quote_names(*parts_of(shape.name))
 
 
 def _texts(row: Any) -> list[str]:
@@ -96,3 +111,144 @@ def _shape(name: str, columns: list[list[str]]) -> ComparedTable:
             for column, kind, extra, _ in columns
         ),
     )
+
+
+_BEGIN: Final = (sent.REPEATABLE, sent.SNAPSHOT)
+_PATIENT: Final = sent.SETTING.format(name="net_write_timeout", value=86400)
+"""Rows of one side wait until the other side has sorted its own."""
+_POLL_S: Final = 0.1
+
+
+class WantedMoment(NamedTuple):
+    """A ts, or None for the newest moment that can be had, and how long it is waited for."""
+
+    ts: int | None
+    wait_s: float = 30.0
+
+
+class FeedStanding(NamedTuple):
+    """Where a changefeed is: its checkpoint, and whether the target holds just what the upstream had then."""
+
+    checkpoint_ts: int
+    stands: bool
+
+
+def upstream_at(session: TargetSession, ts: int, passes: Passes) -> DatabaseReader:
+    """Return the tables of an upstream: of a TiDB at `ts`, of another server as it is now. ConfigError where a TiDB
+    does not have that moment."""
+    if probe(session).traits.past:
+        _set_snapshot(session, ts)
+        return DatabaseReader(session, passes)
+    session.ask(_PATIENT, *_BEGIN)
+    side = DatabaseReader(session, passes)
+    side.place += " as it is now"
+    return side
+
+
+def replica_at(session: TargetSession, feed: str, wanted: WantedMoment, passes: Passes) -> tuple[DatabaseReader, int]:
+    """Return the tables of a replica at the wanted moment, and the ts of it. ConfigError where its changefeed does not
+    stand there in time."""
+    has_past = probe(session).traits.past
+    point = _readable_point(session, feed, wanted.ts) if has_past else None
+    if point is not None:
+        return DatabaseReader(session, passes), point
+    if not has_past:
+        session.ask(_PATIENT)
+    with closing(TargetSession(session.options)) as second:
+        if found := _side(session, second, feed, wanted.ts, passes):
+            return found
+        at = standing(second, feed)
+        if wanted.ts is not None and at.checkpoint_ts > wanted.ts:
+            past = "no sync point was written there" if has_past else "the server has no past to read"
+            raise ConfigError(
+                f"changefeed {feed} stands at {at.checkpoint_ts} in {session.options.place}, past {wanted.ts}, and "
+                f"{past}; verify --at latest, or at a moment that is still to come"
+            )
+        try:
+            if found := _held_side(session, second, feed, wanted, passes):
+                return found
+        except LoginRefused as error:
+            raise ConfigError(
+                f"changefeed {feed} has to be held while a snapshot begins: {error}; let the account INSERT, UPDATE "
+                f"and DELETE in {sent.HOLDS}, or verify while the changefeed does not run"
+            ) from error
+        at = standing(second, feed)
+    where = f"at {at.checkpoint_ts}" if at.stands else f"between {at.checkpoint_ts} and where it stands next"
+    raise ConfigError(
+        f"changefeed {feed} is {where} in {session.options.place}, not at {wanted.ts or 'rest'}, after "
+        f"{wanted.wait_s:g} s; is it running? Wait longer with --wait, run it with --until {wanted.ts or 'TSO'}, or "
+        "verify --at latest"
+    )
+
+
+def _held_side(
+    session: TargetSession, second: TargetSession, feed: str, wanted: WantedMoment, passes: Passes
+) -> tuple[DatabaseReader, int] | None:
+    """The tables in a snapshot that begins while the feed is held; None where it does not come to stand in time."""
+    with holding(second, feed, wanted.ts) as lease:
+        until_s = time.monotonic() + wanted.wait_s
+        while time.monotonic() < until_s:
+            stands = lease.stands() or standing(second, feed).stands
+            if stands and (found := _side(session, second, feed, wanted.ts, passes)):
+                return found
+            time.sleep(_POLL_S)
+    return None
+
+
+def _readable_point(session: TargetSession, feed: str, ts: int | None) -> int | None:
+    """The sync point of a TiDB at `ts`, or its newest one, once the session reads there; None where there is none, or
+    the newest is no longer kept."""
+    point = secondary_of(session, feed, ts) if _has_table(session, "tidb_cdc", "syncpoint_v1") else None
+    if point is None:
+        return None
+    try:
+        _set_snapshot(session, point[1])
+    except ConfigError:
+        if ts is not None:
+            raise
+        return None
+    return point[0]
+
+
+def _side(
+    session: TargetSession, second: TargetSession, feed: str, ts: int | None, passes: Passes
+) -> tuple[DatabaseReader, int] | None:
+    """The tables in a snapshot in which the feed stands at `ts`; None where it does not."""
+    session.ask(*_BEGIN)
+    found = standing(session, feed)
+    if found.stands and ts in {None, found.checkpoint_ts}:
+        side = DatabaseReader(session, passes)
+        if standing(second, feed) == found:
+            return side, found.checkpoint_ts
+    session.ask(sent.ROLLBACK)
+    return None
+
+
+def standing(session: TargetSession, feed: str) -> FeedStanding:
+    """Return where a feed stands in its target, as the session sees it."""
+    rows = session.ask(sent.POSITIONS, values=(feed.encode(),))
+    positions = {int(shard): int(position) for shard, position in rows}
+    ts = positions[MAIN]
+    return FeedStanding(ts, stands=max(positions.values()) <= ts and not _ddls_after(session, feed, ts))
+
+
+def _has_table(session: TargetSession, schema: str, table: str) -> bool:
+    return bool(session.ask(sent.HAS_TABLE, values=(schema, table)))
+
+
+def _ddls_after(session: TargetSession, feed: str, ts: int) -> bool:
+    """Whether a DDL that is not behind the checkpoint has begun."""
+    if not _has_table(session, sent.DATABASE, "ddl_history"):
+        return False
+    return bool(session.ask(sent.HAS_BEGUN, values=(feed, ts, ts)))
+
+
+def _set_snapshot(session: TargetSession, ts: int) -> None:
+    try:
+        session.ask(sent.AT_TS, values=(str(ts),))
+    except SinkError as error:
+        session.ask(sent.AT_TS, values=("",))  # a TiDB keeps the refused text
+        raise ConfigError(
+            f"{session.options.place} cannot be read at {ts}: {error}; verify at a later ts, or let the server keep "
+            "more: SET GLOBAL tidb_gc_life_time = '24h'"
+        ) from error

@@ -1,127 +1,404 @@
-"""One side whose rows this process reads itself: a lake at one moment, or a moment of a recording.
+"""Readers of rows that this process has: a lake at one moment, or a moment of a recording.
 
-    lake at ts      the snapshot of that very ts, else a live view: what landed up to ts on top of the one before
-    recording       the moment whose ts it is
+    lake at ts         the snapshot of that very ts, else a live view: what landed up to ts on top of the one before
+    truth/7.json.gz    every table of the source at one timestamp: key, columns, rows of tagged values
 
-Rows of a table are read once; the last table's are kept until the next one is asked for.
+    MySQL type                       recording           lake                        compared as
+    integers, BIT, YEAR              {"i"} or {"u"}      int or decimal of scale 0   int
+    DECIMAL                          {"s"}               decimal or string           text with its scale
+    FLOAT, DOUBLE                    {"f32"}, {"f64"}    float, double               the exact number
+    DATE, DATETIME, TIMESTAMP        {"s"}               date, timestamp or string   text with fsp digits, UTC
+    ENUM, SET                        {"u","s"}           string                      names, in definition order
+    TIME, JSON, CHAR, TEXT           {"s"}               string                      text
+    BINARY, BLOB                     {"b"}               binary                      bytes
+
+A lake of mode changelog or history is read as its state at the ts: its changes folded, its versions of then.  A zero
+date cannot be a DATE; in a column of type date or timestamp it must be NULL.  Views are in no recording.  Rows of a
+table are read once; the last table's are kept until the next one is asked for.
+
+Source: the recordings' README.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import base64
+import bisect
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from tidegate.model.errors import ConfigError
 from tidegate.model.name import lowered, parts_of
-from tidegate.model.table import TableInfo
-from tidegate.schema.columns import render_type
-from tidegate.verify.chunk import ChunkPlan, ChunkSum, ComparedTable, RowHasher
-from tidegate.verify.lake import Key, Truth, TruthColumn, TruthTable, lake_values, load_truth, table_at, truth_value
+from tidegate.model.table import TableInfo, TableName
+from tidegate.verify.compare import (
+    ChunkPlan,
+    ComparedTable,
+    Difference,
+    Key,
+    Passes,
+    Plain,
+    RowReader,
+    TableReport,
+    TruthColumn,
+    compare_sides,
+    shape_of_table,
+)
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tidegate.lakes.lake import Lake
     from tidegate.lakes.live import Live
     from tidegate.sink.delta.options import DeltaOptions
 
-Rows = tuple[list[Key], frozenset[str]]
-ReadRows = Callable[[ComparedTable, Sequence[TruthColumn]], Rows]
+Cell = dict[str, int | float | str] | None
+ReadTable = Callable[[str], "pa.Table"]
 
 
-class LocalSide:
-    """Tables by their names in lower case, and `read`, which gives a table's rows."""
+class TruthTable(msgspec.Struct, frozen=True):
+    """A table at one moment. `key` is empty for a table without a primary key or unique NOT NULL key."""
 
-    def __init__(self, place: str, tables: Mapping[str, ComparedTable], read: ReadRows) -> None:
-        self.place, self.tables, self._read = place, tables, read
-        self._kept: tuple[ComparedTable, ChunkPlan] | None = None
+    key: tuple[str, ...]
+    columns: tuple[TruthColumn, ...]
+    rows: list[tuple[Cell, ...]]
+    partitioned: bool = False
+
+
+class Truth(msgspec.Struct, frozen=True):
+    """The source database at `ts`."""
+
+    n: int
+    ts: int
+    tables: dict[str, TruthTable]
+    after: str = ""
+
+
+def load_truth(recording: str | Path) -> list[Truth]:
+    """Return all moments of a recording, by time. `recording` holds truth/N.json.gz, or is that directory itself."""
+    base = Path(recording)
+    where = base / "truth" if (base / "truth").is_dir() else base
+    paths = sorted((*where.glob("[0-9]*.json.gz"), *where.glob("[0-9]*.json")))
+    if not paths:
+        raise ConfigError(f"{base} has no truth/N.json.gz: it is not a recording")
+    return sorted((_read_truth(path) for path in paths), key=lambda truth: truth.ts)
+
+
+def _read_truth(path: Path) -> Truth:
+    try:
+        data = path.read_bytes()
+        return msgspec.json.decode(gzip.decompress(data) if path.suffix == ".gz" else data, type=Truth)
+    except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as a truth: {error}") from error
+
+
+def choose_truth(truths: Sequence[Truth], at: str, checkpoint_ts: int) -> Truth:
+    """Return the moment that `at` names (`latest`, its number, its ts); latest is the last one that the lake has
+    reached."""
+    if at == "latest":
+        reached = bisect.bisect_right([truth.ts for truth in truths], checkpoint_ts)
+        if not reached:
+            raise ConfigError(
+                f"the lake is complete up to {checkpoint_ts}, before the recording's first moment {truths[0].ts}"
+            )
+        return truths[reached - 1]
+    found = [truth for truth in truths if at in {str(truth.n), str(truth.ts)}]
+    if not found:
+        moments = ", ".join(f"{truth.n} ({truth.ts})" for truth in truths)
+        raise ConfigError(f"the recording knows no moment {at!r}; it has {moments}")
+    if found[0].ts > checkpoint_ts:
+        raise ConfigError(f"the lake is complete up to {checkpoint_ts} only, before moment {at} ({found[0].ts})")
+    return found[0]
+
+
+# Readers.
+
+
+class RecordingReader(RowReader):
+    """The tables of a recorded moment that pass."""
+
+    verbatim = True
+
+    def __init__(self, place: str, truth: Truth, passes: Passes = lambda *_: True) -> None:
+        self.place = place
+        self._truths = {lowered(name): table for name, table in truth.tables.items() if passes(*parts_of(name))}
+        self.tables = {
+            lowered(name): ComparedTable(name, table.key, table.columns)
+            for name, table in truth.tables.items()
+            if lowered(name) in self._truths
+        }
+
+    def shape_of(self, name: str) -> ComparedTable | None:
+        """Return a table; None for one that was not recorded."""
+        return self.tables.get(lowered(name))
+
+    def count(self, shape: ComparedTable) -> int:
+        return len(self._truths[lowered(shape.name)].rows)
+
+    def all_rows(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[Key]:
+        table = self._truths[lowered(shape.name)]
+        places = [table.columns.index(column) for column in shape.chosen(plan.columns)]
+        return (tuple(truth_value(row[at]) for at in places) for row in table.rows)
+
+
+class LakeReader(RowReader):
+    """Tables that are read as Arrow, as of `ts`, or for None as they are stored.
+
+    `shape_of` returns key and types of a table, None for one that is not compared; `keeps` whether a column of a table
+    is stored."""
+
+    verbatim = True
+
+    def __init__(
+        self,
+        place: str,
+        ts: int | None,
+        names: Iterable[str],
+        read: ReadTable,
+        *,
+        shape_of: Callable[[str], ComparedTable | None],
+        keeps: Callable[[TableName, str], bool] = lambda *_: True,
+    ) -> None:
+        self.place = place
+        self._ts, self._read, self._shape_of, self._keeps = ts, read, shape_of, keeps
+        self.tables = _LazyTables({lowered(name): name for name in names}, self._shape)
+        self._kept: tuple[str, pa.Table] | None = None
+        self._planned: tuple[ComparedTable, ChunkPlan] | None = None
         self._rows: list[Key] = []
-        self.calendar: frozenset[str] = frozenset()
-        """Columns of the table read last that hold NULL for a day that no calendar has, in lower case."""
 
-    def sums(self, shape: ComparedTable, plan: ChunkPlan) -> dict[int, ChunkSum]:
-        """Return what each chunk of a table holds."""
-        return RowHasher(shape, plan).sums(self._of(shape, plan))
+    def aligned(self, expected: ComparedTable) -> ComparedTable:
+        keeps = partial(self._keeps, TableName(*parts_of(expected.name)))
+        columns = tuple(column for column in expected.columns if keeps(column.name))
+        return replace(expected, columns=columns) if columns != expected.columns else expected
 
-    def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
-        """Return the rows of some chunks, each with its chunk, chunk after chunk."""
-        hasher = RowHasher(shape, plan)
-        found: dict[int, list[Key]] = {chunk: [] for chunk in sorted(chunks)}
-        for row in self._of(shape, plan):
-            if (rows := found.get(hasher.chunk(row))) is not None:
-                rows.append(row)
-        yield from ((chunk, row) for chunk, rows in found.items() for row in rows)
+    def count(self, shape: ComparedTable) -> int:
+        return int(self._table(shape).num_rows)
 
-    def _of(self, shape: ComparedTable, plan: ChunkPlan) -> list[Key]:
-        if self._kept != (shape, plan):
-            self._rows, self.calendar = self._read(shape, shape.chosen(plan.columns))
-            self._kept = shape, plan
+    def all_rows(self, shape: ComparedTable, plan: ChunkPlan) -> Sequence[Key]:
+        if self._planned != (shape, plan):
+            self._rows, self._planned = self._values(shape, shape.chosen(plan.columns)), (shape, plan)
         return self._rows
 
+    def _values(self, shape: ComparedTable, columns: Sequence[TruthColumn]) -> list[Key]:
+        import pyarrow as pa
 
-def recording_side(recording: Path, ts: int, passes: Callable[[str, str], bool]) -> LocalSide:
-    """Return the tables of a recording at `ts`. ConfigError where it has no such moment."""
-    truths = load_truth(recording)
-    found = next((truth for truth in truths if truth.ts == ts), None)
-    if found is None:
-        moments = ", ".join(f"{truth.ts}" for truth in truths)
-        raise ConfigError(f"the recording {recording} has no moment {ts}; it has {moments}")
-    return truth_side(str(recording), found, passes)
+        found = self._table(shape)
+        by_name = {lowered(name): found.column(name) for name in found.column_names}
+        values = [by_name[lowered(column.name)] for column in columns]
+        self.calendar = frozenset(
+            lowered(column.name)
+            for column, one in zip(columns, values, strict=True)
+            if pa.types.is_date(one.type) or pa.types.is_timestamp(one.type)
+        )
+        return list(zip(*(lake_values(*both) for both in zip(columns, values, strict=True)), strict=True))
+
+    def _shape(self, name: str) -> ComparedTable:
+        shape = self._shape_of(name)
+        if shape is None:
+            return ComparedTable(name, (), ())
+        stored = self._table(ComparedTable(name, shape.key, ()))
+        names = {lowered(name) for name in stored.column_names}
+        virtual = [one for one in shape.columns if one.generated == "virtual" and lowered(one.name) not in names]
+        known = {lowered(column.name): column for column in shape.columns}
+        columns = [known.get(lowered(name), TruthColumn(name, "")) for name in stored.column_names]
+        return ComparedTable(name, shape.key, (*columns, *virtual), shape.is_whole)
+
+    def _table(self, shape: ComparedTable) -> "pa.Table":
+        if self._kept is None or self._kept[0] != shape.name:
+            stored = self._read(shape.name)
+            self._kept = shape.name, stored if self._ts is None else table_at(shape.key, self._ts, stored)
+            self._planned = None
+        return self._kept[1]
 
 
-def truth_side(place: str, truth: Truth, passes: Callable[[str, str], bool] = lambda *_: True) -> LocalSide:
-    """Return the tables of a moment that is told whole."""
-    tables = {lowered(name): table for name, table in truth.tables.items() if passes(*parts_of(name))}
-    shapes = {
-        lowered(name): ComparedTable(name, table.key, table.columns)
-        for name, table in truth.tables.items()
-        if lowered(name) in tables
-    }
-    return LocalSide(place, shapes, partial(_recorded, tables))
+class _LazyTables(Mapping[str, ComparedTable]):
+    """Tables whose columns are read when they are asked for."""
+
+    def __init__(self, names: Mapping[str, str], read: Callable[[str], ComparedTable]) -> None:
+        self._names, self._read = names, read
+
+    def __getitem__(self, name: str) -> ComparedTable:
+        return self._read(self._names[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
-def _recorded(tables: Mapping[str, TruthTable], shape: ComparedTable, columns: Sequence[TruthColumn]) -> Rows:
-    table = tables[lowered(shape.name)]
-    places = [table.columns.index(column) for column in columns]
-    return [tuple(truth_value(row[at], as_date=False) for at in places) for row in table.rows], frozenset()
+def table_at(key: Sequence[str], ts: int, lake: "pa.Table") -> "pa.Table":
+    """Return the rows of a lake's table with this key at `ts`, whatever the lake's mode."""
+    from tidegate.sink.delta.mode_steps import state_at
+
+    folded = {lowered(name) for name in key}
+    return state_at(lake, [name for name in lake.column_names if lowered(name) in folded], ts)
+
+
+class Recording(NamedTuple):
+    """The moments of a recording, by time."""
+
+    place: str
+    truths: Sequence[Truth]
+
+    def named(self, at: str) -> str:
+        """Return the ts of the moment with this number, as text; another text as it is."""
+        return next((str(truth.ts) for truth in self.truths if str(truth.n) == at), at)
+
+    def at(self, ts: int, passes: Passes) -> RecordingReader:
+        """Return the tables at `ts`. ConfigError where there is no such moment."""
+        found = next((truth for truth in self.truths if truth.ts == ts), None)
+        if found is None:
+            moments = ", ".join(f"{truth.ts}" for truth in self.truths)
+            raise ConfigError(f"the recording {self.place} has no moment {ts}; it has {moments}")
+        return RecordingReader(self.place, found, passes)
 
 
 @contextmanager
-def lake_side(root: str, ts: int, passes: Callable[[str, str], bool]) -> Iterator[LocalSide]:
-    """Give the tables of a lake at exactly `ts`. ConfigError or HistoryLost where it cannot show that moment."""
+def lake_at(root: str, ts: int | None, passes: Passes) -> Iterator[tuple[LakeReader, int]]:
+    """Give the tables of a lake at exactly `ts`, or at its newest snapshot, and the ts. ConfigError or HistoryLost
+    where it cannot show that moment."""
     from tidegate.lakes.lake import Lake
 
-    lake = Lake(root).at(ts)
-    if lake.checkpoint_ts == ts:
-        yield _lake(root, lake, lake.snapshot.options or lake.options, passes)
+    lake = Lake(root) if ts is None else Lake(root).at(ts)
+    if ts is None or lake.checkpoint_ts == ts:
+        yield _lake_reader(root, lake, lake.snapshot.options or lake.options, passes), lake.checkpoint_ts
         return
     with lake.live() as view:
-        yield _lake(root, view, view.options, passes)
+        yield _lake_reader(root, view, view.options, passes), ts
 
 
-def _lake(root: str, view: "Lake | Live", options: "DeltaOptions", passes: Callable[[str, str], bool]) -> LocalSide:
-    shapes = {
-        lowered(name): _lake_shape(view.definition(name), options) for name in view.tables() if passes(*parts_of(name))
-    }
-    return LocalSide(root, shapes, partial(_stored, view))
+def _lake_reader(root: str, view: "Lake | Live", options: "DeltaOptions", passes: Passes) -> LakeReader:
+    names = [name for name in view.tables() if passes(*parts_of(name))]
+
+    def shape_of(name: str) -> ComparedTable:
+        return _stored_shape(view.definition(name), options)
+
+    return LakeReader(root, view.checkpoint_ts, names, view.arrow, shape_of=shape_of, keeps=_keeps(options))
 
 
-def _lake_shape(table: TableInfo, options: "DeltaOptions") -> ComparedTable:
+def _stored_shape(table: TableInfo, options: "DeltaOptions") -> ComparedTable:
     from tidegate.sink.delta.selection import stored_definition
 
     kept = stored_definition(table, options).columns
-    columns = (
-        TruthColumn(column.name, render_type(column.type), generated="virtual" if column.virtual else "")
-        for column in kept
-    )
-    return ComparedTable(str(table.name), table.handle_key, tuple(columns), is_whole=len(kept) == len(table.columns))
+    return replace(shape_of_table(table, kept), is_whole=len(kept) == len(table.columns))
 
 
-def _stored(view: "Lake | Live", shape: ComparedTable, columns: Sequence[TruthColumn]) -> Rows:
+def _keeps(options: "DeltaOptions") -> Callable[[TableName, str], bool]:
+    from tidegate.sink.delta.selection import selectors_of
+
+    return selectors_of(options).keeps
+
+
+def lake_beside(
+    root: str, truths: Sequence[Truth], at: str, passes: Passes = lambda *_: True
+) -> tuple[Truth, RecordingReader, LakeReader]:
+    """Return a recorded moment, its tables and those of a lake then: the lake's snapshot of that ts, or its newest one
+    for the last moment, behind which nothing is recorded. ConfigError where the lake has no such snapshot."""
+    from tidegate.lakes.lake import Lake
+
+    lake = Lake(root)
+    truth = choose_truth(truths, at, lake.checkpoint_ts)
+    newest = truth is truths[-1]
+    snapshot = lake if newest else lake.at(truth.ts)
+    if not newest and snapshot.checkpoint_ts != truth.ts:
+        raise ConfigError(
+            f"the lake has no snapshot at moment {truth.n} ({truth.ts}), the nearest before it is at "
+            f"{snapshot.checkpoint_ts}: run the feed with --until {truth.ts}, or verify the last moment"
+        )
+    recorded = RecordingReader("the recording", truth, passes)
+    names = [name for name in snapshot.tables() if passes(*parts_of(name))]
+    keeps = _keeps(snapshot.snapshot.options or snapshot.options)
+    reader = LakeReader(root, truth.ts, names, snapshot.arrow, shape_of=recorded.shape_of, keeps=keeps)
+    return truth, recorded, reader
+
+
+def compare_tables(truth: Truth, names: Iterable[str], read_table: ReadTable) -> Iterator[TableReport]:
+    """Return a report for each table of the truth, then for each of `names` that only the lake has."""
+    recorded = RecordingReader("the recording", truth)
+    return compare_sides(recorded, LakeReader("the lake", truth.ts, names, read_table, shape_of=recorded.shape_of))
+
+
+def compare(truth: TruthTable, lake: "pa.Table") -> list[Difference]:
+    """Return everything in which a table of a lake differs from the truth, columns first."""
+    recorded = RecordingReader("the recording", Truth(0, 0, {"a.t": truth}))
+    stored = LakeReader("the lake", None, ["a.t"], lambda _: lake, shape_of=recorded.shape_of)
+    (report,) = compare_sides(recorded, stored)
+    return list(report.differences)
+
+
+# Values.
+
+
+def truth_value(cell: Cell) -> Plain:
+    """Return a cell as a plain value."""
+    match cell:
+        case None:
+            return None
+        case {"b": str(text)}:
+            return base64.b64decode(text)
+        case {"f32": float() | int() as number} | {"f64": float() | int() as number}:
+            return float(number)
+        case {"s": str(text)}:
+            return text
+        case {"i": int(number)} | {"u": int(number)}:
+            return number
+        case _:
+            raise ConfigError(f"the truth holds a value of unknown form: {cell!r}")
+
+
+_FSP: Final = re.compile(r"(?:datetime|timestamp)\((\d)\)", re.IGNORECASE)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def lake_values(column: TruthColumn, values: "pa.ChunkedArray") -> list[Plain]:
+    """Return one column of the lake as plain values."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    found = table_at(shape.key, view.checkpoint_ts, view.arrow(shape.name))
-    by_name = {lowered(name): found.column(name) for name in found.column_names}
-    values = {lowered(column.name): by_name[lowered(column.name)] for column in columns}
-    days = {name for name, one in values.items() if pa.types.is_date(one.type) or pa.types.is_timestamp(one.type)}
-    rows = zip(*(lake_values(column, values[lowered(column.name)]) for column in columns), strict=True)
-    return list(rows), frozenset(days)
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        found = _FSP.match(column.type)
+        fsp = int(found[1]) if found else 0
+        micros = pc.cast(values, pa.timestamp("us", kind.tz)).cast(pa.int64())
+        return [None if us is None else _moment(us, fsp) for us in micros.to_pylist()]
+    if pa.types.is_date(kind):
+        return [None if days is None else _day(days) for days in values.cast(pa.date32()).cast(pa.int32()).to_pylist()]
+    if pa.types.is_decimal(kind):
+        whole = not column.type.lower().startswith(("decimal", "numeric"))
+        return [None if number is None else _decimal(number, whole=whole) for number in values.to_pylist()]
+    plain: list[Plain] = values.to_pylist()
+    return plain
+
+
+def _moment(us: int, fsp: int) -> str:
+    """A timestamp as text with `fsp` digits; with all six when there is more than the type can hold."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=us)
+    except OverflowError:
+        return f"{us} us from 1970"
+    digits = f"{moment.microsecond:06d}"
+    if digits[fsp:].strip("0"):
+        fsp = 6
+    fraction = f".{digits[:fsp]}" if fsp else ""
+    return f"{moment.year:04d}-{moment:%m-%d %H:%M:%S}{fraction}"
+
+
+def _day(days: int) -> str:
+    try:
+        return date.fromordinal(_EPOCH.toordinal() + days).isoformat()
+    except (OverflowError, ValueError):
+        return f"{days} days from 1970"
+
+
+def _decimal(number: Decimal, *, whole: bool) -> Plain:
+    if whole and number == number.to_integral_value():
+        return int(number)
+    return f"{number:f}"

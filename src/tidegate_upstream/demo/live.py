@@ -70,7 +70,8 @@ from tidegate.model.tso import physical_ms, to_datetime
 from tidegate.mysql.value.kinds import Bits, Duration, SqlValue
 from tidegate.mysql.value.text import text_of
 from tidegate.spark.session import FEED_HEAP, session
-from tidegate.verify.lake import TableReport, Truth, TruthColumn, TruthTable, compare_tables
+from tidegate.verify.compare import TableReport, TruthColumn
+from tidegate.verify.local import Truth, TruthTable, compare_tables
 from tidegate_upstream.broker import running_broker
 from tidegate_upstream.demo.recorded import create_topic
 from tidegate_upstream.demo.upstream import DATABASES, DDLS, TOTAL, DdlReport, DemoUpstream, NotedTs, WorkPace

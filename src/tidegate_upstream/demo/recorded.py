@@ -29,14 +29,15 @@ import click
 import msgspec
 
 from tidegate.cli.main import INTERRUPTED
-from tidegate.cli.verify import tell, verify_lake
+from tidegate.cli.verify import tell
 from tidegate.codec.frame import read_frames
 from tidegate.config.feed import FeedConfig
 from tidegate.config.load import load
 from tidegate.engine.progress import Progress, display
 from tidegate.engine.stop_signals import stop_on_signals, wait_until
 from tidegate.model.errors import ConfigError, SourceError
-from tidegate.verify.lake import TableReport, load_truth
+from tidegate.verify.compare import TableReport, compare_sides
+from tidegate.verify.local import lake_beside, load_truth
 
 FEED_S: Final = 8.0
 SLICES: Final = 80
@@ -229,7 +230,8 @@ class _Stage:
         if done is None:
             return None
         seconds = time.monotonic() - started
-        _, reports = verify_lake(str(lake), self.truths, str(self.truths[-1].n))
+        _, recorded, stored = lake_beside(str(lake), self.truths, str(self.truths[-1].n))
+        reports = list(compare_sides(recorded, stored))
         outcome = RecordedRun(
             protocol=protocol,
             messages=sum(map(len, partitions)),

@@ -37,9 +37,9 @@ from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.connection import SqlOptions, TargetSession, probe
 from tidegate.sink.sql.progress import changefeed_name
 from tidegate.spark.session import FEED_HEAP, session
-from tidegate.verify.comparison import compare_sides
-from tidegate.verify.local import truth_side
-from tidegate.verify.moment import WantedMoment, replica_at
+from tidegate.verify.compare import compare_sides
+from tidegate.verify.database import WantedMoment, replica_at
+from tidegate.verify.local import RecordingReader
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 from tidegate_upstream.demo.live import (
     RULES,
@@ -270,7 +270,7 @@ class ReplicaDemo(Play[ReplicaChain]):
         asking = self.upstream.session(0)
         with closing(self._session()) as asked:
             side, _ = replica_at(asked, NAME, WantedMoment(ts), TableFilter.parse(RULES).matches)
-            tables = tuple(compare_sides(truth_side("the upstream", truth_at(asking, ts)), side, lambda *_: None))
+            tables = tuple(compare_sides(RecordingReader("the upstream", truth_at(asking, ts)), side))
         return MomentReport(NotedTs(ts, what), tables)
 
     def _session(self) -> TargetSession:

@@ -8,7 +8,7 @@ from tidegate.lakes.lake import Lake
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.delta.lake_upkeep import LakeUpkeep
 from tidegate.sink.delta.upkeep import adopt
-from tidegate.verify.lake import compare_tables
+from tidegate.verify.local import compare_tables
 
 NO_MERCY = Limits(snapshot_ms=0, recover_ms=0, changelog_ms=0, reader_grace_ms=0, orphan_grace_ms=0)
 

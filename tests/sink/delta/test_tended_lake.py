@@ -10,7 +10,7 @@ from tests.sink.delta.tended import Tended, data_files, differences, published
 from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
 from tidegate.objectstore import lifespan
-from tidegate.verify.lake import load_truth
+from tidegate.verify.local import load_truth
 
 WORKLOAD = Path(__file__).parents[2] / "data" / "workload"
 TRUTHS = load_truth(WORKLOAD)

@@ -1,0 +1,622 @@
+"""The comparer: an upstream and a target at one moment, table by table, whatever reads them.
+
+    upstream ── sums of all chunks ──┐
+                                     ├─ equal: done          most tables, and not one row is sent
+    target   ── sums of all chunks ──┘
+                     │ different chunks
+    upstream ── their rows ──┐  chunk by chunk, by meaning
+                             ├─ equal: gone
+    target   ── their rows ──┘
+                     │ rows of one side alone
+                     └─ by key ──► differences
+
+    row ── CRC32 of its key's texts, modulo the number of chunks ──► chunk
+        ── MD5 of all texts, the first 60 bits ────────────────────► hash       length,text,5,...,00100
+                                                                                └ texts and bytes ┘ └ which are NULL
+    chunk   rows    sum of the hashes
+
+A reader gives tables with their columns, and counts, sums and rows of them: a lake or a recording (local.py), a server
+of MySQL's protocol (database.py), a Redis (cache.py).  A server computes the sums of all chunks in one statement, at
+the same time as the other side.  Two chunks are equal when rows and sum are.  A server has no hash of a row that is
+longer than its max_allowed_packet: such a row makes the sum UNHASHED larger, which is never taken for equal.  Why not
+the exclusive or of CRC32s: it does not see two rows that exchanged values of one length, nor one row written twice in
+the place of another.  Lakes and recordings both hold TiDB's own texts: such a pair is compared to the letter, without
+sums.  Memory: one chunk of each side, and the rows that differ.
+
+A key that the two sides write in different forms puts one row into two chunks.  Both chunks differ then, the row is
+left over on both sides, and is found equal at the end.
+
+    types                    asked of a server                               hashed as        compared as
+    integers, BIT, YEAR      c + 0                                           digits           int
+    DECIMAL                  c                                               text             its digits, no zeros ahead
+    FLOAT, DOUBLE            c + 0e0                                         text             the number, of 32 bits
+    DATE, DATETIME, TIME ..  c                                               text             text with fsp digits, UTC
+    CHAR, TEXT, ENUM, SET    CAST(CONVERT(c USING utf8mb4) AS BINARY)        length, UTF-8    text
+    BINARY, BLOB             c                                               length, bytes    bytes
+    JSON, VECTOR             CAST(CAST(c AS CHAR) AS BINARY)                 length, UTF-8    the document
+
+Servers print some values in forms of their own (1e15, the order of a document's keys): their hashes differ, so such
+rows are compared by meaning.  Equal hashes always mean equal values.  Names of tables and columns compare without case;
+VIRTUAL columns are left out.
+
+Source: the columns of MySQL, MariaDB and TiDB as information_schema names their types; sync-diff-inspector compares
+chunks by a checksum, too, over ranges of an index.
+"""
+
+import calendar
+import json
+import re
+import zlib
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from hashlib import md5
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from tidegate.expr.syntax.tokens import quote_name
+from tidegate.model.name import lowered
+from tidegate.model.table import ColumnInfo, TableInfo
+from tidegate.mysql import server_sql as sent
+from tidegate.mysql.convert.number import float_text, nearest_single
+from tidegate.schema.columns import render_type
+
+Plain: TypeAlias = int | float | str | bytes | None
+Key: TypeAlias = tuple[Plain, ...]
+Answer: TypeAlias = str | bytes
+Passes: TypeAlias = Callable[[str, str], bool]
+"""Whether a table, by schema and name, is compared."""
+CHUNK_ROWS: Final = 20_000
+_DIGITS: Final = 15
+"""Hexadecimal digits of a hash: 60 bits."""
+UNHASHED: Final = 10**40
+"""In the place of a hash that a server does not have; more than all hashes of a table together."""
+
+
+class TruthColumn(msgspec.Struct, frozen=True):
+    """A column as information_schema tells it."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    generated: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One place where target and upstream disagree. `key` is empty for a difference of whole tables or columns;
+    `stored_key` is the key of a Redis that is at fault."""
+
+    kind: str
+    key: Key = ()
+    column: str = ""
+    expected: object = None
+    found: object = None
+    stored_key: str = ""
+
+    @property
+    def has_values(self) -> bool:
+        """Whether it is one value, `expected` in the upstream and `found` in the target."""
+        return self.kind in {"value", "different"} and bool(self.column)
+
+    def __str__(self) -> str:
+        """One line for people."""
+        values = f" column {self.column}: expected {self.expected!r}, found {self.found!r}" if self.has_values else ""
+        if self.stored_key:
+            return f"{self.kind:<9}  {self.stored_key}{values}"
+        key = ", ".join(map(repr, self.key))
+        match self.kind:
+            case "value":
+                return f"row ({key}){values}"
+            case "missing row" | "extra row" | "repeated row":
+                return f"{self.kind} ({key})"
+            case "missing column" | "extra column":
+                return f"{self.kind} {self.column}"
+            case _:
+                return self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """The comparison of one table."""
+
+    name: str
+    rows: int
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """True when nothing differs."""
+        return not self.differences
+
+
+# How values are asked for, hashed and compared.
+
+_WORD: Final = re.compile(r"[a-z_0-9]+")
+_LEAST: Final = -(1 << 63)
+_MOST: Final = 1 << 64
+"""Between these a document may hold a whole number."""
+
+
+def _same(value: Plain) -> Plain:
+    return value
+
+
+def _digits(value: Plain) -> bytes:
+    return str(value).encode()
+
+
+def _text(answer: Answer) -> str:
+    return answer if isinstance(answer, str) else answer.decode("utf-8", "backslashreplace")
+
+
+def _octets(answer: Answer) -> bytes:
+    return answer if isinstance(answer, bytes) else answer.encode()
+
+
+def _hashed(value: Plain) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+
+
+def _real(value: Plain) -> bytes:
+    assert isinstance(value, float), value
+    return float_text(value, single=False).encode()
+
+
+def _single(value: Plain) -> Plain:
+    """A number as a FLOAT holds it."""
+    assert isinstance(value, float), value
+    return nearest_single(value)
+
+
+def _decimal(value: Plain) -> Plain:
+    return format(Decimal(str(value)), "f")
+
+
+def _document(value: Plain) -> Plain:
+    """A document in one form: keys sorted, whole numbers without a fraction."""
+    try:
+        found = json.loads(str(value), parse_float=_number, parse_int=_number)
+    except ValueError:
+        return value
+    return json.dumps(found, sort_keys=True, ensure_ascii=False)
+
+
+def _number(text: str) -> int | float:
+    exact = Decimal(text)
+    return int(exact) if _LEAST <= exact < _MOST and exact == exact.to_integral_value() else float(exact)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedType:
+    """One group of types. `sized`: a value's length is hashed before it, as it may hold a comma. `spreads`: a value has
+    one text on all servers, so rows are put into chunks by it."""
+
+    sql: str
+    read: Callable[[Answer], Plain]
+    hashed: Callable[[Plain], bytes]
+    meaning: Callable[[Plain], Plain] = _same
+    sized: bool = False
+    spreads: bool = True
+    is_day: bool = False
+    is_document: bool = False
+
+
+_INTEGER: Final = ComparedType("{} + 0", int, _digits)
+_EXACT: Final = ComparedType("{}", _text, _digits, _decimal)
+_DOUBLE: Final = ComparedType("{} + 0e0", float, _real, spreads=False)
+_FLOAT: Final = ComparedType("{} + 0e0", float, _real, _single, spreads=False)
+_MOMENT: Final = ComparedType("{}", _text, _digits, is_day=True)
+_TIME: Final = ComparedType("{}", _text, _digits)
+_TEXT: Final = ComparedType("CAST(CONVERT({} USING utf8mb4) AS BINARY)", _text, _hashed, sized=True)
+_BYTES: Final = ComparedType("{}", _octets, _hashed, sized=True)
+_JSON: Final = ComparedType(
+    "CAST(CAST({} AS CHAR) AS BINARY)", _text, _hashed, _document, sized=True, spreads=False, is_document=True
+)
+_FORMS: Final = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "bit", "year"), _INTEGER),
+    **dict.fromkeys(("decimal", "numeric"), _EXACT),
+    **dict.fromkeys(("double", "real"), _DOUBLE),
+    "float": _FLOAT,
+    **dict.fromkeys(("date", "datetime", "timestamp"), _MOMENT),
+    "time": _TIME,
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), _BYTES),
+    **dict.fromkeys(("json", "vector"), _JSON),
+}
+
+
+def form_of(column_type: str) -> ComparedType:
+    """Return the form of a type as information_schema prints it; what is not known is text."""
+    found = _WORD.match(column_type.lower())
+    return _FORMS.get(found[0] if found else "", _TEXT)
+
+
+def meaning_of(expected: ComparedType, found: ComparedType, *, calendar: bool) -> Callable[[Plain], Plain]:
+    """Return what makes values of one column comparable. A document may stand in a text column on one side; with
+    `calendar` one side holds NULL for a day that no calendar has."""
+    wanted = found if found.is_document else expected
+    meaning = _dated if calendar and wanted.is_day else wanted.meaning
+    return partial(_unless_null, meaning)
+
+
+def _unless_null(meaning: Callable[[Plain], Plain], value: Plain) -> Plain:
+    return None if value is None else meaning(value)
+
+
+def _dated(value: Plain) -> Plain:
+    return value if is_date(str(value)) else None
+
+
+_DATE: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+
+
+def is_date(text: str) -> bool:
+    """Return whether the day stands in the calendar: zero dates, zero parts and February 30 do not."""
+    found = _DATE.match(text)
+    if found is None:
+        return False
+    year, month, day = map(int, found.groups())
+    return year > 0 and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]
+
+
+# Chunks.
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTable:
+    """A table of one side: its name, key and columns. `is_whole` is False for a lake that keeps chosen columns."""
+
+    name: str
+    key: tuple[str, ...]
+    columns: tuple[TruthColumn, ...]
+    is_whole: bool = True
+
+    def chosen(self, names: Iterable[str]) -> list[TruthColumn]:
+        """Return the columns of these names in lower case, in their order."""
+        by_name = {lowered(column.name): column for column in self.columns}
+        return [by_name[name] for name in names]
+
+
+class ChunkPlan(NamedTuple):
+    """What both sides do with a table: the columns to compare, those that choose the chunk, and how many chunks.
+
+    Names are in lower case."""
+
+    columns: tuple[str, ...]
+    spread: tuple[str, ...]
+    chunks: int
+
+
+class ChunkSum(NamedTuple):
+    """What a chunk holds."""
+
+    rows: int
+    total: int
+
+
+def different(ours: dict[int, ChunkSum], theirs: dict[int, ChunkSum]) -> list[int]:
+    """Return the chunks that are not surely equal on both sides."""
+    chunks = sorted(ours.keys() | theirs.keys())
+    return [at for at in chunks if ours.get(at) != theirs.get(at) or ours[at].total >= UNHASHED]
+
+
+def chunk_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
+    """Return the expression of a row's chunk."""
+    if plan.chunks == 1 or not plan.spread:
+        return "0"
+    texts = ", ".join(map(_asked, shape.chosen(plan.spread)))
+    return sent.CHUNK.format(texts=texts, chunks=plan.chunks)
+
+
+def hash_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
+    """Return the expression of a row's hash."""
+    columns = shape.chosen(plan.columns)
+    parts: list[str] = []
+    for column in columns:
+        asked = _asked(column)
+        parts += [f"LENGTH({asked})", asked] if form_of(column.type).sized else [asked]
+    nulls = ", ".join(f"ISNULL({quote_name(column.name)})" for column in columns)
+    digest = sent.DIGEST.format(parts=", ".join(parts), nulls=nulls)
+    return sent.HASH.format(digest=digest, digits=_DIGITS, unhashed=UNHASHED)
+
+
+def row_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
+    """Return the expressions of a row's values."""
+    return ", ".join(map(_asked, shape.chosen(plan.columns)))
+
+
+def _asked(column: TruthColumn) -> str:
+    return form_of(column.type).sql.format(quote_name(column.name))
+
+
+class RowHasher:
+    """Chunks and hashes of rows that this process has, equal to those of `chunk_sql` and `hash_sql`."""
+
+    def __init__(self, shape: ComparedTable, plan: ChunkPlan) -> None:
+        self._forms: Sequence[ComparedType] = [form_of(column.type) for column in shape.chosen(plan.columns)]
+        self._spread = [plan.columns.index(name) for name in plan.spread]
+        self._chunks = plan.chunks
+
+    def chunk(self, row: Key) -> int:
+        """Return the chunk of a row."""
+        if self._chunks == 1:
+            return 0
+        texts = [self._forms[at].hashed(row[at]) for at in self._spread if row[at] is not None]
+        return zlib.crc32(b",".join(texts)) % self._chunks
+
+    def hash(self, row: Key) -> int:
+        """Return the hash of a row."""
+        parts: list[bytes] = []
+        for value, form in zip(row, self._forms, strict=True):
+            if value is None:
+                continue
+            text = form.hashed(value)
+            parts += [b"%d" % len(text), text] if form.sized else [text]
+        parts.append(bytes(48 + (value is None) for value in row))
+        return int(md5(b",".join(parts), usedforsecurity=False).hexdigest()[:_DIGITS], 16)
+
+    def sums(self, rows: Iterable[Key]) -> dict[int, ChunkSum]:
+        """Return what each chunk holds."""
+        counts: dict[int, int] = defaultdict(int)
+        totals: dict[int, int] = defaultdict(int)
+        for row in rows:
+            chunk = self.chunk(row)
+            counts[chunk] += 1
+            totals[chunk] += self.hash(row)
+        return {chunk: ChunkSum(count, totals[chunk]) for chunk, count in counts.items()}
+
+
+def shape_of_table(table: TableInfo, columns: Sequence[ColumnInfo]) -> ComparedTable:
+    """Return a table with some of its columns as it is compared."""
+    shown = (
+        TruthColumn(column.name, render_type(column.type), generated="virtual" if column.virtual else "")
+        for column in columns
+    )
+    return ComparedTable(str(table.name), table.handle_key, tuple(shown))
+
+
+# Both sides.
+
+
+class TableReader(ABC):
+    """One side: its `tables` by their names in lower case, and what they hold at one moment. `place` names it in
+    messages; `calendar` are the columns of the table read last that hold NULL for a day that no calendar has."""
+
+    place: str
+    tables: Mapping[str, ComparedTable]
+    calendar: frozenset[str] = frozenset()
+    verbatim = False
+    """Its values are TiDB's own texts."""
+
+    @abstractmethod
+    def count(self, shape: ComparedTable) -> int:
+        """Return about how many rows a table has."""
+
+    @abstractmethod
+    def sums(self, shape: ComparedTable, plan: ChunkPlan) -> dict[int, ChunkSum]:
+        """Return what each chunk of a table holds."""
+
+    @abstractmethod
+    def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
+        """Return the rows of some chunks, each with its chunk, chunk after chunk."""
+
+    def aligned(self, expected: ComparedTable) -> ComparedTable | None:
+        """Return a table of the upstream with the key and columns that this target keeps; None for one that it does
+        not keep."""
+        return expected
+
+    def checked(self, expected: ComparedTable, differences: list[Difference]) -> list[Difference]:  # noqa: ARG002
+        """Return the differences of a table that are the target's fault."""
+        return differences
+
+
+class RowReader(TableReader):
+    """A reader of rows that this process chunks and hashes itself."""
+
+    @abstractmethod
+    def all_rows(self, shape: ComparedTable, plan: ChunkPlan) -> Iterable[Key]:
+        """Return the planned columns of all rows of a table."""
+
+    def sums(self, shape: ComparedTable, plan: ChunkPlan) -> dict[int, ChunkSum]:
+        return RowHasher(shape, plan).sums(self.all_rows(shape, plan))
+
+    def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
+        hasher = RowHasher(shape, plan)
+        found: dict[int, list[Key]] = {chunk: [] for chunk in sorted(chunks)}
+        for row in self.all_rows(shape, plan):
+            if (rows := found.get(hasher.chunk(row))) is not None:
+                rows.append(row)
+        yield from ((chunk, row) for chunk, rows in found.items() for row in rows)
+
+
+def compare_sides(
+    upstream: TableReader, target: TableReader, begin: Callable[[str, int], None] = lambda *_: None
+) -> Iterator[TableReport]:
+    """Return a report for each table of the upstream, then for each that only the target has. `begin` is called with
+    the name of a table and its rows in the target, before they are compared."""
+    with ThreadPoolExecutor(1) as pool:
+        for name in sorted(upstream.tables):
+            expected = target.aligned(upstream.tables[name])
+            if expected is None:
+                continue
+            found = target.tables.get(name)
+            if found is None:
+                yield TableReport(expected.name, upstream.count(expected), (Difference("missing table"),))
+                continue
+            rows = target.count(found)
+            begin(expected.name, rows)
+            plan = _plan(expected, found, rows)
+            verbatim = upstream.verbatim and target.verbatim
+            compare = _letter_by_letter if verbatim else partial(_by_chunks, pool)
+            count, differences = compare(upstream, target, (expected, found), plan)
+            differences = _columns(expected, found) + differences
+            yield TableReport(expected.name, count, tuple(target.checked(expected, differences)))
+    for name in sorted(target.tables.keys() - upstream.tables.keys()):
+        yield TableReport(target.tables[name].name, 0, (Difference("extra table"),))
+
+
+Shapes: TypeAlias = tuple[ComparedTable, ComparedTable]
+"""A table as the upstream has it, and as the target does."""
+
+
+def _by_chunks(
+    pool: ThreadPoolExecutor, upstream: TableReader, target: TableReader, shapes: Shapes, plan: ChunkPlan
+) -> tuple[int, list[Difference]]:
+    """Count the rows of the upstream, and return the differences of those in chunks that are not equal."""
+    expected, found = shapes
+    if not plan.columns:
+        return upstream.count(expected), []
+    asked = pool.submit(upstream.sums, expected, plan)
+    theirs = target.sums(found, plan)
+    ours = asked.result()
+    count = sum(one.rows for one in ours.values())
+    chunks = different(ours, theirs)
+    if not chunks:
+        return count, []
+    forms = [
+        (form_of(column.type), form_of(other.type))
+        for column, other in zip(*(shape.chosen(plan.columns) for shape in shapes), strict=True)
+    ]
+
+    def meanings(days: Collection[str]) -> Meanings:
+        return [meaning_of(*pair, calendar=name in days) for name, pair in zip(plan.columns, forms, strict=True)]
+
+    both = meanings(target.calendar), meanings(upstream.calendar)
+    chosen = upstream.rows(expected, plan, chunks), target.rows(found, plan, chunks)
+    return count, _rows(expected, plan, both, *chosen)
+
+
+def _letter_by_letter(
+    upstream: TableReader, target: TableReader, shapes: Shapes, plan: ChunkPlan
+) -> tuple[int, list[Difference]]:
+    """Count the rows of the upstream, and return the differences of all of them, as the texts that they are."""
+    expected, found = shapes
+    plan = plan._replace(chunks=1)
+    want, have = list(upstream.rows(expected, plan, [0])), list(target.rows(found, plan, [0]))
+
+    def meanings(days: Collection[str]) -> Meanings:
+        return [partial(_unless_null, _dated) if name in days else _same for name in plan.columns]
+
+    both = meanings(target.calendar), meanings(upstream.calendar)
+    return upstream.count(expected), _rows(expected, plan, both, iter(want), iter(have))
+
+
+def _columns(expected: ComparedTable, found: ComparedTable) -> list[Difference]:
+    """Columns that one side lacks; VIRTUAL ones are not compared."""
+    virtual = {lowered(column.name) for column in expected.columns if column.generated == "virtual"}
+    wanted, have = ({lowered(column.name) for column in one.columns} for one in (expected, found))
+    missing = [
+        Difference("missing column", column=column.name)
+        for column in expected.columns
+        if lowered(column.name) not in have | virtual
+    ]
+    extra = [
+        Difference("extra column", column=column.name)
+        for column in found.columns
+        if expected.is_whole and lowered(column.name) not in wanted and column.generated != "virtual"
+    ]
+    return missing + extra
+
+
+def _plan(expected: ComparedTable, found: ComparedTable, rows: int) -> ChunkPlan:
+    have = {lowered(column.name): column for column in found.columns}
+    shared = [
+        (column, have[lowered(column.name)])
+        for column in expected.columns
+        if column.generated != "virtual" and lowered(column.name) in have
+    ]
+    key = {lowered(name) for name in expected.key}
+    spread = [
+        lowered(column.name)
+        for column, other in shared
+        if (not key or lowered(column.name) in key) and form_of(column.type).spreads and form_of(other.type).spreads
+    ]
+    return ChunkPlan(tuple(lowered(column.name) for column, _ in shared), tuple(spread), 1 + rows // CHUNK_ROWS)
+
+
+Meanings: TypeAlias = Sequence[Callable[[Plain], Plain]]
+Chunked: TypeAlias = Iterator[tuple[int, Key]]
+"""Rows, each with its chunk, chunk after chunk."""
+
+
+def _rows(
+    expected: ComparedTable,
+    plan: ChunkPlan,
+    meanings: tuple[Meanings, Meanings],
+    want: Chunked,
+    have: Chunked,
+) -> list[Difference]:
+    """What differs in the rows of some chunks, by the meanings of their values on either side; nothing where a column
+    of the key is not among the planned ones."""
+    in_key = {lowered(name) for name in expected.key}
+    places = [place for place, name in enumerate(plan.columns) if name in in_key]
+    if len(places) < len(expected.key):
+        return []
+    missing: list[Key] = []
+    extra: list[Key] = []
+    repeated: set[Key] = set()
+
+    def meant(rows: Counter[Key], side: Meanings) -> Counter[Key]:
+        return Counter(tuple(mean(value) for mean, value in zip(side, row, strict=True)) for row in rows.elements())
+
+    for ours, theirs in _by_chunk(want, have):
+        mine, other = Counter(ours), Counter(theirs)
+        left, right = meant(mine - other, meanings[0]), meant(other - mine, meanings[1])
+        missing += (left - right).elements()
+        more = list((right - left).elements())
+        extra += more
+        if places and more:
+            keys = Counter(tuple(meanings[1][place](row[place]) for place in places) for row in theirs)
+            repeated |= {key for key, times in keys.items() if times > 1}
+    if places:
+        return _by_key(expected.chosen(plan.columns), places, missing, extra, repeated)
+    return [*(Difference("missing row", row) for row in missing), *(Difference("extra row", row) for row in extra)]
+
+
+def _by_key(
+    columns: Sequence[TruthColumn],
+    key: Sequence[int],
+    missing: Iterable[Key],
+    extra: Iterable[Key],
+    repeated: Collection[Key],
+) -> list[Difference]:
+    """Rows of one side alone as differences of rows and values; `repeated` are the keys that the target has twice."""
+    out: list[Difference] = []
+    have: dict[Key, Key] = {}
+    for row in extra:
+        mine = tuple(row[place] for place in key)
+        if mine in have:
+            out.append(Difference("repeated row", mine))
+        have[mine] = row
+    for want in missing:
+        mine = tuple(want[place] for place in key)
+        other = have.pop(mine, None)
+        if other is None:
+            out.append(Difference("missing row", mine))
+            continue
+        out += [
+            Difference("value", mine, column.name, a, b)
+            for column, a, b in zip(columns, want, other, strict=True)
+            if a != b
+        ]
+    return out + [Difference("repeated row" if mine in repeated else "extra row", mine) for mine in have]
+
+
+def _by_chunk(*sides: Chunked) -> Iterator[list[list[Key]]]:
+    """The rows of each chunk, of one side after the other; a chunk that a side does not have is empty there."""
+    groups = [groupby(rows, key=itemgetter(0)) for rows in sides]
+    heads = [next(group, None) for group in groups]
+    while left := [head[0] for head in heads if head is not None]:
+        chunk = min(left)
+        yield [[row for _, row in head[1]] if head is not None and head[0] == chunk else [] for head in heads]
+        heads = [
+            next(group, None) if head is not None and head[0] == chunk else head
+            for group, head in zip(groups, heads, strict=True)
+        ]
