@@ -23,16 +23,14 @@ from shapes import CASES, Shape, value_of
 
 from tidegate.engine.filter import TableFilter
 from tidegate.kv import Row, encode_row
-from tidegate.kv.handle import IntHandle
-from tidegate.kv.row.row import select_stored
-from tidegate.kv.table_key import record_prefix
+from tidegate.kv.keys import IntHandle, record_prefix
+from tidegate.kv.rows import select_stored
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.mysql.datum import DecimalDatum, JsonDatum, Unsigned
-from tidegate.mysql.decimal_bin import DecimalForm
-from tidegate.mysql.json.value import JsonValue
+from tidegate.mysql.encoding import DecimalForm
+from tidegate.mysql.json_value import JsonValue
 from tidegate.mysql.packed_time import Time
-from tidegate.schema.stored.definition import StoredTable
-from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.definition import StoredTable, table_layout
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.segment import encode_segment, in_order, segments

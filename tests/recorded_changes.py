@@ -11,12 +11,12 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from tests.recorded_tidb import recorded
-from tidegate.expr.cast.family import Family, family_of
+from tidegate.expr.change import Family, family_of
 from tidegate.model.event import Value
 from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.mysql.convert.number import nearest_single
+from tidegate.mysql.conversion import nearest_single
 from tidegate.schema.columns import parse_type
 
 MOMENT_TS = 1_795_680_000_000 << 18

@@ -60,7 +60,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 
 
 class ElementKind(Enum):

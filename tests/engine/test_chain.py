@@ -9,7 +9,7 @@ import pytest
 from tests.promises import keep_promises
 from tests.source.tidb.kit import Broker, feed, target
 from tidegate.engine.frontier import WatermarkMerge
-from tidegate.expr.relation import ResultSet
+from tidegate.expr.scope import ResultSet
 from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, Update
 from tidegate.testing.validators import Place
 from tidegate_upstream.tidb.change_log import ChangeLog

@@ -8,9 +8,8 @@ import pytest
 
 from tidegate.engine.mount import Mounter
 from tidegate.kv import Row, encode_row
-from tidegate.kv.handle import IntHandle
-from tidegate.kv.row.row import ChecksumForm, handle_of, select_stored
-from tidegate.kv.table_key import index_prefix
+from tidegate.kv.keys import IntHandle, index_prefix
+from tidegate.kv.rows import ChecksumForm, handle_of, select_stored
 from tidegate.model.errors import KvDecodeError, TableNotFound
 from tidegate.model.event import Delete, Insert, Update
 from tidegate.model.mysql import ActionType, MysqlType
@@ -25,8 +24,8 @@ from tidegate.schema.stored.definition import (
     StoredTable,
     StoredType,
     render_stored,
+    table_layout,
 )
-from tidegate.schema.stored.layout import table_layout
 from tidegate.schema.stored.snapshot import SchemaHistory
 
 NOT_NULL, PRIMARY = 1, 2

@@ -15,14 +15,13 @@ from tidegate.engine import mount_columns
 from tidegate.engine.mount import Mounter
 from tidegate.engine.mount_columns import ColumnMounter, Records
 from tidegate.kv import Row, encode_row
-from tidegate.kv.handle import IntHandle
-from tidegate.kv.row.v2 import encode_raw_row
-from tidegate.kv.table_key import RecordKey, decode_table_key
+from tidegate.kv.keys import IntHandle, RecordKey, decode_table_key
+from tidegate.kv.rows import encode_raw_row
 from tidegate.model.errors import KvDecodeError, TableNotFound
 from tidegate.model.roads import Reason
 from tidegate.mysql.packed_time import Time
 from tidegate.schema.job import decode_job_row
-from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.definition import table_layout
 from tidegate.schema.stored.snapshot import SchemaHistory
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import tidegate
 from tests.recorded_tidb import reserved
-from tidegate.expr.syntax.tokens import TokenKind, lex
+from tidegate.expr.tokens import TokenKind, lex
 from tidegate.mysql import server_sql
 
 SRC = Path(tidegate.__file__).parent

@@ -5,13 +5,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tidegate.expr.relation import FixedRelation, Relation, RelationColumn, ResultSet
+from tidegate.expr.parse import Dml, parse
 from tidegate.expr.result_type import INT, decimal_type, text_type
-from tidegate.expr.syntax.parse import Dml, parse
+from tidegate.expr.scope import FixedRelation, Relation, RelationColumn, ResultSet
 from tidegate.model.errors import SqlRefused
 from tidegate.model.table import ColumnType
-from tidegate.mysql.context import Context
-from tidegate.mysql.value.text import render
+from tidegate.mysql.values import Context, render
 from tidegate_upstream.tidb.select import select
 
 NOW = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)

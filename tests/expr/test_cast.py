@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.upstream.sql.table_kit import STRICT, context
-from tidegate.expr.cast.assign import Target, assign, convert, zero_of
+from tidegate.expr.cast import Target, assign, convert, zero_of
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.mysql.column_value import KvValue
 from tidegate.mysql.datum import DecimalDatum, Duration, JsonDatum, Unsigned, Vector
 from tidegate.mysql.packed_time import ZERO, Time
-from tidegate.mysql.value.kinds import Bits, Named, SqlValue, from_column
+from tidegate.mysql.values import Bits, Named, SqlValue, from_column
 
 TINY, UTINY = ColumnType(T.TINY), ColumnType(T.TINY, unsigned=True)
 BIGINT, UBIGINT = ColumnType(T.LONGLONG), ColumnType(T.LONGLONG, unsigned=True)

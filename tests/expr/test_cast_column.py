@@ -1,6 +1,6 @@
 """A column whose type changes: nodes cast its values as TiDB's reorganisation does.
 
-expr/cast/change.py says the same of rows that a feed holds, and is held by recordings of its own."""
+expr/change.py says the same of rows that a feed holds, and is held by recordings of its own."""
 
 from datetime import UTC
 from decimal import Decimal
@@ -8,10 +8,8 @@ from decimal import Decimal
 import pytest
 
 from tests.upstream.sql.table_kit import NOW, context
-from tidegate.expr.cast.assign import Target, convert
-from tidegate.expr.cast.change import converter, event_value
-from tidegate.expr.cast.problem import Problem
-from tidegate.expr.cast.source import recast
+from tidegate.expr.cast import Problem, Target, convert, recast
+from tidegate.expr.change import converter, event_value
 from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tidegate.expr.cast.change import converter
-from tidegate.expr.cast.family import type_name
+from tidegate.expr.change import converter, type_name
 from tidegate.model.errors import ConfigError, SchemaError, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T

@@ -6,13 +6,12 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.expr.cast.change import Rule, converter
-from tidegate.expr.cast.family import Family, family_of
+from tidegate.expr.change import Family, Rule, converter, family_of
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType as C
-from tidegate.mysql.column_parse import parse_document
-from tidegate.mysql.convert.number import float_text
-from tidegate.mysql.json.text import render_json
+from tidegate.mysql.column_value import parse_document
+from tidegate.mysql.conversion import float_text
+from tidegate.mysql.json_value import render_json
 from tidegate.schema.literal import cast_literal
 
 BIGINT, VARCHAR, DOUBLE = C(T.LONGLONG), C(T.VARCHAR, 400), C(T.DOUBLE)

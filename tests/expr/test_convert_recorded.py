@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tidegate.expr.cast.change import Rule, converter
+from tidegate.expr.change import Rule, converter
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType as C
-from tidegate.mysql.column_parse import parse_document
-from tidegate.mysql.json.text import render_json
+from tidegate.mysql.column_value import parse_document
+from tidegate.mysql.json_value import render_json
 
 DATA = Path(__file__).parents[1] / "data"
 BIGINT = C(T.LONGLONG, 20)

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from tests.recorded_changes import MOMENT_TS, alike, excused, recorded_changes
-from tidegate.expr.cast.change import converter
+from tidegate.expr.change import converter
 from tidegate.model.errors import SchemaError
 
 

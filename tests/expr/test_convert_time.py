@@ -2,8 +2,7 @@
 
 import pytest
 
-from tidegate.expr.cast.change import converter
-from tidegate.expr.cast.family import type_name
+from tidegate.expr.change import converter, type_name
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType as C
 

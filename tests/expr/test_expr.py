@@ -6,12 +6,11 @@ import pytest
 
 from tests.expr.kit import answer, context, recorded, value
 from tidegate.expr.compiler import compile_text
-from tidegate.expr.relation import RelationColumn
 from tidegate.expr.result_type import INT, text_type
-from tidegate.expr.scope import Scope
+from tidegate.expr.scope import RelationColumn, Scope
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType
-from tidegate.mysql.value.kinds import Unsigned
+from tidegate.mysql.values import Unsigned
 
 
 def test_recorded_expressions() -> None:

@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 
 from tests.expr.kit import context, value
 from tidegate.expr.compiler import compile_text
-from tidegate.expr.relation import RelationColumn
 from tidegate.expr.result_type import TEXT, literal_type
-from tidegate.expr.scope import Scope
-from tidegate.mysql.value.compare import compare, json_key, sort_key_of
-from tidegate.mysql.value.kinds import JsonDatum, SqlValue
+from tidegate.expr.scope import RelationColumn, Scope
+from tidegate.mysql.values import JsonDatum, SqlValue, compare, json_key, sort_key_of
 
 INTS = st.integers(-(1 << 63), (1 << 63) - 1)
 SMALL = st.decimals(-(10**12), 10**12, allow_nan=False, allow_infinity=False, places=4)

@@ -9,8 +9,8 @@ from tests.expr import test_expr
 from tests.expr.kit import EXPRESSIONS, answer, context, value
 from tests.upstream.sql import test_select
 from tests.upstream.sql.test_session import test_named_locks as of_locks
+from tidegate.expr.arithmetic import constant
 from tidegate.expr.compiler import AGGREGATES, FUNCTIONS, compile_text
-from tidegate.expr.operator.literal import constant
 from tidegate.expr.result_type import TEXT
 from tidegate.expr.scope import Scope
 from tidegate.model.errors import SqlRefused

@@ -24,8 +24,7 @@ from tests.fuzz.mutation import mutated
 from tests.golden.test_totality import agreeing, corpus, damaged
 from tests.upstream.server.hostile import GOOD, Hostile
 from tidegate.codec import DecodeOptions
-from tidegate.kv.handle import IntHandle
-from tidegate.kv.table_key import record_key
+from tidegate.kv.keys import IntHandle, record_key
 from tidegate.model.errors import DecodeError, SchemaError, SqlError, UnsupportedError
 from tidegate.model.event import Ddl
 from tidegate.model.kv_change import KvChange, KvOp, LogType

@@ -14,7 +14,7 @@ MADE: Final = {
     "codec/csv/encode.py": "a separator of the configuration, escaped",
     "codec/go/json.py": "the characters of a table of ours",
     "codec/jsontext.py": "bytes of ours",
-    "expr/syntax/tokens.py": "the two forms of strings, and a quote",
+    "expr/tokens.py": "the two forms of strings, and a quote",
 }
 """Files with expressions of Python's that are put together, and of what."""
 ENGINE: Final = "model/pattern.py"

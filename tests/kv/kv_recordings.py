@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from tidegate.kv import TableLayout, decode_meta_key, decode_table_key
 from tidegate.schema.job import JOB_TABLE
-from tidegate.schema.stored.definition import StoredTable, parse_stored
-from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.definition import StoredTable, parse_stored, table_layout
 
 DATA = Path(__file__).parent.parent / "data" / "kv"
 STREAMS = ("types", "partition", "ddl", "interleave", "rename_swap")

@@ -16,9 +16,7 @@ from tidegate.model.errors import EncodeError, SchemaError
 from tidegate.model.event import images
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.mysql.column_parse import parse_value
-from tidegate.mysql.column_text import column_text
-from tidegate.mysql.column_value import write_value
+from tidegate.mysql.column_value import column_text, parse_value, write_value
 from tidegate.mysql.datum import Duration, JsonDatum, Unsigned, Vector
 from tidegate.mysql.packed_time import Time
 from tidegate.schema.job import decode_job_row

@@ -12,19 +12,15 @@ from tests.kv.test_made_pairs import KINDS, table_of
 from tests.kv.test_totality import DOCUMENTS, mutate
 from tidegate.engine.mount import converter
 from tidegate.kv import encode_row
-from tidegate.kv.handle import IntHandle
-from tidegate.kv.row.columns import MISSING, NULL, locate
-from tidegate.kv.row.json_columns import json_texts
-from tidegate.kv.row.row import ChecksumForm, Row
-from tidegate.kv.row.v2 import decode_raw_row, encode_raw_row
-from tidegate.kv.value_columns import arrow_type, column_reader
+from tidegate.kv.keys import IntHandle
+from tidegate.kv.row_columns import MISSING, NULL, arrow_type, column_reader, json_texts, locate
+from tidegate.kv.rows import ChecksumForm, Row, decode_raw_row, encode_raw_row
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.mysql.column_value import read_value, write_value
-from tidegate.mysql.cursor import at_end
-from tidegate.mysql.json.binary import decode_json, encode_json
-from tidegate.mysql.json.text import render_json
+from tidegate.mysql.encoding import at_end
+from tidegate.mysql.json_value import decode_json, encode_json, render_json
 
 MANY = settings(deadline=None, max_examples=200)
 pytestmark = pytest.mark.slow

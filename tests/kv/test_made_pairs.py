@@ -21,10 +21,10 @@ from tidegate.kv import (
     encode_index_entry,
     encode_row,
 )
-from tidegate.kv.handle import IntHandle
+from tidegate.kv import rows as row_module
 from tidegate.kv.index_entry import is_distinct
-from tidegate.kv.row import row as row_module
-from tidegate.kv.row.row import ChecksumForm, Row, cut_part, handle_of, select_stored, verify_checksum
+from tidegate.kv.keys import IntHandle
+from tidegate.kv.rows import ChecksumForm, Row, cut_part, handle_of, select_stored, verify_checksum
 from tidegate.model.errors import EncodeError, KvDecodeError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
@@ -40,7 +40,7 @@ from tidegate.mysql.datum import (
     encode_key,
     encode_value,
 )
-from tidegate.mysql.decimal_bin import DecimalForm
+from tidegate.mysql.encoding import DecimalForm
 from tidegate.mysql.layout import WHOLE
 
 pytestmark = pytest.mark.slow
@@ -244,7 +244,7 @@ def test_errors_name_column_and_key():
 
 
 def test_examples():
-    """The example in the header of kv/row/row.py is true."""
+    """The example in the header of kv/rows.py is true."""
     assert doctest.testmod(row_module).failed == 0
     assert doctest.testmod(row_module).attempted > 3
 

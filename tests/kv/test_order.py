@@ -7,26 +7,25 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegate.kv.handle import IntHandle, unsigned_handle
-from tidegate.kv.table_key import index_prefix, mvcc_key, record_key, table_span
+from tidegate.kv.keys import IntHandle, index_prefix, mvcc_key, record_key, table_span, unsigned_handle
 from tidegate.model.errors import EncodeError
 from tidegate.mysql.datum import DecimalDatum, Duration, Unsigned, decode_datum, encode_key
-from tidegate.mysql.decimal_bin import DecimalForm, decode_decimal, encode_decimal
-from tidegate.mysql.memcomparable import (
-    decode_bytes,
-    decode_compact,
-    encode_bytes,
-    encode_compact,
-)
-from tidegate.mysql.number import (
+from tidegate.mysql.encoding import (
     MAX_INT,
     MAX_UINT,
     MIN_INT,
+    DecimalForm,
+    decode_bytes,
+    decode_compact,
+    decode_decimal,
     decode_float,
     decode_int,
     decode_uint,
     decode_uvarint,
     decode_varint,
+    encode_bytes,
+    encode_compact,
+    encode_decimal,
     encode_float,
     encode_int,
     encode_uint,

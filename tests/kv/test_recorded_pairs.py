@@ -14,8 +14,8 @@ from tidegate.kv import (
     encode_meta_key,
     encode_row,
 )
-from tidegate.kv.handle import CommonHandle
-from tidegate.kv.row.row import handle_of, select_stored
+from tidegate.kv.keys import CommonHandle
+from tidegate.kv.rows import handle_of, select_stored
 
 COUNTS = {
     "types": {"record": 132, "index": 8, "ddl_job": 38, "ddl_history": 19},

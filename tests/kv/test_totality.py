@@ -11,15 +11,12 @@ from tests.counts import some
 from tests.kv.kv_recordings import STREAMS, Pair, pairs
 from tidegate.kv import decode_index_entry, decode_meta_key, decode_row, decode_table_key
 from tidegate.kv.index_entry import decode_index_value
-from tidegate.kv.row.row import decode_old_row, verify_checksum
-from tidegate.kv.row.v2 import decode_raw_row
-from tidegate.kv.table_key import split_mvcc_key
+from tidegate.kv.keys import split_mvcc_key
+from tidegate.kv.rows import decode_old_row, decode_raw_row, verify_checksum
 from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
-from tidegate.mysql.column_text import column_text
+from tidegate.mysql.column_value import column_text
 from tidegate.mysql.datum import JsonDatum, decode_datum
-from tidegate.mysql.json.binary import decode_json, encode_json
-from tidegate.mysql.json.text import render_json
-from tidegate.mysql.json.value import JsonDuration, JsonTime, Opaque, Unsigned
+from tidegate.mysql.json_value import JsonDuration, JsonTime, Opaque, Unsigned, decode_json, encode_json, render_json
 from tidegate.mysql.packed_time import Time
 
 DECODERS = {

@@ -23,12 +23,26 @@ from tidegate.kv import (
     encode_row,
     record_key,
 )
-from tidegate.kv.checksum import column_checksum
-from tidegate.kv.handle import IntHandle, common_handle
-from tidegate.kv.meta_key import hash_key, string_key
-from tidegate.kv.row.row import Row, decode_old_row, encode_old_row, verify_checksum
-from tidegate.kv.row.v2 import RowChecksums, decode_raw_row, encode_raw_row
-from tidegate.kv.table_key import index_prefix, mvcc_key, split_mvcc_key, table_prefix
+from tidegate.kv.keys import (
+    IntHandle,
+    common_handle,
+    hash_key,
+    index_prefix,
+    mvcc_key,
+    split_mvcc_key,
+    string_key,
+    table_prefix,
+)
+from tidegate.kv.rows import (
+    Row,
+    RowChecksums,
+    column_checksum,
+    decode_old_row,
+    decode_raw_row,
+    encode_old_row,
+    encode_raw_row,
+    verify_checksum,
+)
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.mysql.collation import sort_key
@@ -45,10 +59,8 @@ from tidegate.mysql.datum import (
     encode_key,
     encode_value,
 )
-from tidegate.mysql.decimal_bin import DecimalForm, form_of, read_decimal, write_decimal
-from tidegate.mysql.json.binary import decode_json
-from tidegate.mysql.json.text import render_json
-from tidegate.mysql.memcomparable import decode_bytes, encode_bytes
+from tidegate.mysql.encoding import DecimalForm, decode_bytes, encode_bytes, form_of, read_decimal, write_decimal
+from tidegate.mysql.json_value import decode_json, render_json
 from tidegate.mysql.packed_time import Time, pack_time, render_duration, to_utc
 from tidegate.schema.job import Job
 from tidegate.schema.stored.definition import StoredTable, parse_stored, render_stored

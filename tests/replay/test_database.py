@@ -17,7 +17,7 @@ from tests.log_source import log_source
 from tests.mariadb import Server, running_server
 from tests.recorded import WORKLOAD, recorded_changes
 from tests.source.tidb.kit import write_log
-from tidegate.expr.syntax.tokens import quote_name
+from tidegate.expr.tokens import quote_name
 from tidegate.model.table import TableName
 from tidegate.sink.sql.connection import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink

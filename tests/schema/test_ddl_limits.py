@@ -9,7 +9,7 @@ import pytest
 from tidegate.model.errors import SqlError, TidegateError, UnsupportedError
 from tidegate.model.event import Ddl
 from tidegate.model.table import COLUMNS_MAX, KEYS_MAX
-from tidegate.schema.parse.ddl import QUERY_CHARACTERS_MAX, TABLES_MAX, parse
+from tidegate.schema.parse_ddl import QUERY_CHARACTERS_MAX, TABLES_MAX, parse
 from tidegate.schema.state import SchemaState, apply_ddl
 
 pytestmark = pytest.mark.slow

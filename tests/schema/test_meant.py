@@ -20,9 +20,8 @@ from tidegate.model.table import TableName
 from tidegate.schema import statement as of
 from tidegate.schema.meant import WINS, Wins, about, meant, read, wins
 from tidegate.schema.snapshot import SchemaState
-from tidegate.schema.spec import ExchangePartition, RenameTo
 from tidegate.schema.state import apply_ddl
-from tidegate.schema.statement import AlterTable, RecoverTable, RenameTables, Statement
+from tidegate.schema.statement import AlterTable, ExchangePartition, RecoverTable, RenameTables, RenameTo, Statement
 
 DATA = Path(__file__).parents[1] / "data"
 NEW, CLASSIC = "new", "classic"

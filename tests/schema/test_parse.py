@@ -5,11 +5,11 @@ import pytest
 from tidegate.model.errors import SqlError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import PartitionDef, PartitionInfo, TableName
-from tidegate.schema import definition as d
-from tidegate.schema import spec as p
+from tidegate.schema import statement as d
+from tidegate.schema import statement as p
 from tidegate.schema import statement as s
 from tidegate.schema.columns import complete_type, parse_type, render_type
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 
 
 def one(query: str) -> s.Statement:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tidegate.model.errors import SchemaError, SqlError, UnsupportedError
 from tidegate.model.event import Ddl
 from tidegate.schema.columns import parse_type
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import CreateTable
 

@@ -14,7 +14,7 @@ from tidegate.model.event import Ddl
 from tidegate.model.table import ColumnInfo, IndexInfo, TableInfo, TableName
 from tidegate.schema.columns import render_type
 from tidegate.schema.effects import Effect, NoEffect
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 from tidegate.schema.state import SchemaState, apply_ddl
 
 pytestmark = pytest.mark.slow

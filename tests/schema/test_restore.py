@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tidegate.model.errors import SqlError
-from tidegate.schema.restore.statement import RestoredDdl, restore_ddl
+from tidegate.schema.restore_ddl import RestoredDdl, restore_ddl
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from tidegate.model.tso import compose
 from tidegate.schema import effects as e
 from tidegate.schema.columns import render_type
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.schema.stored.table import table_info
+from tidegate.schema.stored.snapshot import table_info
 
 
 def run(*queries: str, state: SchemaState | None = None, start: int = 1) -> tuple[SchemaState, tuple[e.Effect, ...]]:

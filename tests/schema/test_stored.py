@@ -13,7 +13,7 @@ from tests.golden.codec_cases import lines as golden_lines
 from tests.kv.kv_recordings import STREAMS, lines, raw
 from tidegate.codec.wire_table import flags_of, wire_table
 from tidegate.kv import decode_meta_key
-from tidegate.kv.meta_key import job_field
+from tidegate.kv.keys import job_field
 from tidegate.model.errors import SchemaError, TableNotFound
 from tidegate.model.mysql import ActionType
 from tidegate.schema.job import Job, JobState, SchemaDiff, decode_job_row, parse_job
@@ -25,10 +25,9 @@ from tidegate.schema.stored.definition import (
     StoredType,
     parse_stored,
     render_stored,
+    table_layout,
 )
-from tidegate.schema.stored.layout import table_layout
-from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot, apply_job, is_circle
-from tidegate.schema.stored.table import table_info
+from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot, apply_job, is_circle, table_info
 
 KINDS = {"Table": StoredTable, "DB": StoredSchema}
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.real_topics import TOPICS, ddls_of, truth
 from tidegate.engine.change import PlacedDdl
-from tidegate.expr.syntax.tokens import quote_name
+from tidegate.expr.tokens import quote_name
 from tidegate.model.event import Ddl
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.schema.effects import NoEffect, PartitionExchanged

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tidegate.schema.parse.ddl import parse
-from tidegate.schema.stored.definition import StoredSchema, StoredTable, render_stored
+from tidegate.schema.parse_ddl import parse
+from tidegate.schema.stored.definition import ElementState, StoredSchema, StoredTable, render_stored
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate.schema.stored.states import ElementState
 from tidegate_upstream.change.draft import StepOutcome
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.request import NewIds, Request, number, operation_of

@@ -19,11 +19,8 @@ from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.job import Binlog, Job, JobState
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.schema.stored.definition import StoredTable
-from tidegate.schema.stored.layout import table_layout
-from tidegate.schema.stored.snapshot import StoredSnapshot, apply_job
-from tidegate.schema.stored.states import ElementState
-from tidegate.schema.stored.table import table_info
+from tidegate.schema.stored.definition import ElementState, StoredTable, table_layout
+from tidegate.schema.stored.snapshot import StoredSnapshot, apply_job, table_info
 from tidegate_upstream.change.request import Request, operation_of
 from tidegate_upstream.f1 import rollback
 

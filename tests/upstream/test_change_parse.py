@@ -3,7 +3,8 @@
 import pytest
 
 from tidegate.model.table import TableName
-from tidegate.schema.definition import (
+from tidegate.schema.parse_ddl import parse
+from tidegate.schema.statement import (
     AddCheck,
     AlterCheck,
     CheckDef,
@@ -18,7 +19,6 @@ from tidegate.schema.definition import (
     SequenceDef,
     ViewDetail,
 )
-from tidegate.schema.parse.ddl import parse
 
 
 def one(sql):

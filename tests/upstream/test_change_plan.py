@@ -10,9 +10,8 @@ import pytest
 from tests.upstream.change_world import SnapshotDefinitions, World, example
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.modify_kind import ModifyKind
-from tidegate.schema.parse.ddl import parse
-from tidegate.schema.stored.definition import render_stored
-from tidegate.schema.stored.flags import PREVENT_NULL
+from tidegate.schema.parse_ddl import parse
+from tidegate.schema.stored.definition import PREVENT_NULL, render_stored
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.request import operation_of
 from tidegate_upstream.change.restore import restore

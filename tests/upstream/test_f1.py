@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream import f1 as operations
 from tidegate_upstream.f1 import (
     ACCESS,

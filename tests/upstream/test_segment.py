@@ -12,8 +12,7 @@ import pytest
 
 from tests.counts import some
 from tests.upstream.worlds import World, read_segments
-from tidegate.kv.handle import IntHandle
-from tidegate.kv.table_key import record_key, table_span
+from tidegate.kv.keys import IntHandle, record_key, table_span
 from tidegate.model.errors import DecodeError, HistoryLost, StoreUnavailable
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.source.tidb.segment import MAGIC, decode_footer, decode_segment, encode_segment, in_order, segments

@@ -19,7 +19,7 @@ from tidegate.config.load import load
 from tidegate.config.registry import feed_of
 from tidegate.model.errors import EnvironmentFault, InputError
 from tidegate.model.feed_errors import SameUpstream
-from tidegate.mysql.number import encode_int
+from tidegate.mysql.encoding import encode_int
 from tidegate.source.tidb.segment import segments
 from tidegate.source.tidb.segment_log import SegmentLog
 from tidegate_upstream import background as upstreams

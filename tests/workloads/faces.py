@@ -26,7 +26,7 @@ from tests.workloads.truth import (
 from tidegate.model.event import Field, RowChange, Values, images
 from tidegate.model.mysql import MysqlType
 from tidegate.schema.stored.definition import StoredTable
-from tidegate.schema.stored.table import table_info
+from tidegate.schema.stored.snapshot import table_info
 
 Frozen = tuple[tuple[str, int | None], ...] | None
 

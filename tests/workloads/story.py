@@ -25,7 +25,7 @@ from tests.upstream.simulate.dml import draw_change
 from tests.upstream.simulate.life import Life
 from tests.workloads.setting import HANDLE_ONLY, Setting
 from tests.workloads.truth import Truth
-from tidegate.kv.table_key import table_prefix
+from tidegate.kv.keys import table_prefix
 from tidegate_upstream.tidb.change_log import ChangeLog, RegionMap
 from tidegate_upstream.tidb.log_writer import LogWriter
 from tidegate_upstream.tidb.transaction import settle_dead

@@ -17,18 +17,22 @@ from tests.upstream.ddl.kit import CONTEXT, shape_of
 from tests.upstream.simulate.dml import shown
 from tests.upstream.simulate.model import Shown
 from tests.upstream.simulate.values import number_of
-from tidegate.kv.row.row import decode_row
-from tidegate.kv.table_key import RecordKey, decode_table_key, split_mvcc_key
+from tidegate.kv.keys import RecordKey, decode_table_key, split_mvcc_key
+from tidegate.kv.rows import decode_row
 from tidegate.model.kv_change import LOSSY_DDL
-from tidegate.mysql.memcomparable import encode_bytes
-from tidegate.mysql.value.kinds import SqlValue, from_column
+from tidegate.mysql.encoding import encode_bytes
+from tidegate.mysql.values import SqlValue, from_column
 from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row
-from tidegate.schema.stored.definition import StoredTable
-from tidegate.schema.stored.load import load_all
+from tidegate.schema.stored.definition import ElementState, StoredTable
 from tidegate.schema.stored.meta import Meta
-from tidegate.schema.stored.snapshot import REPLICATED, SchemaHistory, StoredSnapshot, TableVersion
-from tidegate.schema.stored.states import ElementState
-from tidegate.schema.stored.table import table_info
+from tidegate.schema.stored.snapshot import (
+    REPLICATED,
+    SchemaHistory,
+    StoredSnapshot,
+    TableVersion,
+    load_all,
+    table_info,
+)
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.engine import ColumnFamily
 from tidegate_upstream.tidb.store_mvcc import WriteKind, decode_write, value_at

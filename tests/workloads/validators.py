@@ -29,7 +29,7 @@ from tests.workloads.faces import Facts, face_of, spread_columns
 from tests.workloads.setting import SPREAD
 from tests.workloads.truth import TrueDdl
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, images
-from tidegate.schema.restore.statement import restore_ddl
+from tidegate.schema.restore_ddl import restore_ddl
 from tidegate.testing import validators
 from tidegate.testing.validators import Place, told
 

@@ -18,7 +18,7 @@ import msgspec
 
 from tidegate.config.say import say
 from tidegate.model.errors import InputError, SqlError
-from tidegate.schema.restore.statement import restore_ddl
+from tidegate.schema.restore_ddl import restore_ddl
 from tidegate.source.tidb.ddl import statements
 
 

@@ -28,7 +28,7 @@ from tidegate.codec.go.float import positional64
 from tidegate.codec.neutral import Json, event_object, render
 from tidegate.config.say import say
 from tidegate.engine.mount import ColumnPlan, Mounted, Mounter
-from tidegate.kv.handle import Handle, IntHandle
+from tidegate.kv.keys import Handle, IntHandle
 from tidegate.model.errors import InputError, SchemaError, TidegateError
 from tidegate.model.event import Field, Value, Values, images
 from tidegate.model.mysql import STRINGS

@@ -33,9 +33,8 @@ from tidegate.model.event import Ddl, Field, Resolved, RowChange
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.meant import read
-from tidegate.schema.spec import RenameTo
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.schema.statement import AlterTable, DropDatabase, DropTables, DropViews, RenameTables, Statement
+from tidegate.schema.statement import AlterTable, DropDatabase, DropTables, DropViews, RenameTables, RenameTo, Statement
 from tidegate.sink.kafka.known_topics import KnownTopics
 from tidegate.sink.kafka.writer import TopicWriter
 

@@ -87,7 +87,7 @@ def limits_of(sink: DeltaTarget) -> "Limits":
 
 def check_lake(config: FeedConfig, tables: "Iterable[TableVersion]") -> None:
     """Raise ColumnSelectorFailed for column selectors that do not fit a table."""
-    from tidegate.schema.stored.table import table_info
+    from tidegate.schema.stored.snapshot import table_info
     from tidegate.sink.delta.selection import stored_definition
 
     options = delta_options(config)

@@ -23,25 +23,20 @@ from typing import Any, Final
 from sqlglot import exp
 
 from tidegate.engine.event_filter import EventFilter, Test, event_rules
-from tidegate.expr.compiled import Compiled
-from tidegate.expr.compiler import compile_scalar
-from tidegate.expr.condition import condition_node, told_collation, value_reader, wide_bit
-from tidegate.expr.scope import Scope, Slot
-from tidegate.expr.syntax.dialect import Node
+from tidegate.expr.compiler import compile_scalar, condition_node, told_collation, value_reader, wide_bit
+from tidegate.expr.dialect import Node
+from tidegate.expr.scope import Compiled, Scope, Slot
 from tidegate.model.errors import EncodeError, SqlRefused, UpstreamError
 from tidegate.model.event import Field, Value, Values
 from tidegate.model.feed_errors import ExpressionColumnNotFound, ExpressionParseFailed, RowFilterFailed
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
-from tidegate.mysql.context import Context
-from tidegate.mysql.convert.time import zone_of
-from tidegate.mysql.value.kinds import SqlValue
+from tidegate.mysql.conversion import zone_of
+from tidegate.mysql.values import Context, SqlValue
 from tidegate.schema.infer import infer_table
-from tidegate.schema.stored.definition import StoredColumn
-from tidegate.schema.stored.layout import target_of
+from tidegate.schema.stored.definition import ElementState, StoredColumn, target_of
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.schema.stored.states import ElementState
 
 _UNKNOWN_COLUMN: Final = 1054
 _NUMBERED: Final = frozenset({MysqlType.ENUM, MysqlType.SET})

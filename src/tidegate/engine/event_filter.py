@@ -48,10 +48,10 @@ from tidegate.model.mysql import ActionType, ColumnFlag
 from tidegate.model.name import lowered
 from tidegate.model.pattern import RegularExpression, expression
 from tidegate.model.table import TableName
-from tidegate.schema import spec, statement
-from tidegate.schema.definition import DropForeignKey, RemoveTtl, TableOptions
+from tidegate.schema import statement
 from tidegate.schema.meant import about
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
+from tidegate.schema.statement import DropForeignKey, RemoveTtl, TableOptions
 from tidegate.schema.stored.snapshot import TableVersion
 
 Test: TypeAlias = Callable[[Values], bool]
@@ -290,26 +290,26 @@ _STATEMENTS: Final[Mapping[type, int]] = {
     statement.DropViews: _A.DROP_VIEW,
 }
 _SPECS: Final[Mapping[type, int]] = {
-    spec.AddColumns: _A.ADD_COLUMN,
-    spec.DropColumn: _A.DROP_COLUMN,
-    spec.ModifyColumn: _A.MODIFY_COLUMN,
-    spec.RenameColumn: _A.MODIFY_COLUMN,
-    spec.SetDefault: _A.SET_DEFAULT_VALUE,
-    spec.AddForeignKey: _A.ADD_FOREIGN_KEY,
-    spec.DropIndex: _A.DROP_INDEX,
-    spec.DropPrimaryKey: _A.DROP_PRIMARY_KEY,
-    spec.RenameIndex: _A.RENAME_INDEX,
-    spec.SetVisibility: _A.ALTER_INDEX_VISIBILITY,
-    spec.RenameTo: _A.RENAME_TABLE,
-    spec.ConvertCharset: _A.MODIFY_TABLE_CHARSET,
-    spec.AddPartitions: _A.ADD_TABLE_PARTITION,
-    spec.DropPartitions: _A.DROP_TABLE_PARTITION,
-    spec.TruncatePartitions: _A.TRUNCATE_TABLE_PARTITION,
-    spec.ReorganizePartitions: _A.REORGANIZE_PARTITION,
-    spec.CoalescePartitions: _A.REORGANIZE_PARTITION,
-    spec.ExchangePartition: _A.EXCHANGE_TABLE_PARTITION,
-    spec.RemovePartitioning: _A.REMOVE_PARTITIONING,
-    spec.PartitionBy: _A.ALTER_TABLE_PARTITIONING,
+    statement.AddColumns: _A.ADD_COLUMN,
+    statement.DropColumn: _A.DROP_COLUMN,
+    statement.ModifyColumn: _A.MODIFY_COLUMN,
+    statement.RenameColumn: _A.MODIFY_COLUMN,
+    statement.SetDefault: _A.SET_DEFAULT_VALUE,
+    statement.AddForeignKey: _A.ADD_FOREIGN_KEY,
+    statement.DropIndex: _A.DROP_INDEX,
+    statement.DropPrimaryKey: _A.DROP_PRIMARY_KEY,
+    statement.RenameIndex: _A.RENAME_INDEX,
+    statement.SetVisibility: _A.ALTER_INDEX_VISIBILITY,
+    statement.RenameTo: _A.RENAME_TABLE,
+    statement.ConvertCharset: _A.MODIFY_TABLE_CHARSET,
+    statement.AddPartitions: _A.ADD_TABLE_PARTITION,
+    statement.DropPartitions: _A.DROP_TABLE_PARTITION,
+    statement.TruncatePartitions: _A.TRUNCATE_TABLE_PARTITION,
+    statement.ReorganizePartitions: _A.REORGANIZE_PARTITION,
+    statement.CoalescePartitions: _A.REORGANIZE_PARTITION,
+    statement.ExchangePartition: _A.EXCHANGE_TABLE_PARTITION,
+    statement.RemovePartitioning: _A.REMOVE_PARTITIONING,
+    statement.PartitionBy: _A.ALTER_TABLE_PARTITIONING,
 }
 
 
@@ -350,17 +350,17 @@ def action_of_text(query: str, schema: str) -> int | None:
     return _action_of(one.specs[0])
 
 
-def _action_of(change: spec.Spec) -> int | None:
+def _action_of(change: statement.Spec) -> int | None:
     match change:
-        case spec.AddColumns(columns, indexes) if len(columns) > 1 or indexes:
+        case statement.AddColumns(columns, indexes) if len(columns) > 1 or indexes:
             return _A.MULTI_SCHEMA_CHANGE
-        case spec.AddPartitions(count=count) if count:
+        case statement.AddPartitions(count=count) if count:
             return _A.REORGANIZE_PARTITION
-        case spec.AddIndex(index):
+        case statement.AddIndex(index):
             return _A.ADD_PRIMARY_KEY if index.primary else _A.ADD_INDEX
         case TableOptions():
             return _option(change)
-        case spec.NoChange(_, detail):
+        case statement.NoChange(_, detail):
             return _of_detail(change.what, detail)
         case _:
             return _SPECS.get(type(change))

@@ -52,8 +52,7 @@ from tidegate.model.pattern import RegularExpression, expression
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 from tidegate.schema.effects import Effect, PartitionExchanged, TableRenamed
 from tidegate.schema.meant import about, read
-from tidegate.schema.spec import ExchangePartition, RenameTo
-from tidegate.schema.statement import AlterTable, RenameTables
+from tidegate.schema.statement import AlterTable, ExchangePartition, RenameTables, RenameTo
 
 
 def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableName | None:

@@ -26,21 +26,18 @@ from typing import Any, Final, NamedTuple
 
 from tidegate.codec.wire_table import WireTable, wire_table
 from tidegate.codec.zone import zone_shift
-from tidegate.kv.handle import Handle, IntHandle
-from tidegate.kv.row.row import Row, decode_row_value, verify_checksum
-from tidegate.kv.table_key import RecordKey, decode_table_key
+from tidegate.kv.keys import Handle, IntHandle, RecordKey, decode_table_key
+from tidegate.kv.rows import Row, decode_row_value, verify_checksum
 from tidegate.model.errors import DecodeError, KvDecodeError, TableNotFound
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value, Values
 from tidegate.model.mysql import FLOATS, STRINGS, MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
-from tidegate.mysql.column_text import column_text
-from tidegate.mysql.convert.text import enum_index, set_mask
-from tidegate.mysql.convert.time import zone_of
+from tidegate.mysql.column_value import column_text
+from tidegate.mysql.conversion import enum_index, set_mask, zone_of
 from tidegate.mysql.layout import TableLayout
 from tidegate.schema.literal import stored_value
-from tidegate.schema.stored.layout import table_layout
-from tidegate.schema.stored.snapshot import SchemaHistory, TableVersion
-from tidegate.schema.stored.table import table_info
+from tidegate.schema.stored.definition import table_layout
+from tidegate.schema.stored.snapshot import SchemaHistory, TableVersion, table_info
 
 _NUMBERS: Final = frozenset(
     {MysqlType.TINY, MysqlType.SHORT, MysqlType.INT24, MysqlType.LONG, MysqlType.LONGLONG, MysqlType.YEAR}

@@ -27,11 +27,9 @@ from tidegate.codec.columnar.encode.arrays import content, replaced
 from tidegate.codec.columnar.values import Misfit
 from tidegate.engine.change import OPS, RowTexts, encode_value
 from tidegate.engine.mount import ColumnPlan, Mounted, Mounter, MountTable, values_of
-from tidegate.kv.handle import CommonHandle
-from tidegate.kv.row.columns import MISSING, RowCells, locate
-from tidegate.kv.row.row import decode_row_value, handle_columns
-from tidegate.kv.table_key import RecordKey, decode_table_key
-from tidegate.kv.value_columns import ReadColumn, arrow_type, column_reader
+from tidegate.kv.keys import CommonHandle, RecordKey, decode_table_key
+from tidegate.kv.row_columns import MISSING, ReadColumn, RowCells, arrow_type, column_reader, locate
+from tidegate.kv.rows import decode_row_value, handle_columns
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Field, Values, images
 from tidegate.model.roads import Reason

@@ -45,14 +45,13 @@ import msgspec
 
 from tidegate.engine.change import Layout, Place, PlacedDdl
 from tidegate.engine.filter import previous_name
-from tidegate.expr.cast.change import depends_on_zone
+from tidegate.expr.change import depends_on_zone
 from tidegate.model.errors import InputError, RenameRefused, SchemaError, TidegateError
 from tidegate.model.event import UNTOLD, Ddl, ToldSession
 from tidegate.model.feed_errors import RowsLackDdl
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered, qualified
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
-from tidegate.schema.bounds import MOMENT
 from tidegate.schema.effects import (
     Effect,
     NoEffect,
@@ -69,15 +68,17 @@ from tidegate.schema.effects import (
 from tidegate.schema.infer import infer_table, merge_inferred
 from tidegate.schema.meant import read
 from tidegate.schema.modify_kind import ModifyKind, kind_of_types
-from tidegate.schema.spec import ExchangePartition, RenameTo
+from tidegate.schema.partition import MOMENT
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import (
     AlterTable,
     CreateTable,
     CreateTableLike,
     DropTables,
+    ExchangePartition,
     RecoverTable,
     RenameTables,
+    RenameTo,
     Statement,
     TruncateTable,
 )

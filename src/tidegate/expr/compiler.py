@@ -7,39 +7,46 @@
     operator/arithmetic  + - * / DIV %       operator/pattern     LIKE REGEXP
     operator/bits        & | ^ << >> ~       operator/logic       AND OR XOR NOT CASE
 
-A call is looked up by its name: UPPER(v) is string.py's, SUM(v) an aggregate, for which the scope answers with the
-slot of its result; any other is SqlRefused 1305.
+A call is looked up by its name: UPPER(v) is text_functions.py's; SUM(v) is an aggregate, for which the scope answers
+with the slot of its result; any other is SqlRefused 1305.
 
 (SELECT ..) is in no table: subqueries are SqlRefused 1235.
 
 Source: MySQL manual, "Expressions"; TiDB's expression package.
+
+Expressions in configuration: a text in the SQL of WHERE, and what its columns are while it runs.
+
+    "price > 10 AND name LIKE 'x%'" ──condition_node──► node ──compile_scalar──► Compiled
+
+    value of an event   "12.50"  ──value_reader──►  Decimal          TIMESTAMPs on the clocks of a zone
+
+A text without a CREATE TABLE behind it tells less: BIT has 64 bits, texts compare by utf8mb4_bin.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import tzinfo
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
-from tidegate.expr.compiled import Compiled
-from tidegate.expr.form import Build, builder, compile_scalar
-from tidegate.expr.function.cast import CAST_FUNCTIONS
-from tidegate.expr.function.flow import FLOW_FUNCTIONS
-from tidegate.expr.function.form import Function
-from tidegate.expr.function.interval import INTERVAL_FUNCTIONS
-from tidegate.expr.function.json import JSON_FUNCTIONS
-from tidegate.expr.function.number import NUMBER_FUNCTIONS
-from tidegate.expr.function.string import STRING_FUNCTIONS
-from tidegate.expr.function.time import TIME_FUNCTIONS
-from tidegate.expr.operator.arithmetic import ARITHMETIC
-from tidegate.expr.operator.bits import BITS
-from tidegate.expr.operator.compare import COMPARISONS
-from tidegate.expr.operator.literal import LITERALS
-from tidegate.expr.operator.logic import LOGIC
-from tidegate.expr.operator.pattern import PATTERNS
-from tidegate.expr.scope import Scope
-from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.syntax.parse import parse_expression
+import msgspec
+from sqlglot import exp
+
+from tidegate.expr.arithmetic import ARITHMETIC, BITS, LITERALS
+from tidegate.expr.comparison import COMPARISONS, LOGIC, PATTERNS
+from tidegate.expr.dialect import Node
+from tidegate.expr.functions import CAST_FUNCTIONS, FLOW_FUNCTIONS, NUMBER_FUNCTIONS, Function
+from tidegate.expr.parse import Dml, parse, parse_expression
+from tidegate.expr.scope import Build, Compiled, Scope, builder, compile_scalar
+from tidegate.expr.text_functions import JSON_FUNCTIONS, STRING_FUNCTIONS
+from tidegate.expr.time_functions import INTERVAL_FUNCTIONS, TIME_FUNCTIONS
 from tidegate.model.errors import SqlRefused
+from tidegate.model.event import Value
+from tidegate.model.feed_errors import ExpressionParseFailed
+from tidegate.model.mysql import STRINGS, MysqlType
 from tidegate.model.name import lowered
+from tidegate.model.table import ColumnType
+from tidegate.mysql.column_value import parse_value
+from tidegate.mysql.values import DEFAULT_COLLATION, SqlValue, from_column
 
 __all__ = ["AGGREGATES", "FUNCTIONS", "compile_scalar", "compile_text", "is_aggregate"]
 
@@ -91,3 +98,43 @@ def compile_text(sql_text: str, scope: Scope, sql_mode: frozenset[str] = frozens
 @lru_cache(maxsize=1024)
 def _parsed(sql_text: str, sql_mode: frozenset[str]) -> Node:
     return parse_expression(sql_text, sql_mode)
+
+
+_TEXTS: Final = STRINGS | {MysqlType.ENUM, MysqlType.SET, MysqlType.JSON}
+_BITS: Final = 64
+_CLAUSES: Final = frozenset({"expressions", "from", "from_", "where", "kind"})
+
+
+@lru_cache(maxsize=256)
+def condition_node(text: str, sql_mode: frozenset[str] = frozenset()) -> Any:
+    """Return the node of an expression that may stand in WHERE. ExpressionParseFailed for a text that is none."""
+    try:
+        found = parse(f"SELECT 1 FROM t WHERE {text}", sql_mode)  # noqa: S608  # parsed, never executed
+    except SqlRefused as refused:
+        raise ExpressionParseFailed(f"{text!r} is no expression{_near(refused.message)}") from refused
+    node = found[0].node if len(found) == 1 and isinstance(found[0], Dml) else None
+    clauses = {name for name, value in (node.args.items() if isinstance(node, exp.Select) else ()) if value}
+    if node is None or not clauses or not clauses <= _CLAUSES or "where" not in clauses:
+        raise ExpressionParseFailed(f"{text!r} is no expression: write a condition such as price > 10")
+    return node.args["where"].this
+
+
+def _near(message: str) -> str:
+    """Where the parser stopped; its line and column count from words that the user did not write."""
+    _, near, text = message.rpartition(" near ")
+    return f":{near}{text}" if near else f": {message}"
+
+
+def value_reader(kind: ColumnType, clocks: tzinfo, zone: tzinfo) -> Callable[[Value], SqlValue]:
+    """Return what makes a value of an event, whose TIMESTAMPs are on some clocks, one of an expression."""
+    return lambda value: from_column(kind, parse_value(kind, value, clocks), zone)
+
+
+def wide_bit(kind: ColumnType) -> ColumnType:
+    """Return the type; a BIT of which only the type is told, as wide as it may be."""
+    return msgspec.structs.replace(kind, flen=_BITS) if kind.code is MysqlType.BIT and kind.flen < 1 else kind
+
+
+def told_collation(kind: ColumnType) -> str:
+    """Return the collation of a column of which only the type is told."""
+    return DEFAULT_COLLATION if kind.code in _TEXTS and kind.charset != "binary" else "binary"

@@ -1,19 +1,132 @@
 """What an expression may name.
 
 Scope      at compile time: columns by (table, name) ──► slots of one flat row
-Context    at run time: context.py
+Context    at run time: mysql/values.py
+
+What SELECT reads from, and what it gives: ports that tables, information_schema and SHOW fill.
+
+    Relations.relation(schema, name) ──► Relation.columns, Relation.rows(equal, context) ──► select ──► ResultSet
+
+`equal` says what WHERE demands of single columns by = and IN: {"id": (1, 7)} (names in lower case, values as written).
+It is a hint: a relation may use it to read less, and the caller evaluates WHERE again.
+
+An expression ready to run.
+
+`rank` is MySQL's coercibility: 0 COLLATE, 2 column, 4 literal, 5 number, 6 NULL: in a comparison the lower rank's
+collation wins.
+Source: MySQL manual, "Collation Coercibility in Expressions".
+
+The form of a compiled expression, and the table of those who compile.
+
+    node ──compile_scalar(node, scope)──► Compiled(run, type, collation, rank) ──run(row, context)──► SqlValue
+
+A node is looked up by its class; each entry builds a closure over the closures of its operands, so that nothing is
+decided twice for every row.  compiler.py fills the table: import `compile_scalar` from there.
+
+Source: MySQL manual, "Expressions"; TiDB's expression package.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from tidegate.expr.compiled import Compiled
-from tidegate.expr.relation import RelationColumn
+from tidegate.expr.dialect import Node
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType
-from tidegate.mysql.context import DEFAULT_COLLATION, Context
+from tidegate.mysql.values import DEFAULT_COLLATION, Context, SqlValue
+
+Row: TypeAlias = Sequence[SqlValue]
+
+
+@dataclass(frozen=True, slots=True)
+class RelationColumn:
+    """A column; a hidden one (such as _tidb_rowid) can be named but is not in `*`."""
+
+    name: str
+    type: ColumnType
+    hidden: bool = False
+    collation: str = "utf8mb4_bin"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumn:
+    """A column of an answer; `table` is the alias that a bare column came from, else ""."""
+
+    name: str
+    type: ColumnType
+    collation: str = "utf8mb4_bin"
+    table: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSet:
+    """An answer: each row has one value for each column."""
+
+    columns: tuple[ResultColumn, ...]
+    rows: list[tuple[SqlValue, ...]]
+
+
+class Relation(Protocol):
+    """Something with rows."""
+
+    @property
+    def name(self) -> str:
+        """The name in its own case."""
+        ...
+
+    @property
+    def columns(self) -> tuple[RelationColumn, ...]:
+        """The columns, in the order of the rows' values."""
+        ...
+
+    def rows(self, equal: Mapping[str, tuple[SqlValue, ...]], context: Context) -> Iterator[tuple[SqlValue, ...]]:
+        """Return the rows, at least those that fit `equal`."""
+        ...
+
+
+class Relations(Protocol):
+    """Relations by name."""
+
+    def relation(self, schema: str, name: str) -> Relation:
+        """Return the relation of that name; SqlRefused 1146 when there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedRelation:
+    """A relation whose rows are there already."""
+
+    name: str
+    columns: tuple[RelationColumn, ...]
+    held: Sequence[tuple[SqlValue, ...]]
+
+    def rows(self, _equal: Mapping[str, tuple[SqlValue, ...]], _context: Context) -> Iterator[tuple[SqlValue, ...]]:
+        """Return all of them."""
+        return iter(self.held)
+
+
+Evaluate: TypeAlias = Callable[[Row, Context], SqlValue]
+NUMBER_RANK: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """An expression ready to run, and what is known of its values beforehand."""
+
+    run: Evaluate
+    type: ColumnType
+    collation: str = "binary"
+    rank: int = NUMBER_RANK
+    constant: bool = False
+    """True for literals: the same value in every row."""
+    exact: Evaluate | None = None
+    """A division's value with the digits that it keeps for the next operator; `run` rounds to the type's decimals."""
+
+    def __call__(self, row: Row, context: Context) -> SqlValue:
+        """The value for one row."""
+        return self.run(row, context)
+
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression
@@ -97,3 +210,28 @@ class Scope:
             and (not table or lowered(slot.table) == table)
             and (not schema or lowered(slot.schema) == schema)
         ]
+
+
+Build: TypeAlias = Callable[[Node, Scope], Compiled]
+_BUILDERS: dict[str, Build] = {}
+_NOT_SUPPORTED: Final = 1235
+
+
+def builder(table: Mapping[str, Build]) -> None:
+    """Add entries by class name of the node."""
+    assert not _BUILDERS.keys() & table.keys(), table
+    _BUILDERS.update(table)
+
+
+def compile_scalar(node: Node, scope: Scope) -> Compiled:
+    """Return the function of a row that `node` stands for; SqlRefused for unknown names and functions."""
+    build = _BUILDERS.get(type(node).__name__)
+    if build is None:
+        raise refuse(node)
+    return build(node, scope)
+
+
+def refuse(node: Node) -> SqlRefused:
+    """Return the error for a form that is not evaluated here."""
+    shown = node.meta.get("source") or type(node).__name__
+    return SqlRefused(_NOT_SUPPORTED, f"This version of Tidegate doesn't yet support '{shown:.80}'", "42000")

@@ -1,9 +1,17 @@
 """What lies in TiKV under TiDB: keys, rows, index entries and schema, as bytes and back."""
 
 from tidegate.kv.index_entry import IndexEntry, decode_index_entry, encode_index_entry
-from tidegate.kv.meta_key import MetaKey, decode_meta_key, encode_meta_key
-from tidegate.kv.row.row import Row, decode_row, encode_row
-from tidegate.kv.table_key import IndexKey, RecordKey, decode_table_key, record_key, table_span
+from tidegate.kv.keys import (
+    IndexKey,
+    MetaKey,
+    RecordKey,
+    decode_meta_key,
+    decode_table_key,
+    encode_meta_key,
+    record_key,
+    table_span,
+)
+from tidegate.kv.rows import Row, decode_row, encode_row
 from tidegate.mysql.layout import ColumnLayout, IndexLayout, IndexPart, TableLayout
 
 __all__ = [

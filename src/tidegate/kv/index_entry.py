@@ -37,16 +37,13 @@ Source: TiDB pkg/tablecodec (GenIndexKey, genIndexValueVersion0, genIndexValueVe
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from tidegate.kv.handle import CommonHandle, Handle, IntHandle
-from tidegate.kv.row.row import cut_part, handle_columns, part_datum
-from tidegate.kv.row.v2 import VERSION_BYTE, decode_raw_row, encode_raw_row
-from tidegate.kv.table_key import IndexKey, decode_table_key, index_prefix
+from tidegate.kv.keys import CommonHandle, Handle, IndexKey, IntHandle, decode_table_key, index_prefix
+from tidegate.kv.rows import VERSION_BYTE, cut_part, decode_raw_row, encode_raw_row, handle_columns, part_datum
 from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
 from tidegate.mysql.column_value import KvValue, from_datum, read_uint, read_value, write_int, write_uint, write_value
-from tidegate.mysql.cursor import take, take_byte
 from tidegate.mysql.datum import Datum, decode_datum, encode_key
+from tidegate.mysql.encoding import decode_int, encode_int, take, take_byte
 from tidegate.mysql.layout import TRIMMED, WHOLE, IndexLayout, IndexPart, TableLayout
-from tidegate.mysql.number import decode_int, encode_int
 
 VALUE_CODEC: Final = "index value"
 NON_UNIQUE: Final = b"0"

@@ -9,7 +9,7 @@ tables were created or renamed; a name of before stays until somebody drops it, 
 
 from collections.abc import Iterator
 
-from tidegate.expr.syntax.tokens import quote_name
+from tidegate.expr.tokens import quote_name
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 

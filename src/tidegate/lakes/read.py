@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from tidegate.engine.retention import PURGED
-from tidegate.expr.syntax.tokens import quote_name
+from tidegate.expr.tokens import quote_name
 from tidegate.lakes.where import EVERY, Wanted
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.model.name import lowered

@@ -53,7 +53,7 @@ class ColumnType(msgspec.Struct, frozen=True):
 
 
 class ColumnInfo(msgspec.Struct, frozen=True):
-    """One public column. `default` and `origin_default` are the value as text or bytes; see schema/parse/ddl.py."""
+    """One public column. `default` and `origin_default` are the value as text or bytes; see schema/parse_ddl.py."""
 
     id: int
     name: str

@@ -16,18 +16,49 @@ Shortest numbers are little endian, and zero takes a byte.  A TIMESTAMP is in UT
 DecimalDatum: it takes the precision and scale of its column.
 
 Source: TiDB pkg/util/rowcodec (encoder.go, decoder.go), pkg/tablecodec (flatten, unflatten).
+
+Values of columns as the text that TiDB prints: DECIMAL, times, JSON and VECTOR, which events carry as text.
+
+    DECIMAL(10,2)     12.50                       as many decimals as the column has, rounded half away from zero
+    DATETIME(3)       2024-01-31 01:02:03.450     a TIMESTAMP on the clocks of the zone that is asked for
+    TIME(1)           -01:00:00.5
+    JSON              {"a": 1}
+    VECTOR            [1,2.5,-3]
+
+Source: TiDB pkg/types (String methods); TiCDC's mounter (formatColVal).
+
+Values of events as values of columns: the way back from below.
+
+    MySQL                        event                       column
+    integers, YEAR, BIT, ..      int                         int or Unsigned
+    FLOAT, DOUBLE                float                       float
+    strings, binary strings      str or bytes                bytes, UTF-8
+    DECIMAL                      "12.50"                     Decimal, in the form of its column when written
+    DATE, DATETIME, TIMESTAMP    "2024-01-31 01:02:03.45"    Time; a TIMESTAMP from the clocks of the zone to UTC
+    TIME                         "-01:00:00.5"               Duration
+    JSON                         '{"a": 1}'                  JsonDatum: integers of 64 bits exact, others doubles
+    VECTOR                       "[1,2.5]"                   Vector
+
+A JSON text has no dates and no opaque bytes: what TiDB printed as a string comes back as one.
+
+Source: TiDB pkg/types (ParseTime, ParseDuration, ParseBinaryJSONFromString), for texts as TiDB prints them.
 """
 
+import json
+import re
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from datetime import UTC, tzinfo
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from math import inf, isfinite
 from typing import Any, Final, TypeAlias
 
 from tidegate.model.errors import DecodeError, EncodeError
-from tidegate.model.mysql import STRINGS
+from tidegate.model.event import Value
+from tidegate.model.mysql import INTEGERS, STRINGS, MysqlType
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.mysql.cursor import at_end
 from tidegate.mysql.datum import (
     Datum,
     DecimalDatum,
@@ -38,10 +69,29 @@ from tidegate.mysql.datum import (
     decode_vector,
     encode_vector,
 )
-from tidegate.mysql.decimal_bin import DecimalForm, form_of, read_decimal, write_decimal
-from tidegate.mysql.json.binary import decode_json, encode_json
-from tidegate.mysql.number import MAX_INT, MAX_UINT, MIN_INT, decode_float, encode_float
-from tidegate.mysql.packed_time import Time, pack_time, unpack_time
+from tidegate.mysql.encoding import (
+    MAX_INT,
+    MAX_UINT,
+    MIN_INT,
+    DecimalForm,
+    at_end,
+    decode_float,
+    encode_float,
+    form_of,
+    read_decimal,
+    write_decimal,
+)
+from tidegate.mysql.json_value import JsonValue, decode_json, encode_json, render_json
+from tidegate.mysql.packed_time import (
+    Time,
+    from_utc,
+    pack_time,
+    render_date,
+    render_duration,
+    render_time,
+    to_utc,
+    unpack_time,
+)
 
 CODEC: Final = "column value"
 KvValue: TypeAlias = Datum | Time | Decimal
@@ -221,3 +271,148 @@ def _kind(column_type: ColumnType, error: type[DecodeError | EncodeError]) -> _K
         what = f"type {column_type.code.name} has no stored values"
         raise DecodeError(what, CODEC, 0) if error is DecodeError else EncodeError(what)
     return kind
+
+
+_WIDE: Final = Context(prec=100, rounding=ROUND_HALF_UP)
+_SINGLE: Final = struct.Struct("<f")
+_SINGLE_DIGITS: Final = 9
+"""Nine significant digits name every 32-bit float."""
+_DATES: Final = frozenset({MysqlType.DATE, MysqlType.NEWDATE})
+
+
+def column_text(column_type: ColumnType, value: KvValue, zone: tzinfo = UTC) -> str:
+    """Return the text of a DECIMAL, time, JSON or VECTOR; EncodeError for other values."""
+    render = _TEXTS.get(type(value))
+    if render is None:
+        raise EncodeError(f"a {type(value).__name__} is no text")
+    return render(column_type, value, zone)
+
+
+def _time(column_type: ColumnType, value: Time, zone: tzinfo) -> str:
+    if column_type.code in _DATES:
+        return render_date(value)
+    shown = from_utc(value, zone) if column_type.code is MysqlType.TIMESTAMP else value
+    return render_time(shown, column_type.decimal)
+
+
+def _decimal(column_type: ColumnType, value: Decimal, _zone: tzinfo) -> str:
+    exponent = value.as_tuple().exponent
+    if column_type.decimal >= 0 and isinstance(exponent, int) and -exponent > column_type.decimal:
+        value = value.quantize(Decimal(1).scaleb(-column_type.decimal), context=_WIDE)
+    return format(value, "f")
+
+
+def _vector(_type: ColumnType, value: Vector, _zone: tzinfo) -> str:
+    return f"[{','.join(_shortest(number) for number in value)}]"
+
+
+def _shortest(number: float) -> str:
+    """The fewest digits that name a 32-bit float, without an exponent."""
+    texts = (f"{number:.{digits}g}" for digits in range(1, _SINGLE_DIGITS))
+    text = next((text for text in texts if _single(float(text)) == number), f"{number:.{_SINGLE_DIGITS}g}")
+    return format(Decimal(text), "f")
+
+
+def _single(value: float) -> float:
+    """The 32-bit float nearest to `value`; infinity beyond them all."""
+    try:
+        nearest: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
+    except OverflowError:
+        return inf
+    return nearest
+
+
+_TEXTS: Final[Mapping[type, Callable[..., str]]] = {
+    Time: _time,
+    Duration: lambda column_type, value, _zone: render_duration(value, column_type.decimal),
+    DecimalDatum: lambda column_type, value, zone: _decimal(column_type, value.value, zone),
+    Decimal: _decimal,
+    JsonDatum: lambda _type, value, _zone: render_json(value.document),
+    Vector: _vector,
+}
+
+
+_MOMENT: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?", re.ASCII)
+_SPAN: Final = re.compile(r"(-?)(\d{2,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?", re.ASCII)
+_COLUMN_PARSE_VECTOR: Final = re.compile(r"\[[-+.,\deE ]*\]", re.ASCII)
+_ALWAYS_UNSIGNED: Final = frozenset({T.BIT, T.ENUM, T.SET})
+_LONGEST_INT: Final = 20
+"""Characters of a 64-bit number; longer ones are doubles."""
+
+
+def parse_value(kind: ColumnType, value: Value, zone: tzinfo = UTC) -> KvValue:
+    """Return the column's value for an event's; EncodeError for what the type does not have."""
+    if value is None:
+        return None
+    parse = _PARSERS.get(kind.code)
+    if parse is None:
+        raise EncodeError(f"type {kind.code.name} has no stored values")
+    try:
+        return parse(kind, value, zone)
+    except (ValueError, TypeError, RecursionError, InvalidOperation) as error:
+        raise EncodeError(f"{value!a:.80} is no value of type {kind.code.name}") from error
+
+
+def _integer(kind: ColumnType, value: int, _zone: tzinfo) -> KvValue:
+    unsigned = kind.code in _ALWAYS_UNSIGNED or (kind.unsigned and kind.code in INTEGERS)
+    return Unsigned(value) if unsigned else int(value)
+
+
+def _string(_kind: ColumnType, value: str | bytes, _zone: tzinfo) -> KvValue:
+    return value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
+
+
+def _moment(kind: ColumnType, value: str, zone: tzinfo) -> KvValue:
+    found = _MOMENT.fullmatch(value)
+    if found is None:
+        raise ValueError(value)
+    parts = [int(part or 0) for part in found.groups()[:6]]
+    time = Time._make([*parts, int((found[7] or "").ljust(6, "0"))])
+    pack_time(time)
+    return to_utc(time, zone) if kind.code is T.TIMESTAMP else time
+
+
+def _span(_kind: ColumnType, value: str, _zone: tzinfo) -> KvValue:
+    found = _SPAN.fullmatch(value)
+    if found is None:
+        raise ValueError(value)
+    hours, minutes, seconds = (int(found[part]) for part in (2, 3, 4))
+    micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int((found[5] or "").ljust(6, "0"))
+    return Duration(-micros * 1000 if found[1] else micros * 1000)
+
+
+def parse_document(text: str) -> JsonValue:
+    """Return the JSON document in `text`; ValueError when it is none."""
+    document: JsonValue = json.loads(text, parse_int=_json_int, parse_float=_json_float, parse_constant=_json_float)
+    return document
+
+
+def _json_int(text: str) -> int | float:
+    value = int(text) if len(text) <= _LONGEST_INT else MAX_UINT + 1
+    return value if MIN_INT <= value <= MAX_UINT else _json_float(text)
+
+
+def _json_float(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _column_parse_vector(_kind: ColumnType, value: str, _zone: tzinfo) -> KvValue:
+    if _COLUMN_PARSE_VECTOR.fullmatch(value) is None:
+        raise ValueError(value)
+    body = value[1:-1].strip()
+    return Vector(map(float, body.split(",")) if body else ())
+
+
+_PARSERS: Final[Mapping[T, Callable[..., KvValue]]] = {
+    **dict.fromkeys((*INTEGERS, T.YEAR, *_ALWAYS_UNSIGNED), _integer),
+    **dict.fromkeys((T.FLOAT, T.DOUBLE), lambda _kind, value, _zone: float(value)),
+    **dict.fromkeys(STRINGS, _string),
+    **dict.fromkeys((T.DATE, T.NEWDATE, T.DATETIME, T.TIMESTAMP), _moment),
+    T.DECIMAL: lambda _kind, value, _zone: Decimal(value),
+    T.TIME: _span,
+    T.JSON: lambda _kind, value, _zone: JsonDatum(parse_document(value)),
+    T.VECTOR: _column_parse_vector,
+}

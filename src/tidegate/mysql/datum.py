@@ -28,23 +28,29 @@ from math import isfinite
 from typing import Final, NamedTuple, TypeAlias
 
 from tidegate.model.errors import DecodeError, EncodeError
-from tidegate.mysql.cursor import take, take_byte
-from tidegate.mysql.decimal_bin import DecimalForm, form_of, read_decimal, write_decimal
-from tidegate.mysql.json.binary import decode_json, encode_json
-from tidegate.mysql.json.value import JsonValue, Unsigned
-from tidegate.mysql.memcomparable import decode_bytes, decode_compact, encode_bytes, encode_compact
-from tidegate.mysql.number import (
+from tidegate.mysql.encoding import (
+    DecimalForm,
+    decode_bytes,
+    decode_compact,
     decode_float,
     decode_int,
     decode_uint,
     decode_uvarint,
     decode_varint,
+    encode_bytes,
+    encode_compact,
     encode_float,
     encode_int,
     encode_uint,
     encode_uvarint,
     encode_varint,
+    form_of,
+    read_decimal,
+    take,
+    take_byte,
+    write_decimal,
 )
+from tidegate.mysql.json_value import JsonValue, Unsigned, decode_json, encode_json
 
 __all__ = [
     "Bound",

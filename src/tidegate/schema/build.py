@@ -16,10 +16,8 @@ from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.mysql import INTEGERS
 from tidegate.model.name import lowered
 from tidegate.model.table import COLUMNS_MAX, KEYS_MAX, ColumnInfo, IndexInfo, PartitionInfo, TableInfo, TableName
-from tidegate.schema.columns import complete_type
-from tidegate.schema.defaults import keep_default, origin_default
-from tidegate.schema.definition import ColumnDef, IndexDef
-from tidegate.schema.statement import CreateTable
+from tidegate.schema.columns import complete_type, keep_default, origin_default
+from tidegate.schema.statement import ColumnDef, CreateTable, IndexDef
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,17 @@ from typing import Final, TypeAlias
 from sqlglot import exp
 
 from tidegate.expr.compiler import compile_scalar
+from tidegate.expr.dialect import Node
+from tidegate.expr.parse import parse_expression
 from tidegate.expr.scope import Scope, Slot
-from tidegate.expr.syntax.dialect import Node
-from tidegate.expr.syntax.parse import parse_expression
-from tidegate.expr.syntax.words import UNITS
+from tidegate.expr.tokens import UNITS
 from tidegate.model.errors import EncodeError, InputError, SchemaError, SqlError, SqlRefused, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo
-from tidegate.mysql.column_parse import parse_value
-from tidegate.mysql.context import Context
-from tidegate.mysql.convert.number import numeric_prefix, round_exact, to_integer
-from tidegate.mysql.convert.time import session_zone
-from tidegate.mysql.value.kinds import SqlValue, from_column
+from tidegate.mysql.column_value import parse_value
+from tidegate.mysql.conversion import numeric_prefix, round_exact, session_zone, to_integer
+from tidegate.mysql.values import Context, SqlValue, from_column
 
 Row: TypeAlias = Mapping[str, Value]
 Evaluate: TypeAlias = Callable[[Row], SqlValue]

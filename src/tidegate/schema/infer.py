@@ -35,7 +35,7 @@ from tidegate.model.mysql import ColumnFlag, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
 from tidegate.schema.columns import complete_type, parse_type
-from tidegate.schema.definition import TypeDef
+from tidegate.schema.statement import TypeDef
 
 NAMED_FROM: Final = 1 << 30
 """The least column id that a name gives."""

@@ -27,7 +27,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from tidegate.kv.row.row import decode_row
+from tidegate.kv.rows import decode_row
 from tidegate.model.errors import KvDecodeError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType

@@ -13,17 +13,14 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from tidegate.expr.cast.assign import zero_of
-from tidegate.expr.cast.change import assigned, event_value
-from tidegate.expr.cast.family import Family, family_of
+from tidegate.expr.cast import zero_of
+from tidegate.expr.change import Family, assigned, event_value, family_of
 from tidegate.model.event import UNTOLD, ToldSession, Value
 from tidegate.model.table import ColumnInfo, ColumnType
 from tidegate.model.tso import to_datetime
-from tidegate.mysql.context import Context
-from tidegate.mysql.convert.number import numeric_prefix, to_integer
-from tidegate.mysql.convert.text import decode_bytes
-from tidegate.mysql.convert.time import session_zone, zone_of
+from tidegate.mysql.conversion import decode_bytes, numeric_prefix, session_zone, to_integer, zone_of
 from tidegate.mysql.packed_time import Time
+from tidegate.mysql.values import Context
 
 _NUMERIC: Final = frozenset({Family.INT, Family.BIT, Family.YEAR, Family.FLOAT, Family.DECIMAL})
 _NAMED: Final = frozenset({Family.ENUM, Family.SET})

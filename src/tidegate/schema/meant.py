@@ -28,10 +28,17 @@ from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.schema import statement as of
 from tidegate.schema.effects import Effect, PartitionExchanged
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 from tidegate.schema.snapshot import SchemaState
-from tidegate.schema.spec import ExchangePartition, RenameTo, Spec
-from tidegate.schema.statement import AlterTable, RecoverTable, Statement, TruncateTable
+from tidegate.schema.statement import (
+    AlterTable,
+    ExchangePartition,
+    RecoverTable,
+    RenameTo,
+    Spec,
+    Statement,
+    TruncateTable,
+)
 
 
 class Wins(Enum):

@@ -19,10 +19,8 @@ from typing import Final
 
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.schema.charset import character_bytes
-from tidegate.schema.stored.definition import StoredColumn, StoredTable
-from tidegate.schema.stored.flags import KEYS, NOT_NULL
-from tidegate.schema.stored.layout import column_type
+from tidegate.schema.columns import character_bytes
+from tidegate.schema.stored.definition import KEYS, NOT_NULL, StoredColumn, StoredTable, column_type
 
 
 class ModifyKind(IntEnum):

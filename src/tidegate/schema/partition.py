@@ -11,10 +11,18 @@ DROP, TRUNCATE and EXCHANGE PARTITION move rows without saying which, so a consu
 KEY is crc32 (IEEE) over the collation key of each value's text: the decimal digits of a number, the UTF-8 bytes of a
 string without trailing spaces.  Collations whose keys are not their bytes (`_ci`) are refused for KEY.
 Source: TiDB's table/tables/partition.go (locatePartition); physical table ids in tests/data/codec/partition.
+
+Bounds of partitions that are texts of moments, by the time zone of the session that wrote them. Pure.
+
+    VALUES LESS THAN (UNIX_TIMESTAMP('2024-01-01 00:00:00'))    in +08:00     VALUES LESS THAN (1704038400)
+
+TiDB keeps the number.  A text means that zone for the one statement alone: a later DDL may come in another.
 """
 
+import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Final, TypeAlias
@@ -22,17 +30,80 @@ from zlib import crc32
 
 import msgspec
 
-from tidegate.expr.cast.family import Family, family_of, type_name
-from tidegate.model.errors import SchemaError, UnsupportedError
+from tidegate.expr.change import Family, family_of, type_name
+from tidegate.model.errors import SchemaError, TidegateError, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
-from tidegate.model.table import ColumnInfo, ColumnType, PartitionInfo
-from tidegate.mysql.column_parse import parse_value
-from tidegate.mysql.convert.number import float_text
+from tidegate.model.table import ColumnInfo, ColumnType, PartitionDef, PartitionInfo
+from tidegate.mysql.column_value import parse_value
+from tidegate.mysql.conversion import float_text
 from tidegate.mysql.packed_time import Time
 from tidegate.schema.expression import Evaluate, Row, column_reader, compile_expression, integer_of
 from tidegate.schema.literal import cast_literal
+from tidegate.schema.statement import (
+    AddPartitions,
+    AlterTable,
+    CreateTable,
+    PartitionBy,
+    ReorganizePartitions,
+    Spec,
+    Statement,
+)
+
+MOMENT: Final = re.compile(r"UNIX_TIMESTAMP\s*\(\s*['\"]", re.IGNORECASE)
+"""A bound that means another number in another zone."""
+
+
+def in_zone(statement: Statement, zone: str) -> Statement:
+    """Return a statement whose bounds mean what they mean in a session of that zone; as it is where that is not
+    known."""
+    match statement:
+        case _ if zone in {"", "UTC", "+00:00"}:
+            return statement
+        case CreateTable(partition=PartitionInfo() as partition):
+            return replace(statement, partition=_partition(partition, zone))
+        case AlterTable(specs=specs):
+            return replace(statement, specs=tuple(_spec(spec, zone) for spec in specs))
+    return statement
+
+
+def number_of(text: str, zone: str) -> int | None:
+    """Return the number that a bound means in a session of that zone; None for one that means none."""
+    try:
+        return integer_of(compile_expression(text, (), time_zone=zone)({}))
+    except TidegateError:
+        return None
+
+
+def _spec(spec: Spec, zone: str) -> Spec:
+    match spec:
+        case AddPartitions(definitions=found) | ReorganizePartitions(definitions=found):
+            return replace(spec, definitions=_definitions(found, zone))
+        case PartitionBy(partition):
+            return replace(spec, partition=_partition(partition, zone))
+    return spec
+
+
+def _partition(partition: PartitionInfo, zone: str) -> PartitionInfo:
+    return msgspec.structs.replace(partition, definitions=_definitions(partition.definitions, zone))
+
+
+def _definitions(definitions: Sequence[PartitionDef], zone: str) -> tuple[PartitionDef, ...]:
+    return tuple(
+        msgspec.structs.replace(
+            one,
+            less_than=_numbers(one.less_than, zone),
+            in_values=tuple(_numbers(values, zone) for values in one.in_values),
+        )
+        for one in definitions
+    )
+
+
+def _numbers(texts: tuple[str, ...], zone: str) -> tuple[str, ...]:
+    found = ((text, number_of(text, zone) if MOMENT.search(text) else None) for text in texts)
+    return tuple(text if number is None else str(number) for text, number in found)
+
 
 Locate: TypeAlias = Callable[[Row], str | None]
 """A row's values by column name -> the name of its partition; None when it lies in none."""

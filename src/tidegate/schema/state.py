@@ -27,13 +27,12 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import compose
 from tidegate.schema import effects
 from tidegate.schema.alter import alter_table, named_partitions
-from tidegate.schema.bounds import in_zone
 from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.effects import Effect, NoEffect
 from tidegate.schema.meant import meant
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
+from tidegate.schema.partition import in_zone
 from tidegate.schema.snapshot import Database, SchemaState
-from tidegate.schema.spec import DropPartitions, ExchangePartition, RenameTo, TruncatePartitions
 from tidegate.schema.statement import (
     AlterDatabase,
     AlterTable,
@@ -42,13 +41,17 @@ from tidegate.schema.statement import (
     CreateTableLike,
     CreateView,
     DropDatabase,
+    DropPartitions,
     DropTables,
     DropViews,
+    ExchangePartition,
     Ignored,
     RecoverDatabase,
     RecoverTable,
     RenameTables,
+    RenameTo,
     Statement,
+    TruncatePartitions,
     TruncateTable,
 )
 

@@ -33,9 +33,8 @@ from tidegate.model.tso import MAX_TS
 from tidegate.schema.columns import render_type
 from tidegate.schema.job import JobState, decode_job_row
 from tidegate.schema.stored.create import render_create_table
-from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.schema.stored.states import ElementState
-from tidegate.schema.stored.table import table_info
+from tidegate.schema.stored.definition import ElementState
+from tidegate.schema.stored.snapshot import TableVersion, table_info
 from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.log import KvLog, LogPart
 from tidegate.source.tidb.tables import name_of

@@ -61,11 +61,11 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from tidegate.expr.syntax.tokens import quote_name
+from tidegate.expr.tokens import quote_name
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.mysql import server_sql as sent
-from tidegate.mysql.convert.number import float_text, nearest_single
+from tidegate.mysql.conversion import float_text, nearest_single
 from tidegate.schema.columns import render_type
 
 Plain: TypeAlias = int | float | str | bytes | None

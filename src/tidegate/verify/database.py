@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Final, NamedTuple
 
-from tidegate.expr.syntax.tokens import quote_names
+from tidegate.expr.tokens import quote_names
 from tidegate.model.errors import ConfigError, LoginRefused, SinkError
 from tidegate.model.name import lowered, parts_of, qualified
 from tidegate.mysql import server_sql as sent

@@ -35,13 +35,17 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from tidegate.kv.table_key import index_prefix, table_prefix
+from tidegate.kv.keys import index_prefix, table_prefix
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.job import SchemaDiff
 from tidegate.schema.stored.definition import (
+    MULTIPLE,
+    PRIMARY,
+    UNIQUE,
     ChangeState,
+    ElementState,
     StoredColumn,
     StoredForeignKey,
     StoredIndex,
@@ -49,9 +53,7 @@ from tidegate.schema.stored.definition import (
     StoredSchema,
     StoredTable,
 )
-from tidegate.schema.stored.flags import MULTIPLE, PRIMARY, UNIQUE
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate.schema.stored.states import ElementState
 from tidegate_upstream.change.request import Request
 from tidegate_upstream.f1 import Work
 

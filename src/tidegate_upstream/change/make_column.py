@@ -58,13 +58,19 @@ from tidegate.model.mysql import INTEGERS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import all_digits, lowered
 from tidegate.model.table import ColumnType, PartitionDef, PartitionInfo
-from tidegate.schema.charset import character_bytes, default_collation
-from tidegate.schema.columns import complete_type
-from tidegate.schema.defaults import is_moment, keep_default
-from tidegate.schema.definition import ColumnDef, Default, DefaultText, Expression, IndexDef, Now, Null, TypeDef
+from tidegate.schema.columns import character_bytes, complete_type, default_collation, is_moment, keep_default
 from tidegate.schema.expression import compile_expression, integer_of
+from tidegate.schema.statement import ColumnDef, Default, DefaultText, Expression, IndexDef, Now, Null, TypeDef
 from tidegate.schema.stored.definition import (
+    AUTO_INCREMENT,
+    BINARY,
+    NO_DEFAULT,
+    NOT_NULL,
+    ON_UPDATE_NOW,
     PARTITION_METHODS,
+    PRIMARY,
+    UNSIGNED,
+    ZEROFILL,
     Name,
     StoredColumn,
     StoredForeignKey,
@@ -74,18 +80,8 @@ from tidegate.schema.stored.definition import (
     StoredPartitionDef,
     StoredTable,
     StoredType,
+    column_type,
 )
-from tidegate.schema.stored.flags import (
-    AUTO_INCREMENT,
-    BINARY,
-    NO_DEFAULT,
-    NOT_NULL,
-    ON_UPDATE_NOW,
-    PRIMARY,
-    UNSIGNED,
-    ZEROFILL,
-)
-from tidegate.schema.stored.layout import column_type
 from tidegate_upstream.change.draft import column_of, move_column
 from tidegate_upstream.change.restore import Restored, restore, restore_bound
 from tidegate_upstream.change.session import DdlSession

@@ -18,13 +18,19 @@ from tidegate.model.mysql import INTEGERS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.schema.build import inline_indexes
-from tidegate.schema.charset import default_collation
-from tidegate.schema.columns import charset_of_collation
-from tidegate.schema.definition import CheckDef, ColumnDef, IndexDef, OptionsDetail, TableOptions
-from tidegate.schema.statement import CreateTable
-from tidegate.schema.stored.definition import Name, StoredCheck, StoredForeignKey, StoredSchema, StoredTable, StoredTtl
-from tidegate.schema.stored.flags import AUTO_INCREMENT, PRIMARY
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.columns import charset_of_collation, default_collation
+from tidegate.schema.statement import CheckDef, ColumnDef, CreateTable, IndexDef, OptionsDetail, TableOptions
+from tidegate.schema.stored.definition import (
+    AUTO_INCREMENT,
+    PRIMARY,
+    ElementState,
+    Name,
+    StoredCheck,
+    StoredForeignKey,
+    StoredSchema,
+    StoredTable,
+    StoredTtl,
+)
 from tidegate_upstream.change.draft import column_of, with_flag, with_index_flags
 from tidegate_upstream.change.make_column import (
     chosen_name,

@@ -56,7 +56,12 @@ from tidegate.schema.stored.arguments import (
     PositionArgs,
 )
 from tidegate.schema.stored.definition import (
+    KEYS,
+    NOT_NULL,
+    PREVENT_NULL,
+    PRIMARY,
     ChangeState,
+    ElementState,
     Name,
     StoredCheck,
     StoredColumn,
@@ -64,8 +69,6 @@ from tidegate.schema.stored.definition import (
     StoredIndex,
     StoredTable,
 )
-from tidegate.schema.stored.flags import KEYS, NOT_NULL, PREVENT_NULL, PRIMARY
-from tidegate.schema.stored.states import ElementState
 from tidegate_upstream.change.draft import (
     DeleteRange,
     Draft,

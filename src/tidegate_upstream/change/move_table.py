@@ -74,6 +74,8 @@ from tidegate.schema.stored.arguments import (
     VisibilityArgs,
 )
 from tidegate.schema.stored.definition import (
+    NO_DEFAULT,
+    ElementState,
     Name,
     StoredColumn,
     StoredForeignKey,
@@ -81,8 +83,6 @@ from tidegate.schema.stored.definition import (
     StoredPartitionDef,
     StoredTable,
 )
-from tidegate.schema.stored.flags import NO_DEFAULT
-from tidegate.schema.stored.states import ElementState
 from tidegate_upstream.change.draft import (
     CounterChange,
     DeleteRange,

@@ -49,50 +49,49 @@ import msgspec
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
 from tidegate.model.table import PartitionDef
-from tidegate.schema.definition import OptionsDetail, TableOptions
 from tidegate.schema.modify_kind import KEPT_CHARSETS, ModifyKind
-from tidegate.schema.spec import (
+from tidegate.schema.statement import (
     AddColumns,
     AddForeignKey,
     AddIndex,
     AddPartitions,
+    AlterDatabase,
+    AlterTable,
     CoalescePartitions,
     ConvertCharset,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    CreateView,
     DropColumn,
+    DropDatabase,
     DropIndex,
     DropPartitions,
     DropPrimaryKey,
+    DropTables,
+    DropViews,
     ExchangePartition,
+    Ignored,
     ModifyColumn,
     NoChange,
     NotSupported,
+    OptionsDetail,
     PartitionBy,
+    RecoverDatabase,
+    RecoverTable,
     RemovePartitioning,
     RenameColumn,
     RenameIndex,
+    RenamePair,
+    RenameTables,
     RenameTo,
     ReorganizePartitions,
     SetDefault,
     SetVisibility,
     Spec,
-    TruncatePartitions,
-)
-from tidegate.schema.statement import (
-    AlterDatabase,
-    AlterTable,
-    CreateDatabase,
-    CreateTable,
-    CreateTableLike,
-    CreateView,
-    DropDatabase,
-    DropTables,
-    DropViews,
-    Ignored,
-    RecoverDatabase,
-    RecoverTable,
-    RenamePair,
-    RenameTables,
     Statement,
+    TableOptions,
+    TruncatePartitions,
     TruncateTable,
 )
 from tidegate.schema.stored.arguments import (
@@ -119,9 +118,15 @@ from tidegate.schema.stored.arguments import (
     TtlArgs,
     VisibilityArgs,
 )
-from tidegate.schema.stored.definition import Name, StoredPartition, StoredPartitionDef, StoredSchema, StoredTable
+from tidegate.schema.stored.definition import (
+    ElementState,
+    Name,
+    StoredPartition,
+    StoredPartitionDef,
+    StoredSchema,
+    StoredTable,
+)
 from tidegate.schema.stored.snapshot import StoredSnapshot
-from tidegate.schema.stored.states import ElementState
 from tidegate_upstream.change.draft import Catalog, column_of
 from tidegate_upstream.change.make_column import check_names, check_order, make_definitions, make_partition
 from tidegate_upstream.change.make_table import check_name, make_ttl, with_charset

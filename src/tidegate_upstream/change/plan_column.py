@@ -27,26 +27,24 @@ import msgspec
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
-from tidegate.schema.definition import (
-    AddCheck,
-    AlterCheck,
-    ColumnDef,
-    DropConstraint,
-    DropForeignKey,
-    IndexDef,
-    Position,
-    RemoveTtl,
-)
 from tidegate.schema.modify_kind import ModifyKind, modify_kind
-from tidegate.schema.spec import (
+from tidegate.schema.statement import (
+    AddCheck,
     AddColumns,
     AddForeignKey,
     AddIndex,
+    AlterCheck,
+    ColumnDef,
     DropColumn,
+    DropConstraint,
+    DropForeignKey,
     DropIndex,
     DropPrimaryKey,
+    IndexDef,
     ModifyColumn,
     NoChange,
+    Position,
+    RemoveTtl,
     RenameColumn,
     RenameIndex,
     SetDefault,
@@ -69,10 +67,19 @@ from tidegate.schema.stored.arguments import (
     TtlArgs,
     VisibilityArgs,
 )
-from tidegate.schema.stored.definition import Name, StoredColumn, StoredSchema, StoredTable
-from tidegate.schema.stored.flags import AUTO_INCREMENT, KEYS, NO_DEFAULT, PRIMARY, UNSIGNED
+from tidegate.schema.stored.definition import (
+    AUTO_INCREMENT,
+    KEYS,
+    NO_DEFAULT,
+    PRIMARY,
+    UNSIGNED,
+    ElementState,
+    Name,
+    StoredColumn,
+    StoredSchema,
+    StoredTable,
+)
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.schema.stored.states import ElementState
 from tidegate_upstream.change.draft import Catalog, column_of, index_of, known_index
 from tidegate_upstream.change.make_column import (
     check_indexes,

@@ -30,17 +30,18 @@ from sqlglot import exp
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
-from tidegate.schema.definition import DropSequences, SequenceDef
 from tidegate.schema.statement import (
     CreateTable,
     CreateTableLike,
     CreateView,
+    DropSequences,
     DropTables,
     DropViews,
     Ignored,
     RecoverTable,
     RenamePair,
     RenameTables,
+    SequenceDef,
     TruncateTable,
 )
 from tidegate.schema.stored.arguments import (
@@ -52,9 +53,16 @@ from tidegate.schema.stored.arguments import (
     RenameTableArgs,
     RenameTablesArgs,
 )
-from tidegate.schema.stored.definition import Name, StoredColumn, StoredSequence, StoredTable, StoredType, StoredView
+from tidegate.schema.stored.definition import (
+    ElementState,
+    Name,
+    StoredColumn,
+    StoredSequence,
+    StoredTable,
+    StoredType,
+    StoredView,
+)
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.schema.stored.states import ElementState
 from tidegate_upstream.change.draft import Catalog, missing_table
 from tidegate_upstream.change.make_table import check_name, make_table
 from tidegate_upstream.change.move_table import at_rest

@@ -14,7 +14,7 @@ Source: TiDB parser/format; pkg/ddl/generated_column.go; recorded definitions.
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidegate.expr.syntax.tokens import Token, TokenKind, lex, quote, quote_name
+from tidegate.expr.tokens import Token, TokenKind, lex, quote, quote_name
 from tidegate.model.errors import SqlError, SqlRefused
 from tidegate.model.name import lowered
 from tidegate.schema.cursor import Cursor

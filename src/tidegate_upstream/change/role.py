@@ -23,8 +23,7 @@ from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import ActionType
 from tidegate.schema.job import PRIMARY
 from tidegate.schema.stored.arguments import AddColumnArgs, AddIndexArgs, ModifyColumnArgs
-from tidegate.schema.stored.definition import StoredColumn, StoredTable, StoredType
-from tidegate.schema.stored.flags import NO_DEFAULT, NOT_NULL
+from tidegate.schema.stored.definition import NO_DEFAULT, NOT_NULL, StoredColumn, StoredTable, StoredType
 from tidegate_upstream.change.request import Request
 
 SECONDARY: Final = "secondary"

@@ -49,9 +49,14 @@ from tidegate.model.errors import SchemaError, SqlRefused
 from tidegate.schema.job import SchemaDiff
 from tidegate.schema.modify_kind import ModifyKind
 from tidegate.schema.stored.arguments import AddForeignKeyArgs, AddIndexArgs, CheckArgs, ExchangeArgs, ModifyColumnArgs
-from tidegate.schema.stored.definition import StoredColumn, StoredPartition, StoredSchema, StoredTable
-from tidegate.schema.stored.flags import PREVENT_NULL
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import (
+    PREVENT_NULL,
+    ElementState,
+    StoredColumn,
+    StoredPartition,
+    StoredSchema,
+    StoredTable,
+)
 from tidegate_upstream.change.draft import Definitions, Draft, Move, StepOutcome, Task, column_of, index_of
 from tidegate_upstream.change.move_column import (
     COLUMN_MOVES,

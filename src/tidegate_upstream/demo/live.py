@@ -60,15 +60,14 @@ from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
 from tidegate.engine.progress import Progress
 from tidegate.engine.stop_signals import wait_until
-from tidegate.expr.relation import ResultSet
+from tidegate.expr.scope import ResultSet
 from tidegate.lakes.lake import Lake
 from tidegate.lakes.live import Live
 from tidegate.model.errors import SourceError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.model.tso import physical_ms, to_datetime
-from tidegate.mysql.value.kinds import Bits, Duration, SqlValue
-from tidegate.mysql.value.text import text_of
+from tidegate.mysql.values import Bits, Duration, SqlValue, text_of
 from tidegate.spark.session import FEED_HEAP, session
 from tidegate.verify.compare import TableReport, TruthColumn
 from tidegate.verify.local import Truth, TruthTable, compare_tables

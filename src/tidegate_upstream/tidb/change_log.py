@@ -35,10 +35,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
-from tidegate.kv.table_key import split_mvcc_key
+from tidegate.kv.keys import split_mvcc_key
 from tidegate.model.errors import HistoryLost
 from tidegate.model.kv_change import LOSSY_DDL, FaultKind, KvChange, KvEvent, KvOp, LogType, RegionFault, ResolvedSpan
-from tidegate.mysql.memcomparable import encode_bytes
+from tidegate.mysql.encoding import encode_bytes
 from tidegate_upstream.tidb.engine import ColumnFamily
 from tidegate_upstream.tidb.store_mvcc import Store, Write, WriteKind, bound, decode_write, value_at, value_of
 from tidegate_upstream.tidb.transaction import Oracle

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.kv.table_key import index_prefix, record_key
+from tidegate.kv.keys import index_prefix, record_key
 from tidegate.model.errors import SqlRefused
-from tidegate.mysql.context import Context
+from tidegate.mysql.values import Context
+from tidegate.schema.stored.definition import ElementState
 from tidegate.schema.stored.meta import Reader
-from tidegate.schema.stored.states import ElementState
 from tidegate_upstream.tidb.table_access import TableReader, key_after
 from tidegate_upstream.tidb.table_rows import Placement, RowImage, ShapeIndex, TableShape, index_mutation, same
 

@@ -77,22 +77,20 @@ from weakref import WeakKeyDictionary
 
 from sqlglot import exp
 
-from tidegate.expr.relation import FixedRelation, Relation, RelationColumn, Relations, ResultColumn, ResultSet
-from tidegate.expr.syntax.dialect import Node as Syntax
-from tidegate.expr.syntax.parse import Command, Dml, Parsed, parse, statements_of, tokens_of
-from tidegate.expr.syntax.tokens import Token, TokenKind
-from tidegate.expr.syntax.words import RESERVED
+from tidegate.expr.dialect import Node as Syntax
+from tidegate.expr.parse import Command, Dml, Parsed, parse, statements_of, tokens_of
+from tidegate.expr.scope import FixedRelation, Relation, RelationColumn, Relations, ResultColumn, ResultSet
+from tidegate.expr.tokens import RESERVED, Token, TokenKind
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import all_digits
 from tidegate.model.tso import LOGICAL_BITS
-from tidegate.mysql.context import Context
 from tidegate.mysql.packed_time import Time
-from tidegate.mysql.value.kinds import SqlValue
-from tidegate.schema.charset import CHARSETS, charset_named, collation_named
+from tidegate.mysql.values import Context, SqlValue
+from tidegate.schema.columns import CHARSETS, charset_named, collation_named
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.job import PRIMARY
 from tidegate.schema.stored.create import NextIds
-from tidegate.schema.stored.flags import AUTO_INCREMENT
+from tidegate.schema.stored.definition import AUTO_INCREMENT
 from tidegate.schema.stored.meta import Meta
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate_upstream.change.role import SECONDARY

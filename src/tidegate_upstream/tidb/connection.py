@@ -47,9 +47,9 @@ from mysql_mimic.session import BaseSession
 from mysql_mimic.stream import ConnectionClosed
 from mysql_mimic.types import Capabilities, ServerStatus, str_len
 
-from tidegate.expr.relation import ResultColumn, ResultSet
-from tidegate.expr.syntax.parse import tokens_of
-from tidegate.expr.syntax.tokens import TokenKind
+from tidegate.expr.parse import tokens_of
+from tidegate.expr.scope import ResultColumn, ResultSet
+from tidegate.expr.tokens import TokenKind
 from tidegate.model.errors import DecodeError, SqlRefused, TidegateError, UpstreamError
 from tidegate.model.mysql import STRINGS, MysqlType
 from tidegate.model.mysql import MysqlType as T

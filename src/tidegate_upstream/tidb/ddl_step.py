@@ -56,23 +56,19 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw
 
-from tidegate.expr.cast.assign import Target, assign
-from tidegate.expr.cast.source import recast
+from tidegate.expr.cast import Target, assign, recast
 from tidegate.expr.compiler import compile_text
-from tidegate.expr.relation import RelationColumn
-from tidegate.expr.scope import Scope
+from tidegate.expr.scope import RelationColumn, Scope
 from tidegate.kv.index_entry import decode_index_entry
-from tidegate.kv.meta_key import string_key
-from tidegate.kv.row.row import ChecksumForm, Row, decode_row
-from tidegate.kv.table_key import record_key, table_prefix, table_span
+from tidegate.kv.keys import record_key, string_key, table_prefix, table_span
+from tidegate.kv.rows import ChecksumForm, Row, decode_row
 from tidegate.model.errors import SqlRefused, UpstreamError, WriteConflict
 from tidegate.model.kv_change import LOSSY_DDL
-from tidegate.mysql.context import Context
-from tidegate.mysql.memcomparable import encode_bytes
+from tidegate.mysql.encoding import encode_bytes
+from tidegate.mysql.values import Context
 from tidegate.schema.job import STRICT, Binlog, Job, JobState, reorg_meta
 from tidegate.schema.stored.arguments import RecoverArgs
-from tidegate.schema.stored.flags import NOT_NULL
-from tidegate.schema.stored.layout import column_type
+from tidegate.schema.stored.definition import NOT_NULL, column_type
 from tidegate.schema.stored.meta import Meta
 from tidegate_upstream.change.draft import CounterChange, Definitions, StepOutcome, Task
 from tidegate_upstream.change.request import Request, operation_of, raw_arguments

@@ -69,23 +69,17 @@ from typing import Final, Protocol
 import msgspec
 from sqlglot import exp
 
-from tidegate.expr.cast.assign import convert
-from tidegate.expr.cast.source import fitted
-from tidegate.expr.compiled import Compiled
+from tidegate.expr.cast import convert, fitted
+from tidegate.expr.comparison import truth
 from tidegate.expr.compiler import compile_scalar
-from tidegate.expr.operator.logic import truth
-from tidegate.expr.relation import Relation, Relations, Row
-from tidegate.expr.scope import Scope
-from tidegate.expr.syntax.dialect import Node
+from tidegate.expr.dialect import Node
+from tidegate.expr.scope import Compiled, Relation, Relations, Row, Scope
 from tidegate.model.errors import SqlRefused, TidegateError
 from tidegate.model.name import lowered
-from tidegate.mysql.context import Context
-from tidegate.mysql.value.compare import sort_key_of
-from tidegate.mysql.value.kinds import SqlValue, from_column
-from tidegate.schema.stored.definition import Name, StoredForeignKey, StoredTable
+from tidegate.mysql.values import Context, SqlValue, from_column, sort_key_of
+from tidegate.schema.stored.definition import ElementState, Name, StoredForeignKey, StoredTable
 from tidegate.schema.stored.meta import Reader
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate.schema.stored.states import ElementState
 from tidegate_upstream.f1 import ElementKind, Touch, access
 from tidegate_upstream.tidb.select import asked, conjuncts, cut, in_order, limits_of, select
 from tidegate_upstream.tidb.table_access import (

@@ -35,7 +35,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from tidegate.expr.relation import FixedRelation, RelationColumn
+from tidegate.expr.scope import FixedRelation, RelationColumn
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import CHARS, STRINGS, ActionType
 from tidegate.model.mysql import MysqlType as T
@@ -43,16 +43,25 @@ from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType
 from tidegate.model.tso import Tso, physical_ms
 from tidegate.mysql.packed_time import Time
-from tidegate.mysql.value.kinds import SqlValue
-from tidegate.schema.charset import character_bytes
-from tidegate.schema.columns import render_type
+from tidegate.mysql.values import SqlValue
+from tidegate.schema.columns import character_bytes, render_type
 from tidegate.schema.job import Job
 from tidegate.schema.stored.create import render_full_type, shown_default
-from tidegate.schema.stored.definition import Name, StoredColumn, StoredIndex, StoredPart, StoredTable
-from tidegate.schema.stored.flags import AUTO_INCREMENT, NO_DEFAULT, NOT_NULL, ON_UPDATE_NOW, PRIMARY
-from tidegate.schema.stored.layout import column_type
+from tidegate.schema.stored.definition import (
+    AUTO_INCREMENT,
+    NO_DEFAULT,
+    NOT_NULL,
+    ON_UPDATE_NOW,
+    PRIMARY,
+    ElementState,
+    Name,
+    StoredColumn,
+    StoredIndex,
+    StoredPart,
+    StoredTable,
+    column_type,
+)
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate.schema.stored.states import ElementState
 
 _STATES: Final = (
     "none",

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tidegate.kv.keys import table_span
 from tidegate.kv.match import Matcher
-from tidegate.kv.table_key import table_span
 from tidegate.model.errors import EnvironmentFault
 from tidegate.model.kv_change import KvChange, KvEvent, KvOp, LogType, RegionFault, ResolvedSpan
 from tidegate.schema.job import JOB_TABLE

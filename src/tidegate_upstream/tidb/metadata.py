@@ -23,11 +23,9 @@ Source: the databases, ids and version that a recording of a new TiDB begins wit
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
-from tidegate.kv.handle import IntHandle
 from tidegate.kv.index_entry import IndexEntry, encode_index_entry
-from tidegate.kv.meta_key import hash_key, job_field
-from tidegate.kv.row.row import Row, decode_row, encode_row
-from tidegate.kv.table_key import record_key, table_span
+from tidegate.kv.keys import IntHandle, hash_key, job_field, record_key, table_span
+from tidegate.kv.rows import Row, decode_row, encode_row
 from tidegate.model.mysql import MysqlType as T
 from tidegate.mysql.column_value import KvValue
 from tidegate.schema.job import SchemaDiff
@@ -40,8 +38,8 @@ from tidegate.schema.stored.definition import (
     StoredTable,
     StoredType,
     render_stored,
+    table_layout,
 )
-from tidegate.schema.stored.layout import table_layout
 from tidegate.schema.stored.meta import (
     BDR_ROLE,
     JOB_HISTORY,

@@ -21,10 +21,9 @@ from weakref import WeakSet
 from tidegate.model.errors import KeyLocked, SchemaChanged, SchemaOutdated
 from tidegate.model.tso import physical_ms
 from tidegate.mysql.column_value import KvValue
-from tidegate.mysql.number import decode_int
-from tidegate.schema.stored.load import LoadedSchema, load, load_all
+from tidegate.mysql.encoding import decode_int
 from tidegate.schema.stored.meta import Meta
-from tidegate.schema.stored.snapshot import StoredSnapshot
+from tidegate.schema.stored.snapshot import LoadedSchema, StoredSnapshot, load, load_all
 from tidegate_upstream.tidb.ddl_jobs import Registry
 from tidegate_upstream.tidb.ddl_owner import DdlClient
 from tidegate_upstream.tidb.metadata import LOCK_INFO

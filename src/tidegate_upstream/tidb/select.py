@@ -44,21 +44,15 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from sqlglot import exp
 
-from tidegate.expr.compiled import Compiled
+from tidegate.expr.comparison import Truth, truth
 from tidegate.expr.compiler import compile_scalar, is_aggregate
-from tidegate.expr.form import refuse
-from tidegate.expr.operator.logic import Truth, truth
-from tidegate.expr.relation import RelationColumn, Relations, ResultColumn, ResultSet, Row
+from tidegate.expr.dialect import Node
 from tidegate.expr.result_type import DOUBLE, INT, ValueFamily, decimal_type, digits_of, number_family
-from tidegate.expr.scope import Scope, Slot
-from tidegate.expr.syntax.dialect import Node
+from tidegate.expr.scope import Compiled, RelationColumn, Relations, ResultColumn, ResultSet, Row, Scope, Slot, refuse
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import all_digits, lowered
 from tidegate.model.table import ColumnType
-from tidegate.mysql.context import DEFAULT_COLLATION, Context
-from tidegate.mysql.value.compare import compare, sort_key_of
-from tidegate.mysql.value.kinds import SqlValue
-from tidegate.mysql.value.number import EXACT, number_of, rounded
+from tidegate.mysql.values import DEFAULT_COLLATION, EXACT, Context, SqlValue, compare, number_of, rounded, sort_key_of
 
 Rows: TypeAlias = Iterator[tuple[SqlValue, ...]]
 _NO_DATABASE: Final = 1046

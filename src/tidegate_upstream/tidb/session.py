@@ -33,17 +33,15 @@ from typing import Final
 from sqlglot import exp
 
 from tidegate.expr.compiler import compile_text
-from tidegate.expr.relation import ResultSet
-from tidegate.expr.scope import Scope
-from tidegate.expr.syntax.parse import Command, DdlText, Dml, Parsed, syntax_error
-from tidegate.expr.syntax.words import RESERVED
+from tidegate.expr.parse import Command, DdlText, Dml, Parsed, syntax_error
+from tidegate.expr.scope import ResultSet, Scope
+from tidegate.expr.tokens import RESERVED
 from tidegate.model.errors import SqlError, SqlRefused, TidegateError, UpstreamError
 from tidegate.model.name import lowered
 from tidegate.model.tso import physical_ms
-from tidegate.mysql.context import Context, SqlWarning
-from tidegate.mysql.value.kinds import SqlValue
+from tidegate.mysql.values import Context, SqlValue, SqlWarning
 from tidegate.schema.job import MODE_BITS, Job
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 from tidegate.schema.stored.meta import Reader
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate_upstream.change.plan import plan

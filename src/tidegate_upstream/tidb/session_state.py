@@ -39,8 +39,7 @@ from typing import Final, TypeVar
 
 from tidegate.model.errors import KeyLocked, Retry, SqlRefused, TidegateError, UpstreamError
 from tidegate.model.name import lowered
-from tidegate.mysql.context import Context, SqlWarning, UserLocks
-from tidegate.mysql.value.kinds import SqlValue
+from tidegate.mysql.values import Context, SqlValue, SqlWarning, UserLocks
 from tidegate_upstream.tidb.node import GuardedTransaction, Node
 from tidegate_upstream.tidb.variables import GlobalVariables, SessionVariables, zone_named
 

@@ -12,16 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tidegate.expr.relation import FixedRelation, ResultSet
+from tidegate.expr.scope import FixedRelation, ResultSet
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
-from tidegate.mysql.value.kinds import SqlValue
+from tidegate.mysql.values import SqlValue
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.stored.create import NextIds, render_create_schema, render_create_table, render_full_type
-from tidegate.schema.stored.definition import StoredSchema
-from tidegate.schema.stored.flags import NOT_NULL
+from tidegate.schema.stored.definition import NOT_NULL, ElementState, StoredSchema
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate.schema.stored.states import ElementState
 from tidegate_upstream.tidb.dml import find_table
 from tidegate_upstream.tidb.information_schema import (
     TABLES,

@@ -62,13 +62,21 @@ from itertools import groupby, islice
 from threading import RLock
 from typing import Final, NamedTuple, TypeAlias
 
-from tidegate.kv.table_key import mvcc_key, split_mvcc_key
+from tidegate.kv.keys import mvcc_key, split_mvcc_key
 from tidegate.model.errors import DecodeError, HistoryCollected, KeyLocked, TransactionGone, WriteConflict
 from tidegate.model.kv_change import LOSSY_DDL, KvChange, KvOp, LogType
 from tidegate.model.tso import physical_ms
-from tidegate.mysql.cursor import at_end, take, take_byte
-from tidegate.mysql.memcomparable import decode_bytes, decode_compact, encode_bytes, encode_compact
-from tidegate.mysql.number import decode_uvarint, encode_uvarint
+from tidegate.mysql.encoding import (
+    at_end,
+    decode_bytes,
+    decode_compact,
+    decode_uvarint,
+    encode_bytes,
+    encode_compact,
+    encode_uvarint,
+    take,
+    take_byte,
+)
 from tidegate_upstream.tidb.engine import ColumnFamily, Edit, KvEngine
 
 SHORT_BYTES: Final = 255

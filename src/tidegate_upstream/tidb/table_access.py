@@ -61,24 +61,20 @@ from math import prod
 from threading import Lock
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from tidegate.expr.cast.assign import assign, convert, not_null, zero_of
-from tidegate.expr.cast.source import fitted, recast
-from tidegate.expr.relation import RelationColumn
-from tidegate.kv.handle import Handle, IntHandle
+from tidegate.expr.cast import assign, convert, fitted, not_null, recast, zero_of
+from tidegate.expr.scope import RelationColumn
 from tidegate.kv.index_entry import decode_index_entry
-from tidegate.kv.meta_key import hash_key
-from tidegate.kv.row.row import ChecksumForm, decode_row, decode_row_value, handle_of, part_datum
-from tidegate.kv.table_key import RecordKey, index_prefix, record_key, table_span
+from tidegate.kv.keys import Handle, IntHandle, RecordKey, hash_key, index_prefix, record_key, table_span
+from tidegate.kv.rows import ChecksumForm, decode_row, decode_row_value, handle_of, part_datum
 from tidegate.model.errors import EncodeError, EntryTooLarge, SqlRefused, TransactionTooLarge, WriteConflict
 from tidegate.model.mysql import INTEGERS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.mysql.column_value import KvValue
-from tidegate.mysql.context import Context
 from tidegate.mysql.datum import DecimalDatum, encode_key
+from tidegate.mysql.encoding import MAX_INT, MAX_UINT
 from tidegate.mysql.layout import WHOLE, IndexPart
-from tidegate.mysql.number import MAX_INT, MAX_UINT
-from tidegate.mysql.value.kinds import Named, SqlValue, Time, from_column
-from tidegate.schema.stored.flags import PRIMARY
+from tidegate.mysql.values import Context, Named, SqlValue, Time, from_column
+from tidegate.schema.stored.definition import PRIMARY
 from tidegate.schema.stored.meta import Reader, table_key
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate_upstream.f1 import Touch

@@ -48,7 +48,7 @@ Rows in memory, whole: what a statement gives and what TiDB adds to it in every 
     generated               computed                        computed
     write-only, reorg       origin default                  as it was, or origin default
     of a type on the move   cast of the other column        cast anew when the other column changed
-    delete-only             not written                     not written any more (kv/row/row.py leaves it out)
+    delete-only             not written                     not written any more (kv/rows.py leaves it out)
 
     stored row ──image_of──► RowImage ──complete(given)──► RowImage ──table_mutation──► keys and values
 
@@ -80,18 +80,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tidegate.expr.cast.assign import Target, assign, convert, not_null, zero_of
-from tidegate.expr.cast.change import event_value
-from tidegate.expr.cast.source import fitted, recast
-from tidegate.expr.cast.text import plain_text
-from tidegate.expr.compiled import Compiled
+from tidegate.expr.cast import Target, assign, convert, fitted, not_null, plain_text, recast, zero_of
+from tidegate.expr.change import event_value
 from tidegate.expr.compiler import compile_text
-from tidegate.expr.relation import RelationColumn
-from tidegate.expr.scope import Scope
-from tidegate.kv.handle import Handle
+from tidegate.expr.scope import Compiled, RelationColumn, Scope
 from tidegate.kv.index_entry import IndexEntry, encode_index_entry, is_distinct
-from tidegate.kv.row.row import ChecksumForm, Row, cut_part, encode_row, select_stored
-from tidegate.kv.table_key import record_key
+from tidegate.kv.keys import Handle, record_key
+from tidegate.kv.rows import ChecksumForm, Row, cut_part, encode_row, select_stored
 from tidegate.model.errors import SqlRefused, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType
@@ -99,24 +94,27 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, IndexInfo
 from tidegate.mysql.column_value import KvValue, write_value
-from tidegate.mysql.context import Context
 from tidegate.mysql.datum import DecimalDatum, JsonDatum, Unsigned
 from tidegate.mysql.layout import IndexLayout, IndexPart, TableLayout
 from tidegate.mysql.packed_time import Time
-from tidegate.mysql.value.kinds import SqlValue, from_column
+from tidegate.mysql.values import Context, SqlValue, from_column
 from tidegate.schema.partition import Locate, partition_of
 from tidegate.schema.stored.definition import (
+    AUTO_INCREMENT,
+    NOT_NULL,
+    ON_UPDATE_NOW,
+    ElementState,
     Name,
     StoredColumn,
     StoredIndex,
     StoredPartition,
     StoredPartitionDef,
     StoredTable,
+    column_type,
+    table_layout,
+    target_of,
 )
-from tidegate.schema.stored.flags import AUTO_INCREMENT, NOT_NULL, ON_UPDATE_NOW
-from tidegate.schema.stored.layout import column_type, table_layout, target_of
-from tidegate.schema.stored.states import ElementState
-from tidegate.schema.stored.table import table_info
+from tidegate.schema.stored.snapshot import table_info
 from tidegate_upstream.f1 import Access, ElementKind, Touch, access
 
 _MOMENTS: Final = frozenset({T.DATE, T.DATETIME, T.TIMESTAMP})

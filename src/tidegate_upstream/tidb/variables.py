@@ -38,8 +38,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import all_digits
-from tidegate.mysql.value.kinds import SqlValue
-from tidegate.schema.charset import CHARSETS, charset_named, collation_named
+from tidegate.mysql.values import SqlValue
+from tidegate.schema.columns import CHARSETS, charset_named, collation_named
 from tidegate.schema.job import MODE_BITS
 
 Setting: TypeAlias = int | float | str

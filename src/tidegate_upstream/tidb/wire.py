@@ -40,15 +40,14 @@ from mysql_mimic.types import Capabilities, ColumnDefinition, ColumnType, str_le
 from mysql_mimic.types import ColumnType as WireType
 from mysql_mimic.utils import xor
 
-from tidegate.expr.relation import ResultColumn, Row
+from tidegate.expr.scope import ResultColumn, Row
 from tidegate.model.errors import DecodeError, SqlRefused
 from tidegate.model.mysql import BLOBS, FLOATS
 from tidegate.model.mysql import MysqlType as T
-from tidegate.mysql.convert.text import CODECS
+from tidegate.mysql.conversion import CODECS
 from tidegate.mysql.datum import Duration
 from tidegate.mysql.packed_time import ZERO, Time
-from tidegate.mysql.value.kinds import SqlValue
-from tidegate.mysql.value.text import render
+from tidegate.mysql.values import SqlValue, render
 
 _NULL: Final = b"\xfb"
 _SENT_AS: Final = {

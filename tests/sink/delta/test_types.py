@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidegate.engine.change import encode_value
 from tidegate.engine.mount_columns import array_of
-from tidegate.kv.value_columns import arrow_type as column_type
+from tidegate.kv.row_columns import arrow_type as column_type
 from tidegate.model.errors import SinkRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType

@@ -3,12 +3,12 @@
 import pytest
 
 from tests.recorded_changes import recorded_changes
-from tidegate.expr.cast.change import converter
+from tidegate.expr.change import converter
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
-from tidegate.mysql.convert.number import shortest_single
+from tidegate.mysql.conversion import shortest_single
 from tidegate.sink.documents.change import altered
 from tidegate.sink.documents.values import fields_of, json_objects, row_of_json
 

@@ -19,13 +19,12 @@ from tidegate.engine.dispatch import SplitPolicy
 from tidegate.engine.filter import ColumnSelectors, SelectorRule
 from tidegate.engine.ports import Written
 from tidegate.kv import Row, encode_row
-from tidegate.kv.handle import IntHandle
-from tidegate.kv.row.v2 import encode_raw_row
+from tidegate.kv.keys import IntHandle
+from tidegate.kv.rows import encode_raw_row
 from tidegate.model.errors import KvDecodeError, MessageTooLarge, TidegateError
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.roads import RoadCounts
-from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart
-from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart, table_layout
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.sink.kafka import sink, task
 from tidegate.sink.kafka import target as target_module

@@ -24,7 +24,7 @@ from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableName
 from tidegate.schema.infer import infer_table
 from tidegate.schema.state import SchemaState
-from tidegate.schema.stored.table import table_info
+from tidegate.schema.stored.snapshot import table_info
 from tidegate.sink.kafka import known_topics
 from tidegate.source.tidb.changes import LogChanges, LogSpan
 from tidegate.source.tidb.tables import name_of

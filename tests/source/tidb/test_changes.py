@@ -23,15 +23,13 @@ from tidegate.engine.event_filter import EventFilter, EventRule
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.mount import Mounted
 from tidegate.kv import Row, encode_row
-from tidegate.kv.handle import IntHandle
-from tidegate.kv.row.row import ChecksumForm
-from tidegate.kv.row.v2 import encode_raw_row
-from tidegate.kv.table_key import record_prefix
+from tidegate.kv.keys import IntHandle, record_prefix
+from tidegate.kv.rows import ChecksumForm, encode_raw_row
 from tidegate.model.errors import CorruptedRow, KvDecodeError
 from tidegate.model.event import RowChange
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.table import TableName
-from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.definition import table_layout
 from tidegate.source.tidb import changes
 from tidegate.source.tidb.changes import LogChanges, MountOptions, mounter_of
 from tidegate.source.tidb.chunks import CHUNK_ROWS, chunks

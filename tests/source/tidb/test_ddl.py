@@ -8,8 +8,8 @@ import pytest
 
 from tidegate.engine.filter import TableFilter
 from tidegate.kv import Row, encode_row
-from tidegate.kv.handle import IntHandle
-from tidegate.kv.row.row import select_stored
+from tidegate.kv.keys import IntHandle
+from tidegate.kv.rows import select_stored
 from tidegate.model.errors import RenameRefused, SchemaError
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.mysql import ActionType

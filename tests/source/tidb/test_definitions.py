@@ -10,8 +10,7 @@ from tidegate.engine.filter import TableFilter
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableInfo
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate.schema.stored.table import table_info
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion, table_info
 from tidegate.source.tidb.segment_log import SegmentLog, create_statements
 from tidegate.source.tidb.tables import Tables, name_of
 from tidegate.source.tidb.timeline import Timeline

@@ -20,7 +20,7 @@ from tidegate.model.errors import HistoryLost, RenameRefused
 from tidegate.model.event import RowChange
 from tidegate.model.feed_errors import MadeAnew, SourceBehind
 from tidegate.model.table import TableInfo
-from tidegate.schema.stored.table import table_info
+from tidegate.schema.stored.snapshot import table_info
 from tidegate.source.tidb.changes import mounter_of
 from tidegate.source.tidb.safe_points import safe_point_name, safe_points
 from tidegate.source.tidb.segment_base import trim

@@ -21,11 +21,11 @@ from tests.source.tidb.kit import Broker, feed, target
 from tests.upstream.ddl.kit import World
 from tests.upstream.simulate.life import waiting
 from tests.upstream.worlds import read_segments
-from tidegate.kv.table_key import table_span
+from tidegate.kv.keys import table_span
 from tidegate.model.errors import SqlRefused
 from tidegate.model.event import Ddl, Delete, Event, Resolved, RowChange, images
 from tidegate.mysql.packed_time import Time
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.tidb.change_log import ChangeLog

@@ -12,8 +12,8 @@ from tidegate.engine.dispatch import Router, SplitPolicy
 from tidegate.engine.mount import Mounted
 from tidegate.kv import Row, encode_row
 from tidegate.kv.change_columns import columns_of
-from tidegate.kv.handle import IntHandle
-from tidegate.kv.row.row import ChecksumForm
+from tidegate.kv.keys import IntHandle
+from tidegate.kv.rows import ChecksumForm
 from tidegate.model.errors import (
     CorruptedRow,
     DecodeError,
@@ -25,8 +25,7 @@ from tidegate.model.errors import (
     TableNotFound,
 )
 from tidegate.model.kv_change import KvChange, KvOp, LogType
-from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart, StoredTable
-from tidegate.schema.stored.layout import table_layout
+from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart, StoredTable, table_layout
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.sink.kafka.dispatch import Dispatcher
 from tidegate.source.tidb.changes import MountOptions, mounter_of, placed_error

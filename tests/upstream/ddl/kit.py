@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
-from tidegate.expr.cast.assign import assign
-from tidegate.kv.row.row import decode_row, handle_of
-from tidegate.kv.table_key import IndexKey, decode_table_key, index_prefix, table_prefix, table_span
+from tidegate.expr.cast import assign
+from tidegate.kv.keys import IndexKey, decode_table_key, index_prefix, table_prefix, table_span
+from tidegate.kv.rows import decode_row, handle_of
 from tidegate.model.errors import UpstreamError
-from tidegate.mysql.context import Context
+from tidegate.mysql.values import Context
 from tidegate.schema.job import Job
 from tidegate.schema.modify_kind import ModifyKind
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 from tidegate.schema.stored.arguments import (
     AddColumnArgs,
     AddIndexArgs,

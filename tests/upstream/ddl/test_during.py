@@ -8,9 +8,9 @@ from tests.counts import some
 from tests.upstream.ddl.kit import CONTEXT, DuplicateRow, World, images, insert
 from tests.upstream.ddl.test_work import whole
 from tests.upstream.worlds import seeds
-from tidegate.expr.cast.assign import assign
+from tidegate.expr.cast import assign
 from tidegate.model.errors import UpstreamError
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.tidb.table_rows import TableShape, complete, row_mutations

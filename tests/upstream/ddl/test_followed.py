@@ -6,12 +6,11 @@ import pytest
 
 from tests.upstream.ddl.kit import World
 from tests.upstream.ddl.test_recorded_statements import Empty, is_ddl, statements
-from tidegate.kv.table_key import split_mvcc_key, table_span
+from tidegate.kv.keys import split_mvcc_key, table_span
 from tidegate.model.errors import TidegateError
 from tidegate.schema.job import Job, JobState, decode_job_row
-from tidegate.schema.stored.load import load_all
 from tidegate.schema.stored.meta import Meta
-from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot
+from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot, load_all
 from tidegate_upstream.tidb.engine import ColumnFamily
 from tidegate_upstream.tidb.metadata import MYSQL
 from tidegate_upstream.tidb.store_mvcc import WriteKind, decode_write, value_of

@@ -7,9 +7,8 @@ import pytest
 
 from tests.kv.kv_recordings import lines, raw, text_of
 from tests.upstream.ddl.kit import TEXT, World
-from tidegate.kv.meta_key import decode_meta_key
-from tidegate.kv.row.row import decode_row
-from tidegate.kv.table_key import split_mvcc_key, table_prefix
+from tidegate.kv.keys import decode_meta_key, split_mvcc_key, table_prefix
+from tidegate.kv.rows import decode_row
 from tidegate.schema.job import parse_job
 from tidegate.schema.modify_kind import ModifyKind
 from tidegate.schema.stored.definition import StoredTable, StoredType, parse_stored, render_stored

@@ -26,7 +26,7 @@ from tests.upstream.worlds import seeds
 from tidegate.model.errors import UpstreamError
 from tidegate.schema.job import JobState
 from tidegate.schema.modify_kind import ModifyKind
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream.tidb.ddl_jobs import Registry
 from tidegate_upstream.tidb.node import GuardedTransaction
 

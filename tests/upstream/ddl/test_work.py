@@ -6,13 +6,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.upstream.ddl.kit import World, anomalies, images
-from tidegate.kv.handle import IntHandle
-from tidegate.kv.row.row import ChecksumForm, decode_row, verify_checksum
-from tidegate.kv.table_key import index_prefix, record_prefix, table_prefix, table_span
+from tidegate.kv.keys import IntHandle, index_prefix, record_prefix, table_prefix, table_span
+from tidegate.kv.rows import ChecksumForm, decode_row, verify_checksum
 from tidegate.model.errors import SnapshotTooOld, SqlRefused
 from tidegate.model.kv_change import LOSSY_DDL, LogType
 from tidegate.mysql.packed_time import Time
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.tidb.change_log import ChangeLog

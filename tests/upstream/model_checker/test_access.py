@@ -11,7 +11,7 @@ from tests.upstream.model_checker.checker.pairs import PAIRS, Pair, coexist
 from tests.upstream.model_checker.checker.report import BLOCKS
 from tests.upstream.model_checker.checker.scenario import run, run_mixed
 from tests.upstream.model_checker.test_correct import in_document
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream.f1 import ACCESS, OPERATIONS, ElementKind, Operation, Touch
 
 S, K = ElementState, ElementKind

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.expr.syntax.tokens import unquote
+from tidegate.expr.tokens import unquote
 from tidegate.model.errors import DecodeError, SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate_upstream.tidb.connection import Bound, ClientStatement, Prepared, bind, read_parameters

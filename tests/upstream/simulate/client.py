@@ -7,7 +7,7 @@ from tests.upstream.simulate.ddl import MODELLED
 from tests.upstream.simulate.dml import Change
 from tests.upstream.simulate.model import Duplicate, Shown, Unsure, View
 from tests.upstream.simulate.values import number_of
-from tidegate.expr.relation import ResultSet
+from tidegate.expr.scope import ResultSet
 from tidegate.model.errors import UpstreamError
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.snapshot import StoredSnapshot

@@ -9,8 +9,7 @@ from random import Random
 
 from tests.upstream.simulate.dml import shown
 from tests.upstream.simulate.values import NUMBERS, TYPES, family_of, kind_of, kind_of_type, literal
-from tidegate.schema.stored.definition import StoredColumn, StoredPartitionDef, StoredTable
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState, StoredColumn, StoredPartitionDef, StoredTable
 
 _LABELS = ",".join(f"'v{number}'" for number in NUMBERS)
 _PARTS = ", ".join(f"partition q{at} values less than ({high})" for at, high in enumerate((4, 8, 12)))

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.upstream.simulate.values import NUMBERS, kind_of, literal
-from tidegate.schema.stored.definition import StoredColumn, StoredTable
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState, StoredColumn, StoredTable
 
 IDS = range(1, 13)
 _NOT_NULL = 1

@@ -24,7 +24,7 @@ from tests.upstream.simulate.predicates import faults, unknown_entries
 from tests.upstream.simulate.replica import Replica
 from tidegate.model.errors import KeyLocked, SqlError, SqlRefused, UpstreamError
 from tidegate.schema.job import JobState
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.meta import Meta
 from tidegate_upstream.change.plan import plan

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 
 from tests.upstream.simulate.dml import Change, shown
 from tests.upstream.simulate.values import kind_of, missing_of, number_of
-from tidegate.schema.stored import flags
-from tidegate.schema.stored.definition import StoredColumn, StoredTable
+from tidegate.schema.stored import definition as flags
+from tidegate.schema.stored.definition import ElementState, StoredColumn, StoredTable
 from tidegate.schema.stored.snapshot import StoredSnapshot
-from tidegate.schema.stored.states import ElementState
 
 NOT_NULL = flags.NOT_NULL | flags.PREVENT_NULL
 Row = Mapping[int, int | None]

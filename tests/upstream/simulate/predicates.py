@@ -10,7 +10,7 @@ readable                every row decodes under the definition
 from collections.abc import Iterable, Iterator
 
 from tests.upstream.ddl.kit import CONTEXT, shape_of
-from tidegate.kv.table_key import IndexKey, decode_table_key, index_prefix, table_prefix
+from tidegate.kv.keys import IndexKey, decode_table_key, index_prefix, table_prefix
 from tidegate.schema.stored.definition import StoredTable
 from tidegate_upstream.tidb.check_table import check_table
 from tidegate_upstream.tidb.cluster import Cluster

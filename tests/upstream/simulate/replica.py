@@ -15,7 +15,7 @@ from tests.upstream.simulate.dml import shown
 from tests.upstream.simulate.model import Shown
 from tests.upstream.simulate.values import missing_of, number_of_event
 from tidegate.engine.mount import Mounted, Mounter
-from tidegate.kv.table_key import RecordKey, decode_table_key
+from tidegate.kv.keys import RecordKey, decode_table_key
 from tidegate.model.errors import TableNotFound
 from tidegate.model.event import Delete
 from tidegate.model.kv_change import KvChange

@@ -7,9 +7,9 @@ import pytest
 from tests.upstream.ddl.kit import SESSION_MS, World
 from tests.upstream.simulate.life import waiting
 from tidegate.model.errors import SqlRefused
-from tidegate.mysql.context import Context
+from tidegate.mysql.values import Context
 from tidegate.schema.job import JobState
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.tidb.check_table import check_table

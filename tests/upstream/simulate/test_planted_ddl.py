@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.upstream.simulate.life import Life
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream import f1
 from tidegate_upstream.f1 import ElementKind
 from tidegate_upstream.tidb import ddl_step as backfill

@@ -9,7 +9,7 @@ from decimal import Decimal
 from tidegate.model.mysql import MysqlType as T
 from tidegate.mysql.datum import JsonDatum
 from tidegate.mysql.packed_time import Time
-from tidegate.mysql.value.kinds import Named, SqlValue
+from tidegate.mysql.values import Named, SqlValue
 from tidegate.schema.stored.definition import StoredColumn
 
 NUMBERS = range(9)

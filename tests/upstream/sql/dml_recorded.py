@@ -8,11 +8,11 @@ from typing import Any
 
 from tests.kv.kv_recordings import lines, raw
 from tests.upstream.worlds import MemoryBound
-from tidegate.expr.syntax.parse import Dml, parse
+from tidegate.expr.parse import Dml, parse
 from tidegate.kv import decode_meta_key
 from tidegate.model.tso import to_datetime
-from tidegate.mysql.context import Context
-from tidegate.mysql.convert.time import zone_of
+from tidegate.mysql.conversion import zone_of
+from tidegate.mysql.values import Context
 from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate_upstream.tidb.dml import OpenTables, Outcome, Shapes, run_delete, run_insert, run_update

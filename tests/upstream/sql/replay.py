@@ -17,7 +17,7 @@ from tests.kv.kv_recordings import lines
 from tidegate.cli.mount import _row
 from tidegate.codec.neutral import render
 from tidegate.engine.mount import Mounter
-from tidegate.kv.table_key import RecordKey, decode_table_key
+from tidegate.kv.keys import RecordKey, decode_table_key
 from tidegate.model.errors import SqlRefused, TableNotFound
 from tidegate.model.kv_change import KvChange
 from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from tests.upstream.sql.dml_recorded import storage
-from tidegate.expr.syntax.parse import Dml, parse
+from tidegate.expr.parse import Dml, parse
 from tidegate.model.mysql import MysqlType as T
-from tidegate.mysql.context import Context
+from tidegate.mysql.values import Context
 from tidegate.schema.stored.definition import (
     Name,
     StoredColumn,

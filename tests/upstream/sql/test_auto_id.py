@@ -6,10 +6,10 @@ import pytest
 
 from tests.upstream.sql.dml_recorded import storage
 from tests.upstream.sql.table_kit import AUTO, ID, NOT_NULL, PRIMARY, STRICT, World, column, integer, table
-from tidegate.kv.meta_key import hash_key
+from tidegate.kv.keys import hash_key
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
-from tidegate.mysql.number import MAX_INT
+from tidegate.mysql.encoding import MAX_INT
 from tidegate_upstream.tidb.table_access import Counter, CounterKind, StoredAutoIds, sharded
 
 NUMBERED = column(1, "id", integer(NOT_NULL | PRIMARY | AUTO))

@@ -9,7 +9,7 @@ import pytest
 from tests.expr.kit import shown
 from tests.mariadb import running_server
 from tests.upstream.sql.dml_generator import Generator
-from tidegate.expr.relation import ResultSet
+from tidegate.expr.scope import ResultSet
 from tidegate.model.errors import SqlRefused
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.session import Session

@@ -8,8 +8,8 @@ import pytest
 from tests.kv.kv_recordings import raw
 from tests.upstream.sql.dml_recorded import Statement, World, recorded, statements
 from tidegate.kv.index_entry import decode_index_entry
-from tidegate.kv.row.row import decode_row
-from tidegate.kv.table_key import IndexKey, decode_table_key
+from tidegate.kv.keys import IndexKey, decode_table_key
+from tidegate.kv.rows import decode_row
 from tidegate_upstream.tidb import table_access as table_number
 from tidegate_upstream.tidb.table_access import TableReader
 from tidegate_upstream.tidb.table_rows import KeyMutation, image_of, index_mutation, record_mutation

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.expr.syntax.parse import Command, DdlText, Dml, parse
+from tidegate.expr.parse import Command, DdlText, Dml, parse
 from tidegate.model.errors import SqlRefused
 
 KV = Path(__file__).parents[2] / "data" / "kv"

@@ -4,7 +4,7 @@ import pytest
 
 from tests.kv.kv_recordings import STREAMS, lines
 from tests.upstream.sql.dml_generator import Generator
-from tidegate.expr.syntax.parse import Dml, parse
+from tidegate.expr.parse import Dml, parse
 from tidegate.model.errors import SqlRefused
 from tidegate_upstream.tidb import commands as parse_shape
 from tidegate_upstream.tidb.commands import StatementShapes

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.upstream.sql.test_session import Client
-from tidegate.kv.table_key import table_span
-from tidegate.schema.parse.ddl import parse
+from tidegate.kv.keys import table_span
+from tidegate.schema.parse_ddl import parse
 from tidegate.source.tidb.segment import read_spans
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.role import check_role

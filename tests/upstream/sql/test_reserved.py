@@ -5,10 +5,10 @@ import re
 import pytest
 
 from tests.recorded_tidb import CUT, recorded, reserved
-from tidegate.expr.syntax.parse import DdlText
-from tidegate.expr.syntax.words import RESERVED
+from tidegate.expr.parse import DdlText
+from tidegate.expr.tokens import RESERVED
 from tidegate.model.errors import SqlError, SqlRefused
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 from tidegate.sink.sql.connection import target_of
 from tidegate.sink.sql.ddl.rewrite import DdlPlace, statement_for
 from tidegate_upstream.tidb.cluster import Cluster

@@ -14,9 +14,9 @@ from tests.counts import some
 from tests.mariadb import Server, running_server
 from tests.upstream.simulate.ddl import SETUP, Draw
 from tests.upstream.worlds import seeds
-from tidegate.expr.relation import ResultSet
+from tidegate.expr.scope import ResultSet
 from tidegate.model.errors import TidegateError
-from tidegate.schema.restore.statement import restore_ddl
+from tidegate.schema.restore_ddl import restore_ddl
 from tidegate.schema.stored.definition import StoredTable
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.session import Session

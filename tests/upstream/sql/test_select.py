@@ -10,12 +10,12 @@ t   id  a     s     d           u   id  b
 import pytest
 
 from tests.expr.kit import Tables, answer, column, context, rows, shown
-from tidegate.expr.relation import FixedRelation
 from tidegate.expr.result_type import INT
+from tidegate.expr.scope import FixedRelation
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
-from tidegate.mysql.value.kinds import Named
+from tidegate.mysql.values import Named
 
 QUERIES: dict[str, list[tuple[str | None, ...]]] = {
     # FROM and joins

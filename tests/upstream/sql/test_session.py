@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tidegate.expr.relation import ResultSet
+from tidegate.expr.scope import ResultSet
 from tidegate.model.errors import SqlRefused, UpstreamError, WriteConflict
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.dml import Outcome

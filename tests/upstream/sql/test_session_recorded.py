@@ -8,7 +8,7 @@ import pytest
 
 from tests.upstream.sql.test_session import Client
 from tidegate.model.errors import TidegateError
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream.tidb.cluster import Cluster
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,8 @@ import pytest
 
 from tests.upstream.sql.recorded import tables
 from tests.upstream.sql.test_session import Client
-from tidegate.expr.relation import ResultSet
-from tidegate.schema.parse.ddl import parse
+from tidegate.expr.scope import ResultSet
+from tidegate.schema.parse_ddl import parse
 from tidegate.schema.stored.arguments import ARGUMENTS
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate_upstream.change.plan import plan

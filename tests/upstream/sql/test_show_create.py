@@ -13,12 +13,11 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.columns import render_type
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 from tidegate.schema.statement import CreateDatabase, CreateTable
 from tidegate.schema.stored.create import NextIds, render_create_schema, render_create_table
-from tidegate.schema.stored.definition import Name, StoredColumn, StoredTable, StoredType
-from tidegate.schema.stored.states import ElementState
-from tidegate.schema.stored.table import table_info
+from tidegate.schema.stored.definition import ElementState, Name, StoredColumn, StoredTable, StoredType
+from tidegate.schema.stored.snapshot import table_info
 
 PLAIN = sorted(
     (table for table in tables() if not table.is_view and not table.is_sequence), key=lambda table: table.name.lower

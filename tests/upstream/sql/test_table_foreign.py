@@ -5,8 +5,8 @@ import pytest
 
 from tests.upstream.sql.table_kit import ID, World, column, index, integer, table
 from tidegate.model.errors import SqlRefused, WriteConflict
+from tidegate.schema.stored.definition import ElementState as S
 from tidegate.schema.stored.definition import Name, StoredForeignKey, StoredTable
-from tidegate.schema.stored.states import ElementState as S
 
 PID = column(2, "pid", integer())
 RESTRICT, CASCADE, SET_NULL = 1, 2, 3

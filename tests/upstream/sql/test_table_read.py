@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from tests.upstream.sql.table_kit import ID, NOT_NULL, PRIMARY, World, column, index, integer, table, varchar
-from tidegate.expr.relation import ResultSet
-from tidegate.expr.syntax.parse import parse
-from tidegate.kv.row.row import decode_row, verify_checksum
-from tidegate.kv.table_key import index_prefix
+from tidegate.expr.parse import parse
+from tidegate.expr.scope import ResultSet
+from tidegate.kv.keys import index_prefix
+from tidegate.kv.rows import decode_row, verify_checksum
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.stored.definition import (

@@ -5,8 +5,8 @@ from datetime import UTC, timedelta, timezone
 import pytest
 
 from tidegate.model.errors import SqlRefused
-from tidegate.mysql.value.kinds import SqlValue
-from tidegate.schema.charset import CHARSETS, COLLATIONS
+from tidegate.mysql.values import SqlValue
+from tidegate.schema.columns import CHARSETS, COLLATIONS
 from tidegate_upstream.tidb.commands import Assign, SetScope, read_set
 from tidegate_upstream.tidb.variables import MODE_BITS, VARIABLES, GlobalVariables, Reach, SessionVariables, zone_named
 

@@ -9,7 +9,7 @@ One image of each key is left, the last: a row that came is `upsert`, one that l
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.expr.syntax.tokens import quote_name
+from tidegate.expr.tokens import quote_name
 from tidegate.model.errors import ConfigError
 from tidegate.sink.delta.changelog_rows import COMES
 from tidegate.sink.delta.modes import CHANGE_SEQ, CHANGE_TIME, CHANGE_TS, CHANGE_TYPE

@@ -24,13 +24,19 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
-from tidegate.expr.syntax.tokens import quote_name
+from tidegate.expr.tokens import quote_name
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
-from tidegate.schema.charset import default_collation
-from tidegate.schema.columns import render_type
+from tidegate.schema.columns import default_collation, render_type
 from tidegate.schema.stored.definition import (
+    AUTO_INCREMENT,
+    NO_DEFAULT,
+    NOT_NULL,
+    ON_UPDATE_NOW,
     PARTITION_METHODS,
+    PRIMARY,
+    ZEROFILL,
+    ElementState,
     StoredColumn,
     StoredForeignKey,
     StoredIndex,
@@ -38,10 +44,8 @@ from tidegate.schema.stored.definition import (
     StoredPartitionDef,
     StoredSchema,
     StoredTable,
+    column_type,
 )
-from tidegate.schema.stored.flags import AUTO_INCREMENT, NO_DEFAULT, NOT_NULL, ON_UPDATE_NOW, PRIMARY, ZEROFILL
-from tidegate.schema.stored.layout import column_type
-from tidegate.schema.stored.states import ElementState
 
 _TEXTS: Final = frozenset(
     {T.STRING, T.VARCHAR, T.VAR_STRING, T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.ENUM, T.SET}

@@ -15,7 +15,7 @@ Source: TiDB pkg/meta/meta.go; recorded meta keys.
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from tidegate.kv.meta_key import decode_meta_key, hash_key, job_field, string_key
+from tidegate.kv.keys import decode_meta_key, hash_key, job_field, string_key
 from tidegate.schema.job import Job, SchemaDiff, parse_job
 from tidegate.schema.stored.definition import StoredSchema, StoredTable, parse_stored
 

@@ -19,6 +19,30 @@ A RENAME that names one table twice fails, as it does in TiCDC, and leaves the s
 Jobs come in the order of their commit_ts; each counts once, however often its row is written after it is done.
 
 Source: TiCDC's schema storage (snapshot.go) and DDL puller.
+
+Stored definitions as the tables that the rest of the product speaks of.
+
+    StoredTable ── table_info(..) ──► model.TableInfo     names, types, keys, partitions, defaults as text or bytes
+
+    incarnation   "t45": the id of the table, which stays through RENAME and ALTER and is new after CREATE and TRUNCATE
+    primary key   of an integer handle: an index of id 0, since TiDB keeps none; otherwise the index it is
+    hidden        columns behind an expression of an index are left out; the index shows '' in their place
+    defaults      text; bytes for BIT and binary strings; a TIMESTAMP literal is in UTC
+
+Only public elements take part unless `every_state` is set: mounting reads rows with all that a definition names.
+
+Source: TiDB pkg/meta/model; recorded definitions.
+
+A schema version of the store as a snapshot of definitions: whole, or from an older one by differences.
+
+    own 181, newest 184      Diff:182  Diff:183  Diff:184      three small reads and the tables they name
+    own 181, newest 184      Diff:182  missing   Diff:184      183 was taken and never used: passed over
+    own 181, newest 184      Diff:182  Diff:183  missing       184 is not committed yet: stop at 183
+    own 12, newest 184       too far: all definitions anew
+
+Everything is read at one timestamp.  A table that no difference names keeps its object, so `is` tells what changed.
+
+Source: TiDB pkg/infoschema (builder, loader).
 """
 
 from bisect import bisect_right
@@ -29,10 +53,130 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.model.errors import SchemaError
-from tidegate.model.mysql import ActionType
-from tidegate.schema.job import Job, JobState
+from tidegate.model.mysql import STRINGS, ActionType, MysqlType
+from tidegate.model.table import (
+    ColumnInfo,
+    ColumnType,
+    IndexInfo,
+    PartitionDef,
+    PartitionInfo,
+    TableInfo,
+    TableName,
+)
+from tidegate.schema.job import Job, JobState, SchemaDiff
 from tidegate.schema.stored.arguments import RenameTableArgs, RenameTablesArgs
-from tidegate.schema.stored.definition import Name, StoredSchema, StoredTable
+from tidegate.schema.stored.definition import (
+    AUTO_INCREMENT,
+    NOT_NULL,
+    PARTITION_METHODS,
+    PRIMARY,
+    ElementState,
+    Name,
+    StoredColumn,
+    StoredIndex,
+    StoredPartition,
+    StoredSchema,
+    StoredTable,
+    column_type,
+)
+from tidegate.schema.stored.meta import Meta
+
+_COUNTED: Final = frozenset({"HASH", "KEY"})
+
+
+def table_info(table: StoredTable, schema: str, version: int, *, every_state: bool = False) -> TableInfo:
+    """Return the definition of a table of database `schema` as it stands from `version` on."""
+    columns = table.cols or []
+    shown = [column for column in columns if not column.hidden and (every_state or column.state == ElementState.PUBLIC)]
+    indexes = [
+        _index(index, columns, clustered=table.is_common_handle if index.is_primary else None)
+        for index in table.index_info or []
+        if every_state or index.state == ElementState.PUBLIC
+    ]
+    handle = [column.name.original for column in columns if table.pk_is_handle and column.type.flag & PRIMARY]
+    if handle:
+        indexes.append(IndexInfo(0, "PRIMARY", (handle[0],), unique=True, primary=True, clustered=True))
+    return TableInfo(
+        name=TableName(schema, table.name.original),
+        incarnation=f"t{table.id}",
+        version=version,
+        columns=tuple(map(_column, shown)),
+        indexes=tuple(sorted(indexes, key=lambda index: not index.primary)),
+        partition=_partition(table.partition),
+        charset=table.charset,
+        comment=table.comment,
+        max_column_id=table.max_col_id,
+        max_index_id=table.max_idx_id,
+        max_fk_id=table.max_fk_id,
+    )
+
+
+def _column(column: StoredColumn) -> ColumnInfo:
+    kind = column_type(column.type)
+    return ColumnInfo(
+        id=column.id,
+        name=column.name.original,
+        type=kind,
+        nullable=not column.type.flag & NOT_NULL,
+        default=_default(column.default, column.default_bit, kind),
+        default_is_expr=column.default_is_expr or _is_now(column, kind),
+        origin_default=_default(column.origin_default, column.origin_default_bit, kind),
+        generated=column.generated_expr_string or None,
+        stored=column.generated_stored,
+        comment=column.comment,
+        auto_increment=bool(column.type.flag & AUTO_INCREMENT),
+    )
+
+
+def _is_now(column: StoredColumn, kind: ColumnType) -> bool:
+    moments = (MysqlType.TIMESTAMP, MysqlType.DATETIME, MysqlType.DATE)
+    return kind.code in moments and str(column.default or "").upper().startswith("CURRENT_")
+
+
+def _default(text: str | float | None, bits: bytes | None, kind: ColumnType) -> str | bytes | None:
+    if kind.code is MysqlType.BIT and bits is not None:
+        return bits
+    if text is None:
+        return None
+    if kind.charset == "binary" and kind.code in STRINGS:
+        return str(text).encode()
+    return str(text)
+
+
+def _index(index: StoredIndex, columns: list[StoredColumn], *, clustered: bool | None) -> IndexInfo:
+    hidden = {column.name.lower for column in columns if column.hidden}
+    names = tuple("" if part.name.lower in hidden else part.name.original for part in index.idx_cols)
+    return IndexInfo(
+        index.id,
+        index.idx_name.original,
+        names,
+        index.is_unique,
+        index.is_primary,
+        not index.is_invisible,
+        clustered,
+    )
+
+
+def _partition(partition: StoredPartition | None) -> PartitionInfo | None:
+    if partition is None or not partition.enable or partition.type not in PARTITION_METHODS:
+        return None
+    method = PARTITION_METHODS[partition.type]
+    definitions = tuple(
+        PartitionDef(
+            definition.name.original,
+            tuple(definition.less_than or ()),
+            tuple(tuple(values) for values in definition.in_values or ()),
+        )
+        for definition in partition.definitions or ()
+    )
+    return PartitionInfo(
+        method,
+        partition.expr,
+        tuple(name.original for name in partition.columns or ()),
+        definitions,
+        len(definitions) if method in _COUNTED else 0,
+    )
+
 
 REPLICATED: Final = frozenset(
     {1, 2, 26, 3, 60, 4, 11, 14, 47, 25, 17, 22, 21, 24, 19, 20, 23, 42, 64, 71, 72, 5, 6, 12, 15}
@@ -282,3 +426,106 @@ class SchemaHistory:
         """Drops what no row above `ts` needs."""
         place = bisect_right(self._snapshots, ts, key=lambda snapshot: snapshot.ts)
         del self._snapshots[: max(place - 1, 0)]
+
+
+DIFFS_MAX: Final = 100
+"""Differences that are read one by one; with more of them reading everything costs less."""
+
+_CREATE_SCHEMA, _DROP_SCHEMA, _ALTER_SCHEMA, _RECOVER_SCHEMA = 1, 2, 26, 63
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSchema:
+    """The definitions of one version; `snapshot.ts` is the timestamp at which they were read."""
+
+    version: int
+    snapshot: StoredSnapshot
+
+
+def load(meta: Meta, ts: int, known: LoadedSchema | None = None) -> LoadedSchema:
+    """Return the schema at `ts`, with what is known already."""
+    newest = _usable(meta)
+    if known is None or newest < known.version or newest - known.version > DIFFS_MAX:
+        return load_all(meta, ts)
+    changed: set[int] = set()
+    schemas: set[int] = set()
+    for version in range(known.version + 1, newest + 1):
+        diff = meta.diff(version)
+        if diff is None:
+            continue
+        if diff.regenerate_schema_map or diff.type == _RECOVER_SCHEMA:
+            return load_all(meta, ts)
+        _note(diff, changed, schemas)
+    return LoadedSchema(newest, _updated(meta, ts, known.snapshot, changed, schemas))
+
+
+def load_all(meta: Meta, ts: int) -> LoadedSchema:
+    """Return the schema at `ts`, read whole."""
+    schemas = {schema.id: schema for schema in meta.schemas()}
+    tables = {
+        table.id: TableVersion(schema.id, schema.name.original, table, table.update_timestamp)
+        for schema in schemas.values()
+        for table in meta.tables(schema.id)
+    }
+    return LoadedSchema(_usable(meta), _snapshot(ts, schemas, tables))
+
+
+def _usable(meta: Meta) -> int:
+    """The newest version whose step is committed, or may have been given up."""
+    newest = meta.version
+    return newest if newest == 0 or meta.diff(newest) is not None else newest - 1
+
+
+def _note(diff: SchemaDiff, changed: set[int], schemas: set[int]) -> None:
+    """The tables and databases that a difference names, under old and new ids."""
+    if diff.type in (_CREATE_SCHEMA, _DROP_SCHEMA, _ALTER_SCHEMA):
+        schemas.add(diff.schema_id)
+        return
+    changed.update((diff.table_id, diff.old_table_id))
+    for other in diff.affected_options or ():
+        changed.update((other.table_id, other.old_table_id))
+    schemas.update((diff.schema_id, diff.old_schema_id))
+    schemas.update(other.schema_id for other in diff.affected_options or ())
+    schemas.update(other.old_schema_id for other in diff.affected_options or ())
+
+
+def _updated(meta: Meta, ts: int, old: StoredSnapshot, changed: set[int], named: set[int]) -> StoredSnapshot:
+    """The old snapshot with the named tables and databases as they are now."""
+    named = (named | {old.tables[table].schema_id for table in changed if table in old.tables}) - {0}
+    schemas, tables = dict(old.schemas), dict(old.tables)
+    fresh: set[int] = set()
+    for schema_id in named:
+        schema = meta.schema(schema_id)
+        if schema is None:
+            schemas.pop(schema_id, None)
+            changed = changed | {number for number, found in tables.items() if found.schema_id == schema_id}
+        elif schema_id not in schemas:
+            fresh.add(schema_id)
+            schemas[schema_id] = schema
+        elif schema != schemas[schema_id]:
+            schemas[schema_id] = schema
+    for table_id in changed:
+        tables.pop(table_id, None)
+    for schema_id in named & schemas.keys():
+        name = schemas[schema_id].name.original
+        found = meta.tables(schema_id) if schema_id in fresh else [meta.table(schema_id, i) for i in changed - {0}]
+        for table in found:
+            if table is not None:
+                tables[table.id] = TableVersion(schema_id, name, table, table.update_timestamp)
+    return _snapshot(ts, schemas, tables, old)
+
+
+def _snapshot(
+    ts: int,
+    schemas: dict[int, StoredSchema],
+    tables: dict[int, TableVersion],
+    old: StoredSnapshot | None = None,
+) -> StoredSnapshot:
+    if old is not None:
+        tables = {number: _same(old.tables.get(number), found) for number, found in tables.items()}
+    logical = {physical: number for number, found in tables.items() for physical in found.stored.physical_ids}
+    return replace(StoredSnapshot(), ts=ts, schemas=schemas, tables=tables, logical=logical)
+
+
+def _same(old: TableVersion | None, new: TableVersion) -> TableVersion:
+    return old if old is not None and old == new else new

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.engine.plan import Alter
-from tidegate.expr.cast.change import Rule, converter
+from tidegate.expr.change import Rule, converter
 from tidegate.model.errors import SinkRefused, TidegateError
 from tidegate.model.event import Value
 from tidegate.model.table import TableInfo

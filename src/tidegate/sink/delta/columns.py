@@ -4,7 +4,7 @@
 
     rename, move, drop     names change, files stay (without column mapping: rewritten)
     add                    files stay; rewritten only when old rows hold a value other than NULL
-    change of type         a new column, rewritten through the rules of expr/cast/change.py
+    change of type         a new column, rewritten through the rules of expr/change.py
 
 Every stored column carries its upstream column id in the schema's field metadata, so the mapping survives renames
 and needs no second place.  Columns of ours stand behind the upstream's (modes.py); a DDL treats old changes and old
@@ -14,7 +14,7 @@ versions as it treats rows.  What columns are called inside files: lake_schema.p
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tidegate.expr.cast.change import converter
+from tidegate.expr.change import converter
 from tidegate.model.errors import SinkRefused
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.name import lowered

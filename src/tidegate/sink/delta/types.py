@@ -12,7 +12,7 @@
     BINARY, VARBINARY, BLOB      binary
 
 Values come as texts (engine/change.py), or typed as codecs and mounters make them, and are cast by Arrow, a column at a
-time; both give the same.  Neutral values (expr/cast/change.py) are for what a DDL does to stored rows.  Zero
+time; both give the same.  Neutral values (expr/change.py) are for what a DDL does to stored rows.  Zero
 dates ("0000-00-00", a zero year, month or day) have no Delta value: NULL by default, an error or text by policy.
 
 `exact` is for columns of a key, where two values have to stay two: what several values become is refused there.
@@ -38,7 +38,7 @@ from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.mysql.convert.text import enum_number, set_number
+from tidegate.mysql.conversion import enum_number, set_number
 
 DECIMAL_DIGITS_MAX: Final = 38
 WIDE_DIGITS_MAX: Final = 76

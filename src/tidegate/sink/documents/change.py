@@ -8,13 +8,13 @@ EXCHANGE PARTITION   as_columns    rows under the other table's names
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from tidegate.expr.cast.change import Rule, converter
+from tidegate.expr.change import Rule, converter
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import UNTOLD, ToldSession, Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
-from tidegate.mysql.convert.number import nearest_single, shortest_single
+from tidegate.mysql.conversion import nearest_single, shortest_single
 from tidegate.schema.literal import stored_value
 from tidegate.schema.partition import partition_of
 from tidegate.sink.documents.values import Row

@@ -11,7 +11,7 @@
     JSON                               the document
     NULL                               null
 
-Values here are those of model/event.py, with the names of ENUM and SET: what expr/cast/change.py converts when a DDL
+Values here are those of model/event.py, with the names of ENUM and SET: what expr/change.py converts when a DDL
 changes a column.
 """
 
@@ -30,7 +30,7 @@ from tidegate.model.mysql import FLOATS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo
-from tidegate.mysql.convert.text import enum_name, enum_number, set_names, set_number
+from tidegate.mysql.conversion import enum_name, enum_number, set_names, set_number
 from tidegate.sink.documents.row_id import RawText
 
 Row: TypeAlias = Mapping[str, Value]

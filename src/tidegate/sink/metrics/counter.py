@@ -23,13 +23,13 @@ import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch
 from tidegate.codec.columnar.values import Misfit
-from tidegate.expr.cast.text import plain_text
+from tidegate.expr.cast import plain_text
 from tidegate.model.errors import EncodeError, SinkRefused, UpstreamError
 from tidegate.model.event import Value
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
-from tidegate.mysql.convert.time import zone_of
-from tidegate.mysql.value.kinds import SqlValue
+from tidegate.mysql.conversion import zone_of
+from tidegate.mysql.values import SqlValue
 from tidegate.schema.partition import partition_of
 from tidegate.sink.metrics.images import Images
 from tidegate.sink.metrics.options import MetricsOptions

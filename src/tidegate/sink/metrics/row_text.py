@@ -17,8 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 
-from tidegate.expr.compiler import compile_scalar
-from tidegate.expr.condition import condition_node, told_collation, value_reader, wide_bit
+from tidegate.expr.compiler import compile_scalar, condition_node, told_collation, value_reader, wide_bit
 from tidegate.expr.scope import Scope, Slot
 from tidegate.model.errors import SqlRefused
 from tidegate.model.event import Value
@@ -26,8 +25,7 @@ from tidegate.model.feed_errors import ExpressionParseFailed
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType
-from tidegate.mysql.context import Context
-from tidegate.mysql.value.kinds import SqlValue
+from tidegate.mysql.values import Context, SqlValue
 
 ROW: Final = "row"
 IMAGES: Final = (ROW, "old", "new", "event")

@@ -39,7 +39,7 @@ import msgspec
 
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Standing
-from tidegate.expr.syntax.tokens import quote_names
+from tidegate.expr.tokens import quote_names
 from tidegate.model.errors import ConfigError, Fenced, SinkError, SinkRefused
 from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.mysql import server_sql as sent

@@ -40,7 +40,7 @@ from tidegate.engine.change import PlacedDdl
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import Barrier, Round, Rows, Unit, row_steps
 from tidegate.engine.ports import Changes, Most, Rhythm, Sink, Standing, Tasks, Written
-from tidegate.expr.syntax.tokens import quote_name
+from tidegate.expr.tokens import quote_name
 from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
 from tidegate.model.left_out import NO_KEY
 from tidegate.model.name import lowered

@@ -31,14 +31,14 @@ import msgspec
 from tidegate.codec.canal.encode.types import mysql_type
 from tidegate.codec.canal.types import ColumnKind, kind_of
 from tidegate.codec.wire_table import WireColumn, WireTable, wire_table
-from tidegate.expr.syntax.tokens import quote_name, quote_names
+from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import DecodeError, SchemaError, SqlError
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value, Values, images
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableName
 from tidegate.mysql import server_sql as sent
 from tidegate.schema.build import DdlContext, build_table
-from tidegate.schema.parse.ddl import parse
+from tidegate.schema.parse_ddl import parse
 from tidegate.schema.statement import CreateTable
 
 Key: TypeAlias = tuple[Value, ...]

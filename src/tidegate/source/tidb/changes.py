@@ -28,7 +28,7 @@ from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.mount import Mounted, Mounter
 from tidegate.engine.mount_columns import ColumnMounter, batch_of_rows
 from tidegate.engine.ports import Stretch
-from tidegate.kv.table_key import decode_table_key
+from tidegate.kv.keys import decode_table_key
 from tidegate.model.compiled import AVAILABLE
 from tidegate.model.errors import (
     CorruptedRow,

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from tidegate.engine.mount_columns import Records
 from tidegate.kv.change_columns import changes_of, joined, numbers
 from tidegate.model.kv_change import KvChange, KvOp
-from tidegate.mysql.number import decode_int
+from tidegate.mysql.encoding import decode_int
 from tidegate.source.tidb.log import KvLog, Span, Window
 
 CHUNK_ROWS: Final = 16_384

@@ -35,15 +35,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tidegate.expr.syntax.tokens import quote_name, quote_names
+from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import RenameRefused, SchemaError, SqlError
 from tidegate.model.event import Ddl
 from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.job import PRIMARY, Job, mode_names
-from tidegate.schema.parse.ddl import parse
-from tidegate.schema.restore.statement import restore_ddl
+from tidegate.schema.parse_ddl import parse
+from tidegate.schema.restore_ddl import restore_ddl
 from tidegate.schema.statement import CreateTableLike
 from tidegate.schema.stored.create import render_create_table, render_shape
 from tidegate.schema.stored.definition import StoredTable

@@ -18,13 +18,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tidegate.kv.meta_key import decode_meta_key
-from tidegate.kv.table_key import table_span
+from tidegate.kv.keys import decode_meta_key, table_span
 from tidegate.model.kv_change import KvChange, KvOp
 from tidegate.schema.job import JOB_TABLE
-from tidegate.schema.stored.load import load_all
 from tidegate.schema.stored.meta import Meta
-from tidegate.schema.stored.snapshot import StoredSnapshot
+from tidegate.schema.stored.snapshot import StoredSnapshot, load_all
 from tidegate.source.tidb.segment import Span, decode_segment, encode_segment, publish, read_spans, segments
 
 WHOLE: Final = ".full"

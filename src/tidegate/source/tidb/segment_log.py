@@ -24,7 +24,7 @@ from tidegate.model.event import Ddl
 from tidegate.model.kv_change import KvChange
 from tidegate.model.mysql import ActionType
 from tidegate.model.name import lowered
-from tidegate.mysql.number import decode_int
+from tidegate.mysql.encoding import decode_int
 from tidegate.schema.stored.create import render_create_schema, render_create_table
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.source.tidb.log import LogBegin, LogPart, Span, Stored, Window

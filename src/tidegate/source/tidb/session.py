@@ -23,14 +23,23 @@ from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import PartitionDef, PartitionInfo
 from tidegate.model.tso import Tso, to_datetime
-from tidegate.mysql.convert.time import session_zone
-from tidegate.schema.bounds import MOMENT, number_of
-from tidegate.schema.defaults import is_moment
-from tidegate.schema.definition import ColumnDef, DefaultText
+from tidegate.mysql.conversion import session_zone
+from tidegate.schema.columns import is_moment
 from tidegate.schema.job import Job, mode_names, reorg_meta
-from tidegate.schema.parse.ddl import parse
-from tidegate.schema.spec import AddColumns, AddPartitions, ModifyColumn, PartitionBy, ReorganizePartitions
-from tidegate.schema.statement import AlterTable, CreateTable, Statement
+from tidegate.schema.parse_ddl import parse
+from tidegate.schema.partition import MOMENT, number_of
+from tidegate.schema.statement import (
+    AddColumns,
+    AddPartitions,
+    AlterTable,
+    ColumnDef,
+    CreateTable,
+    DefaultText,
+    ModifyColumn,
+    PartitionBy,
+    ReorganizePartitions,
+    Statement,
+)
 from tidegate.schema.stored.definition import StoredColumn, StoredPartitionDef
 
 _NUMBER: Final = re.compile(r"-?[0-9]+")

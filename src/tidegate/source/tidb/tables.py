@@ -16,11 +16,10 @@ Source: TiCDC's filter and table eligibility, and what a real one writes of such
 
 from collections.abc import Callable, Container, Iterable, Iterator
 
-from tidegate.kv.table_key import table_span
+from tidegate.kv.keys import table_span
 from tidegate.model.left_out import LATE_KEY, NO_KEY, LeftOut
 from tidegate.model.table import TableInfo, TableName
-from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
-from tidegate.schema.stored.table import table_info
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion, table_info
 from tidegate.source.tidb.log import Span
 
 Matches = Callable[[str, str], bool]

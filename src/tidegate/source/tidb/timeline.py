@@ -22,7 +22,7 @@ import msgspec
 
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
-from tidegate.kv.table_key import table_span
+from tidegate.kv.keys import table_span
 from tidegate.model.errors import HistoryLost, TidegateError
 from tidegate.model.kv_change import KvOp
 from tidegate.schema.job import JOB_TABLE, Job, JobState, decode_job_row

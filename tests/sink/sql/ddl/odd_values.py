@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
-from tidegate.expr.cast.family import Family, family_of
+from tidegate.expr.change import Family, family_of
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.mysql.convert.number import integer_bounds, nearest_single
+from tidegate.mysql.conversion import integer_bounds, nearest_single
 from tidegate.schema.columns import parse_type
 
 _SQL: Final = (

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.sink.sql.ddl.odd_values import TYPES
-from tidegate.expr.cast.change import keeps_values
-from tidegate.expr.cast.family import Family, family_of
+from tidegate.expr.change import Family, family_of, keeps_values
 from tidegate.model.event import Ddl
 from tidegate.model.tso import compose
 from tidegate.schema.state import SchemaState, apply_ddl

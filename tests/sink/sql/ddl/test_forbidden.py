@@ -25,7 +25,7 @@ from tidegate.model.errors import InputError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import DdlForbidden
 from tidegate.model.table import TableName
-from tidegate.schema.restore.statement import settled_ddl
+from tidegate.schema.restore_ddl import settled_ddl
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import SqlOptions, TargetServer, TargetSession
 from tidegate.sink.sql.ddl.ledger import DdlWriter, fence_by_progress

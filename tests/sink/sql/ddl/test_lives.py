@@ -15,7 +15,7 @@ from tests.sink.sql.ddl.world import World
 from tests.upstream.simulate.ddl import SETUP, Draw
 from tests.upstream.worlds import seeds
 from tidegate.model.errors import TidegateError
-from tidegate.schema.restore.statement import restore_ddl
+from tidegate.schema.restore_ddl import restore_ddl
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.session import Session
 

@@ -16,14 +16,13 @@ from tests.sink.sql.ddl.odd_values import TYPES, odd_value
 from tests.sink.sql.ddl.test_runner import Died, die
 from tests.sink.sql.ddl.world import FEED, World
 from tests.upstream.worlds import seeds
-from tidegate.expr.cast.change import Rule, converter
-from tidegate.expr.cast.family import Family, elems_of, family_of
+from tidegate.expr.change import Family, Rule, converter, elems_of, family_of
 from tidegate.model.errors import SchemaError, SinkRefused, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.model.tso import compose
-from tidegate.mysql.convert.text import enum_index, set_mask
+from tidegate.mysql.conversion import enum_index, set_mask
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import ServerKind, SqlOptions, TargetSession
 from tidegate.sink.sql.ddl import values

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from tests.upstream.model_checker.checker.correct import ADDED, COPIES, INDEXED, forbidding
 from tests.upstream.model_checker.checker.rules import Rules
 from tests.upstream.model_checker.checker.scenario import Scenario, along
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream.f1 import ElementKind, operation
 
 __all__ = ["KINDS", "PAIRS", "STATES", "Pair", "coexist"]

@@ -17,7 +17,7 @@ from typing import Final
 from tests.upstream.model_checker.checker.anomaly import Anomaly, AnomalyKind, Batch, Database, Write
 from tests.upstream.model_checker.checker.layout import Layout, Rule, RuleKind
 from tests.upstream.model_checker.checker.track import Track
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream.f1 import Access, ElementKind, Operation, Step, Touch, Work, access
 
 __all__ = ["Rows"]

@@ -13,7 +13,7 @@ from tests.upstream.model_checker.checker.rules import Rules
 from tests.upstream.model_checker.checker.search import Result, search
 from tests.upstream.model_checker.checker.spaces import Binding, Spaces
 from tests.upstream.model_checker.checker.track import track
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream.f1 import ElementKind, Operation, Work, operation
 
 __all__ = ["Ranges", "Scenario", "Shortcut", "along", "run", "run_mixed", "under"]

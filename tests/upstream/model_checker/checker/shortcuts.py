@@ -12,7 +12,7 @@ from tests.upstream.model_checker.checker.scenario import Scenario, Shortcut, al
 from tests.upstream.model_checker.checker.shortcuts_column import COLUMNS, CONSTRAINTS, MODIFY
 from tests.upstream.model_checker.checker.shortcuts_index import CANCELS, INDEXES, TRANSACTIONS
 from tests.upstream.model_checker.checker.shortcuts_table import TABLES
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream.f1 import ElementKind, Work
 
 __all__ = ["SAFE", "SHORTCUTS"]

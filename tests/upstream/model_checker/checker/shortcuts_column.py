@@ -8,7 +8,7 @@ from tests.upstream.model_checker.checker.correct import ADDED, DROPPED, LOSSY, 
 from tests.upstream.model_checker.checker.layout import Layout
 from tests.upstream.model_checker.checker.rules import Rules
 from tests.upstream.model_checker.checker.scenario import Scenario, Shortcut, along
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream import f1 as operations
 from tidegate_upstream.f1 import ElementKind, Work, operation
 

@@ -12,7 +12,7 @@ from tests.upstream.model_checker.checker.correct import INDEXED, UNIQUE
 from tests.upstream.model_checker.checker.layout import Layout
 from tests.upstream.model_checker.checker.rules import Guard, Rules
 from tests.upstream.model_checker.checker.scenario import Scenario, Shortcut, along
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream.f1 import ElementKind, Operation, Step, Work
 
 __all__ = ["CANCELS", "INDEXES", "TRANSACTIONS"]

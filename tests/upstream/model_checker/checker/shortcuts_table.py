@@ -6,7 +6,7 @@ from tests.upstream.model_checker.checker.anomaly import AnomalyKind
 from tests.upstream.model_checker.checker.correct import COPIES, SWAP, alone
 from tests.upstream.model_checker.checker.rules import Rules
 from tests.upstream.model_checker.checker.scenario import Scenario, Shortcut
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream import f1 as operations
 from tidegate_upstream.f1 import ElementKind, Work, operation
 

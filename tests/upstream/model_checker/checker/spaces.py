@@ -19,7 +19,7 @@ from typing import Final
 
 from tests.upstream.model_checker.checker.anomaly import Anomaly, AnomalyKind, Batch, Database, Write
 from tests.upstream.model_checker.checker.track import Track
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream.f1 import Access, Operation, Touch, Work, access
 
 __all__ = ["Binding", "Spaces"]

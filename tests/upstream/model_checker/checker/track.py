@@ -10,7 +10,7 @@ Source: `schema.f1.Operation`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.schema.stored.states import ElementState
+from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream.f1 import Operation, Step, Work, rollback
 
 __all__ = ["Track", "track"]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidegate.expr.syntax.tokens import quote_names
+from tidegate.expr.tokens import quote_names
 from tidegate.model.errors import ConfigError, Fenced
 from tidegate.model.event import Ddl
 from tidegate.model.name import lowered

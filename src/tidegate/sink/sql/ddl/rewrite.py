@@ -35,15 +35,14 @@ from enum import Enum
 from typing import Final
 
 from tidegate.engine.filter import TableFilter
-from tidegate.expr.syntax.tokens import TokenKind, lex, quote_name, quote_names
+from tidegate.expr.tokens import TokenKind, lex, quote_name, quote_names
 from tidegate.model.errors import SqlError
 from tidegate.model.name import lowered, printable, qualified
 from tidegate.model.table import TableName
-from tidegate.schema.charset import CHARSETS, default_collation
-from tidegate.schema.columns import normal_charset
+from tidegate.schema.columns import CHARSETS, default_collation, normal_charset
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.restore.reader import NameKind, PrintedName
-from tidegate.schema.restore.statement import settled_ddl
+from tidegate.schema.restore_ddl import settled_ddl
+from tidegate.schema.restore_reader import NameKind, PrintedName
 from tidegate.sink.sql.connection import ServerKind, TargetServer
 from tidegate.sink.sql.ddl.rules import (
     EXPRESSION_KEY,
@@ -478,7 +477,7 @@ FUNCTIONS: Final = frozenset(
     VEC_FROM_TEXT VEC_L1_DISTANCE VEC_L2_DISTANCE VEC_L2_NORM VEC_NEGATIVE_INNER_PRODUCT VERSION VITESS_HASH WEEK
     WEEKDAY WEEKOFYEAR YEAR YEARWEEK CHAR_FUNC INSERT_FUNC""".split()  # noqa: SIM905
 )
-"""TiDB's functions that compute, beside those with a form of their own (schema/restore/call.py)."""
+"""TiDB's functions that compute, beside those with a form of their own (schema/restore_expression.py)."""
 
 _PLACES: Final = frozenset({NameKind.TABLE, NameKind.BESIDE, NameKind.DATABASE})
 

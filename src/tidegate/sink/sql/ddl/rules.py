@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tidegate.expr.syntax.tokens import TokenKind
+from tidegate.expr.tokens import TokenKind
 from tidegate.schema.cursor import Cursor
 from tidegate.sink.sql.connection import ServerKind, TargetServer
 

@@ -32,7 +32,7 @@ from typing import Final, NoReturn
 from tidegate.engine.change import PlacedDdl
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import of_session, refusal, zone_warning
-from tidegate.expr.syntax.tokens import quote_name
+from tidegate.expr.tokens import quote_name
 from tidegate.model.errors import SchemaError, SinkError, SinkRefused, UnsupportedError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import DdlForbidden

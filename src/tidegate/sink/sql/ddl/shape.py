@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from tidegate.expr.syntax.tokens import quote_name
+from tidegate.expr.tokens import quote_name
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.mysql import sql_name
 from tidegate.model.name import lowered

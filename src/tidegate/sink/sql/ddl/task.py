@@ -17,19 +17,22 @@ from tidegate.model.event import Ddl
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.model.tso import Tso, physical_ms
-from tidegate.schema.definition import IndexDef
 from tidegate.schema.effects import Effect, PartitionExchanged, TableRenamed
 from tidegate.schema.meant import meant
-from tidegate.schema.parse.ddl import parse
-from tidegate.schema.spec import AddColumns, AddForeignKey, AddIndex, ExchangePartition
+from tidegate.schema.parse_ddl import parse
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import (
+    AddColumns,
+    AddForeignKey,
+    AddIndex,
     AlterTable,
     CreateTable,
     CreateTableLike,
     DropDatabase,
     DropTables,
     DropViews,
+    ExchangePartition,
+    IndexDef,
     RecoverTable,
     RenameTables,
     Statement,

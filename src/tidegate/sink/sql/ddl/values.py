@@ -1,7 +1,7 @@
 """Values that a DDL changes, where the target would compute others than TiDB.
 
     MODIFY, CHANGE    old type, new type ──► the target     its result is TiDB's (SAME)
-                                         ──► here           by TiDB's rules (expr/cast/change.py)
+                                         ──► here           by TiDB's rules (expr/change.py)
     ADD COLUMN        a default that the target would compute, or has another of: here (schema/literal.py)
 
 A TiDB computes what the upstream computed, but for TIME, which it puts on the day when it runs the statement.  MySQL
@@ -37,16 +37,15 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.expr.cast.change import Rule, converter, keeps_values
-from tidegate.expr.cast.family import Family, elems_of, family_of
-from tidegate.expr.syntax.tokens import quote_name
+from tidegate.expr.change import Family, Rule, converter, elems_of, family_of, keeps_values
+from tidegate.expr.tokens import quote_name
 from tidegate.model.errors import SchemaError, SqlError, TidegateError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo, TableName
 from tidegate.mysql import server_sql as sent
-from tidegate.mysql.convert.text import enum_index, set_mask
+from tidegate.mysql.conversion import enum_index, set_mask
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.columns import parse_type, render_type
 from tidegate.schema.effects import TableAltered

@@ -1,1 +1,0 @@
-"""Conversions on assignment."""

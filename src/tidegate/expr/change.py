@@ -1,0 +1,343 @@
+"""Families of types that convert by the same rules, and how events have their values.
+
+    family    codes                              value   as number            as text
+    INT       TINY .. LONGLONG                   int     itself               digits
+    BIT       BIT                                int     itself               digits (not its bytes)
+    YEAR      YEAR                               int     itself               digits
+    FLOAT     FLOAT, DOUBLE                      float   approximate          shortest digits, no exponent
+    DECIMAL   DECIMAL                            str     exact                itself, padded to the scale
+    TEXT      CHAR, VARCHAR, TEXT                str     its numeric prefix   itself
+    BINARY    BINARY, VARBINARY, BLOB            bytes   its numeric prefix   in the character set
+    MOMENT    DATE, DATETIME, TIMESTAMP          str     20200131235959.9     itself
+    SPAN      TIME                               str     102030.5             itself
+    JSON      JSON                               str     the scalar's         itself
+    ENUM      ENUM                               str     index                name
+    SET       SET                                str     bit mask             names
+    VECTOR    VECTOR                             str     -                    itself
+
+Source: TiDB's types package (Datum.ConvertTo and its parts).
+
+What ALTER TABLE .. MODIFY or CHANGE COLUMN makes of the values already stored.
+
+Rows carry no trace of a column change: whoever keeps a copy has to convert it, as the reorganisation does (source.py,
+cast.py).  Values are those of events, but ENUM and SET are names.
+
+    value of `old` --parse--> stored --recast, convert--> stored --print--> value of `new`
+
+    from / to    INT BIT YEAR FLOAT DECIMAL   TEXT BINARY   MOMENT   SPAN   JSON   ENUM SET
+    INT, YEAR     n   n/- n    n     n         t    t        m        s      j      n/-  n/-
+    BIT           n   n   n    n     n         t    t        -        -      j      -    -
+    FLOAT,DECIMAL n   n   n    n     n         t    t        -        s      j      -    -
+    TEXT, BINARY  n   -   n    n     n         t    t        m        s      j      t    t
+    MOMENT, SPAN  n   -   n    n     n         t    t        m        s      j      -    -
+    JSON          n   -   n    n     n         t    t        m        s      =      -    -
+    ENUM, SET     n   n   n    n     n         t    t        -        -      j      t    t
+
+    n through a number, t through text, m through a wall clock, s through a time span, j into a document;
+    MOMENT = DATE, DATETIME, TIMESTAMP; SPAN = TIME; "n/-" where INT may and YEAR may not.
+    "-": TiDB refuses the statement (checkTypeChangeSupported), so it cannot arrive; VECTOR changes into nothing.
+
+`converter` answers None where the value stays the same (longer VARCHAR, wider INT, appended ENUM names, NULL or NOT
+NULL, character set).  NULL stays NULL.
+
+`keeps_values` tells column changes that leave every stored value as it is.
+
+    family    values stay when
+    INT, BIT  the new range holds the old one (YEAR -> INT likewise)
+    FLOAT     the new type is as wide and does not round, or rounds at the same digit with room to spare
+    DECIMAL   same scale, precision not smaller
+    TEXT      as long, and not from VARCHAR or TEXT to CHAR, which trims
+    BINARY    as long, and not to BINARY(n), which pads
+    MOMENT    same type or TIMESTAMP -> DATETIME, same fractional digits
+    SPAN      same fractional digits
+    ENUM      all names remain;  SET  all names remain in order
+    JSON, VECTOR  always
+
+UNSIGNED may be dropped but not gained.  More digits (DATETIME -> DATETIME(3), a larger scale) change the printed text
+though not the meaning, so they count as a change.
+
+Source: TiDB's Datum.ConvertTo, with which the reorganisation of a column change casts each row; the
+`rewrites_values_of` moments of the workload recording.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, tzinfo
+from enum import Enum
+from itertools import product
+from typing import Final, TypeAlias
+
+from tidegate.expr.cast import Target, convert, recast
+from tidegate.model.errors import EncodeError, SchemaError, UnsupportedError
+from tidegate.model.event import Value
+from tidegate.model.mysql import STRINGS, MysqlType
+from tidegate.model.table import ColumnType
+from tidegate.model.tso import to_datetime
+from tidegate.mysql.column_value import KvValue, column_text, parse_value
+from tidegate.mysql.conversion import (
+    BLOB_LIMITS,
+    INTEGER_BITS,
+    capacity,
+    enum_index,
+    enum_name,
+    fsp_of,
+    integer_bounds,
+    session_zone,
+    set_mask,
+    set_names,
+    zone_of,
+)
+from tidegate.mysql.datum import Unsigned
+from tidegate.mysql.values import Context, SqlValue
+
+
+class Family(Enum):
+    """Types that convert by the same rules."""
+
+    INT = "integer"
+    BIT = "BIT"
+    YEAR = "YEAR"
+    FLOAT = "FLOAT or DOUBLE"
+    DECIMAL = "DECIMAL"
+    TEXT = "text"
+    BINARY = "bytes"
+    MOMENT = "date and time"
+    SPAN = "TIME"
+    JSON = "JSON"
+    ENUM = "ENUM"
+    SET = "SET"
+    VECTOR = "VECTOR"
+
+
+FAMILIES: Final = {
+    MysqlType.TINY: Family.INT,
+    MysqlType.SHORT: Family.INT,
+    MysqlType.INT24: Family.INT,
+    MysqlType.LONG: Family.INT,
+    MysqlType.LONGLONG: Family.INT,
+    MysqlType.BIT: Family.BIT,
+    MysqlType.YEAR: Family.YEAR,
+    MysqlType.FLOAT: Family.FLOAT,
+    MysqlType.DOUBLE: Family.FLOAT,
+    MysqlType.DECIMAL: Family.DECIMAL,
+    MysqlType.DECIMAL_OLD: Family.DECIMAL,
+    MysqlType.DATE: Family.MOMENT,
+    MysqlType.NEWDATE: Family.MOMENT,
+    MysqlType.DATETIME: Family.MOMENT,
+    MysqlType.TIMESTAMP: Family.MOMENT,
+    MysqlType.TIME: Family.SPAN,
+    MysqlType.JSON: Family.JSON,
+    MysqlType.ENUM: Family.ENUM,
+    MysqlType.SET: Family.SET,
+    MysqlType.VECTOR: Family.VECTOR,
+}
+
+
+def type_name(kind: ColumnType) -> str:
+    """Return a type for error messages: DECIMAL(10,2) UNSIGNED."""
+    sizes = [str(size) for size in (kind.flen, kind.decimal) if size >= 0]
+    name = MysqlType(kind.code).name
+    if kind.code in STRINGS and kind.charset == "binary":
+        name += " BINARY"
+    return f"{name}{'(' + ','.join(sizes) + ')' if sizes else ''}{' UNSIGNED' if kind.unsigned else ''}"
+
+
+def family_of(kind: ColumnType) -> Family:
+    """Return the family of a type; raises UnsupportedError for GEOMETRY and NULL."""
+    if kind.code in STRINGS:
+        return Family.BINARY if kind.charset == "binary" else Family.TEXT
+    family = FAMILIES.get(kind.code)
+    if family is None:
+        raise UnsupportedError(f"values of type {type_name(kind)} cannot be converted; leave the table out by a filter")
+    return family
+
+
+def elems_of(kind: ColumnType) -> tuple[str, ...]:
+    """Return the names of an ENUM or SET; raises UnsupportedError when the definition is not known."""
+    if kind.elems is None:
+        raise UnsupportedError(
+            f"the names of a {type_name(kind)} column are not known; start from a CREATE TABLE or a schema file"
+        )
+    return kind.elems
+
+
+BYTES_A_CHARACTER: Final = 4
+
+
+def keeps_values(old: ColumnType, new: ColumnType) -> bool:
+    """Return True when a change from `old` to `new` makes every value of itself."""
+    if old == new:
+        return True
+    families = family_of(old), family_of(new)
+    if families[0] is not families[1]:
+        return families[0] in _RANGED and families[1] in {Family.INT, Family.BIT} and _ranges(old, new)
+    return _SAME_FAMILY[families[0]](old, new)
+
+
+def _bounds(kind: ColumnType) -> tuple[int, int]:
+    if kind.code in INTEGER_BITS:
+        return integer_bounds(kind)
+    return (0, 2155) if kind.code is MysqlType.YEAR else (0, (1 << max(kind.flen, 1)) - 1)
+
+
+def _ranges(old: ColumnType, new: ColumnType) -> bool:
+    (old_least, old_greatest), (least, greatest) = _bounds(old), _bounds(new)
+    return least <= old_least and old_greatest <= greatest
+
+
+def _keeps_sign(old: ColumnType, new: ColumnType) -> bool:
+    return old.unsigned or not new.unsigned
+
+
+def _floats(old: ColumnType, new: ColumnType) -> bool:
+    if not _keeps_sign(old, new) or (old.code is MysqlType.DOUBLE and new.code is MysqlType.FLOAT):
+        return False
+    if new.flen < 0 or new.decimal < 0:
+        return True
+    return old.code is new.code and old.decimal == new.decimal and 0 <= old.flen <= new.flen
+
+
+def _decimals(old: ColumnType, new: ColumnType) -> bool:
+    (old_precision, old_scale), (precision, scale) = (
+        (kind.flen if kind.flen >= 0 else 10, max(kind.decimal, 0)) for kind in (old, new)
+    )
+    return _keeps_sign(old, new) and old_scale == scale and old_precision <= precision
+
+
+def _texts(old: ColumnType, new: ColumnType) -> bool:
+    if new.code is MysqlType.STRING and old.code is not MysqlType.STRING:
+        return False
+    grows = old.code not in BLOB_LIMITS and new.code in BLOB_LIMITS
+    return capacity(old) * (BYTES_A_CHARACTER if grows else 1) <= capacity(new)
+
+
+def _bytes(old: ColumnType, new: ColumnType) -> bool:
+    if new.code is MysqlType.STRING:
+        return old.code is MysqlType.STRING and capacity(old) == capacity(new)
+    return capacity(old) <= capacity(new)
+
+
+def _moments(old: ColumnType, new: ColumnType) -> bool:
+    same = old.code is new.code or (old.code is MysqlType.TIMESTAMP and new.code is MysqlType.DATETIME)
+    return same and (old.code is MysqlType.DATE or fsp_of(old) == fsp_of(new))
+
+
+def _enums(old: ColumnType, new: ColumnType) -> bool:
+    return old.elems is not None and new.elems is not None and set(old.elems) <= set(new.elems)
+
+
+def _sets(old: ColumnType, new: ColumnType) -> bool:
+    return _enums(old, new) and [name for name in new.elems or () if name in (old.elems or ())] == list(old.elems or ())
+
+
+_RANGED: Final = frozenset({Family.INT, Family.BIT, Family.YEAR})
+_SAME_FAMILY: Final[Mapping[Family, Callable[[ColumnType, ColumnType], bool]]] = {
+    Family.INT: _ranges,
+    Family.BIT: _ranges,
+    Family.YEAR: lambda _old, _new: True,
+    Family.FLOAT: _floats,
+    Family.DECIMAL: _decimals,
+    Family.TEXT: _texts,
+    Family.BINARY: _bytes,
+    Family.MOMENT: _moments,
+    Family.SPAN: lambda old, new: fsp_of(old) == fsp_of(new),
+    Family.JSON: lambda _old, _new: True,
+    Family.ENUM: _enums,
+    Family.SET: _sets,
+    Family.VECTOR: lambda _old, _new: True,
+}
+
+
+Rule: TypeAlias = Callable[[Value], Value]
+"""One stored value in, the value after the change out; None (NULL) stays None."""
+_FOLDING: Final = "utf8mb4_general_ci"
+"""The collation by which names of ENUM and SET are found: a definition from DDL text may not tell its own."""
+
+
+def converter(
+    old: ColumnType, new: ColumnType, *, time_zone: str = "UTC", commit_ts: int = 0, session: str = ""
+) -> Rule | None:
+    """Return what a column change from `old` to `new` makes of a stored value; None when values stay as they are.
+
+    `time_zone` is the zone of TIMESTAMP values, `session` that of the statement's session ("": the same), `commit_ts`
+    the statement's (its day is the date part when TIME becomes DATETIME).  Raises UnsupportedError for the changes
+    that TiDB refuses.
+    """
+    if keeps_values(old, new) and (session in ("", time_zone) or not depends_on_zone(old, new)):
+        return None
+    if (family_of(old), family_of(new)) in _REFUSED:
+        raise UnsupportedError(
+            f"TiDB changes no column from {type_name(old)} to {type_name(new)}, so its stored values have no rule; "
+            "check the schema that the statement was read against, or leave the table out by a filter"
+        )
+    clocks = zone_of(time_zone)
+    zone = session_zone(session, clocks)
+    context = Context(to_datetime(commit_ts), zone)
+    parse = _parser(old, clocks)
+    if family_of(new) in _NAMES:
+        elems_of(new)
+
+    def rule(value: Value) -> Value:
+        if value is None:
+            return None
+        try:
+            stored = parse(value)
+        except EncodeError as error:
+            raise SchemaError(
+                f"a column of type {type_name(old)} holds {value!r:.80}; the schema does not belong to this row"
+            ) from error
+        return assigned(recast(stored, old, new, zone), new, context, clocks)
+
+    return rule
+
+
+def depends_on_zone(old: ColumnType, new: ColumnType) -> bool:
+    """Return whether a change makes other values in another time zone of the session."""
+    moments = [kind.code is MysqlType.TIMESTAMP for kind in (old, new)]
+    return moments[0] is not moments[1]
+
+
+def assigned(value: SqlValue, kind: ColumnType, context: Context, clocks: tzinfo | None = None) -> Value:
+    """Return what a column of that type keeps of a value, as an event has it, a TIMESTAMP on the clocks of a zone (the
+    context's by default); SchemaError for text that is no JSON."""
+    found = convert(value, Target("", kind, _FOLDING), context)
+    if found.value is None and value is not None:
+        raise SchemaError(f"a value that a column change made {kind.code.name} is none: {value!r:.80}")
+    return event_value(kind, found.value, clocks or context.zone)
+
+
+def _parser(kind: ColumnType, zone: tzinfo) -> Callable[[Value], KvValue]:
+    if kind.code not in _NUMBERED:
+        return lambda value: parse_value(kind, value, zone)
+    number = (enum_index if kind.code is MysqlType.ENUM else set_mask)(elems_of(kind))
+    return lambda value: Unsigned(number(str(value)))
+
+
+def event_value(kind: ColumnType, value: KvValue, zone: tzinfo = UTC) -> Value:
+    """Return a stored value as events have it: times, decimals and documents as texts, ENUM and SET by name."""
+    if value is None or isinstance(value, float):
+        return value
+    if isinstance(value, bytes):
+        return value if kind.charset == "binary" or kind.code not in STRINGS else value.decode("utf-8", "replace")
+    if isinstance(value, int) and kind.code is not MysqlType.TIME:
+        if kind.code is MysqlType.ENUM:
+            return enum_name(elems_of(kind), value)
+        return set_names(elems_of(kind), value) if kind.code is MysqlType.SET else int(value)
+    return column_text(kind, value, zone)
+
+
+_NUMBERED: Final = frozenset({MysqlType.ENUM, MysqlType.SET})
+_WORDS: Final = (Family.TEXT, Family.BINARY, Family.JSON)
+_CLOCKS: Final = (Family.YEAR, Family.MOMENT, Family.SPAN)
+_NAMES: Final = (Family.ENUM, Family.SET)
+_FRACTIONS: Final = (Family.DECIMAL, Family.FLOAT)
+_REFUSED: Final = frozenset(
+    {
+        *product((*_CLOCKS, *_WORDS), (Family.BIT,)),
+        *product((*_CLOCKS, *_FRACTIONS, Family.JSON, Family.BIT), _NAMES),
+        *product((*_NAMES, *_FRACTIONS, Family.BIT), (Family.MOMENT,)),
+        *product((*_NAMES, Family.BIT), (Family.SPAN,)),
+        *product((Family.VECTOR,), Family),
+        *product(Family, (Family.VECTOR,)),
+    }
+)
+"""TiDB's checkTypeChangeSupported."""

@@ -1,1 +1,0 @@
-"""Scalar functions by what they work on."""

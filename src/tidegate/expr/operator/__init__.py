@@ -1,1 +1,0 @@
-"""Operators, literals and predicates."""

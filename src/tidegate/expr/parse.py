@@ -1,0 +1,172 @@
+"""SQL text as statements, and what kind each one is.
+
+    "USE d; INSERT INTO t VALUES (1); ALTER TABLE t ADD c INT"
+        Command("USE", "USE d")   Dml(Insert node, ..)   DdlText("ALTER TABLE t ADD c INT")
+
+Dml is read here, by sqlglot with our dialect.  DdlText goes on to schema/parse_ddl.py, and its text is what a DDL
+job keeps.  Command is everything else (SET, SHOW, ADMIN, BEGIN, USE ..), told by its first words.
+Comments that TiDB executes are opened; sql_mode decides what quotes and backslashes mean.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from sqlglot.errors import ParseError
+
+from tidegate.expr.dialect import Node, parse_tokens
+from tidegate.expr.tokens import LEADING, OF_TABLES, RESERVED, Token, TokenKind, lex
+from tidegate.model.errors import SqlError, SqlRefused
+
+_SYNTAX: Final = 1064
+_DML: Final = frozenset({"SELECT", "INSERT", "REPLACE", "UPDATE", "DELETE", "WITH", "(", "VALUES", "TABLE"})
+_DDL: Final = frozenset({"CREATE", "ALTER", "DROP", "TRUNCATE", "RENAME", "RECOVER", "FLASHBACK"})
+_ACCOUNTS: Final = frozenset({"USER", "ROLE", "BINDING", "STATISTICS"})
+"""Objects whose CREATE, ALTER, DROP and RENAME are no DDL jobs."""
+_COMMANDS: Final = frozenset(
+    """ADMIN ALTER ANALYZE BACKUP BEGIN BINLOG CALL CANCEL CHECK CHECKSUM COMMIT CREATE DEALLOCATE DESC DESCRIBE DO DROP
+    EXECUTE EXPLAIN FLUSH GRANT HELP IMPORT KILL LOAD LOCK OPTIMIZE PREPARE QUERY RELEASE RENAME REPAIR RESTORE REVOKE
+    ROLLBACK SAVEPOINT SET SHOW SHUTDOWN SPLIT START TRACE UNLOCK USE WATCH""".split()  # noqa: SIM905
+)
+_NEAR_BYTES: Final = 2048
+"""How much of a text an error shows."""
+_TABLED: Final = frozenset({"FROM", "UPDATE"})
+_OPENING: Final = re.compile(r"/\*(?:T!(?:\[[^\]]*\])?|!(?:[0-9]{5,6})?)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Dml:
+    """SELECT, INSERT, REPLACE, UPDATE or DELETE."""
+
+    node: Node
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DdlText:
+    """A statement that becomes a DDL job."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Any other statement; `kind` is its first word in capitals."""
+
+    kind: str
+    text: str
+
+
+Parsed: TypeAlias = Dml | DdlText | Command
+
+
+def parse(sql: str, sql_mode: frozenset[str] = frozenset()) -> list[Parsed]:
+    """Return the statements of `sql` in their order, empty ones left out; SqlRefused 1064 for what is none. Any word
+    may be a name."""
+    return statements_of(sql, tokens_of(sql, sql_mode))
+
+
+def tokens_of(sql: str, sql_mode: frozenset[str]) -> tuple[Token, ...]:
+    """Return the tokens of `sql`, without the END; SqlRefused 1064 for what is none."""
+    try:
+        return lex(sql, sql_mode)[:-1]
+    except SqlError as error:
+        raise syntax_error(sql, 0) from error
+
+
+def statements_of(sql: str, tokens: Iterable[Token], reserved: AbstractSet[str] = frozenset()) -> list[Parsed]:
+    """Return the statements that the tokens of `sql` are, words of `reserved` no names in them; SqlRefused 1064."""
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.kind is TokenKind.SIGN and token.text == ";":
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [_sorted(sql, part, reserved) for part in parts if part]
+
+
+def parse_expression(text: str, sql_mode: frozenset[str] = frozenset()) -> Node:
+    """Return the node of one expression, such as the text of a generated column; SqlRefused 1064."""
+    [found] = parse(f"SELECT {text}", sql_mode)
+    if not isinstance(found, Dml) or len(found.node.expressions) != 1:
+        raise syntax_error(text, 0)
+    return found.node.expressions[0]
+
+
+def _sorted(sql: str, tokens: Sequence[Token], reserved: AbstractSet[str]) -> Parsed:
+    text = sql[_begin(sql, tokens[0].start) : tokens[-1].end]
+    first, rest = tokens[0].text.upper(), [token.text.upper() for token in tokens[1:3]]
+    if first in _DDL:
+        return Command(first, text) if _ACCOUNTS & set(rest) else DdlText(_whole(sql, text, tokens[-1].end))
+    if first in _COMMANDS:
+        return Command(first, text)
+    if first not in _DML:
+        raise syntax_error(sql, tokens[0].start)
+    if reserved:
+        _check_end(sql, tokens)
+    try:
+        return Dml(parse_tokens(sql, tokens, reserved), text)
+    except ParseError as error:
+        at = error.errors[0]["col"] if error.errors else len(sql)
+        raise syntax_error(sql, _blamed(sql, tokens, at)) from error
+    except IndexError as error:  # the text breaks off where sqlglot steps over two tokens at once
+        raise syntax_error(sql, len(sql)) from error
+    except RecursionError as error:
+        raise SqlRefused(_SYNTAX, "the statement is nested too deeply", "42000") from error
+
+
+def _check_end(sql: str, tokens: Sequence[Token]) -> None:
+    """SqlRefused for a statement that breaks off behind a word that something follows, or has one without a table."""
+    last, before = tokens[-1], tokens[-2] if len(tokens) > 1 else tokens[-1]
+    if last.word in LEADING and before.word not in RESERVED:
+        raise syntax_error(sql, len(sql))
+    if last.word in OF_TABLES and not any(token.word in _TABLED for token in tokens):
+        raise syntax_error(sql, last.start)
+
+
+def _begin(sql: str, start: int) -> int:
+    """Where a statement's text begins: at the comment that TiDB opened, where its first word stands in one."""
+    at = sql.rfind("/*", 0, start)
+    return at if at >= 0 and _OPENING.fullmatch(sql, at, start) else start
+
+
+def _whole(sql: str, text: str, end: int) -> str:
+    """`text` with the executed comment that it may end in closed again."""
+    close = sql.find("*/", end)
+    inside = text.count("/*") > text.count("*/")
+    return text + sql[end : close + 2] if inside and close >= 0 and not sql[end:close].strip() else text
+
+
+def _blamed(sql: str, tokens: Sequence[Token], at: int) -> int:
+    """Where a parser that looks one token ahead meets the error at `at`: behind a word that goes on with an operand."""
+    place = next((number for number, token in enumerate(tokens) if token.start == at), 0)
+    if place and tokens[place].word in LEADING and tokens[place - 1].word not in RESERVED:
+        return tokens[place + 1].start if place + 1 < len(tokens) else len(sql)
+    return at
+
+
+def syntax_error(sql: str, at: int, why: str = "") -> SqlRefused:
+    """Return the error of a statement that is none, as a TiDB words it: `at` is where the token stands that it blames.
+    `why` is told as well, but of a reserved word."""
+    found = next((token for token in _lexed(sql) if token.start >= at), None)
+    end = len(sql) if found is None else found.end
+    line, begins = sql.count("\n", 0, end) + 1, sql.rfind("\n", 0, end) + 1
+    near = sql[at:].encode("utf-8", "surrogateescape")
+    whole = f"(total length {len(near)})" if len(near) > _NEAR_BYTES else ""
+    told = "" if found is not None and found.word in RESERVED else why
+    return SqlRefused(
+        _SYNTAX,
+        "You have an error in your SQL syntax; check the manual that corresponds to your TiDB version for the right "
+        f"syntax to use line {line} column {len(sql[begins:end].encode('utf-8', 'surrogateescape'))} "
+        f'near "{near[:_NEAR_BYTES].decode("utf-8", "ignore")}"{told} {whole}',
+        "42000",
+    )
+
+
+def _lexed(sql: str) -> tuple[Token, ...]:
+    try:
+        return lex(sql)[:-1]
+    except SqlError:
+        return ()

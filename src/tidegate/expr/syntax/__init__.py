@@ -1,1 +1,0 @@
-"""SQL text to nodes of the parser."""

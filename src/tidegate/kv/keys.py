@@ -1,0 +1,282 @@
+"""What names a row inside its table: a number, or the primary key itself.
+
+    IntHandle(5)           80 00 00 00 00 00 00 05          an integer primary key, or the hidden _tidb_rowid
+    CommonHandle           01 61 62 63 .. 03 80 .. 05       ("abc", 5): datums in key form, at least 9 bytes
+
+A common handle is never 8 bytes long, so the length of a key tells the two apart; a short one is padded with zeros, and
+its reader stops at the end of its columns.
+
+Source: TiDB pkg/kv/key.go (IntHandle, CommonHandle).
+
+Keys of rows and index entries, and how TiKV stores them.
+
+    record        t | table id | _r | handle
+    index         t | table id | _i | index id | columns as datums in key form | handle, when not unique
+                  1   8          2    8
+
+    t45_r1        74  80 00 00 00 00 00 00 2d  5f 72  80 00 00 00 00 00 00 01
+
+    int handle    8 bytes: a record key of 19 bytes has one. BIGINT UNSIGNED keeps its bits: 2**64 - 1 is handle -1
+    common handle the primary key's columns as datums in key form, zero-padded to 9 bytes
+    table id      of a partition: its own; index entries of a global index: the table's
+    index id      or'd with 7fff 0000 0000 0000 while an index is filled aside (temporary index)
+    span          [ t id _r , t id _s ): what a changefeed subscribes to; index keys lie below it
+
+    in TiKV       memcomparable(key) | timestamp as uint, descending: the newest version first; locks have none
+
+Source: TiDB pkg/tablecodec; TiKV components/txn_types.
+
+Keys of the schema: `m`, a name, and for members of a hash a field.
+
+    string   m | memcomparable name | 's' as uint                         NextGlobalID, SchemaVersionKey, Diff:57
+    hash     m | memcomparable name | 'h' as uint | memcomparable field   DBs / DB:2,  DB:2 / Table:45
+    list     m | memcomparable name | 'l' as uint | place as int          no longer used for DDL jobs
+
+    hash DBs, field DB:2     6d  44 42 73 00 00 00 00 00 fa  00 .. 68  44 42 3a 32 00 00 00 00 fb
+
+    name                field                                  value
+    DBs                 DB:<schema id>                         DBInfo as JSON
+    DB:<schema id>      Table:<table id>                       TableInfo as JSON
+                        TID:, IID:, TARID:, SID:<table id>     counters, decimal digits
+    DDLJobHistory       job id, 8 bytes big endian             Job as JSON
+    Diff:<version>      -                                      SchemaDiff as JSON
+    NextGlobalID, SchemaVersionKey                             decimal digits
+
+'S', 'H' and 'L' mark the meta data of a structure that older versions kept beside it.
+
+Source: TiDB pkg/structure (type.go), pkg/meta/meta.go.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple, TypeAlias
+
+from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
+from tidegate.mysql.datum import Datum, decode_datum, encode_key
+from tidegate.mysql.encoding import (
+    MAX_INT,
+    at_end,
+    decode_bytes,
+    decode_int,
+    decode_uint,
+    encode_bytes,
+    encode_int,
+    encode_uint,
+    invert,
+    take,
+)
+
+CODEC: Final = "handle"
+MIN_SIZE: Final = 9
+_UNSIGNED: Final = 1 << 64
+
+
+class IntHandle(NamedTuple):
+    """A row number; an unsigned key above 2**63 - 1 is negative here."""
+
+    value: int
+
+    @property
+    def encoded(self) -> bytes:
+        """The end of the row's key."""
+        return encode_int(self.value)
+
+    @property
+    def unsigned(self) -> int:
+        """The number of a key column without sign."""
+        return self.value % _UNSIGNED
+
+
+class CommonHandle(NamedTuple):
+    """A primary key as it stands at the end of the row's key."""
+
+    encoded: bytes
+
+    def datums(self, count: int) -> list[Datum]:
+        """Return the first `count` columns of the primary key; DecodeError when they are not there or more follows."""
+        found: list[Datum] = []
+        at = 0
+        for _ in range(count):
+            datum, at = decode_datum(self.encoded, at)
+            found.append(datum)
+        if any(self.encoded[at:]) or (at != len(self.encoded) and len(self.encoded) > MIN_SIZE):
+            raise DecodeError(f"bytes behind the {count} columns of a handle", CODEC, at)
+        return found
+
+
+Handle: TypeAlias = IntHandle | CommonHandle
+
+
+def common_handle(datums: Iterable[Datum]) -> CommonHandle:
+    """Return the handle of a primary key's values."""
+    return CommonHandle(encode_key(datums).ljust(MIN_SIZE, b"\0"))
+
+
+def unsigned_handle(value: int) -> IntHandle:
+    """Return the handle of a number without sign."""
+    return IntHandle(value - _UNSIGNED if value > MAX_INT else value)
+
+
+_TABLE_KEY_CODEC: Final = "table key"
+PREFIX: Final = b"t"
+RECORD: Final = b"_r"
+INDEX: Final = b"_i"
+_AFTER_RECORD: Final = b"_s"
+_BODY_AT: Final = 11
+_TEMPORARY: Final = 0x7FFF_0000_0000_0000
+_INDEX_ID: Final = 0x0000_FFFF_FFFF_FFFF
+
+
+class RecordKey(NamedTuple):
+    """The key of a row; `table_id` is that of the partition in a partitioned table."""
+
+    table_id: int
+    handle: Handle
+
+
+class IndexKey(NamedTuple):
+    """The key of an index entry; `rest` holds the columns and, of an entry that is not unique, the handle."""
+
+    table_id: int
+    index_id: int
+    rest: bytes
+    temporary: bool = False
+
+
+TableKey = RecordKey | IndexKey
+
+
+def table_prefix(table_id: int) -> bytes:
+    """Return what all keys of a table begin with."""
+    return PREFIX + encode_int(table_id)
+
+
+def record_prefix(table_id: int) -> bytes:
+    """Return what all row keys of a table begin with."""
+    return table_prefix(table_id) + RECORD
+
+
+def record_key(table_id: int, handle: Handle) -> bytes:
+    """Return the key of a row."""
+    return record_prefix(table_id) + handle.encoded
+
+
+def index_prefix(table_id: int, index_id: int, *, temporary: bool = False) -> bytes:
+    """Return what all keys of an index begin with."""
+    return table_prefix(table_id) + INDEX + encode_int(index_id | _TEMPORARY if temporary else index_id)
+
+
+def table_span(table_id: int) -> tuple[bytes, bytes]:
+    """Return the raw keys from which and before which the rows of a table lie."""
+    return record_prefix(table_id), table_prefix(table_id) + _AFTER_RECORD
+
+
+def decode_table_key(key: bytes) -> TableKey:
+    """Return the parts of a key that begins with t; KvDecodeError for anything else."""
+    try:
+        return _decode(key)
+    except DecodeError as error:
+        raise KvDecodeError(error.what, error.codec, error.offset, key) from error
+
+
+def _decode(key: bytes) -> TableKey:
+    if take(key, 0, 1, _TABLE_KEY_CODEC) != PREFIX:
+        raise DecodeError("a key that does not begin with t", _TABLE_KEY_CODEC, 0)
+    table_id, at = decode_int(key, 1)
+    kind = take(key, at, 2, _TABLE_KEY_CODEC)
+    if kind == RECORD:
+        return RecordKey(table_id, _handle(key[_BODY_AT:]))
+    if kind != INDEX:
+        raise DecodeError(f"{kind!r} is neither _r nor _i", _TABLE_KEY_CODEC, at)
+    index_id, end = decode_int(key, _BODY_AT)
+    temporary = index_id > 0 and index_id & _TEMPORARY == _TEMPORARY
+    return IndexKey(table_id, index_id & _INDEX_ID if temporary else index_id, key[end:], temporary)
+
+
+def _handle(encoded: bytes) -> Handle:
+    if len(encoded) == 8:
+        return IntHandle(decode_int(encoded)[0])
+    if len(encoded) < 8:
+        raise DecodeError(f"a handle of {len(encoded)} bytes", _TABLE_KEY_CODEC, _BODY_AT)
+    return CommonHandle(encoded)
+
+
+def mvcc_key(key: bytes, ts: int | None = None) -> bytes:
+    """Return the key as TiKV's column families hold it; without `ts` that of a lock."""
+    return encode_bytes(key) + (b"" if ts is None else invert(encode_uint(ts)))
+
+
+def split_mvcc_key(stored: bytes) -> tuple[bytes, int | None]:
+    """Return the raw key and the timestamp of a stored key; KvDecodeError for anything else."""
+    try:
+        key, at = decode_bytes(stored)
+        if at == len(stored):
+            return key, None
+        ts, end = decode_uint(invert(stored), at)
+        at_end(stored, end, _TABLE_KEY_CODEC)
+    except DecodeError as error:
+        raise KvDecodeError(error.what, error.codec, error.offset, stored) from error
+    return key, ts
+
+
+_META_KEY_CODEC: Final = "meta key"
+_META_KEY_PREFIX: Final = b"m"
+_KINDS: Final = frozenset("sShHlL")
+
+
+class MetaKey(NamedTuple):
+    """A key of the schema; `field` belongs to kind h, `place` to kind l."""
+
+    name: bytes
+    kind: str
+    field: bytes | None = None
+    place: int | None = None
+
+
+def string_key(name: str) -> bytes:
+    """Return the key of a string."""
+    return encode_meta_key(MetaKey(name.encode(), "s"))
+
+
+def hash_key(name: str, field: str | bytes) -> bytes:
+    """Return the key of a member of a hash."""
+    return encode_meta_key(MetaKey(name.encode(), "h", field.encode() if isinstance(field, str) else field))
+
+
+def job_field(job_id: int) -> bytes:
+    """Return the field of DDLJobHistory that holds a job."""
+    return encode_uint(job_id)
+
+
+def encode_meta_key(key: MetaKey) -> bytes:
+    """Return the bytes of a key; EncodeError where kind and parts disagree."""
+    if key.kind not in _KINDS or (key.field is None) != (key.kind != "h") or (key.place is None) != (key.kind != "l"):
+        raise EncodeError(f"a meta key of kind {key.kind!r} with field {key.field!r} and place {key.place}")
+    head = _META_KEY_PREFIX + encode_bytes(key.name) + encode_uint(ord(key.kind))
+    if key.field is not None:
+        return head + encode_bytes(key.field)
+    return head if key.place is None else head + encode_int(key.place)
+
+
+def decode_meta_key(key: bytes) -> MetaKey:
+    """Return the parts of a key; KvDecodeError for anything else."""
+    try:
+        return _meta_key_decode(key)
+    except DecodeError as error:
+        raise KvDecodeError(error.what, error.codec, error.offset, key) from error
+
+
+def _meta_key_decode(key: bytes) -> MetaKey:
+    if take(key, 0, 1, _META_KEY_CODEC) != _META_KEY_PREFIX:
+        raise DecodeError("a key that does not begin with m", _META_KEY_CODEC, 0)
+    name, at = decode_bytes(key, 1)
+    number, end = decode_uint(key, at)
+    kind = chr(number) if number < 0x80 else ""
+    if kind not in _KINDS:
+        raise DecodeError(f"kind {number:#x} is none of s, h, l", _META_KEY_CODEC, at)
+    field, place = None, None
+    if kind == "h":
+        field, end = decode_bytes(key, end)
+    elif kind == "l":
+        place, end = decode_int(key, end)
+    at_end(key, end, _META_KEY_CODEC)
+    return MetaKey(name, kind, field, place)

@@ -1,1 +1,0 @@
-"""Rows as TiKV keeps them, in both formats."""

@@ -1,0 +1,780 @@
+"""Rows of version 2, many at once: where the bytes of each column stand.
+
+    80 00 0200 0000 | 01 02 | 0100 0400 | 01 | 61 62 63          80 00 0200 0000 | 01 02 | 0100 0200 | 07 | 78
+                      ids     ends        values
+
+    column 2    at 13, size 3                                    at 27, size 1
+
+A compiled loop walks through the ids and ends of each row.  A row that is not as `decode_raw_row` wants it is left to
+`decode_row_value`, which says what it is.
+
+Source: rows.py, whose checks these are.
+
+Binary JSON of many rows to the texts that TiDB prints: pieces of text, put into their order once for all rows.
+
+    {"a": 1, "list": [2, true]}     level 0        {…}                       pieces 2 + those of its members
+                                    level 1        a 1    list […]
+                                    level 2                    2    true
+
+    a value's pieces      what stands before it     members, each with theirs     the value, or what closes it
+                          {"a":                                                   1
+                          , "list":                 [2   , true                   ]
+
+How many pieces lie in each value is summed from the last level up, where each begins from the first level down.  Then
+one `take` from the pool of different pieces is the text of all documents.  No Python call is made for a value, except
+for doubles, and for texts with characters that are escaped.
+
+Binary JSON of many rows, taken apart level by level: what stands where, for documents whose bytes are in order.
+
+    {"a": 1, "list": [2, true]}     level 0        {
+                                    level 1        a 1    list [
+                                    level 2                    2    true
+
+The members of a container follow each other in their level, those of earlier containers before them.  Values lie one
+behind the other inside their container, and so do the names of an object, as TiDB writes them; that is checked, so
+no byte is looked at twice on one level.  A document with anything else, or with a type that has no plain text
+(opaque bytes, times), is odd: it is for the general reader, which also says what is wrong.
+
+Source: text.py, whose texts these are, and mysql/json_value.py, which reads what is odd.
+
+Values of one column of many rows, as bytes in rows of version 2, to one Arrow array.
+
+    MySQL                     Arrow            how
+    TINYINT .. BIGINT, YEAR   int64            eight bytes from a place on, shifted to their size
+    UNSIGNED, BIT, ENUM, SET  uint64           the same
+    FLOAT, DOUBLE             float64          the sortable form turned back; what is not finite is 0
+    binary strings            binary           places are offsets: copied together
+    texts                     string           the same; binary if a byte of them is no UTF-8
+    DATE, DATETIME, TIMESTAMP string           parts of packed numbers to digits; TIMESTAMP in UTC alone
+    DECIMAL                   string           words to digits, if all values have the form of the first
+    JSON                      string           below, all at once
+    TIME, VECTOR              string           `read`, one by one, equal ones once
+
+A reader gives the array and the rows that it cannot read: bytes that are no value of the type, or a form that it does
+not know.  Those are null in the array, and their rows are to be read one by one.  No Python call is made for a value
+above the last line: loops that numba compiles go over the rows.
+
+Source: column_value.py and mysql/column_value.py, whose values and texts these are.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.kv.rows import CHECKSUM, HEAD, LARGE, VERSION_BYTE
+from tidegate.model.compiled import compiled, gather, inlined, windows
+from tidegate.model.errors import DecodeError, EncodeError
+from tidegate.model.mysql import FLOATS, NUMBERS, STRINGS, MysqlType
+from tidegate.model.table import ColumnType
+from tidegate.mysql.encoding import DecimalForm, at_end, chunk_sizes
+from tidegate.mysql.json_value import (
+    ARRAY,
+    DOUBLE,
+    INT64,
+    LITERAL,
+    OBJECT,
+    STRING,
+    UINT64,
+    decode_json,
+    quote_json,
+    render_json,
+)
+
+NULL: Final = -1
+MISSING: Final = -2
+"""Sizes of what has no bytes: NULL, and a column that the row does not have."""
+PADDING: Final = 8
+"""Bytes behind the last value, so that eight may be read wherever a value begins."""
+_PADDED: Final = pa.array([bytes(PADDING)], pa.binary())
+_HEAD_BYTES: Final = HEAD.size
+_EXTRA, _VERSION, _CRC_BYTES = 8, 7, 4
+_UNWANTED: Final = -1
+
+
+class Cells(NamedTuple):
+    """One column: where its values begin in the bytes of all rows, and how long they are, or NULL or MISSING."""
+
+    at: Any
+    size: Any
+
+
+class RowCells(NamedTuple):
+    """`data` are the bytes of all rows and some padding, `cells` the places by column id, `fits` says of which rows
+    they are right."""
+
+    data: Any
+    cells: Mapping[int, Cells]
+    fits: Any
+
+
+def words(data: Any, at: Any) -> Any:
+    """Return the eight bytes from each of the places `at` on, as numbers; the first byte is the lowest."""
+    return windows(data, "<u8")[at]
+
+
+def spans(data: Any, at: Any, size: Any, absent: Any = None) -> Any:
+    """Return the `size` bytes from each of the places `at` on as a binary array; null where `absent`."""
+    ends = np.zeros(len(at) + 1, np.int64)
+    np.cumsum(size, out=ends[1:])
+    text = np.empty(ends[-1] + PADDING, np.uint8)
+    gather(windows(data), at, ends, windows(text))
+    valid = None if absent is None else pa.py_buffer(np.packbits(~absent, bitorder="little"))
+    buffers = [valid, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(text[: ends[-1]])]
+    return pa.Array.from_buffers(pa.binary(), len(at), buffers)
+
+
+def locate(values: Any, wanted: Sequence[int], unwanted: Collection[int] = ()) -> RowCells:
+    """Return the places of the columns `wanted`; a row that holds one of `unwanted` does not fit. `values`: a binary
+    array."""
+    count = len(values)
+    _, offsets, raw = pa.concat_arrays([values, _PADDED]).buffers()
+    data, ends = np.frombuffer(raw, np.uint8), np.frombuffer(offsets, np.int32)[: count + 1].astype(np.int64)
+    known = np.array([*wanted, *unwanted], np.int64)
+    order = np.argsort(known)
+    lines = np.where(order < len(wanted), order, _UNWANTED)
+    at, size = np.zeros((len(wanted), count), np.int32), np.full((len(wanted), count), MISSING, np.int32)
+    fits = np.zeros(count, np.bool_)
+    _place(data, ends, known[order], lines, at, size, fits)
+    return RowCells(data, {column: Cells(at[line], size[line]) for line, column in enumerate(wanted)}, fits)
+
+
+@inlined
+def _number(data: Any, at: int, width: int) -> Any:
+    """The number of one, two or four bytes."""
+    found: Any = np.int64(data[at])
+    if width > 1:
+        found |= np.int64(data[at + 1]) << 8
+    if width > 2:
+        found |= np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
+    return found
+
+
+@inlined
+def _seek(known: Any, here: int, column: int) -> int:
+    """The first place from `here` on whose id is not below that of a column."""
+    while here < len(known) and known[here] < column:
+        here += 1
+    return here
+
+
+@compiled
+def _tail_fits(data: Any, at: int, size: int, checksum: bool) -> bool:
+    """Whether a tail is a checksum of a known form, as long as its first byte says, or nothing where there is none."""
+    if not checksum or size < 1:
+        return size == 0 and not checksum
+    header = _number(data, at, 1)
+    return size == 1 + _CRC_BYTES * (2 if header & _EXTRA else 1) and header & ~(_EXTRA | _VERSION) == 0
+
+
+@compiled
+def _place_row(data: Any, begin: int, end: int, known: Any, lines: Any, at: Any, size: Any, row: int) -> bool:
+    """Note the places of a row; say whether it is as `decode_raw_row` wants it."""
+    if end - begin < _HEAD_BYTES:
+        return False
+    flags = _number(data, begin + 1, 1)
+    if data[begin] != VERSION_BYTE or flags & ~(LARGE | CHECKSUM):
+        return False
+    if flags & LARGE:
+        return _place_cells(data, begin, end, flags, 4, 4, known, lines, at, size, row)
+    return _place_cells(data, begin, end, flags, 1, 2, known, lines, at, size, row)
+
+
+@inlined
+def _place_cells(
+    data: Any, begin: int, end: int, flags: int, id_bytes: int, end_bytes: int, known: Any, lines: Any, at: Any,
+    size: Any, row: int,
+) -> bool:  # fmt: skip
+    """Note the places of a row whose ids and ends take so many bytes each, which are constants where this is called."""
+    count, nulls = _number(data, begin + 2, 2), _number(data, begin + 4, 2)
+    ids = begin + _HEAD_BYTES
+    ends = ids + (count + nulls) * id_bytes
+    first = ends + count * end_bytes
+    if first > end:
+        return False
+    here, before, done = 0, -1, 0
+    for place in range(count):
+        column = _number(data, ids + place * id_bytes, id_bytes)
+        stop = _number(data, ends + place * end_bytes, end_bytes)
+        if column <= before or stop < done:
+            return False
+        here = _seek(known, here, column)
+        if here < len(known) and known[here] == column:
+            line = lines[here]
+            if line == _UNWANTED:
+                return False
+            at[line, row], size[line, row] = first + done, stop - done
+        before, done = column, stop
+    here, before, beside = 0, -1, 0
+    for place in range(count, count + nulls):
+        column = _number(data, ids + place * id_bytes, id_bytes)
+        while beside < count and _number(data, ids + beside * id_bytes, id_bytes) < column:
+            beside += 1
+        if column <= before or (beside < count and _number(data, ids + beside * id_bytes, id_bytes) == column):
+            return False
+        here = _seek(known, here, column)
+        if here < len(known) and known[here] == column:
+            if lines[here] == _UNWANTED:
+                return False
+            size[lines[here], row] = NULL
+        before = column
+    return _tail_fits(data, first + done, end - first - done, flags & CHECKSUM != 0)
+
+
+@compiled
+def _place(data: Any, ends: Any, known: Any, lines: Any, at: Any, size: Any, fits: Any) -> None:
+    """Note the places of all rows.
+
+    data, ends      bytes of all rows, with padding, and where each ends, behind a 0
+    known, lines    ids of columns, ascending, and the line of each, or that no row may have it
+    at, size        (lines, rows): 0 and MISSING at first, and again in a row that does not fit
+    fits            which rows do"""
+    for row in range(len(ends) - 1):
+        fits[row] = _place_row(data, ends[row], ends[row + 1], known, lines, at, size, row)
+        if not fits[row]:
+            for line in range(len(at)):
+                at[line, row], size[line, row] = 0, MISSING
+
+
+_MAX_LEVELS: Final = 32
+_WORD, _JSON_COLUMNS_HEAD_BYTES, _KEY_BYTES, _ENTRY_BYTES = 8, 8, 6, 5
+_LITERALS: Final = 3
+_INFINITE: Final = np.uint64(0x7FF)
+"""The exponent of a double that is not finite."""
+
+
+class Level(NamedTuple):
+    """Values of one depth, arrays of one length, and the names of those that are members of objects.
+
+    kind        type of the value
+    at          its first byte behind its head: number, text, number of a literal, head of a container
+    size        bytes of a text, members of a container, else 0
+    end         the byte behind it
+    document    which it is of
+    owner       its container, a place in the level above
+    first       the first value of the same container, a place in this level
+    names       which values have a name; name_at, name_size: where these are
+    """
+
+    kind: Any
+    at: Any
+    size: Any
+    end: Any
+    document: Any
+    owner: Any
+    first: Any
+    names: Any
+    name_at: Any
+    name_size: Any
+
+
+class Levels(NamedTuple):
+    """All values of some documents, and which documents are odd: their values are there in part or not at all."""
+
+    levels: list[Level]
+    odd: Any
+
+
+class _Values(NamedTuple):
+    """What `_measured` finds."""
+
+    at: Any
+    size: Any
+    end: Any
+    good: Any
+
+
+def read_levels(data: Any, starts: Any, ends: Any) -> Levels:
+    """Return the values of documents that lie in `data` one behind the other; eight more bytes follow the last."""
+    count = len(starts)
+    every, none = np.arange(count), np.zeros(0, np.int64)
+    kind = data[np.minimum(starts, len(data) - _WORD)]
+    found = _measured(data, kind, starts + 1, ends)
+    odd = ~found.good | (found.end != ends)
+    levels = [Level(kind, found.at, found.size, found.end, every, every, every, none, none, none)]
+    while True:
+        above = levels[-1]
+        containers = np.flatnonzero(np.isin(above.kind, (OBJECT, ARRAY)) & (above.size > 0) & ~odd[above.document])
+        if not len(containers):
+            return Levels(levels, odd)
+        if len(levels) == _MAX_LEVELS:
+            odd[above.document[containers]] = True
+            return Levels(levels, odd)
+        level, good = _members(data, above, containers)
+        odd[level.document[~good]] = True
+        levels.append(level)
+
+
+def _measured(data: Any, kind: Any, at: Any, bound: Any) -> _Values:
+    """How far values go from `at` on, and which are what they say and end at or before `bound`."""
+    word = words(data, np.minimum(at, len(data) - _WORD))
+    low, high = (word & np.uint64(0xFFFF_FFFF)).astype(np.int64), (word >> np.uint64(32)).astype(np.int64)
+    is_object, is_text = kind == OBJECT, kind == STRING
+    is_container = is_object | (kind == ARRAY)
+    head, length, short = _length(low)
+    size = np.where(is_container, low, np.where(is_text, length, 0))
+    extent = np.where(is_container, high, np.where(is_text, head + length, np.where(kind == LITERAL, 1, _WORD)))
+    good = is_container & (
+        _JSON_COLUMNS_HEAD_BYTES + size * np.where(is_object, _KEY_BYTES + _ENTRY_BYTES, _ENTRY_BYTES) <= extent
+    )
+    good |= is_text & short
+    good |= (kind == LITERAL) & (low & 0xFF < _LITERALS)
+    good |= (kind == INT64) | (kind == UINT64)
+    good |= (kind == DOUBLE) & (word >> np.uint64(52) & _INFINITE != _INFINITE)
+    end = at + extent
+    return _Values(at + np.where(is_text, head, 0), size, end, good & (end <= bound))
+
+
+def _length(low: Any) -> tuple[Any, Any, Any]:
+    """A length of up to three bytes: how many it takes, the length, and whether it is one."""
+    second, third = low >> 7 & 1, low >> 15 & low >> 7 & 1
+    length = (low & 0x7F) | (low >> 1 & 0x3F80) * second | (low >> 2 & 0x1FC000) * third
+    return 1 + second + third, length, (low >> 23 & third) == 0
+
+
+def _members(data: Any, above: Level, containers: Any) -> tuple[Level, Any]:
+    """The members of `containers`, and which of them are where they have to be."""
+    count = above.size[containers]
+    owner, first = np.repeat(containers, count), np.repeat(np.cumsum(count) - count, count)
+    base, bound, count = above.at[owner], above.end[owner], above.size[owner]
+    place, of_object = np.arange(len(owner)) - first, above.kind[owner] == OBJECT
+    entry = base + _JSON_COLUMNS_HEAD_BYTES + np.where(of_object, _KEY_BYTES * count, 0) + _ENTRY_BYTES * place
+    word = words(data, entry)
+    kind = (word & np.uint64(0xFF)).astype(np.uint8)
+    offset = (word >> np.uint64(8) & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+    begin = np.where(kind == LITERAL, entry + 1, base + offset)
+    found = _measured(data, kind, begin, bound)
+    heads_end = base + _JSON_COLUMNS_HEAD_BYTES + np.where(of_object, _KEY_BYTES + _ENTRY_BYTES, _ENTRY_BYTES) * count
+    good = found.good & _ascending(kind, begin, found.end, first, heads_end)
+    names = np.flatnonzero(of_object)
+    name_at, name_size, fits = _names(data, base[names], place[names], bound[names], heads_end[names])
+    good[names] &= fits
+    level = Level(kind, found.at, found.size, found.end, above.document[owner], owner, first, names, name_at, name_size)
+    return level, good
+
+
+def _ascending(kind: Any, begin: Any, end: Any, first: Any, floor: Any) -> Any:
+    """Which values begin behind those before them in their container, or behind its head; literals lie in the head."""
+    good = np.ones(len(kind), np.bool_)
+    rows = np.flatnonzero(kind != LITERAL)
+    after = floor[rows]
+    follows = first[rows[1:]] == first[rows[:-1]]
+    after[1:] = np.where(follows, end[rows[:-1]], after[1:])
+    good[rows] = begin[rows] >= after
+    return good
+
+
+def _names(data: Any, base: Any, place: Any, bound: Any, heads_end: Any) -> tuple[Any, Any, Any]:
+    """Where members' names are, and which stand one behind the other, from the end of the heads on."""
+    word = words(data, base + _JSON_COLUMNS_HEAD_BYTES + _KEY_BYTES * place)
+    at = base + (word & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+    size = (word >> np.uint64(32) & np.uint64(0xFFFF)).astype(np.int64)
+    due = heads_end.copy()
+    due[1:] = np.where(place[1:] > 0, (at + size)[:-1], due[1:])
+    return at, size, (at == due) & (at + size <= bound)
+
+
+_CODEC: Final = "binary json"
+_BINARY: Final = pa.binary()
+_FIXED: Final = pa.array([b"", b"[", b", ", b"]", b"}", b"[]", b"{}", b"null", b"true", b"false"], _BINARY)
+_NOTHING, _BRACKET, _COMMA, _CLOSE, _EMPTY, _NULL = 0, 1, 2, 3, 5, 7
+"""Places in it; of the closing ones, that for arrays before that for objects."""
+_ESCAPED: Final = np.array([not 0x20 <= byte < 0x7F or byte in b'"\\' for byte in range(256)])
+_NUMBER_TYPES: Final = {INT64: "<i8", UINT64: "<u8"}
+
+
+def json_texts(documents: Any) -> Any:
+    """Return the texts of stored documents, a binary array without nulls; null for what is none."""
+    data = np.concatenate([np.frombuffer(_data(documents), np.uint8), np.zeros(PADDING, np.uint8)])
+    ends = np.frombuffer(documents.buffers()[1], np.int32, len(documents) + 1, 4 * documents.offset).astype(np.int64)
+    texts, odd = _plain(data, ends[:-1], ends[1:])
+    if not odd.any():
+        return texts
+    rows = np.flatnonzero(odd)
+    others = pa.array([_generally(value) for value in documents.take(pa.array(rows)).to_pylist()], pa.string())
+    return pc.replace_with_mask(texts, pa.array(odd), others)
+
+
+def _data(array: Any) -> Any:
+    return array.buffers()[2] or b""
+
+
+def _generally(raw: bytes) -> str | None:
+    """The text of one document by the general reader."""
+    try:
+        document, end = decode_json(raw)
+        at_end(raw, end, _CODEC)
+        return render_json(document)
+    except (DecodeError, EncodeError):
+        return None
+
+
+def _plain(data: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
+    """The texts of documents in order, null for the odd ones, and which these are."""
+    if not len(starts):
+        return pa.array([], pa.string()), np.zeros(0, np.bool_)
+    levels, odd = read_levels(data, starts, ends)
+    if not odd.any():
+        names, odd = _member_names(data, levels, len(starts))
+        if not odd.any():
+            return _texts(data, levels, names), odd
+    kept = np.flatnonzero(~odd)
+    texts, more = _plain(data, starts[kept], ends[kept])
+    odd[kept[more]] = True
+    places = np.zeros(len(odd), np.int64)
+    places[kept] = np.arange(len(kept))
+    return texts.take(pa.array(places, mask=odd)), odd
+
+
+def _member_names(data: Any, levels: list[Level], documents: int) -> tuple[Any, Any]:
+    """The members' names of all levels as a dictionary, and the documents in which they are not what they have to be:
+    texts that ascend within an object."""
+    names = pa.concat_arrays([spans(data, level.name_at, level.name_size) for level in levels]).dictionary_encode()
+    words = names.dictionary.to_pylist()
+    rank = np.zeros(len(words), np.int64)
+    rank[sorted(range(len(words)), key=words.__getitem__)] = np.arange(len(words))
+    code = names.indices.to_numpy()
+    owner = np.concatenate([level.document[level.names] for level in levels])
+    follows = np.concatenate([level.names != level.first[level.names] for level in levels])
+    odd = np.zeros(documents, np.bool_)
+    odd[owner[1:][follows[1:] & (rank[code[1:]] <= rank[code[:-1]])]] = True
+    odd[owner[~np.array([_is_text(word) for word in words], np.bool_)[code]]] = True
+    return names, odd
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _texts(data: Any, levels: list[Level], names: Any) -> Any:
+    """The texts of documents none of which is odd."""
+    pool, before, own = _pieces(data, levels, names)
+    counts = _counts(levels)
+    order = np.zeros(int(counts[0].sum()), np.int64)
+    begin = np.zeros(0, np.int64)
+    start, at = np.cumsum(counts[0]) - counts[0], 0
+    for number, (level, count) in enumerate(zip(levels, counts, strict=True)):
+        if number:
+            within = np.cumsum(count) - count
+            begin = begin[level.owner] + 1 + within - within[level.first]
+        else:
+            begin = start
+        order[begin] = before[at : at + len(count)]
+        order[begin + count - 1] = own[at : at + len(count)]
+        at += len(count)
+    taken = pool.take(pa.array(order))
+    bounds = np.frombuffer(taken.buffers()[1], np.int32)[np.append(start, len(order))]
+    return pa.Array.from_buffers(pa.string(), len(start), [None, pa.py_buffer(bounds), taken.buffers()[2]])
+
+
+def _counts(levels: list[Level]) -> list[Any]:
+    """How many pieces there are in each value of each level."""
+    counts = [np.full(len(level.kind), 2) for level in levels]
+    for number in range(len(levels) - 1, 0, -1):
+        sums = np.bincount(levels[number].owner, counts[number], len(counts[number - 1]))
+        counts[number - 1] += sums.astype(np.int64)
+    return counts
+
+
+def _pieces(data: Any, levels: list[Level], names: Any) -> tuple[Any, Any, Any]:
+    """The different pieces, and of all values, level by level, the one before and the one that is their own."""
+    kind, at, size = (np.concatenate(column) for column in list(zip(*levels, strict=True))[:3])
+    titles = [quote_json(name.decode()).encode() + b": " for name in names.dictionary.to_pylist()]
+    pool = [_FIXED, pa.array([start + title for start in (b"{", b", ") for title in titles], _BINARY)]
+    known = len(_FIXED) + len(pool[1])
+    before = _before(levels, names.indices.to_numpy(), len(titles))
+    is_object = kind == OBJECT
+    own = np.where(size > 0, _CLOSE, _EMPTY) + is_object
+    literals = np.flatnonzero(kind == LITERAL)
+    own[literals] = _NULL + data[at[literals]]
+    for code, write in (*_NUMBER_TYPES.items(), (DOUBLE, "<f8")):
+        rows = np.flatnonzero(kind == code)
+        numbers = pa.array(words(data, at[rows]).view(write))
+        pool.append(_doubles(numbers) if code == DOUBLE else numbers.cast(pa.string()).view(_BINARY))
+        own[rows] = known + np.arange(len(rows))
+        known += len(rows)
+    texts = [spans(data, level.at[rows], level.size[rows]) for level in levels for rows in [level.kind == STRING]]
+    rows = np.flatnonzero(kind == STRING)
+    own[rows] = known + np.arange(len(rows))
+    return pa.concat_arrays([*pool, _quoted(pa.concat_arrays(texts))]), before, own
+
+
+def _before(levels: list[Level], code: Any, names: int) -> Any:
+    """The pieces before values: nothing, a bracket or a comma, with the name where there is one."""
+    found, at = [np.full(len(levels[0].kind), _NOTHING)], 0
+    for level in levels[1:]:
+        follows = np.arange(len(level.kind)) != level.first
+        pieces = np.where(follows, _COMMA, _BRACKET)
+        pieces[level.names] = len(_FIXED) + names * follows[level.names] + code[at : at + len(level.names)]
+        at += len(level.names)
+        found.append(pieces)
+    return np.concatenate(found)
+
+
+def _doubles(numbers: Any) -> Any:
+    return pa.array([render_json(number).encode() for number in numbers.to_pylist()], _BINARY)
+
+
+def _quoted(texts: Any) -> Any:
+    """Texts in their quotes."""
+    plain = pc.binary_join_element_wise(
+        pa.scalar(b'"', _BINARY), texts, pa.scalar(b'"', _BINARY), pa.scalar(b"", _BINARY)
+    )
+    ends = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1) if len(texts) else np.zeros(1, np.int32)
+    every = np.frombuffer(_data(texts), np.uint8)[: ends[-1]]
+    escaped = np.zeros(len(texts), np.bool_)
+    escaped[np.searchsorted(ends, np.flatnonzero(_ESCAPED[every]), "right") - 1] = True
+    if not escaped.any():
+        return plain
+    raw = texts.filter(pa.array(escaped)).to_pylist()
+    others = [quote_json(text.decode("utf-8", "surrogateescape")).encode() for text in raw]
+    return pc.replace_with_mask(plain, pa.array(escaped), pa.array(others, _BINARY))
+
+
+Read: TypeAlias = Callable[[bytes], Any]
+
+
+class ReadValues(NamedTuple):
+    """The values of a column, null where there is none, and which rows have bytes that were not read."""
+
+    array: Any
+    unread: Any
+
+
+ReadColumn: TypeAlias = Callable[[Any, Cells], ReadValues]
+"""The bytes of all rows, and the places of the column's values in them."""
+
+_SIGN: Final = np.uint64(1 << 63)
+_UNSIGNED: Final = frozenset({MysqlType.BIT, MysqlType.ENUM, MysqlType.SET})
+_DATES: Final = frozenset({MysqlType.DATE, MysqlType.NEWDATE})
+_TIMES: Final = _DATES | {MysqlType.DATETIME, MysqlType.TIMESTAMP}
+_DATE_WIDTH, _TIME_WIDTH = 10, 19
+_MAX_FSP: Final = 6
+_DIGITS_MAX: Final = 18
+"""Digits that a signed 64-bit number holds whatever they are."""
+
+
+def arrow_type(kind: ColumnType) -> Any:
+    """Return the type of the arrays of a column; binary may come in place of string."""
+    if kind.code in NUMBERS:
+        return pa.uint64() if _is_unsigned(kind) else pa.int64()
+    if kind.code in FLOATS:
+        return pa.float64()
+    return pa.binary() if kind.code in STRINGS and kind.charset == "binary" else pa.string()
+
+
+def column_reader(kind: ColumnType, read: Read, *, utc: bool = True) -> ReadColumn:
+    """Return how a column of that type is read; `read` gives a single value as the array has it, or raises
+    DecodeError."""
+    if kind.code in NUMBERS:
+        return partial(_whole, kind=np.uint64 if _is_unsigned(kind) else np.int64)
+    if kind.code in FLOATS:
+        return _floats
+    if kind.code in STRINGS:
+        return _binary if kind.charset == "binary" else _value_columns_texts
+    if kind.code in _TIMES and (utc or kind.code is not MysqlType.TIMESTAMP):
+        return partial(_times, fsp=0 if kind.code in _DATES else min(max(kind.decimal, 0), _MAX_FSP), kind=kind)
+    if kind.code is MysqlType.DECIMAL:
+        return partial(_decimals, kind=kind, read=read)
+    return _documents if kind.code is MysqlType.JSON else partial(_one_by_one, read=read)
+
+
+def _is_unsigned(kind: ColumnType) -> bool:
+    return kind.code in _UNSIGNED or (kind.unsigned and kind.code is not MysqlType.YEAR)
+
+
+@compiled
+def _integers(words: Any, at: Any, size: Any, is_signed: bool, numbers: Any, absent: Any, unread: Any) -> None:
+    """Read numbers of one, two, four or eight bytes; note where none is, and what is none."""
+    for row in range(len(at)):
+        width = size[row]
+        if width == 1 or width == 2 or width == 4 or width == 8:
+            shift = 64 - 8 * width
+            left = words[at[row]] << np.uint64(shift)
+            numbers[row] = np.uint64(np.int64(left) >> np.int64(shift)) if is_signed else left >> np.uint64(shift)
+        else:
+            numbers[row], absent[row], unread[row] = 0, True, width >= 0
+
+
+def _numbers(data: Any, cells: Cells, kind: type[np.integer]) -> tuple[Any, Any, Any]:
+    """Numbers, where none is, and what is none."""
+    count = len(cells.at)
+    numbers, absent, unread = np.empty(count, np.uint64), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    _integers(windows(data), cells.at, cells.size, kind is np.int64, numbers, absent, unread)
+    return numbers.view(kind), absent, unread
+
+
+def _whole(data: Any, cells: Cells, kind: type[np.integer]) -> ReadValues:
+    numbers, absent, unread = _numbers(data, cells, kind)
+    return ReadValues(pa.array(numbers, mask=absent), unread)
+
+
+def _floats(data: Any, cells: Cells) -> ReadValues:
+    bits = words(data, cells.at).byteswap()
+    values = np.where(bits & _SIGN, bits ^ _SIGN, ~bits).view(np.float64)
+    unread = (cells.size >= 0) & (cells.size != PADDING)
+    return ReadValues(pa.array(np.where(np.isfinite(values), values, 0.0), mask=unread | (cells.size < 0)), unread)
+
+
+def _binary(data: Any, cells: Cells) -> ReadValues:
+    absent = cells.size < 0
+    found = spans(data, cells.at, np.where(absent, 0, cells.size), absent if absent.any() else None)
+    return ReadValues(found, np.zeros(len(absent), np.bool_))
+
+
+def _value_columns_texts(data: Any, cells: Cells) -> ReadValues:
+    found = _binary(data, cells)
+    try:
+        return ReadValues(found.array.cast(pa.string()), found.unread)
+    except pa.ArrowInvalid:
+        return found
+
+
+def _documents(data: Any, cells: Cells) -> ReadValues:
+    """Equal documents are read once: an UPDATE mostly leaves them as they are."""
+    known = _binary(data, cells).array.dictionary_encode()
+    found = json_texts(known.dictionary).take(known.indices)
+    return ReadValues(found, (cells.size >= 0) & found.is_null().to_numpy(zero_copy_only=False))
+
+
+def _times(data: Any, cells: Cells, fsp: int, kind: ColumnType) -> ReadValues:
+    width = _DATE_WIDTH if kind.code in _DATES else _TIME_WIDTH + (1 + fsp) * (fsp > 0)
+    packed, absent, unread = _numbers(data, cells, np.int64)
+    text = np.full((len(packed), width), ord("0"), np.uint8)
+    _time_texts(packed, absent, fsp, text, unread)
+    ends = np.arange(0, width * (len(packed) + 1), width, dtype=np.int32)[: len(packed) + 1]
+    return ReadValues(_strings(text, ends, absent | unread), unread)
+
+
+def _strings(text: Any, ends: Any, absent: Any) -> Any:
+    valid = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
+    return pa.Array.from_buffers(pa.string(), len(absent), [valid, pa.py_buffer(ends), pa.py_buffer(text)])
+
+
+@inlined
+def _put(line: Any, at: int, digits: int, number: Any) -> None:
+    """Write a number of so many digits."""
+    for place in range(at + digits - 1, at - 1, -1):
+        line[place] = 48 + number % 10
+        number //= 10
+
+
+@compiled
+def _time_texts(every: Any, absent: Any, fsp: int, text: Any, unread: Any) -> None:
+    """Write packed times: year * 13 + month, day, hour, minute, second, microsecond, from the high bits on."""
+    for row in range(len(every)):
+        if absent[row]:
+            continue
+        packed = every[row]
+        microsecond, clock, date = packed & 0xFFFFFF, packed >> 24 & 0x1FFFF, packed >> 41 & 0x7FFFFF
+        months, day = date >> 5, date & 31
+        year, month = months // 13, months % 13
+        hour, minute, second = clock >> 12, clock >> 6 & 63, clock & 63
+        if year > 9999 or hour > 23 or minute > 59 or second > 59 or microsecond > 999_999:
+            unread[row] = True
+            continue
+        line = text[row]
+        _put(line, 0, 4, year)
+        _put(line, 5, 2, month)
+        _put(line, 8, 2, day)
+        line[4] = line[7] = 45
+        if len(line) == _DATE_WIDTH:
+            continue
+        _put(line, 11, 2, hour)
+        _put(line, 14, 2, minute)
+        _put(line, 17, 2, second)
+        line[10], line[13], line[16] = 32, 58, 58
+        if fsp > 0:
+            line[19] = 46
+            _put(line, 20, fsp, microsecond // 10 ** (_MAX_FSP - fsp))
+
+
+def _decimals(data: Any, cells: Cells, kind: ColumnType, read: Read) -> ReadValues:
+    """DECIMALs of the column's own scale; others one by one."""
+    rows = np.flatnonzero(cells.size > 2)
+    if not len(rows):
+        return _one_by_one(data, cells, read)
+    first = cells.at[rows[0]]
+    form = DecimalForm(int(data[first]), int(data[first + 1]))
+    whole, scale = form.precision - form.scale, form.scale
+    if not (form.precision > 0 and 0 <= whole <= _DIGITS_MAX and scale <= _DIGITS_MAX and scale == kind.decimal):
+        return _one_by_one(data, cells, read)
+    count, chunks = len(cells.at), np.array(chunk_sizes(form), np.int64)
+    text, ends = np.empty(count * (form.precision + 3), np.uint8), np.zeros(count + 1, np.int32)
+    done = np.zeros(count, np.bool_)
+    _decimal_texts(data, cells.at, cells.size, form.precision, scale, chunks, text, ends, done)
+    return _completed(data, cells, read, _strings(text[: ends[-1]], ends, ~done), done)
+
+
+@compiled
+def _decimal_texts(
+    data: Any, at: Any, size: Any, precision: int, scale: int, chunks: Any, text: Any, ends: Any, done: Any
+) -> None:
+    """Write sign, digits without leading zeros, and `scale` decimals; note which rows are of the form."""
+    width = chunks[:, 1].sum()
+    to = 0
+    for row in range(len(at)):
+        begin = at[row]
+        if size[row] == 2 + width and data[begin] == precision and data[begin + 1] == scale:
+            flip = 0 if data[begin + 2] & 0x80 else 0xFF
+            here, digits_left, whole, fraction, good = begin + 2, precision, 0, 0, True
+            for chunk in range(len(chunks)):
+                digits, part = chunks[chunk, 0], np.int64(0)
+                for _ in range(chunks[chunk, 1]):
+                    byte = np.int64(data[here]) ^ flip
+                    part = part << 8 | (byte ^ 0x80 if here == begin + 2 else byte)
+                    here += 1
+                good = good and part < 10**digits
+                if digits_left > scale:
+                    whole = whole * 10**digits + part
+                else:
+                    fraction = fraction * 10**digits + part
+                digits_left -= digits
+            if good:
+                if flip and (whole or fraction):
+                    text[to] = 45
+                    to += 1
+                places, most = 1, 10
+                while places < _DIGITS_MAX and whole >= most:
+                    places, most = places + 1, most * 10
+                _put(text, to, places, whole)
+                to += places
+                if scale:
+                    text[to] = 46
+                    _put(text, to + 1, scale, fraction)
+                    to += 1 + scale
+                done[row] = True
+        ends[row + 1] = to
+
+
+def _one_by_one(data: Any, cells: Cells, read: Read) -> ReadValues:
+    count = len(cells.at)
+    return _completed(data, cells, read, pa.nulls(count, pa.string()), np.zeros(count, np.bool_))
+
+
+def _completed(data: Any, cells: Cells, read: Read, texts: Any, done: Any) -> ReadValues:
+    """`texts` with what `read` makes of the values that are not `done`; equal ones are read once."""
+    left = (cells.size >= 0) & ~done
+    unread = np.zeros(len(left), np.bool_)
+    places = np.flatnonzero(left)
+    if not len(places):
+        return ReadValues(texts, unread)
+    known = dict[bytes, Any]()
+    others: list[Any] = []
+    for row, at, size in zip(places.tolist(), cells.at[places].tolist(), cells.size[places].tolist(), strict=True):
+        value = data[at : at + size].tobytes()
+        if value not in known:
+            try:
+                known[value] = read(value)
+            except (DecodeError, EncodeError):
+                known[value] = None
+        others.append(known[value])
+        unread[row] = known[value] is None
+    return ReadValues(pc.replace_with_mask(texts, pa.array(left), pa.array(others, pa.string())), unread)

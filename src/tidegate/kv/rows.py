@@ -1,0 +1,497 @@
+"""Checksums of rows: what `[integrity]` compares between TiDB and a changefeed.  CRC-32 of IEEE 802.3 throughout.
+
+    version   covers
+    0         the public columns in order of id, each as below; NULL adds nothing
+    1         the row's bytes up to and with the tail's header byte, then the raw key
+    2         the same bytes, then the encoded handle                                    (what TiDB writes now)
+
+    version 0    integers, YEAR, ENUM, SET, BIT     u64, little endian
+                 FLOAT, DOUBLE                      bits of the double, little endian; 0 for infinities and NaN
+                 strings, binary strings            u32 length and the bytes
+                 DECIMAL, times, JSON               u32 length and the text that TiDB prints
+                 VECTOR                             as in a row
+
+    (1, "abc", NULL)    01 00 00 00 00 00 00 00 | 03 00 00 00 61 62 63        crc32 95a55a42
+
+Source: TiDB pkg/util/rowcodec/common.go; TiCDC's mounter.
+
+Rows of version 2, the form that TiDB has written since 4.0: columns by id, found by binary search, read one by one.
+
+    80 | flags | values u16 | NULLs u16 | ids of values | ids of NULLs | ends of values | values | tail
+
+    flags   1 large: ids and ends are u32; otherwise ids are u8 and ends u16        2 a checksum follows
+    large   when an id is above 255 or the values take more than 65,535 bytes
+    ids     ascending, values and NULLs apart;  ends count from the first value
+
+    {1: 01, 2: "abc", 3: NULL}    80 00 0200 0100 | 01 02 | 03 | 0100 0400 | 01 616263
+
+    tail    header | crc32 u32 [| crc32 u32]           header: version in bits 0..2; 8 = a second checksum follows
+
+Little endian throughout.  The bytes of a value mean nothing without the column's type: see column_value.py.
+
+Source: TiDB pkg/util/rowcodec (row.go, common.go); docs/design/2018-07-19-row-format.
+
+Rows: key and value of a record, and the typed columns in them.
+
+    key    t | table | _r | handle           value   version 1 or 2
+                            |                        |
+                            v                        v
+    columns   the primary key's, where the value    what the value holds, by the layout's types
+              does not hold them
+
+`select_stored` tells which columns a value holds: those that the handle does not hold completely, that are not virtual,
+that somebody writes, and no NULL where a missing value means NULL.  `encode_row` writes what it is given.  Columns that
+the layout does not know stay as bytes in `unknown`.
+
+    >>> from tidegate.mysql.layout import ColumnLayout, TableLayout
+    >>> from tidegate.model.mysql import MysqlType
+    >>> from tidegate.model.table import ColumnType
+    >>> table = TableLayout(45, (ColumnLayout(1, ColumnType(MysqlType.LONG)),), int_handle=1)
+    >>> key, value = "74800000000000002d5f728000000000000001", "800000000000"
+    >>> decode_row(table, bytes.fromhex(key), bytes.fromhex(value)).columns
+    {1: 1}
+
+Rows of version 1: column ids and values in turn, each a datum in value form.
+
+    {1: 1, 2: "abc", 3: NULL}     08 02 | 08 02    08 04 | 02 06 61 62 63    08 06 | 00
+                                  id 1    1        id 2    "abc"             id 3    NULL
+
+    no column at all              00
+
+Times stand as their packed number, durations as nanoseconds, ENUM, SET and BIT as unsigned numbers.  The first byte is
+08 or 00 and never 80, which tells this version from the second.  Columns stand in the order in which they were given.
+
+Source: TiDB pkg/tablecodec, pkg/table/tables (CanSkip); TiCDC's mounter.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from math import isfinite
+from typing import Any, Final, NamedTuple
+
+from tidegate.kv.keys import (
+    CommonHandle,
+    Handle,
+    IntHandle,
+    RecordKey,
+    common_handle,
+    decode_table_key,
+    record_key,
+    unsigned_handle,
+)
+from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
+from tidegate.model.mysql import STRINGS
+from tidegate.model.table import ColumnType
+from tidegate.mysql.collation import sort_key
+from tidegate.mysql.column_value import (
+    KvValue,
+    column_text,
+    from_datum,
+    old_row_datum,
+    read_value,
+    to_datum,
+    write_value,
+)
+from tidegate.mysql.datum import (
+    Datum,
+    DecimalDatum,
+    Duration,
+    JsonDatum,
+    Unsigned,
+    Vector,
+    decode_datum,
+    encode_value,
+    encode_vector,
+)
+from tidegate.mysql.encoding import at_end, take, take_byte
+from tidegate.mysql.layout import WHOLE, ColumnLayout, IndexPart, TableLayout
+from tidegate.mysql.packed_time import Time
+
+_UINT: Final = struct.Struct("<Q")
+_DOUBLE: Final = struct.Struct("<d")
+
+
+def column_checksum(columns: Iterable[tuple[ColumnType, KvValue]]) -> int:
+    """Return the checksum of version 0 of columns in the order of their ids."""
+    checksum = 0
+    for column_type, value in columns:
+        if value is not None:
+            checksum = zlib.crc32(_column_bytes(column_type, value), checksum)
+    return checksum
+
+
+def key_checksum(body: bytes, key_or_handle: bytes) -> int:
+    """Return the checksum of version 1 (the raw key) and 2 (the encoded handle); `body` ends with the tail's header
+    byte."""
+    return zlib.crc32(key_or_handle, zlib.crc32(body))
+
+
+def _column_bytes(column_type: ColumnType, value: KvValue) -> bytes:
+    write = _FORMS.get(type(value))
+    if write is None:
+        raise EncodeError(f"no checksum covers a {type(value).__name__}")
+    return write(column_type, value)
+
+
+def _sized(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "little") + data
+
+
+def _text(column_type: ColumnType, value: KvValue) -> bytes:
+    return _sized(column_text(column_type, value).encode("utf-8", "surrogateescape"))
+
+
+_FORMS: Final[Mapping[type, Callable[..., bytes]]] = {
+    int: lambda _type, value: _UINT.pack(value % (1 << 64)),
+    Unsigned: lambda _type, value: _UINT.pack(value),
+    float: lambda _type, value: _DOUBLE.pack(value if isfinite(value) else 0.0),
+    bytes: lambda _type, value: _sized(value),
+    Vector: lambda _type, value: encode_vector(value),
+    Time: _text,
+    Duration: _text,
+    DecimalDatum: _text,
+    Decimal: _text,
+    JsonDatum: _text,
+}
+
+
+CODEC: Final = "row v2"
+VERSION_BYTE: Final = 0x80
+LARGE, CHECKSUM = 1, 2
+HEAD: Final = struct.Struct("<BBHH")
+"""Version, flags, and how many values and NULLs there are."""
+_MAX_SMALL_ID: Final = 0xFF
+_MAX_SMALL_DATA: Final = 0xFFFF
+_MAX_ID: Final = 0xFFFF_FFFF
+_MAX_COLUMNS: Final = 0xFFFF
+_EXTRA: Final = 8
+_VERSION: Final = 7
+_CRC: Final = struct.Struct("<I")
+
+
+class RowChecksums(NamedTuple):
+    """The checksums of a row; `extra` is that of a neighbouring schema version while a DDL runs."""
+
+    version: int
+    checksum: int
+    extra: int | None = None
+
+
+class RawRow(NamedTuple):
+    """The bytes of each column by id; None for NULL."""
+
+    values: dict[int, bytes | None]
+    tail: RowChecksums | None = None
+
+
+def encode_raw_row(values: Mapping[int, bytes | None], *, checksum: bool = False) -> bytes:
+    """Return the row without its tail; `checksum` announces that one will follow."""
+    present = sorted((column_id, value) for column_id, value in values.items() if value is not None)
+    nulls = sorted(column_id for column_id, value in values.items() if value is None)
+    ids = [column_id for column_id, _ in present] + nulls
+    data = b"".join(value for _, value in present)
+    if len(ids) > _MAX_COLUMNS or len(data) > _MAX_ID or not all(0 <= column_id <= _MAX_ID for column_id in ids):
+        raise EncodeError("a row with too many columns, too many bytes or a column id beyond 32 bits")
+    large = len(data) > _MAX_SMALL_DATA or any(column_id > _MAX_SMALL_ID for column_id in ids)
+    ends, end = [], 0
+    for _, value in present:
+        end += len(value)
+        ends.append(end)
+    id_form, end_form = ("I", "I") if large else ("B", "H")
+    flags = LARGE * large | CHECKSUM * checksum
+    head = HEAD.pack(VERSION_BYTE, flags, len(present), len(nulls))
+    return head + struct.pack(f"<{len(ids)}{id_form}", *ids) + struct.pack(f"<{len(ends)}{end_form}", *ends) + data
+
+
+def decode_raw_row(buf: bytes) -> RawRow:
+    """Return the columns and the checksums of a row."""
+    values, end = _columns(buf)
+    if not buf[1] & CHECKSUM:
+        at_end(buf, end, CODEC)
+        return RawRow(values)
+    header = take_byte(buf, end, CODEC)
+    (first,) = _CRC.unpack(take(buf, end + 1, 4, CODEC))
+    end += 5
+    extra = None
+    if header & _EXTRA:
+        (extra,) = _CRC.unpack(take(buf, end, 4, CODEC))
+        end += 4
+    at_end(buf, end, CODEC)
+    if header & ~(_EXTRA | _VERSION):
+        raise DecodeError(f"checksum header {header:#04x} has bits that mean nothing", CODEC, end)
+    return RawRow(values, RowChecksums(header & _VERSION, first, extra))
+
+
+def body_of(buf: bytes) -> bytes:
+    """Return a row with a tail as far as the checksums of version 1 and 2 cover it: up to and with the tail's header
+    byte."""
+    _, end = _columns(buf)
+    return take(buf, 0, end + 1, CODEC)
+
+
+def render_tail(tail: RowChecksums) -> bytes:
+    """Return the bytes behind the values."""
+    if not 0 <= tail.version <= _VERSION or not all(0 <= crc <= _MAX_ID for crc in (tail.checksum, tail.extra or 0)):
+        raise EncodeError(f"{tuple(tail)} is no version of a checksum and numbers of 32 bits")
+    header = tail.version | (0 if tail.extra is None else _EXTRA)
+    return bytes([header]) + _CRC.pack(tail.checksum) + (b"" if tail.extra is None else _CRC.pack(tail.extra))
+
+
+class _Shape(NamedTuple):
+    """What the head of a row says, checked: rows of one statement share it."""
+
+    ids: tuple[int, ...]
+    nulls: tuple[int, ...]
+    ends: struct.Struct
+
+
+def _columns(buf: bytes) -> tuple[dict[int, bytes | None], int]:
+    data, shape = _head(buf)
+    at = len(data)
+    ends = shape.ends.unpack(take(buf, at, shape.ends.size, CODEC))
+    start = at + shape.ends.size
+    values: dict[int, bytes | None] = {}
+    before = 0
+    for column_id, end in zip(shape.ids, ends, strict=True):
+        if end < before:
+            raise DecodeError("values that end before they begin", CODEC, at)
+        values[column_id] = buf[start + before : start + end]
+        before = end
+    take(buf, start, before, CODEC)
+    if shape.nulls:
+        values.update(dict.fromkeys(shape.nulls))
+    return values, start + before
+
+
+def _head(buf: bytes) -> tuple[bytes, _Shape]:
+    _, flags, count, null_count = HEAD.unpack(take(buf, 0, HEAD.size, CODEC))
+    data = take(buf, 0, HEAD.size + (count + null_count) * (4 if flags & LARGE else 1), CODEC)
+    return data, _shape(data)
+
+
+@lru_cache(maxsize=4096)
+def _shape(head: bytes) -> _Shape:
+    """The ids in the head of a row, its ends not included; DecodeError for ids that do not ascend or stand twice."""
+    version, flags, count, null_count = HEAD.unpack_from(head)
+    if version != VERSION_BYTE or flags & ~(LARGE | CHECKSUM):
+        raise DecodeError(f"version {version:#04x} with flags {flags:#04x}", CODEC, 0)
+    id_form, end_form = ("I", "I") if flags & LARGE else ("B", "H")
+    found = struct.unpack_from(f"<{count + null_count}{id_form}", head, HEAD.size)
+    ids, nulls = found[:count], found[count:]
+    for name, numbers in (("ids", ids), ("ids of NULLs", nulls)):
+        if list(numbers) != sorted(set(numbers)):
+            raise DecodeError(f"{name} that do not ascend", CODEC, HEAD.size)
+    if not set(ids).isdisjoint(nulls):
+        raise DecodeError("a column that is NULL and has a value", CODEC, HEAD.size)
+    return _Shape(ids, nulls, struct.Struct(f"<{count}{end_form}"))
+
+
+V1_CODEC: Final = "row v1"
+_EMPTY: Final = b"\x00"
+
+
+def encode_old_row(values: Mapping[int, Datum]) -> bytes:
+    """Return the row of these columns, in their order."""
+    return b"".join(encode_value((column_id, value)) for column_id, value in values.items()) or _EMPTY
+
+
+def decode_old_row(buf: bytes) -> dict[int, Datum]:
+    """Return the columns of a row by id, in their order."""
+    if buf == _EMPTY:
+        return {}
+    found: dict[int, Datum] = {}
+    at = 0
+    while at < len(buf):
+        start = at
+        column_id, at = decode_datum(buf, at)
+        if type(column_id) is not int or column_id in found:
+            raise DecodeError(f"{column_id!r} where a new column id stands", V1_CODEC, start)
+        found[column_id], at = decode_datum(buf, at)
+    return found
+
+
+_ROW_CODEC: Final = "row"
+Columns = dict[int, KvValue]
+Read = Callable[[ColumnType, Any], KvValue]
+_VERSION_2: Final = bytes([VERSION_BYTE])
+_COUNTED_IN_BYTES: Final = frozenset({"binary", "ascii"})
+
+
+class ChecksumForm(NamedTuple):
+    """Which checksum a row gets; `extra` is that of another schema version (version 0 alone)."""
+
+    version: int = 2
+    extra: int | None = None
+
+
+class Row(NamedTuple):
+    """A row: `columns` by id, those of the handle alone first; `stored` are the ids of those in the value."""
+
+    table_id: int
+    handle: Handle
+    columns: Columns
+    stored: tuple[int, ...] = ()
+    version: int = 2
+    tail: RowChecksums | None = None
+    unknown: Mapping[int, Any] = {}
+
+
+def decode_row(table: TableLayout, key: bytes, value: bytes) -> Row:
+    """Return the row of a record; KvDecodeError with key and place for anything else."""
+    found = decode_table_key(key)
+    if not isinstance(found, RecordKey):
+        raise KvDecodeError("the key of an index entry where a row's stands", _ROW_CODEC, 0, key)
+    return decode_row_value(table, found, value)
+
+
+def decode_row_value(table: TableLayout, key: RecordKey, value: bytes) -> Row:
+    """Return the row in a value whose key is decoded already; KvDecodeError as above."""
+    decode = _decode_v2 if value[:1] == _VERSION_2 else _decode_v1
+    try:
+        return decode(table, key, value, handle_columns(table, key.handle))
+    except DecodeError as error:
+        raw_key = record_key(key.table_id, key.handle)
+        raise KvDecodeError(error.what, error.codec, error.offset, raw_key) from error
+
+
+def _decode_v2(table: TableLayout, key: RecordKey, value: bytes, columns: Columns) -> Row:
+    raw = decode_raw_row(value)
+    unknown, stored, by_id = {}, [], table.by_id
+    for column_id, data in raw.values.items():
+        column = by_id.get(column_id)
+        if column is None:
+            unknown[column_id] = data
+        else:
+            columns[column_id] = None if data is None else _named(column_id, read_value, column, data)
+            stored.append(column_id)
+    return Row(key.table_id, key.handle, columns, tuple(stored), 2, raw.tail, unknown)
+
+
+def _decode_v1(table: TableLayout, key: RecordKey, value: bytes, columns: Columns) -> Row:
+    unknown, stored = {}, []
+    for column_id, datum in decode_old_row(value).items():
+        column = table.by_id.get(column_id)
+        if column is None:
+            unknown[column_id] = datum
+        else:
+            columns[column_id] = _named(column_id, from_datum, column, datum)
+            stored.append(column_id)
+    return Row(key.table_id, key.handle, columns, tuple(stored), 1, None, unknown)
+
+
+def _named(column_id: int, read: Read, column: ColumnLayout, data: bytes | Datum) -> KvValue:
+    try:
+        return read(column.type, data)
+    except DecodeError as error:
+        raise DecodeError(f"column {column_id}: {error.what}", error.codec, error.offset) from error
+
+
+def encode_row(table: TableLayout, row: Row, *, checksum: ChecksumForm | None = None) -> tuple[bytes, bytes]:
+    """Return key and value of `row`: its `stored` columns, in its version, with a checksum of version 2 rows if
+    wanted."""
+    key = record_key(row.table_id, row.handle)
+    if row.version == 1:
+        datums = {i: old_row_datum(_column(table, i).type, row.columns[i]) for i in row.stored}
+        return key, encode_old_row({**datums, **row.unknown})
+    raw: dict[int, bytes | None] = dict(row.unknown)
+    for column_id in row.stored:
+        value = row.columns[column_id]
+        raw[column_id] = None if value is None else write_value(_column(table, column_id).type, value)
+    wanted = checksum or (row.tail and ChecksumForm(row.tail.version, row.tail.extra))
+    if wanted is None:
+        return key, encode_raw_row(raw)
+    body = encode_raw_row(raw, checksum=True)
+    return key, body + render_tail(_tail(table, row, body, key, wanted))
+
+
+def _tail(table: TableLayout, row: Row, body: bytes, key: bytes, form: ChecksumForm) -> RowChecksums:
+    header = render_tail(RowChecksums(form.version, 0, form.extra))[:1]
+    return RowChecksums(form.version, _checksum(table, row, form.version, body + header, key), form.extra)
+
+
+def _checksum(table: TableLayout, row: Row, version: int, body: bytes, key: bytes) -> int:
+    if version == 0:
+        return column_checksum((table.by_id[i].type, row.columns[i]) for i in sorted(row.columns))
+    if version > 2:
+        raise EncodeError(f"checksum version {version} is not known")
+    return key_checksum(body, key if version == 1 else row.handle.encoded)
+
+
+def verify_checksum(table: TableLayout, row: Row, value: bytes) -> bool:
+    """Return whether the checksum in `value` is that of `row`; True without one. Version 0 may match the second one
+    instead: it is that of the schema before or after the one that `table` shows. Unknown versions are not judged."""
+    if row.tail is None or row.tail.version > 2:
+        return True
+    body = body_of(value) if row.tail.version else b""
+    own = _checksum(table, row, row.tail.version, body, record_key(row.table_id, row.handle))
+    return own == row.tail.checksum or (row.tail.version == 0 and own == row.tail.extra)
+
+
+def _column(table: TableLayout, column_id: int) -> ColumnLayout:
+    column = table.by_id.get(column_id)
+    if column is None:
+        raise EncodeError(f"table {table.id} has no column {column_id}")
+    return column
+
+
+def select_stored(table: TableLayout, columns: Mapping[int, KvValue]) -> tuple[int, ...]:
+    """Return the ids of those `columns` that a value holds."""
+    in_handle = table.whole_handle_columns
+    kept = (column for column in table.columns if column.id in columns and column.id not in in_handle)
+    return tuple(
+        column.id
+        for column in kept
+        if column.writable and not column.virtual and (columns[column.id] is not None or column.keeps_null)
+    )
+
+
+def handle_of(table: TableLayout, columns: Mapping[int, KvValue], row_id: int | None = None) -> Handle:
+    """Return the handle of a row: of its primary key, or `row_id` where rows have hidden numbers."""
+    if table.int_handle is not None:
+        number = columns[table.int_handle]
+        if not isinstance(number, int):
+            raise EncodeError(f"table {table.id}: the primary key is {number!r}")
+        return unsigned_handle(number)
+    if table.common_handle is not None:
+        return common_handle(part_datum(table, part, columns[part.column_id]) for part in table.common_handle.parts)
+    if row_id is None:
+        raise EncodeError(f"table {table.id}: its rows have hidden numbers, and none was given")
+    return IntHandle(row_id)
+
+
+def part_datum(table: TableLayout, part: IndexPart, value: KvValue) -> Datum:
+    """Return a column as it stands in a key: cut to the part's length, strings as their sort key."""
+    column = _column(table, part.column_id)
+    datum = to_datum(column.type, cut_part(column, part, value))
+    if column.type.code in STRINGS and isinstance(datum, bytes) and table.new_collation:
+        return sort_key(column.collation, datum)
+    return datum
+
+
+def cut_part(column: ColumnLayout, part: IndexPart, value: KvValue) -> KvValue:
+    """Return the prefix of a string that a part takes: characters, of the charsets binary and ascii bytes."""
+    if part.length == WHOLE or not isinstance(value, bytes):
+        return value
+    if column.type.charset in _COUNTED_IN_BYTES:
+        return value[: part.length]
+    return value.decode("utf-8", "surrogateescape")[: part.length].encode("utf-8", "surrogateescape")
+
+
+def handle_columns(table: TableLayout, handle: Handle) -> Columns:
+    """Return the columns that a handle holds completely; none of a hidden number."""
+    if table.int_handle is not None:
+        if not isinstance(handle, IntHandle):
+            raise DecodeError("a common handle in a table whose handle is a number", _ROW_CODEC, 0)
+        unsigned = table.by_id[table.int_handle].type.unsigned
+        return {table.int_handle: Unsigned(handle.unsigned) if unsigned else handle.value}
+    if table.common_handle is None:
+        return {}
+    if not isinstance(handle, CommonHandle):
+        raise DecodeError("a number in a table whose handle is its primary key", _ROW_CODEC, 0)
+    ids = [part.column_id for part in table.common_handle.parts]
+    datums = dict(zip(ids, handle.datums(len(ids)), strict=True))
+    whole = [column_id for column_id in ids if column_id in table.whole_handle_columns]
+    return {column_id: from_datum(table.by_id[column_id].type, datums[column_id]) for column_id in whole}

@@ -1,1 +1,0 @@
-"""What a changed column makes of stored values."""

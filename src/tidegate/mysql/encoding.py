@@ -1,0 +1,312 @@
+"""The one place that checks a length: bytes taken off a buffer, or an error that says where they are missing.
+
+    buf  ....|.........|....        take(buf, at, size) -> buf[at : at + size]
+             at        at + size
+
+A decoder of this floor has the form `decode_x(buf, at) -> (value, the offset after it)`.  `codec` names in errors which
+layout was being read; offsets count from the start of `buf`.
+
+Numbers as bytes: forms whose order as bytes is the order of the numbers, and the short forms of Go's binary package.
+
+    int     8 bytes, big endian, sign bit flipped         -1 -> 7f ff ff ff ff ff ff ff     0 -> 80 00 ..
+    uint    8 bytes, big endian                            1 -> 00 .. 01
+    float   the IEEE 754 bits; sign bit set when x >= 0, else all bits inverted            1.5 -> bf f8 00 ..
+    desc    the same, every byte inverted: the order turned round
+    uvarint 7 bits a byte, lowest first, high bit = more follow; at most 10 bytes          300 -> ac 02
+    varint  uvarint of the zigzag: 0, -1, 1, -2 .. become 0, 1, 2, 3 ..                     -1 -> 01
+
+-0.0 is written as 0.0, as TiDB does.  A NaN with a set sign bit would come back as another NaN: order has no place for
+it, and TiDB stores none.
+
+Source: TiDB pkg/util/codec (number.go, float.go); Go encoding/binary.
+
+Byte strings whose encoded order is their own order, even with something behind them.
+
+    "12345678" + "9"      31 32 33 34 35 36 37 38 | ff    39 00 00 00 00 00 00 00 | f8
+                          8 bytes of data           mark  1 byte, 7 of padding      ff - 7
+
+    marker   ff: the group is full and another one follows;  ff - n: the last n bytes of the group are padding
+    length   (n // 8 + 1) * 9: a string of 8k bytes ends with a group that is all padding (marker f7)
+
+A decoder refuses a marker below f7 and padding that is not zero, so that a string has one form only.  The compact form,
+for values that nobody compares, is a varint length and the bytes.
+
+Source: TiDB pkg/util/codec/bytes.go.
+
+DECIMAL as bytes that sort as numbers: nine digits in four bytes, the sign in the first bit.
+
+    1234567890.1234 as (14, 4)    1       234567890      1234
+                                  81      0d fb 38 d2    04 d2
+                                  1 digit 9 digits       4 digits
+
+    digits of a part    leading ones of the integer part, nines; nines of the fraction, trailing ones
+    bytes of n digits   0:0  1,2:1  3,4:2  5,6:3  7,8,9:4
+    sign                negative: all bytes inverted; then the first bit of the whole is flipped
+
+The scale is part of the value: (10, 2) gives Decimal("12.50").  Minus zero is written as zero.  A stand-alone decimal
+has two bytes in front: precision and scale.
+
+Source: TiDB pkg/types/mydecimal.go (WriteBin, FromBin).
+"""
+
+import struct
+from decimal import Decimal
+from typing import Final, NamedTuple
+
+from tidegate.model.errors import DecodeError, EncodeError
+
+
+def take(buf: bytes, at: int, size: int, codec: str) -> bytes:
+    """Return the `size` bytes at `at`; DecodeError when they are not all there."""
+    end = at + size
+    if size < 0 or end > len(buf):
+        raise DecodeError(f"{size} bytes wanted and {max(len(buf) - at, 0)} left", codec, at)
+    return buf[at:end]
+
+
+def take_byte(buf: bytes, at: int, codec: str) -> int:
+    """Return the byte at `at` as a number; DecodeError at the end."""
+    if at >= len(buf):
+        raise DecodeError("1 byte wanted and 0 left", codec, at)
+    return buf[at]
+
+
+def at_end(buf: bytes, at: int, codec: str) -> None:
+    """Raise DecodeError when bytes follow `at`."""
+    if at != len(buf):
+        raise DecodeError(f"{len(buf) - at} bytes follow the last value", codec, at)
+
+
+CODEC: Final = "number"
+MIN_INT: Final = -(1 << 63)
+MAX_INT: Final = (1 << 63) - 1
+MAX_UINT: Final = (1 << 64) - 1
+_SIGN: Final = 1 << 63
+_VARINT_BYTES: Final = 10
+"""7 bits in each of 10 bytes hold 64."""
+_DOUBLE: Final = struct.Struct(">d")
+_INVERTED: Final = bytes(0xFF - byte for byte in range(256))
+
+
+def invert(data: bytes) -> bytes:
+    """Return every bit turned: the ascending form of a value becomes the descending one, and back."""
+    return data.translate(_INVERTED)
+
+
+def encode_int(value: int) -> bytes:
+    """8 bytes that sort as signed numbers do; EncodeError beyond 64 bits."""
+    if not MIN_INT <= value <= MAX_INT:
+        raise EncodeError(f"{value} is no signed 64-bit number")
+    return (value + _SIGN).to_bytes(8, "big")
+
+
+def decode_int(buf: bytes, at: int = 0) -> tuple[int, int]:
+    """Return a signed number of 8 bytes and the offset after it."""
+    return int.from_bytes(take(buf, at, 8, CODEC), "big") - _SIGN, at + 8
+
+
+def encode_uint(value: int) -> bytes:
+    """8 bytes big endian; EncodeError beyond 64 bits."""
+    if not 0 <= value <= MAX_UINT:
+        raise EncodeError(f"{value} is no unsigned 64-bit number")
+    return value.to_bytes(8, "big")
+
+
+def decode_uint(buf: bytes, at: int = 0) -> tuple[int, int]:
+    """Return an unsigned number of 8 bytes and the offset after it."""
+    return int.from_bytes(take(buf, at, 8, CODEC), "big"), at + 8
+
+
+def encode_float(value: float) -> bytes:
+    """8 bytes that sort as doubles do."""
+    bits = int.from_bytes(_DOUBLE.pack(0.0 if value == 0 else value), "big")
+    bits = MAX_UINT - bits if bits & _SIGN else bits | _SIGN
+    return bits.to_bytes(8, "big")
+
+
+def decode_float(buf: bytes, at: int = 0) -> tuple[float, int]:
+    """Return a double and the offset after it."""
+    bits = int.from_bytes(take(buf, at, 8, CODEC), "big")
+    bits = bits - _SIGN if bits & _SIGN else MAX_UINT - bits
+    value: float = _DOUBLE.unpack(bits.to_bytes(8, "big"))[0]
+    return value, at + 8
+
+
+def encode_uvarint(value: int) -> bytes:
+    """1 to 10 bytes; EncodeError beyond 64 bits."""
+    if not 0 <= value <= MAX_UINT:
+        raise EncodeError(f"{value} is no unsigned 64-bit number")
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def decode_uvarint(buf: bytes, at: int = 0) -> tuple[int, int]:
+    """Return an unsigned number and the offset after it; DecodeError after 10 bytes or beyond 64 bits."""
+    value = 0
+    for place in range(_VARINT_BYTES):
+        byte = take_byte(buf, at + place, CODEC)
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            if value > MAX_UINT:
+                break
+            return value, at + place + 1
+    raise DecodeError("a varint of more than 64 bits", CODEC, at)
+
+
+def encode_varint(value: int) -> bytes:
+    """Return the zigzag form; EncodeError beyond 64 bits."""
+    if not MIN_INT <= value <= MAX_INT:
+        raise EncodeError(f"{value} is no signed 64-bit number")
+    return encode_uvarint(value << 1 if value >= 0 else ~(value << 1))
+
+
+def decode_varint(buf: bytes, at: int = 0) -> tuple[int, int]:
+    """Return a signed number in zigzag form and the offset after it."""
+    zigzag, end = decode_uvarint(buf, at)
+    return zigzag >> 1 ^ -(zigzag & 1), end
+
+
+_MEMCOMPARABLE_CODEC: Final = "memcomparable"
+_GROUP: Final = 8
+
+
+def encode_bytes(data: bytes) -> bytes:
+    """`data` in groups of eight, each with its marker."""
+    whole, rest = divmod(len(data), _GROUP)
+    groups = [data[at : at + _GROUP] + b"\xff" for at in range(0, whole * _GROUP, _GROUP)]
+    padding = _GROUP - rest
+    return b"".join((*groups, data[whole * _GROUP :], bytes(padding), bytes([0xFF - padding])))
+
+
+def decode_bytes(buf: bytes, at: int = 0) -> tuple[bytes, int]:
+    """Return a string and the offset after it; DecodeError for bad markers and padding."""
+    out = bytearray()
+    while True:
+        group = take(buf, at, _GROUP + 1, _MEMCOMPARABLE_CODEC)
+        padding = 0xFF - group[_GROUP]
+        if padding > _GROUP:
+            raise DecodeError(f"marker {group[_GROUP]:#x} is below 0xf7", _MEMCOMPARABLE_CODEC, at + _GROUP)
+        if any(group[_GROUP - padding : _GROUP]):
+            raise DecodeError("padding that is not zero", _MEMCOMPARABLE_CODEC, at + _GROUP - padding)
+        out += group[: _GROUP - padding]
+        at += _GROUP + 1
+        if padding:
+            return bytes(out), at
+
+
+def encode_compact(data: bytes) -> bytes:
+    """Return the length as a signed varint, then the bytes."""
+    return encode_varint(len(data)) + data
+
+
+def decode_compact(buf: bytes, at: int = 0) -> tuple[bytes, int]:
+    """Return a string in compact form and the offset after it."""
+    size, start = decode_varint(buf, at)
+    return take(buf, start, size, _MEMCOMPARABLE_CODEC), start + size
+
+
+_DECIMAL_BIN_CODEC: Final = "decimal"
+MAX_PRECISION: Final = 81
+"""What nine words hold; a column has at most 65 digits."""
+MAX_SCALE: Final = 72
+_WORD_DIGITS: Final = 9
+_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+"""Bytes that hold 0 to 9 digits."""
+
+
+class DecimalForm(NamedTuple):
+    """How many digits in all, and how many of them behind the point."""
+
+    precision: int
+    scale: int
+
+
+def form_of(value: Decimal) -> DecimalForm:
+    """Return the form of a number for which none is prescribed: the digits that it has, 0.00 as (2, 2)."""
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int), value
+    scale = max(-exponent, 0)
+    whole = len(digits) + exponent if any(digits) else 0
+    return DecimalForm(max(max(whole, 0) + scale, 1), scale)
+
+
+def encode_decimal(value: Decimal, form: DecimalForm) -> bytes:
+    """Return the bytes of `value` in that form; EncodeError when it has more digits on either side of the point."""
+    _check(form)
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise EncodeError(f"{value} is no DECIMAL")
+    number = int("".join(map(str, digits)))
+    shift = exponent + form.scale
+    cut = 10 ** max(-shift, 0)
+    if shift > form.precision or number % cut:
+        raise EncodeError(f"{value} does not fit into DECIMAL{tuple(form)}")
+    text = str(number * 10 ** max(shift, 0) // cut).zfill(form.precision)
+    if len(text) > form.precision:
+        raise EncodeError(f"{value} does not fit into DECIMAL{tuple(form)}")
+    chunks = _cut(form)
+    ends = [sum(chunks[: place + 1]) for place in range(len(chunks))]
+    data = b"".join(
+        int(text[end - size : end]).to_bytes(_BYTES[size], "big") for size, end in zip(chunks, ends, strict=True)
+    )
+    if sign and number:
+        data = invert(data)
+    return bytes([data[0] ^ 0x80]) + data[1:]
+
+
+def decode_decimal(buf: bytes, at: int, form: DecimalForm) -> tuple[Decimal, int]:
+    """Return a number of that form and the offset after it; DecodeError for digits that no decimal has."""
+    chunks = _cut(form)
+    size = sum(_BYTES[digits] for digits in chunks)
+    data = take(buf, at, size, _DECIMAL_BIN_CODEC)
+    data = bytes([data[0] ^ 0x80]) + data[1:]
+    negative = data[0] >= 0x80
+    data = invert(data) if negative else data
+    text, start = "", 0
+    for digits in chunks:
+        width = _BYTES[digits]
+        number = int.from_bytes(data[start : start + width], "big")
+        if number >= 10**digits:
+            raise DecodeError(f"{number} where {digits} digits stand", _DECIMAL_BIN_CODEC, at + start)
+        text += str(number).zfill(digits)
+        start += width
+    unscaled = -int(text) if negative else int(text)
+    return Decimal(f"{unscaled}E-{form.scale}"), at + size
+
+
+def write_decimal(value: Decimal, form: DecimalForm) -> bytes:
+    """Precision, scale, and the number."""
+    return bytes(form) + encode_decimal(value, form)
+
+
+def read_decimal(buf: bytes, at: int = 0) -> tuple[Decimal, DecimalForm, int]:
+    """Return a stand-alone number, its form, and the offset after it."""
+    form = DecimalForm(take_byte(buf, at, _DECIMAL_BIN_CODEC), take_byte(buf, at + 1, _DECIMAL_BIN_CODEC))
+    if not 0 < form.precision <= MAX_PRECISION or not form.scale <= min(form.precision, MAX_SCALE):
+        raise DecodeError(
+            f"no decimal has {form.precision} digits, {form.scale} of them behind the point", _DECIMAL_BIN_CODEC, at
+        )
+    value, end = decode_decimal(buf, at + 2, form)
+    return value, form, end
+
+
+def _check(form: DecimalForm) -> None:
+    if not 0 < form.precision <= MAX_PRECISION or not 0 <= form.scale <= min(form.precision, MAX_SCALE):
+        raise EncodeError(f"no decimal has {form.precision} digits, {form.scale} of them behind the point")
+
+
+def chunk_sizes(form: DecimalForm) -> list[tuple[int, int]]:
+    """Return how many digits stand in each word, and in how many bytes."""
+    return [(digits, _BYTES[digits]) for digits in _cut(form)]
+
+
+def _cut(form: DecimalForm) -> tuple[int, ...]:
+    """How many digits stand in each word."""
+    words, leading = divmod(form.precision - form.scale, _WORD_DIGITS)
+    fraction_words, trailing = divmod(form.scale, _WORD_DIGITS)
+    chunks = (leading, *(_WORD_DIGITS,) * (words + fraction_words), trailing)
+    return tuple(digits for digits in chunks if digits)

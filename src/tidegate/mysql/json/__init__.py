@@ -1,1 +1,0 @@
-"""JSON values as TiDB stores and prints them."""

@@ -1,1 +1,0 @@
-"""Values while an expression runs."""

@@ -1,1 +1,0 @@
-"""DDL text to statements."""

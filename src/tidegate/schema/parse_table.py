@@ -1,0 +1,642 @@
+"""Grammar of columns: `name type option*`, and of default values.
+
+    `h` BIT(4) NOT NULL DEFAULT b'101' COMMENT 'x' /*T![clustered_index] CLUSTERED */
+    name type  ^ options in any order, as MySQL takes them
+
+Expressions (generated columns, defaults, checks) are skipped by balanced parentheses and kept as the
+user's text.
+Source: TiDB parser/parser.y (ColumnDef, ColumnOption).
+
+Grammar of what follows a table's columns: options and partitions.
+
+    ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COMMENT 'x' /*T![ttl] TTL = `t` + INTERVAL 1 DAY */
+    PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (10), PARTITION `p1` VALUES LESS THAN (MAXVALUE))
+
+Options are `word [=] value`; only charset, collation and comment matter, the rest is passed over, and so is an unknown
+one if it has its `=`.  Bounds of partitions stay SQL text, charset introducers removed.
+Source: TiDB parser/parser.y (TableOption, PartitionOpt, PartitionDefinition).
+
+Grammar of CREATE: databases, tables, indexes, views; and what several kinds of statements share.
+
+    CREATE [OR REPLACE] [UNIQUE | GLOBAL TEMPORARY ..] DATABASE | TABLE | INDEX | VIEW ..
+    CREATE USER ..      anything else that leaves all tables alone is passed over
+
+Grammar of sequences: CREATE, ALTER and DROP SEQUENCE.
+
+    CREATE SEQUENCE s START 1 INCREMENT BY 2 NOCACHE        SequenceDef(start=1, increment=2, cache=0)
+
+Change capture passes sequences over, so a text that this grammar does not know is read no further and no error.
+
+Source: TiDB parser/parser.y (CreateTableStmt, CreateIndexStmt, CreateViewStmt, CreateDatabaseStmt).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from tidegate.expr.tokens import TokenKind
+from tidegate.model.mysql import MysqlType
+from tidegate.model.name import all_digits
+from tidegate.model.table import PartitionDef, PartitionInfo
+from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name, read_type
+from tidegate.schema.cursor import Cursor, is_constraint, read_check, read_constraint, read_index_tail, read_references
+from tidegate.schema.restore_table import TABLE_OPTIONS
+from tidegate.schema.statement import (
+    AddIndex,
+    AlterTable,
+    Blob,
+    CheckDef,
+    ColumnDef,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    CreateView,
+    Default,
+    DefaultNumber,
+    DefaultText,
+    DropSequences,
+    Expression,
+    Ignored,
+    IndexDef,
+    Now,
+    Null,
+    OptionsDetail,
+    SequenceDef,
+    Statement,
+    StatementDetail,
+    TableDetail,
+    TableOptions,
+    TypeDef,
+    ViewDetail,
+)
+
+_NOW: Final = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP", "LOCALTIME", "CURRENT_DATE", "CURDATE", "CURRENT_TIME")
+_TYPED_LITERALS: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
+
+
+def read_column(cursor: Cursor) -> ColumnDef:
+    """Return the column definition at the cursor, moving past it."""
+    name = cursor.name("a column name")
+    if cursor.sign("."):
+        name = cursor.name("a column name")
+        if cursor.sign("."):
+            name = cursor.name("a column name")
+    if cursor.accept("SERIAL"):
+        serial = TypeDef(MysqlType.LONGLONG, unsigned=True, charset="binary")
+        found = ColumnDef(name, serial, nullable=False, auto_increment=True, unique=True)
+    else:
+        found = ColumnDef(name, read_type(cursor))
+    while (more := _read_option(cursor, found)) is not None:
+        found = more
+    return found
+
+
+_SETTINGS: Final[Mapping[str, Mapping[str, bool]]] = {
+    "NOT NULL": {"nullable": False},
+    "NULL": {"nullable": True},
+    "SERIAL DEFAULT VALUE": {"nullable": False, "auto_increment": True, "unique": True},
+    "AUTO_INCREMENT": {"auto_increment": True},
+    "PRIMARY KEY": {"primary": True},
+    "PRIMARY": {"primary": True},
+    "UNIQUE KEY": {"unique": True},
+    "UNIQUE": {"unique": True},
+    "KEY": {"primary": True},
+    "CLUSTERED": {"clustered": True},
+    "NONCLUSTERED": {"clustered": False},
+}
+"""Options that are words alone, and the fields of ColumnDef that they set."""
+
+
+def _read_option(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
+    """`column` with the option at the cursor; None if there is no option."""
+    setting = cursor.accept(*_SETTINGS)
+    if setting:
+        return replace(column, **_SETTINGS[setting])  # type: ignore[arg-type]
+    match cursor.accept("DEFAULT", "COMMENT", "COLLATE", "GENERATED ALWAYS AS", "AS"):
+        case "DEFAULT":
+            return replace(column, default=read_default(cursor))
+        case "COMMENT":
+            return replace(column, comment=cursor.string())
+        case "COLLATE":
+            return _collated(column, read_charset_name(cursor))
+        case "GENERATED ALWAYS AS" | "AS":
+            expression = cursor.skip_group()
+            stored = cursor.accept("VIRTUAL", "STORED", "PERSISTENT") in ("STORED", "PERSISTENT")
+            return replace(column, generated=expression, stored=stored)
+    return _read_detail(cursor, column)
+
+
+def _read_detail(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
+    """`column` with an option that only TiDB's own definition has; None if there is no option."""
+    detail = column.detail
+    match cursor.accept("ON UPDATE", "AUTO_RANDOM", "CONSTRAINT", "CHECK"):
+        case "ON UPDATE":
+            cursor.word("a function")
+            detail = replace(detail, on_update=_read_digits(cursor))
+        case "AUTO_RANDOM":
+            detail = replace(detail, auto_random=_read_auto_random(cursor))
+        case "CONSTRAINT":
+            name = None if cursor.looking_at("CHECK") else cursor.name()
+            if cursor.accept("CHECK"):
+                detail = replace(detail, checks=(*detail.checks, read_check(cursor, name, in_column=True)))
+        case "CHECK":
+            detail = replace(detail, checks=(*detail.checks, read_check(cursor, None, in_column=True)))
+        case _:
+            return column if _skip_option(cursor) else None
+    return replace(column, detail=detail)
+
+
+def _read_auto_random(cursor: Cursor) -> tuple[int, int]:
+    """(shard bits, range bits) after AUTO_RANDOM, moving past them; 5 and 64 unless written."""
+    if not cursor.sign("("):
+        return 5, 64
+    shard = cursor.integer("a number of bits")
+    space = cursor.integer("a number of bits") if cursor.sign(",") else 64
+    cursor.expect_sign(")")
+    return shard, space
+
+
+def _skip_option(cursor: Cursor) -> bool:
+    """True after moving past a column option that changes nothing at all."""
+    match cursor.accept("REFERENCES", "COLUMN_FORMAT", "STORAGE"):
+        case "REFERENCES":
+            read_references(cursor)
+        case "COLUMN_FORMAT" | "STORAGE":
+            cursor.word("a word")
+        case _:
+            if cursor.accept("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"):
+                cursor.sign("=")
+                cursor.string()
+                return True
+            return cursor.accept("VISIBLE", "INVISIBLE", "GLOBAL", "LOCAL", "ENFORCED", "NOT ENFORCED") != ""
+    return True
+
+
+def _collated(column: ColumnDef, collation: str) -> ColumnDef:
+    """`column` with the charset of `collation` where no charset was written."""
+    column = replace(column, detail=replace(column.detail, collate=collation.lower()))
+    if column.type.charset is not None:
+        return column
+    return replace(column, type=replace(column.type, charset=charset_of_collation(collation)))
+
+
+def _read_digits(cursor: Cursor) -> int:
+    """The fractional digits after CURRENT_TIMESTAMP, 0 unless written, moving past their brackets."""
+    if not cursor.sign("("):
+        return 0
+    digits = 0 if cursor.is_sign(")") else cursor.integer("fractional digits")
+    cursor.expect_sign(")")
+    return digits
+
+
+def read_default(cursor: Cursor) -> Default:
+    """Return the value after DEFAULT at the cursor, moving past it."""
+    if cursor.is_sign("("):
+        return _read_default_group(cursor)
+    literal = _read_literal(cursor)
+    if literal is not None:
+        return literal
+    start = cursor.at
+    if cursor.accept(*_NOW):
+        return Now(_read_digits(cursor))
+    if cursor.accept("NEXT VALUE FOR"):
+        cursor.qualified()
+        return Expression(cursor.slice(start))
+    cursor.word("an expression")
+    if cursor.sign("."):
+        cursor.word("a function")
+    cursor.skip_group()
+    return Expression(cursor.slice(start))
+
+
+def _read_default_group(cursor: Cursor) -> Default:
+    """DEFAULT (x): the literal x if it is one, else an expression."""
+    start = cursor.at
+    inside = cursor.skip_group()
+    after, cursor.at = cursor.at, start + 1
+    literal = _read_literal(cursor)
+    whole = cursor.at == after - 1
+    cursor.at = after
+    return literal if literal is not None and whole else Expression(inside)
+
+
+def _read_literal(cursor: Cursor) -> Default | None:
+    """The literal at the cursor, moving past it; None, without moving, if there is none."""
+    token, following = cursor.peek(), cursor.peek(1)
+    if token.word == "NULL":
+        cursor.next()
+        return Null()
+    if token.word in ("TRUE", "FALSE"):
+        cursor.next()
+        return DefaultNumber("1" if token.word == "TRUE" else "0")
+    if token.kind is TokenKind.SIGN and token.text in ("-", "+") and following.kind is TokenKind.NUMBER:
+        cursor.at += 2
+        return DefaultNumber(("-" if token.text == "-" else "") + _whole(following.text))
+    literal_word = token.word.startswith("_") or token.word in _TYPED_LITERALS
+    if literal_word and following.kind in (TokenKind.STRING, TokenKind.HEX, TokenKind.BITS):
+        cursor.next()
+        token = following
+    match token.kind:
+        case TokenKind.NUMBER:
+            cursor.next()
+            return DefaultNumber(_whole(token.text))
+        case TokenKind.STRING:
+            parts = []
+            while cursor.peek().kind is TokenKind.STRING:
+                parts.append(cursor.next().text)
+            return DefaultText("".join(parts))
+        case TokenKind.HEX:
+            cursor.next()
+            return Blob(bytes.fromhex("0" * (len(token.text) % 2) + token.text))
+        case TokenKind.BITS:
+            cursor.next()
+            return Blob(int(token.text or "0", 2).to_bytes((len(token.text) + 7) // 8, "big"))
+    return None
+
+
+def _whole(number: str) -> str:
+    """The number with a digit before its point."""
+    return f"0{number}" if number.startswith(".") else number
+
+
+_VALUED: Final = (*TABLE_OPTIONS, "ENGINE_ATTRIBUTE", "STATS_OPTIONS", "TYPE", "READ ONLY")
+_PASSED: Final = ("ON COMMIT DELETE ROWS", "ON COMMIT PRESERVE ROWS", "REMOVE TTL")
+
+
+def read_options(cursor: Cursor, *, commas: bool) -> tuple[TableOptions, int]:
+    """Return the (options, their number) at the cursor, moving past them; `commas` may stand between them in CREATE
+    TABLE."""
+    charset: str | None = None
+    collation: str | None = None
+    comment: str | None = None
+    detail = OptionsDetail()
+    count = 0
+    while True:
+        start = cursor.at
+        if commas and count:
+            cursor.sign(",")
+        cursor.accept("DEFAULT")
+        match cursor.accept("CHARACTER SET", "CHAR SET", "CHARSET", "COLLATE", "COMMENT", "TTL"):
+            case "CHARACTER SET" | "CHAR SET" | "CHARSET":
+                charset = normal_charset(read_charset_name(cursor))
+            case "COLLATE":
+                collation = read_charset_name(cursor)
+            case "COMMENT":
+                comment = cursor.string()
+            case "TTL":
+                detail = replace(detail, ttl=_read_ttl(cursor))
+            case _:
+                read = _read_valued(cursor, detail)
+                if read is None:
+                    cursor.at = start
+                    break
+                detail = read
+        count += 1
+    if charset is None and collation is not None:
+        charset = charset_of_collation(collation)
+    detail = replace(detail, collate=None if collation is None else collation.lower())
+    return TableOptions(charset, comment, detail), count
+
+
+def _read_ttl(cursor: Cursor) -> tuple[str, str, str]:
+    """(column, count, unit) of `= col + INTERVAL 1 DAY`, moving past it."""
+    cursor.sign("=")
+    column = cursor.name("a column name")
+    cursor.expect_sign("+")
+    cursor.expect("INTERVAL")
+    count = cursor.next().text
+    return column, count, cursor.word("a unit of time").upper()
+
+
+_NUMBERS: Final = {
+    "AUTO_INCREMENT": "auto_increment",
+    "FORCE AUTO_INCREMENT": "auto_increment",
+    "AUTO_ID_CACHE": "auto_id_cache",
+    "AUTO_RANDOM_BASE": "auto_random_base",
+    "SHARD_ROW_ID_BITS": "shard_row_id_bits",
+    "PRE_SPLIT_REGIONS": "pre_split_regions",
+}
+_TEXTS: Final = {"COMPRESSION": "compression", "TTL_JOB_INTERVAL": "ttl_job_interval"}
+"""Options with a value that TiDB's definition has -> the field of OptionsDetail."""
+
+
+def _read_valued(cursor: Cursor, detail: OptionsDetail) -> OptionsDetail | None:
+    """`detail` with the option at the cursor, moving past it; None, having moved perhaps, if none stands here."""
+    if cursor.accept(*_PASSED):
+        return detail
+    option = cursor.accept(*_VALUED)
+    if not option:
+        option = cursor.peek().word
+        if not (option and cursor.is_sign("=", ahead=1)):
+            return None
+        cursor.next()
+    cursor.sign("=")
+    if cursor.is_sign("("):
+        cursor.skip_group()
+        return detail
+    if cursor.done() or cursor.peek().kind is TokenKind.SIGN:
+        raise cursor.error("expected the value of a table option")
+    value = cursor.next()
+    if option in _NUMBERS and all_digits(value.text) and len(value.text) <= 20:
+        detail = replace(detail, **{_NUMBERS[option]: int(value.text)})  # type: ignore[arg-type]
+        return replace(detail, forced=True) if option.startswith("FORCE") else detail
+    if option in _TEXTS:
+        return replace(detail, **{_TEXTS[option]: value.text})  # type: ignore[arg-type]
+    return replace(detail, ttl_enable=value.text.upper() == "ON") if option == "TTL_ENABLE" else detail
+
+
+def read_partition_by(cursor: Cursor) -> tuple[PartitionInfo, str]:
+    """Return the (partitioning, what of it we cannot follow or "") after PARTITION BY, moving past it."""
+    cursor.accept("LINEAR")
+    method = cursor.expect("RANGE", "LIST", "HASH", "KEY")
+    not_supported = ""
+    expr = ""
+    columns: tuple[str, ...] = ()
+    if cursor.accept("ALGORITHM"):
+        cursor.expect_sign("=")
+        cursor.integer()
+    if method == "KEY" or cursor.accept("COLUMNS"):
+        cursor.expect_sign("(")
+        columns = () if cursor.is_sign(")") else cursor.names()
+        cursor.expect_sign(")")
+    else:
+        expr = cursor.skip_group()
+    if cursor.accept("INTERVAL"):
+        not_supported = "INTERVAL partitioning"
+        cursor.skip_group()
+        while cursor.accept("FIRST PARTITION LESS THAN", "LAST PARTITION LESS THAN"):
+            cursor.skip_group()
+        while cursor.accept("NULL PARTITION", "MAXVALUE PARTITION"):
+            pass
+    count = cursor.integer("the number of partitions") if cursor.accept("PARTITIONS") else 0
+    if cursor.accept("SUBPARTITION BY"):
+        not_supported = not_supported or "SUBPARTITION"
+        cursor.accept("LINEAR")
+        cursor.expect("HASH", "KEY")
+        cursor.skip_group()
+        if cursor.accept("SUBPARTITIONS"):
+            cursor.integer()
+    definitions = read_partition_definitions(cursor) if cursor.is_sign("(") else ()
+    if cursor.accept("UPDATE INDEXES"):
+        cursor.skip_group()
+    if method in ("HASH", "KEY"):
+        count = len(definitions) or count or 1
+        if count > MOST_PARTITIONS:
+            raise cursor.error(f"more than {MOST_PARTITIONS} partitions")
+        definitions = definitions or tuple(PartitionDef(f"p{number}") for number in range(count))
+    else:
+        count = 0
+    return PartitionInfo(method, expr, columns, definitions, count), not_supported
+
+
+MOST_PARTITIONS: Final = 8192
+"""MySQL's and TiDB's limit."""
+
+
+def read_partition_definitions(cursor: Cursor) -> tuple[PartitionDef, ...]:
+    """Return the partitions of `(PARTITION name VALUES .., ..)`, moving past it."""
+    return cursor.group(_read_definition)
+
+
+def _read_definition(cursor: Cursor) -> PartitionDef:
+    cursor.expect("PARTITION")
+    name = cursor.name("a partition name")
+    less_than: tuple[str, ...] = ()
+    in_values: tuple[tuple[str, ...], ...] = ()
+    if cursor.accept("VALUES LESS THAN"):
+        less_than = ("MAXVALUE",) if cursor.accept("MAXVALUE") else cursor.group(_read_value)
+    elif cursor.accept("VALUES IN"):
+        in_values = cursor.group(_read_tuple)
+    elif cursor.accept("DEFAULT"):
+        in_values = (("DEFAULT",),)
+    read_options(cursor, commas=False)
+    if cursor.is_sign("("):
+        cursor.skip_group()
+    return PartitionDef(name, less_than, in_values)
+
+
+def _read_tuple(cursor: Cursor) -> tuple[str, ...]:
+    """One tuple of `(1, 2)` or `((1, 'a'), (2, 'b'))`."""
+    return cursor.group(_read_value) if cursor.is_sign("(") else (_read_value(cursor),)
+
+
+def _read_value(cursor: Cursor) -> str:
+    """The SQL text of one bound; the words MAXVALUE, DEFAULT and NULL in capitals, no introducer before a string."""
+    if cursor.peek().word.startswith("_") and cursor.peek(1).kind is TokenKind.STRING:
+        cursor.next()
+    start = cursor.at
+    cursor.skip_balanced(",")
+    text = cursor.slice(start)
+    if not text:
+        raise cursor.error("expected a value")
+    return text.upper() if text.upper() in ("MAXVALUE", "DEFAULT", "NULL") else text
+
+
+_NUMBERED: Final[Mapping[str, str]] = {
+    "START WITH": "start",
+    "START": "start",
+    "INCREMENT BY": "increment",
+    "INCREMENT": "increment",
+    "MINVALUE": "minimum",
+    "MAXVALUE": "maximum",
+    "CACHE": "cache",
+    "RESTART WITH": "restart",
+    "RESTART": "restart",
+}
+_WORDS: Final[Mapping[str, Mapping[str, object]]] = {
+    "NO MINVALUE": {},
+    "NOMINVALUE": {},
+    "NO MAXVALUE": {},
+    "NOMAXVALUE": {},
+    "NO CACHE": {"cache": 0},
+    "NOCACHE": {"cache": 0},
+    "NO CYCLE": {"cycle": False},
+    "NOCYCLE": {"cycle": False},
+    "CYCLE": {"cycle": True},
+}
+
+
+def read_sequence(cursor: Cursor, default_schema: str) -> StatementDetail | None:
+    """Return what the statement at the cursor says, moving into it; None if it is none of ours."""
+    verb = cursor.accept("CREATE", "ALTER", "DROP")
+    if not (verb and cursor.accept("SEQUENCE")):
+        return None
+    passed = cursor.accept("IF NOT EXISTS", "IF EXISTS") != ""
+    if not cursor.is_name():
+        return None
+    name = cursor.qualified().within(default_schema)
+    if verb == "DROP":
+        names = [name]
+        while cursor.sign(",") and cursor.is_name():
+            names.append(cursor.qualified().within(default_schema))
+        return DropSequences(tuple(names), passed)
+    found = SequenceDef(name, verb == "ALTER", passed)
+    while (more := _create_read_option(cursor, found)) is not None:
+        found = more
+    return found
+
+
+def _create_read_option(cursor: Cursor, found: SequenceDef) -> SequenceDef | None:
+    word = cursor.accept(*_WORDS)
+    if word:
+        return replace(found, **_WORDS[word])  # type: ignore[arg-type]
+    option = cursor.accept(*_NUMBERED)
+    if option:
+        cursor.sign("=")
+        sign = -1 if cursor.sign("-") else 1
+        if cursor.peek().kind is not TokenKind.NUMBER or not all_digits(cursor.peek().text):
+            return replace(found, restart=found.start) if option == "RESTART" else None
+        return replace(found, **{_NUMBERED[option]: sign * cursor.integer()})  # type: ignore[arg-type]
+    if cursor.accept("COMMENT"):
+        cursor.sign("=")
+        return replace(found, comment=cursor.next().text)
+    return None
+
+
+CREATED: Final = frozenset(
+    [
+        "SEQUENCE",
+        "PLACEMENT",
+        "RESOURCE",
+        "USER",
+        "ROLE",
+        "BINDING",
+        "SESSION",
+        "GLOBAL",
+        "STATISTICS",
+        "EXTERNAL",
+        "MASKING",
+        "TRIGGER",
+        "PROCEDURE",
+        "FUNCTION",
+    ]
+)
+"""What CREATE makes besides tables, which change capture passes over."""
+
+
+def ignore(cursor: Cursor, default_schema: str) -> Statement:
+    """Return the statement at the cursor as one that leaves all tables as they are, moving past it."""
+    what = " ".join(word for ahead in range(2) if (word := cursor.peek(ahead).word))
+    detail = read_sequence(cursor, default_schema) if what.endswith(" SEQUENCE") else None
+    cursor.rest()
+    return Ignored(what, detail)
+
+
+def database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
+    """Return the (charset, collation) of a database's options, moving past them."""
+    options, _ = read_options(cursor, commas=False)
+    if cursor.accept("SET"):
+        cursor.rest()
+    return options.charset, options.detail.collate
+
+
+def read_create(cursor: Cursor, default_schema: str) -> Statement:
+    """Return the CREATE statement at the cursor, moving past it."""
+    start = cursor.at
+    cursor.expect("CREATE")
+    if cursor.accept("DATABASE", "SCHEMA"):
+        return _create_database(cursor)
+    temporary = cursor.accept("GLOBAL TEMPORARY", "TEMPORARY")
+    if cursor.accept("TABLE"):
+        return _create_table(cursor, default_schema, temporary)
+    unique = cursor.accept("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
+    if cursor.accept("INDEX"):
+        return _create_index(cursor, default_schema, unique)
+    or_replace = cursor.accept("OR REPLACE") != ""
+    if cursor.accept("ALGORITHM"):
+        cursor.sign("=")
+        cursor.next()
+    if cursor.accept("DEFINER"):
+        cursor.sign("=")
+        while not (cursor.done() or cursor.looking_at("SQL SECURITY") or cursor.looking_at("VIEW")):
+            cursor.next()
+    if cursor.accept("SQL SECURITY"):
+        cursor.next()
+    if cursor.accept("VIEW"):
+        return _create_view(cursor, default_schema, or_replace=or_replace)
+    cursor.at = start
+    if cursor.peek(1).word not in CREATED:
+        raise cursor.error("not a CREATE statement that we know")
+    return ignore(cursor, default_schema)
+
+
+def _create_view(cursor: Cursor, default_schema: str, *, or_replace: bool) -> Statement:
+    if_not_exists = cursor.accept("IF NOT EXISTS") != ""
+    view = cursor.qualified().within(default_schema)
+    columns = cursor.group(Cursor.name) if cursor.is_sign("(") else ()
+    cursor.accept("AS")
+    start = cursor.at
+    while not (cursor.done() or cursor.looking_at("WITH CHECK") or cursor.looking_at("WITH CASCADED")):
+        cursor.next()
+    select = cursor.slice(start)
+    cursor.rest()
+    return CreateView(view, ViewDetail(select, columns, or_replace, if_not_exists))
+
+
+def _create_database(cursor: Cursor) -> Statement:
+    if_not_exists = cursor.accept("IF NOT EXISTS") != ""
+    name = cursor.name("a database name")
+    charset, collate = database_charset(cursor)
+    return CreateDatabase(name, charset, if_not_exists, collate)
+
+
+def _create_index(cursor: Cursor, default_schema: str, kind: str) -> Statement:
+    if_not_exists = cursor.accept("IF NOT EXISTS") != ""
+    name = cursor.name("an index name")
+    if cursor.accept("USING", "TYPE"):
+        cursor.word("an index type")
+    cursor.expect("ON")
+    table = cursor.qualified()
+    index = read_index_tail(cursor, IndexDef(name, (), unique=kind == "UNIQUE"))
+    if kind in ("VECTOR", "COLUMNAR"):
+        index = IndexDef(name, ())
+    return AlterTable(table.within(default_schema), doubtful=False, specs=(AddIndex(index, if_not_exists),))
+
+
+def _create_table(cursor: Cursor, default_schema: str, temporary: str) -> Statement:
+    if_not_exists = cursor.accept("IF NOT EXISTS") != ""
+    named = cursor.qualified()
+    table = named.within(default_schema)
+    like = "(" if cursor.is_sign("(") and cursor.looking_at("LIKE", ahead=1) else ""
+    if like:
+        cursor.expect_sign("(")
+    if cursor.accept("LIKE"):
+        source = cursor.qualified()
+        doubtful = source.schema is None and named.schema is not None
+        if like:
+            cursor.expect_sign(")")
+        while not cursor.done() and read_options(cursor, commas=True)[1]:
+            pass
+        if temporary == "TEMPORARY":
+            return Ignored("CREATE TEMPORARY TABLE")
+        return CreateTableLike(table, source.within(default_schema), doubtful, if_not_exists)
+    columns: list[ColumnDef] = []
+    indexes: list[IndexDef] = []
+    checks: list[CheckDef] = []
+    if cursor.is_sign("("):
+        columns, indexes, checks = read_body(cursor)
+    options, _ = read_options(cursor, commas=True)
+    partition, not_supported = read_partition_by(cursor) if cursor.accept("PARTITION BY") else (None, "")
+    while not cursor.done() and read_options(cursor, commas=True)[1]:
+        pass
+    if (
+        cursor.accept("REPLACE", "IGNORE", "AS")
+        or any(map(cursor.looking_at, ("SELECT", "WITH", "TABLE", "VALUES")))
+        or cursor.is_sign("(")
+    ):
+        not_supported = "CREATE TABLE .. AS SELECT"
+        cursor.rest()
+    elif not columns:
+        raise cursor.error("expected the columns of a table")
+    if temporary == "TEMPORARY":
+        return Ignored("CREATE TEMPORARY TABLE")
+    detail = TableDetail(tuple(checks), temporary != "")
+    return CreateTable(table, tuple(columns), tuple(indexes), options, partition, if_not_exists, not_supported, detail)
+
+
+def read_body(cursor: Cursor) -> tuple[list[ColumnDef], list[IndexDef], list[CheckDef]]:
+    """Return the columns, keys and checks of `(..)`, moving past it."""
+    found = cursor.group(lambda here: read_constraint(here)[0] if is_constraint(here) else read_column(here))
+    columns = [one for one in found if isinstance(one, ColumnDef)]
+    indexes = [one for one in found if isinstance(one, IndexDef)]
+    return columns, indexes, [one for one in found if isinstance(one, CheckDef)]
