@@ -32,7 +32,7 @@ from shapes import Shape, chunks
 
 from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.columnar import decode_chunk
-from tidegate.codec.frame import read_frames
+from tidegate.codec.stream import read_frames
 from tidegate.source.kafka.fetch import CHUNK, CHUNK_BYTES
 from tidegate.spark.daemon import keep_freed
 

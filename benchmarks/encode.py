@@ -37,7 +37,7 @@ from shapes import Shape, chunks
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, decode
 from tidegate.codec.columnar import Batch, ColumnarEncoder, decode_chunk
 from tidegate.codec.columnar.values import MISFITS
-from tidegate.codec.frame import read_frames
+from tidegate.codec.stream import read_frames
 from tidegate.model.event import Delete, Insert, Update
 
 TIMES: Final = 10

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from tidegate.codec.options import DecodeOptions
-from tidegate.codec.table import decode
+from tidegate.codec.stream import decode
 from tidegate.engine.change import Place, PlacedDdl, ordered_ddls
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl

@@ -22,8 +22,8 @@ from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
 from tidegate.changelog.landing import BatchLoop, Message
 from tidegate.changelog.report import State, TaskReport
 from tidegate.codec import decode
-from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
+from tidegate.codec.stream import read_frames
 from tidegate.engine.change import Place
 from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import Tasks

@@ -13,7 +13,7 @@ import pytest
 
 from tests.codec.encode_rows import TABLE, Claims, encoder, insert
 from tests.golden.codec_cases import DATA, cases
-from tidegate.codec.frame import pack_frame
+from tidegate.codec.stream import pack_frame
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ from tests.golden.test_totality import mutated, reframed
 from tests.source.kit import ddl, delete, insert, open_message, recording, resolved
 from tidegate.codec import DecodeOptions
 from tidegate.codec.columnar import decode_chunk
-from tidegate.codec.frame import read_frames
+from tidegate.codec.stream import read_frames
 
 DATA = Path(__file__).parent.parent / "data"
 SEEN = ("open", "canal_table")

@@ -19,7 +19,7 @@ from tests.counts import some
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, WireTable, decode
 from tidegate.codec.columnar import ColumnarEncoder, Cutter, decode_chunk
 from tidegate.codec.columnar.encode.cut import cuts_of
-from tidegate.codec.frame import read_frames
+from tidegate.codec.stream import read_frames
 from tidegate.codec.wire_table import WireColumn
 from tidegate.model.errors import EncodeError, HandleKeyMissing, MessageTooLarge
 from tidegate.model.event import Delete, Insert, RowChange, Update

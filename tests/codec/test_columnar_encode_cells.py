@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 from tests.codec.columnar_rows import array_of
-from tidegate.codec import EncodeOptions
-from tidegate.codec.canal.encode import row as canal_values
+from tidegate.codec import EncodeOptions, canal_encode, open_encode
 from tidegate.codec.columnar.encode.cells import canal_cell, open_cell
 from tidegate.codec.columnar.encode.compose import CellStep, Composer
-from tidegate.codec.open.encode import values as open_values
 from tidegate.codec.wire_table import WireColumn
 from tidegate.model.event import Value
 from tidegate.model.mysql import ColumnFlag, MysqlType
@@ -145,9 +143,9 @@ def check_cell(of: WireColumn, values: list[Value], style: EncodeOptions) -> Non
     cell = (canal_cell if canal else open_cell)(of, style)
     write: Callable[[Any], str]
     write = (
-        canal_values.writer(of, style.time_zone)
+        canal_encode.writer(of, style.time_zone)
         if canal
-        else open_values.writer(of, open_values.style_of(style), style.time_zone)
+        else open_encode.writer(of, open_encode.style_of(style), style.time_zone)
     )
     expected = [b"null" if value is None else write(value).encode("utf-8", "surrogateescape") for value in values]
     array = array_of(values, of)

@@ -9,7 +9,7 @@ import pytest
 from tidegate.changelog.columns import landed_batch
 from tidegate.codec import DecodeOptions, EncodeOptions
 from tidegate.codec.columnar import ColumnarEncoder, decode_chunk, text_batch, typed_batch
-from tidegate.codec.frame import read_frames
+from tidegate.codec.stream import read_frames
 from tidegate.engine.change import ROWS_SCHEMA, decode_layout
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Field

@@ -25,7 +25,7 @@ from tidegate.codec.columnar.encode.cells import DIGITS, ROW_KEYS, canal_cell, o
 from tidegate.codec.columnar.encode.characters import TABLES
 from tidegate.codec.columnar.encode.compose import CellStep, Composer
 from tidegate.codec.columnar.encode.write import GROWTH
-from tidegate.codec.frame import read_frames
+from tidegate.codec.stream import read_frames
 from tidegate.model.errors import EncodeError
 from tidegate.model.roads import Reason
 

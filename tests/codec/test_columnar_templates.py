@@ -25,7 +25,7 @@ from tests.golden.test_totality import reframed
 from tests.source.kit import ddl, delete, insert, recording, resolved
 from tidegate.codec.columnar import RowTexts, as_texts, decode_chunk, row_texts, sweep, swept
 from tidegate.codec.columnar.chunk import TEMPLATES
-from tidegate.codec.frame import read_frames
+from tidegate.codec.stream import read_frames
 
 pytestmark = pytest.mark.slow
 

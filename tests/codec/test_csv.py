@@ -15,7 +15,7 @@ from tests.golden.codec_cases import DATA
 from tidegate.cli.encode import encode
 from tidegate.codec import WireTable
 from tidegate.codec.csv import CsvEncoder, CsvOptions, csv_options
-from tidegate.codec.go.float import general32, general64
+from tidegate.codec.go import general32, general64
 from tidegate.codec.wire_table import WireColumn
 from tidegate.model.errors import CsvEncodeFailed, SinkConfigInvalid
 from tidegate.model.event import Insert, Value

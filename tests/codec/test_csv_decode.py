@@ -9,8 +9,7 @@ from tests.counts import some
 from tidegate.codec.columnar.csv import CsvTable
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.columnar.values import MISFITS
-from tidegate.codec.csv import CsvEncoder, CsvOptions
-from tidegate.codec.csv.decode import CsvDecoder, CsvRow, records, whole_bytes
+from tidegate.codec.csv import CsvDecoder, CsvEncoder, CsvOptions, CsvRow, records, whole_bytes
 from tidegate.codec.values import float32
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.engine.change import encode_value

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from tests.golden.codec_cases import DATA, cases
 from tidegate.cli.decode import decode
-from tidegate.codec.frame import pack_frame
+from tidegate.codec.stream import pack_frame
 
 WATERMARK = b'{"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'
 CANAL = ("--protocol", "canal-json")

@@ -11,7 +11,7 @@ from tests.golden.codec_cases import DATA
 from tests.golden.encode_kit import masked, plain, recorded, runs
 from tidegate.cli.decode import decode
 from tidegate.cli.encode import encode
-from tidegate.codec.frame import read_frames
+from tidegate.codec.stream import read_frames
 
 EVENTS = DATA / "codec" / "types" / "events.jsonl.gz"
 ROW = {

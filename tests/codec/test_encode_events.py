@@ -18,7 +18,7 @@ from tests.codec.encode_rows import Claims
 from tests.codec.event_maker import Chance, Made, other, row, table
 from tests.codec.option_rules import NOW_MS, RULES, ZONE, Case, Expected, Image, expected
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, Message, decode, encode_options
-from tidegate.codec.canal.ddl_types import ddl_type
+from tidegate.codec.canal_encode import ddl_type
 from tidegate.codec.claim import claim_name, open_claim
 from tidegate.codec.wire_table import WireColumn
 from tidegate.model.errors import HandleKeyMissing, MessageTooLarge

@@ -8,10 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.codec.go.float import json32, json64, newarch_json32, newarch_json64, positional32, positional64
-from tidegate.codec.go.json import EASY, RAW, REPAIRED, STANDARD, Quote
-from tidegate.codec.go.printable import is_printable
-from tidegate.codec.go.quote import quote, unquote
+from tidegate.codec.go import (
+    EASY,
+    RAW,
+    REPAIRED,
+    STANDARD,
+    Quote,
+    is_printable,
+    json32,
+    json64,
+    newarch_json32,
+    newarch_json64,
+    positional32,
+    positional64,
+    quote,
+    unquote,
+)
 
 WRITERS = {"standard": STANDARD, "easy": EASY, "raw": RAW, "repaired": REPAIRED}
 HTML = "\\u003ca\\u003e\\u0026"

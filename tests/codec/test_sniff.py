@@ -10,8 +10,8 @@ import pytest
 
 from tests.codec.encode_rows import INT, TABLE, TEXT, TS, encoder, insert, only
 from tests.golden.codec_cases import DATA, Case, cases, sampled, variants
-from tidegate.codec.frame import read_frames
 from tidegate.codec.sniff import KEYS, Sniffed, merge, sniff, sniff_all
+from tidegate.codec.stream import read_frames
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Ddl, Insert, Resolved

@@ -9,8 +9,7 @@ import pytest
 from tests.codec.encode_rows import TABLE, TS, encoder, insert
 from tests.golden.codec_cases import DATA
 from tidegate.codec import DecodeOptions, stream
-from tidegate.codec.frame import pack_frame, read_frames
-from tidegate.codec.stream import Placed, StreamPlace, decode_messages, read_events
+from tidegate.codec.stream import Placed, StreamPlace, decode_messages, pack_frame, read_events, read_frames
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Resolved
 

@@ -15,7 +15,7 @@ from tidegate.cli.decode import decode
 from tidegate.cli.transcode import transcode
 from tidegate.codec import DecodeOptions, Message
 from tidegate.codec.batch import MessageKind
-from tidegate.codec.frame import pack_frame, read_frames
+from tidegate.codec.stream import pack_frame, read_frames
 from tidegate.model.event import Ddl, Resolved
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ import pytest
 
 from tests.golden.codec_cases import DATA
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, decode, wire_table
-from tidegate.codec.canal.encode.types import mysql_type
-from tidegate.codec.frame import read_frames
+from tidegate.codec.canal_encode import mysql_type
+from tidegate.codec.stream import read_frames
 from tidegate.codec.wire_table import flags_of, table_of_fields, table_of_row
 from tidegate.model.event import Ddl, Field, Resolved
 from tidegate.model.mysql import MysqlType

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tidegate.codec import DecodeOptions
 from tidegate.codec.claim import claim_name, open_claim
 from tidegate.codec.compression import _lz4_room, decompress
-from tidegate.codec.frame import pack_frame, read_frames
-from tidegate.codec.go.quote import unquote
+from tidegate.codec.go import unquote
+from tidegate.codec.stream import pack_frame, read_frames
 from tidegate.model.errors import ConfigError, DecodeError
 
 SHORT = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}

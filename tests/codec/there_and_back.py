@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from tidegate.cli.transcode import transcode
 from tidegate.codec import DecodeOptions, decode
-from tidegate.codec.frame import read_frames
+from tidegate.codec.stream import read_frames
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Values, images
 
 OTHER = {"open-protocol": "canal-json", "canal-json": "open-protocol"}

@@ -8,10 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidegate.codec import DecodeOptions, decode
-from tidegate.codec.csv import CsvOptions
-from tidegate.codec.csv.decode import CsvDecoder, records
-from tidegate.codec.storage.layout import FileNames, parse_schema_path
-from tidegate.codec.storage.schema_file import parse_schema_file
+from tidegate.codec.csv import CsvDecoder, CsvOptions, records
+from tidegate.codec.storage import FileNames, parse_schema_file, parse_schema_path
 from tidegate.model.event import Ddl, Delete, Event, Insert, RowChange
 from tidegate.sink.storage.bucket import Bucket
 from tidegate.source.storage.definitions import FileLayout, PlaceDefinitions

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.golden.codec_cases import events
-from tidegate.codec.canal.ddl_types import ddl_type
+from tidegate.codec.canal_encode import ddl_type
 from tidegate.engine.event_filter import acting
 from tidegate.model.event import Ddl
 

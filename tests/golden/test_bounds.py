@@ -34,9 +34,9 @@ from tests.golden.bound_cases import (
 )
 from tidegate.codec import DecodeOptions, decode, read_events, sniff
 from tidegate.codec.batch import RECORD_OVERHEAD
-from tidegate.codec.canal.message import LARGE
+from tidegate.codec.canal import LARGE
 from tidegate.codec.columnar import decode_chunk
-from tidegate.codec.frame import pack_frame, read_frames
+from tidegate.codec.stream import pack_frame, read_frames
 from tidegate.model.errors import DecodeError
 
 FIRST, LARGEST = 1 << 12, 1 << 18

@@ -8,7 +8,7 @@ import pytest
 from tests.golden.codec_cases import DATA
 from tests.golden.encode_kit import build_time, masked
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, decode
-from tidegate.codec.frame import read_frames
+from tidegate.codec.stream import read_frames
 
 MANIFEST = json.loads((DATA / "workload" / "manifest.json").read_text("utf-8"))["recordings"]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.golden.codec_cases import DATA, Case, cases, events, expected, variants
 from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.claim import claim_name, open_claim
-from tidegate.codec.frame import read_frames
+from tidegate.codec.stream import read_frames
 from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, Update, Values, images
 
 OPS = {Insert: "INSERT", Update: "UPDATE", Delete: "DELETE"}

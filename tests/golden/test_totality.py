@@ -22,8 +22,8 @@ from tests.golden.codec_cases import cases, variants
 from tidegate.codec import DecodeOptions, decode, read_events, sniff
 from tidegate.codec.claim import claim_name, open_claim
 from tidegate.codec.columnar import decode_chunk
-from tidegate.codec.frame import pack_frame, read_frames
 from tidegate.codec.neutral import error_object, event_object, render
+from tidegate.codec.stream import pack_frame, read_frames
 from tidegate.model.errors import DecodeError
 
 FUZZ = int(os.environ.get("TIDEGATE_FUZZ", "1000000"))

@@ -5,6 +5,7 @@ import gc
 import json
 import re
 import subprocess
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -201,6 +202,13 @@ def test_no_circles() -> None:
     circles = {name: sorted(needed & left.keys()) for name, needed in left.items()}
 
     assert not circles
+
+
+def test_the_codec_loads_few_modules() -> None:
+    """`import tidegate.codec` is light: what it loads of ours is at most 30 modules."""
+    script = "import sys, tidegate.codec; print(*(name for name in sys.modules if name.startswith('tidegate')))"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert len(ran.stdout.split()) <= 30, ran.stdout
 
 
 def test_one_meaning() -> None:

@@ -10,9 +10,8 @@ from tests.house.test_house import ROOT, tree_of
 SOURCES: Final = sorted((ROOT / "src" / "tidegate").rglob("*.py"))
 CALLS: Final = {"compile", "match", "search", "fullmatch", "sub", "subn", "split", "finditer", "findall"}
 MADE: Final = {
-    "codec/csv/decode.py": "a separator and a quote of the configuration, escaped",
-    "codec/csv/encode.py": "a separator of the configuration, escaped",
-    "codec/go/json.py": "the characters of a table of ours",
+    "codec/csv.py": "a separator and a quote of the configuration, escaped",
+    "codec/go.py": "the characters of a table of ours",
     "codec/jsontext.py": "bytes of ours",
     "expr/tokens.py": "the two forms of strings, and a quote",
 }

@@ -12,7 +12,7 @@ import pytest
 
 from tests.real_topics import TOPICS, ddls_of
 from tidegate.codec.options import DecodeOptions
-from tidegate.codec.table import decode
+from tidegate.codec.stream import decode
 from tidegate.engine.event_filter import EventFilter, EventRule
 from tidegate.engine.filter import previous_name
 from tidegate.model.event import Ddl

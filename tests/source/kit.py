@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from tidegate.changelog import ledger
 from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
 from tidegate.changelog.report import State, TaskReport
-from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
+from tidegate.codec.stream import read_frames
 from tidegate.engine.frontier import Reached
 from tidegate.source.kafka.message import TopicMessage
 from tidegate.source.kafka.messages import LandPlan, land_messages

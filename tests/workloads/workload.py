@@ -25,7 +25,7 @@ from tests.workloads.story import STEPS, Story
 from tests.workloads.truth import handle_of
 from tests.workloads.validators import complaints
 from tidegate.codec import DecodeOptions, from_config
-from tidegate.codec.frame import pack_frame
+from tidegate.codec.stream import pack_frame
 from tidegate.model.event import Event
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.fetch import messages

@@ -24,8 +24,8 @@ from tidegate.cli.framed import RefusedMessage, clock, settings_of, unzipped, wr
 from tidegate.codec.batch import BatchEncoder, Message, join_for_storage
 from tidegate.codec.csv import CsvEncoder, csv_options
 from tidegate.codec.encoding import encode_options, ignored_keys
-from tidegate.codec.frame import pack_frame
 from tidegate.codec.neutral_read import EventReader
+from tidegate.codec.stream import pack_frame
 from tidegate.codec.zone import hour_twice
 from tidegate.model.errors import ConfigError, EncodeError
 from tidegate.model.event import Ddl, Resolved

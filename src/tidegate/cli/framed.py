@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 import click
 
 from tidegate.codec import DecodeOptions, EncodeOptions, encode_options
-from tidegate.codec.frame import read_frames
+from tidegate.codec.stream import read_frames
 from tidegate.config.say import say
 from tidegate.config.uri import told
 from tidegate.model.errors import ConfigError, TidegateError

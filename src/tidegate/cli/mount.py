@@ -24,7 +24,7 @@ import click
 import msgspec
 
 from tidegate.cli.framed import unzipped
-from tidegate.codec.go.float import positional64
+from tidegate.codec.go import positional64
 from tidegate.codec.neutral import Json, event_object, render
 from tidegate.config.say import say
 from tidegate.engine.mount import ColumnPlan, Mounted, Mounter

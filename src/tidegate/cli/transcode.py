@@ -33,10 +33,9 @@ from tidegate.cli.framed import (
     write_out,
 )
 from tidegate.codec import BatchEncoder, DecodeOptions, from_config
-from tidegate.codec.frame import CODEC as FRAME
-from tidegate.codec.frame import pack_frame
 from tidegate.codec.sniff import Sniffed, sniff_all
-from tidegate.codec.stream import StreamPlace, decode_messages
+from tidegate.codec.stream import CODEC as FRAME
+from tidegate.codec.stream import StreamPlace, decode_messages, pack_frame
 from tidegate.engine.event_filter import acting
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError
 from tidegate.model.event import Ddl

@@ -23,11 +23,11 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
-from tidegate.codec.canal.encode.encoder import CanalEncoder
+from tidegate.codec.canal_encode import CanalEncoder
 from tidegate.codec.claim import HANDLES, WHOLE, Cut, claim, claim_location, cut_of, pack_claim
 from tidegate.codec.compression import compress
 from tidegate.codec.encoding import EncodeOptions, check_marks
-from tidegate.codec.open.encode.encoder import EVENT_OVERHEAD, VERSION_BYTES, OpenEncoder, Pair, pack
+from tidegate.codec.open_encode import EVENT_OVERHEAD, VERSION_BYTES, OpenEncoder, Pair, pack
 from tidegate.codec.values import MAX_RESOLVED_TS, MAX_ROW_TS
 from tidegate.codec.wire_table import WireTable, table_of_row
 from tidegate.model.errors import EncodeError, MessageTooLarge

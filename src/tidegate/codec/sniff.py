@@ -6,28 +6,234 @@ r"""Which configuration made a message: protocol, compression, dialect and optio
             │
     value    JSON as it stands → none      LZ4 frame magic → lz4      else → snappy       the one that decodes
             │
-    marks    what only one dialect or one setting writes (sniff_marks.py)
+    marks    what only one dialect or one setting writes
 
 Nothing is guessed: a name stands in `settings` when the message could not look like this under another value, and
 every name of `KEYS` that does not stand there may have any.  So one INSERT leaves `only-output-updated-columns` open,
 and a UPDATE settles it.  Several messages settle more (`sniff_all`); where they contradict each other, as after a
 change of the changefeed, the name moves to `mixed`.
 
+Marks that dialects and settings leave:
+
+    open-protocol     classic                                        newarch
+    key JSON          "rid"; "ptn" before "t"; a DDL without "tbl"   "ptn" after "t"; "tbl":""; "ohk":false
+    columns           sorted by name always                          in table order: an unsorted pair proves it
+    < > &             \u003c \u003e \u0026                           as they are
+    U+2028, U+2029    \u2028 \u2029                                  as they are
+    BS, FF            \b \f                                          - (\u0008 \u000c; so does an older Go's)
+    bytes not UTF-8   \ufffd                                         as they are
+    small floats      1e-7                                           1e-07
+    old images        -                                              "p":{}; members without a column name
+
+    canal-json        classic                                        newarch                       official Canal
+    no columns        "mysqlType":{}                                 "mysqlType":null              -
+    always            "id":0 first                                   "id":0 first                  another id or order
+    _tidb             -                                              "rowkey"                      -
+
+    setting                                  true                                    false
+    only-output-updated-columns              an old image lacks a column             it has one that did not change
+    output-old-value                         an old image                            -
+    delete-only-output-handle-key-columns    -                                       a DELETE with another column
+    enable-tidb-extension                    `_tidb`                                 none
+    content-compatible                       mysqlType with (                        a type that lacks its ( )
+    output-row-key                           "rowkey"                                `_tidb` of a row without one
+    large-message-handle-option              by ohk and ccl, onlyHandleKey and claimCheckLocation
+
+Escapes are read in pairs from the left, so that the text `\b`, which is written `\\b`, is no mark.
+
 Source: the Open Protocol and Canal-JSON documents; recordings of both emitters.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from tidegate.codec.claim import open_claim
+from tidegate.codec.compression import decompress
+from tidegate.codec.jsontext import full_of_lists, load_pairs
 from tidegate.codec.options import DecodeOptions
-from tidegate.codec.sniff_marks import COMPRESSION, DIALECT, KEYS, OFFICIAL, Marks, canal_marks, open_marks
-from tidegate.codec.table import decode
+from tidegate.codec.stream import decode
 from tidegate.model.errors import DecodeError
-from tidegate.model.event import Event
+from tidegate.model.event import Delete, Event
+
+Marks: TypeAlias = dict[str, set[str]]
+"""The values that each key was seen to have."""
+Pairs: TypeAlias = tuple[tuple[str, Any], ...]
+
+DIALECT: Final = "dialect"
+COMPRESSION: Final = "large-message-handle-compression"
+OFFICIAL: Final = "official"
+CLASSIC: Final = "classic"
+NEWARCH: Final = "newarch"
+HANDLING: Final = "large-message-handle-option"
+UPDATED: Final = "only-output-updated-columns"
+OLD_VALUE: Final = "output-old-value"
+HANDLE_DELETES: Final = "delete-only-output-handle-key-columns"
+EXTENSION: Final = "enable-tidb-extension"
+COMPATIBLE: Final = "content-compatible"
+ROW_KEY: Final = "output-row-key"
+
+_BOTH: Final = (DIALECT, COMPRESSION, HANDLING, UPDATED, HANDLE_DELETES)
+KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "open-protocol": (*_BOTH, OLD_VALUE),
+    "canal-json": (*_BOTH, EXTENSION, COMPATIBLE, ROW_KEY),
+}
+"""The keys of each protocol that messages can settle."""
+
+_ESCAPE: Final = re.compile(rb"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CLASSIC_ESCAPES: Final = frozenset({b"u003c", b"u003e", b"u0026", b"u2028", b"u2029", b"ufffd", b"b", b"f"})
+_RAW: Final = re.compile(rb"[<>&]|\xe2\x80[\xa8\xa9]")
+_SMALL: Final = re.compile(rb'"v":-?[0-9.]+e-(0?)[0-9](?![0-9])')
+_INTEGERS: Final = ("bit", "tinyint", "smallint", "mediumint", "int", "bigint", "year")
+_SIZED: Final = frozenset({*_INTEGERS, "decimal", "char", "varchar", "binary", "varbinary", "enum", "set"})
+"""The types that have parameters whenever the definition is told in full."""
+
+
+def open_marks(
+    marks: Marks, keys: Sequence[bytes], bodies: Sequence[bytes], compression: str, events: Sequence[Event]
+) -> None:
+    """Add what the events of an Open Protocol message show."""
+    for index, key in enumerate(keys):
+        body = bodies[index] if index < len(bodies) else b""
+        _escapes(marks, key)
+        _open_key(marks, _loaded(key))
+        if body:
+            plain = decompress(body, compression, "open-protocol", 0)
+            _escapes(marks, plain)
+            for digits in _SMALL.finditer(plain):
+                _add(marks, DIALECT, NEWARCH if digits[1] else CLASSIC)
+            _open_value(marks, _loaded(plain))
+    _deletes(marks, events)
+
+
+def canal_marks(
+    marks: Marks, _keys: Sequence[bytes], bodies: Sequence[bytes], compression: str, events: Sequence[Event]
+) -> None:
+    """Add what a Canal-JSON message shows."""
+    pairs = _loaded(decompress(bodies[0], compression, "canal-json", 0))
+    message = dict(pairs)
+    if pairs[0] != ("id", 0):
+        _add(marks, DIALECT, OFFICIAL)
+        return
+    tidb = _members(message.get("_tidb"))
+    _add(marks, EXTENSION, "true" if message.get("_tidb") is not None else "false")
+    _handling(marks, handles=bool(tidb.get("onlyHandleKey")), claim=bool(tidb.get("claimCheckLocation")))
+    if not message.get("data"):
+        return
+    if tidb:
+        _add(marks, ROW_KEY, "true" if "rowkey" in tidb else "false")
+    types = message.get("mysqlType")
+    if "rowkey" in tidb or ("mysqlType" in message and types is None):
+        _add(marks, DIALECT, NEWARCH)
+    elif types == ():
+        _add(marks, DIALECT, CLASSIC)
+    for text in _members(types).values():
+        if "(" in text:
+            _add(marks, COMPATIBLE, "true")
+        elif text.partition(" ")[0].lower() in _SIZED:
+            _add(marks, COMPATIBLE, "false")
+    if message.get("type") == "UPDATE":
+        for new, old in zip(message["data"], message.get("old") or (), strict=False):
+            _old_image(marks, _members(new), _members(old))
+    _deletes(marks, events)
+
+
+def _open_key(marks: Marks, pairs: Pairs) -> None:
+    names = [name for name, _ in pairs]
+    found = dict(pairs)
+    if "rid" in names:
+        _add(marks, DIALECT, CLASSIC)
+    if "ptn" in names:
+        _add(marks, DIALECT, CLASSIC if names.index("ptn") < names.index("t") else NEWARCH)
+    if found["t"] == 2:
+        if "tbl" not in names:
+            _add(marks, DIALECT, CLASSIC)
+        elif not found["tbl"]:
+            _add(marks, DIALECT, NEWARCH)
+    if ("ohk", False) in pairs:
+        _add(marks, DIALECT, NEWARCH)
+    _handling(marks, handles=bool(found.get("ohk")), claim=bool(found.get("ccl")))
+
+
+def _open_value(marks: Marks, pairs: Pairs) -> None:
+    row = dict(pairs)
+    for image in ("u", "p", "d"):
+        columns = [name for name, member in row.get(image) or () if isinstance(member, tuple)]
+        raw = [name.encode("utf-8", "surrogateescape") for name in columns]
+        if any(left > right for left, right in pairwise(raw)):
+            _add(marks, DIALECT, NEWARCH)
+    if row.get("p") is None:
+        return
+    _add(marks, OLD_VALUE, "true")
+    if not row["p"] or any(not isinstance(member, tuple) for _, member in row["p"]):
+        _add(marks, DIALECT, NEWARCH)
+        _add(marks, UPDATED, "true")
+        return
+    new, old = ({name: _members(column).get("v") for name, column in row.get(image) or ()} for image in ("u", "p"))
+    _old_image(marks, new, old)
+
+
+def _old_image(marks: Marks, new: dict[str, Any], old: dict[str, Any]) -> None:
+    """What an old image tells: complete with something unchanged, or with something left out."""
+    if new.keys() - old.keys():
+        _add(marks, UPDATED, "true")
+    elif any(_same(old[name], new[name]) for name in new):
+        _add(marks, UPDATED, "false")
+
+
+def _same(old: object, new: object) -> bool:
+    """Whether the sender saw no change: 0 and -0 are two, and U+FFFD may stand for any byte."""
+    return repr(old) == repr(new) and "\ufffd" not in str(old)
+
+
+def _deletes(marks: Marks, events: Sequence[Event]) -> None:
+    """A DELETE with a column that is no handle was not cut down to the handle."""
+    for event in events:
+        if isinstance(event, Delete) and len({field.handle for field in event.fields}) > 1:
+            _add(marks, HANDLE_DELETES, "false")
+
+
+def _handling(marks: Marks, *, handles: bool, claim: bool) -> None:
+    if handles:
+        _add(marks, HANDLING, "handle-key-only")
+    if claim:
+        _add(marks, HANDLING, "claim-check")
+
+
+def _escapes(marks: Marks, text: bytes) -> None:
+    """The dialect of Open Protocol that escapes as `text` does."""
+    if b"\\" in text and not _CLASSIC_ESCAPES.isdisjoint(_ESCAPE.findall(text)):
+        _add(marks, DIALECT, CLASSIC)
+    if _RAW.search(text):
+        _add(marks, DIALECT, NEWARCH)
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        _add(marks, DIALECT, NEWARCH)
+
+
+def _add(marks: Marks, key: str, value: str) -> None:
+    marks.setdefault(key, set()).add(value)
+
+
+def _members(pairs: object) -> dict[str, Any]:
+    return dict(pairs) if isinstance(pairs, tuple) else {}
+
+
+def _loaded(text: bytes) -> Pairs:
+    if full_of_lists(text):
+        raise DecodeError("nothing but lists, of which no message is made", "sniff", 0)
+    try:
+        pairs = load_pairs(text)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"not JSON: {error}"[:200], "sniff", 0) from error
+    assert isinstance(pairs, tuple)
+    return pairs
+
 
 __all__ = ["KEYS", "Sniffed", "merge", "sniff", "sniff_all"]
 

@@ -1,29 +1,112 @@
-"""Events of many messages, each with its place.
+"""Events of one message (`decode`), and of many, each with its position.
 
     framed bytes ─ read_frames ─┐
     messages of any source     ─┴→ decode ─→ Placed(place, event)       place = message, event in it, byte of its frame
                                      └─ DecodeError ─→ refused(place, error), and on with the next message
                                                        without `refused` it is raised, the place in its text
 
+    frame    | key length (4) | key | value length (4) | value |     lengths big-endian; 0 for a missing key or value
+
 The byte of a frame is where its first length stands in a framed file; messages that come from elsewhere are counted as
 if they stood in one.  A file that ends within a frame gives all events before it, then the error.
 
->>> from tidegate.codec.frame import pack_frame
+>>> from tidegate.codec.stream import pack_frame
 >>> mark = b'{"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'
 >>> options = DecodeOptions(protocol="canal-json")
 >>> [(found.place.byte, found.event) for found in read_events(pack_frame(None, mark) * 2, options)]
 [(0, Resolved(ts=7)), (59, Resolved(ts=7))]
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import BytesIO
+from struct import Struct
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from tidegate.codec.frame import CODEC as FRAME
-from tidegate.codec.frame import Readable, read_frames
-from tidegate.codec.options import DecodeOptions
-from tidegate.codec.table import decode
+from tidegate.codec import canal
+from tidegate.codec import open as open_protocol
+from tidegate.codec.options import DecodeOptions, protocol_name
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event
+
+CODEC: Final = "frame"
+MAX_FRAME_BYTES: Final = 256 << 20
+"""No key or value is longer: Kafka brokers take 1 MiB by default, TiCDC sends at most 10 MiB."""
+
+_PIECE: Final = 1 << 20
+"""Bytes that are asked for at once: a length may claim more than there is."""
+
+_LENGTH: Final = Struct(">I")
+
+
+class Readable(Protocol):
+    """A binary stream: what files, pipes and gzip streams have."""
+
+    def read(self, size: int, /) -> bytes:
+        """Up to `size` bytes; b"" at the end."""
+
+
+def read_frames(source: bytes | Readable) -> Iterator[tuple[bytes, bytes]]:
+    """(key, value) of each message; DecodeError where the input ends inside one or claims too much."""
+    stream = BytesIO(source) if isinstance(source, bytes) else source
+    at = 0
+    while True:
+        first = _read(stream, _LENGTH.size)
+        if not first:
+            return
+        key, at = _sized(stream, first, at, "key")
+        value, at = _sized(stream, _read(stream, _LENGTH.size), at, "value")
+        yield key, value
+
+
+def pack_frame(key: bytes | None, value: bytes | None) -> bytes:
+    """Return one message with its lengths."""
+    keys, values = key or b"", value or b""
+    assert len(keys) <= MAX_FRAME_BYTES, len(keys)
+    assert len(values) <= MAX_FRAME_BYTES, len(values)
+    return b"".join((_LENGTH.pack(len(keys)), keys, _LENGTH.pack(len(values)), values))
+
+
+def _sized(stream: Readable, length: bytes, at: int, name: str) -> tuple[bytes, int]:
+    """The bytes that follow `length`, and the offset after them."""
+    if len(length) < _LENGTH.size:
+        raise DecodeError(f"the input ends within the length of a {name}", CODEC, at)
+    size = _LENGTH.unpack(length)[0]
+    if size > MAX_FRAME_BYTES:
+        raise DecodeError(
+            f"a {name} of {size} bytes is longer than {MAX_FRAME_BYTES}; is this a framed file?", CODEC, at
+        )
+    body = _read(stream, size)
+    if len(body) < size:
+        raise DecodeError(f"the input ends after {len(body)} of the {size} bytes of a {name}", CODEC, at)
+    return body, at + _LENGTH.size + size
+
+
+def _read(stream: Readable, size: int) -> bytes:
+    """`size` bytes, fewer only at the end of the stream: a pipe may give them in pieces."""
+    body = stream.read(min(size, _PIECE))
+    if len(body) == size or not body:
+        return body
+    pieces, missing = [body], size - len(body)
+    while missing and (body := stream.read(min(missing, _PIECE))):
+        pieces.append(body)
+        missing -= len(body)
+    return b"".join(pieces)
+
+
+class Decode(Protocol):
+    """One message to its events: total, pure, DecodeError its only way to fail on any bytes."""
+
+    def __call__(self, key: bytes | None, value: bytes | None, options: DecodeOptions = ...) -> tuple[Event, ...]:
+        """The events of one message."""
+
+
+DECODERS: Final[Mapping[str, Decode]] = {"open-protocol": open_protocol.decode, "canal-json": canal.decode}
+
+
+def decode(key: bytes | None, value: bytes | None, options: DecodeOptions) -> tuple[Event, ...]:
+    """Return the events of one message in the protocol that `options` names; DecodeError for bytes that break it."""
+    return DECODERS[protocol_name(options.protocol)](key, value, options)
+
 
 _LENGTHS: Final = 8
 
@@ -72,7 +155,7 @@ def decode_messages(
                 where = f"message {number} (byte {byte}): {error.what}"
                 raise DecodeError(where, error.codec, error.offset) from error
             refused(StreamPlace(number, 0, byte), error)
-            if error.codec == FRAME:
+            if error.codec == CODEC:
                 return
         for index, event in enumerate(found):
             yield Placed(StreamPlace(number, index, byte), event)

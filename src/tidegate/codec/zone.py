@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from tidegate.codec.go.json import PRINTED
+from tidegate.codec.go import PRINTED
 from tidegate.model.errors import EncodeError
 
 _ZERO: Final = "0000-00-00"

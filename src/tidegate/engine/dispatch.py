@@ -61,7 +61,7 @@ from zlib import crc32
 import msgspec
 
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.codec.go.float import positional32, positional64
+from tidegate.codec.go import positional32, positional64
 from tidegate.codec.values import INT_RANGES
 from tidegate.codec.zone import zone_shift
 from tidegate.engine.filter import TableFilter

@@ -38,7 +38,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 from msgspec import UNSET
 
-from tidegate.codec.canal.ddl_types import QUERY, ddl_type
+from tidegate.codec.canal_encode import QUERY, ddl_type
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.mount import Mounted
 from tidegate.model.errors import ConfigError, FilterRuleInvalid, InputError, SchemaError

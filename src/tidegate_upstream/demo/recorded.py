@@ -30,7 +30,7 @@ import msgspec
 
 from tidegate.cli.main import INTERRUPTED
 from tidegate.cli.verify import tell
-from tidegate.codec.frame import read_frames
+from tidegate.codec.stream import read_frames
 from tidegate.config.feed import FeedConfig
 from tidegate.config.load import load
 from tidegate.engine.progress import Progress, display

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tidegate.codec.storage.definition import mysql_type, table_of_file
-from tidegate.codec.storage.schema_file import SchemaFile, columns_of, parse_schema_file
+from tidegate.codec.storage import SchemaFile, columns_of, mysql_type, parse_schema_file, table_of_file
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName

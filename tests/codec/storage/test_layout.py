@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from tidegate.codec.storage.layout import (
+from tidegate.codec.storage import (
     FileNames,
     data_directory,
     date_part,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.codec.storage.schema_file import SchemaFile, columns_of
+from tidegate.codec.storage import SchemaFile, columns_of
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.state import SchemaState, apply_ddl

@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidegate.codec.frame import read_frames
 from tidegate.codec.options import DecodeOptions
+from tidegate.codec.stream import read_frames
 from tidegate.lakes.frames.decode import EVENT_DDL, EVENT_SCHEMA, decode_batches, decode_frame
 
 WORKLOAD = Path(__file__).parents[2] / "data" / "workload"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.sink.storage.test_sink import bucket_of, orders, paths_of
 from tidegate.codec.csv import CsvOptions
-from tidegate.codec.storage.layout import FileNames
+from tidegate.codec.storage import FileNames
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.ports import LocalTasks
 from tidegate.sink.storage.bucket import Bucket

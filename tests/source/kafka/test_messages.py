@@ -16,7 +16,7 @@ from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, framed, insert, open_
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.codec.columnar import MessageChunk, Rest, RowTexts, decode_chunk
 from tidegate.codec.options import DecodeOptions
-from tidegate.codec.table import decode
+from tidegate.codec.stream import decode
 from tidegate.engine.change import Place
 from tidegate.engine.event_expression import SqlExpressions
 from tidegate.engine.event_filter import EventFilter, EventRule

@@ -17,7 +17,7 @@ from tests.codec.encode_rows import TABLE, Claims, encoder, insert
 from tidegate.changelog.columns import Encoder
 from tidegate.cli.decode import decode as decode_command
 from tidegate.codec import DecodeOptions, decode
-from tidegate.codec.frame import pack_frame
+from tidegate.codec.stream import pack_frame
 from tidegate.model.errors import ClaimCheckUnavailable, EnvironmentFault, SinkError, SourceError
 from tidegate.model.event import Insert, RowChange
 from tidegate.sink.kafka.claim_files import ClaimFiles, random_names

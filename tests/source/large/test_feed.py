@@ -20,7 +20,7 @@ from tests.source.kit import begin, land_batch
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.cli.main import main
 from tidegate.codec import from_config
-from tidegate.codec.frame import pack_frame
+from tidegate.codec.stream import pack_frame
 from tidegate.config.kafka_source import parse_source
 from tidegate.config.uri import mask_uri
 from tidegate.model.errors import ConfigError, SourceError, UriInvalid

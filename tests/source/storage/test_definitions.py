@@ -1,7 +1,7 @@
 """Definitions of a place: told at once or file by file, they are the same."""
 
 from tests.source.storage.kit import COLUMNS, ID, NAME
-from tidegate.codec.storage.schema_file import SchemaFile
+from tidegate.codec.storage import SchemaFile
 from tidegate.source.storage.definitions import PlaceDefinitions
 
 CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20), `w` INT AS (`id` + 1))"

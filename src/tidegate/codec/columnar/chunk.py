@@ -30,7 +30,7 @@ from tidegate.codec.columnar.swept import SweepNotes, SweptChunk
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.columnar.why import why_plain, why_structs
 from tidegate.codec.options import DecodeOptions, protocol_name
-from tidegate.codec.table import DECODERS
+from tidegate.codec.stream import DECODERS
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event, RowChange
 from tidegate.model.roads import Reason, Why

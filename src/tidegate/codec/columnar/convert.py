@@ -12,7 +12,7 @@ r"""Values where they stand in a text to typed Arrow arrays, by compiled loops t
 
 A loop may be stricter than the plain decoder, which then says what a bad value is; it is never laxer.
 
-Source: `codec/canal/types.py` and `codec/open/layout.py`, whose rules these are.
+Source: `codec/canal.py` and `codec/open.py`, whose rules these are.
 """
 
 from collections.abc import Callable, Mapping

@@ -11,7 +11,7 @@ r"""Csv files to Arrow columns: all lines of a file by one call for each column.
                 3     U   false
 
 What this does not read raises `Misfit`: dialects of several characters or none, and anything that is wrong; the plain
-reader (codec/csv/decode.py) goes over the file then.
+reader (codec/csv.py) goes over the file then.
 """
 
 from typing import Any, Final, NamedTuple
@@ -23,8 +23,7 @@ from pyarrow import csv
 
 from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import Misfit, from_texts
-from tidegate.codec.csv.decode import CODEC, reader_of, terminator_of
-from tidegate.codec.csv.options import CsvOptions
+from tidegate.codec.csv import CODEC, CsvOptions, reader_of, terminator_of
 from tidegate.codec.values import INT_RANGES, ColumnForm, Form, integer_range
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import DecodeError

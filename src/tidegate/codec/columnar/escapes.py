@@ -9,7 +9,7 @@ A function writes from a place on and returns where the next byte goes, or -1 fo
 written within a string is undone in its place, since it is never longer undone.  `data_words` are the eight bytes from
 each place of `data` on, `words` those of `text`; both have eight bytes to spare.
 
-Source: RFC 8259, RFC 4648; `codec/go/quote.py` and `codec/canal/types.py`, whose rules these are.
+Source: RFC 8259, RFC 4648; `codec/go.py` and `codec/canal.py`, whose rules these are.
 """
 
 from typing import Any, Final

@@ -9,7 +9,7 @@ What is in words here is a literal in the struct, so that msgspec compares it wh
 that the layout does not have are refused: a CELL of a column without `h` must not bring one.  A boolean cannot be a
 literal, so `h` is looked at afterwards.
 
-Source: `codec/open/layout.py`, whose rules about values these are.
+Source: `codec/open.py`, whose rules about values these are.
 """
 
 from functools import lru_cache, partial
@@ -21,7 +21,7 @@ import msgspec
 from tidegate.codec.columnar.rows import StructImages, StructLayout, transposed
 from tidegate.codec.columnar.values import WIDTH_MAX, WIRE, Misfit, from_json
 from tidegate.codec.kept import STRUCTS_BYTES, kept, width
-from tidegate.codec.open.layout import form_of
+from tidegate.codec.open import form_of
 from tidegate.codec.values import ColumnForm
 from tidegate.model.event import Field
 

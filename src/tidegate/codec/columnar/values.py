@@ -21,7 +21,7 @@ follows from the escapes before it: each is shorter by one byte, `\x01` by three
     [r"a\x01", r"b\\"]  →   a \ x 0 1 LF b \ \     ends 5, 9
                              a 1         LF b \       ends 2, 5
 
-Source: `codec/open/layout.py`, `codec/canal/types.py`, `codec/go/quote.py`, whose rules these are.
+Source: `codec/open.py`, `codec/canal.py`, `codec/go.py`, whose rules these are.
 """
 
 import re

@@ -23,7 +23,7 @@ import pyarrow as pa
 from tidegate.codec.columnar import Batch, ColumnarEncoder, Cutter, EncodedRows, MessageArrays, typed_batch
 from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.columnar.encode.images import DELETE, INSERT
-from tidegate.codec.open.encode.encoder import Pair
+from tidegate.codec.open_encode import Pair
 from tidegate.codec.wire_table import WireTable
 from tidegate.engine.change import Chunk
 from tidegate.engine.dispatch import PartitionDispatcher, TablePlan

@@ -11,7 +11,7 @@ Without a statement a file tells columns only, so that a statement that changes 
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tidegate.codec.storage.schema_file import Column, SchemaFile
+from tidegate.codec.storage import Column, SchemaFile
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo
 from tidegate.schema import effects

@@ -13,7 +13,7 @@ Source: TiCDC's storage sink, whose pattern takes the first date anywhere in a p
 from collections.abc import Iterator
 from datetime import date
 
-from tidegate.codec.storage.layout import FileNames, index_path
+from tidegate.codec.storage import FileNames, index_path
 from tidegate.model.name import all_digits
 from tidegate.sink.storage.bucket import Bucket
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.codec.storage.layout import FileNames
+from tidegate.codec.storage import FileNames
 from tidegate.engine.dispatch import SplitPolicy
 from tidegate.sink.storage.bucket import Bucket
 from tidegate.sink.storage.cron import CronLine

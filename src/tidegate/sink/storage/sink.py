@@ -33,8 +33,10 @@ from functools import partial
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from tidegate.codec.storage.layout import (
+from tidegate.codec.storage import (
     METADATA,
+    SchemaFile,
+    columns_of,
     data_directory,
     date_part,
     index_path,
@@ -44,7 +46,6 @@ from tidegate.codec.storage.layout import (
     schema_directory,
     version_directory,
 )
-from tidegate.codec.storage.schema_file import SchemaFile, columns_of
 from tidegate.engine.change import PlacedDdl
 from tidegate.engine.event_filter import acting
 from tidegate.engine.plan import Barrier, Round, Rows, Unit, row_steps

@@ -23,7 +23,7 @@ from tidegate.codec.columnar.encode.arrays import BINARY, seen_content
 from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.columnar.values import MISFITS, why_singly
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.codec.storage.layout import data_directory
+from tidegate.codec.storage import data_directory
 from tidegate.codec.wire_table import WireTable, wire_table
 from tidegate.engine.change import Chunk
 from tidegate.engine.dispatch import Router, Splitter

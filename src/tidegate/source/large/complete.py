@@ -28,8 +28,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from tidegate.codec.canal.encode.types import mysql_type
-from tidegate.codec.canal.types import ColumnKind, kind_of
+from tidegate.codec.canal import ColumnKind, kind_of
+from tidegate.codec.canal_encode import mysql_type
 from tidegate.codec.wire_table import WireColumn, WireTable, wire_table
 from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import DecodeError, SchemaError, SqlError

@@ -35,7 +35,7 @@ from urllib.parse import unquote, urlsplit
 
 from tidegate.codec.claim import claim_name, open_claim
 from tidegate.codec.options import DecodeOptions
-from tidegate.codec.table import decode
+from tidegate.codec.stream import decode
 from tidegate.model.errors import (
     ClaimCheckUnavailable,
     DecodeError,

@@ -13,7 +13,7 @@ from tidegate.changelog.report import Halt
 from tidegate.codec.columnar.csv import CsvTable
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.columnar.values import MISFITS, why_singly
-from tidegate.codec.csv.decode import CsvDecoder, CsvRow, Record, commit_ts_of, records, terminator_of, whole_bytes
+from tidegate.codec.csv import CsvDecoder, CsvRow, Record, commit_ts_of, records, terminator_of, whole_bytes
 from tidegate.engine.change import DeadLetter, Place
 from tidegate.model.errors import DecodeError, InputError, SchemaError
 from tidegate.model.event import Delete, Insert, RowChange, Update

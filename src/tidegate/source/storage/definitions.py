@@ -18,9 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tidegate.codec.storage.definition import mysql_type, table_of_file
-from tidegate.codec.storage.layout import parse_schema_path
-from tidegate.codec.storage.schema_file import SchemaFile
+from tidegate.codec.storage import SchemaFile, mysql_type, parse_schema_path, table_of_file
 from tidegate.codec.wire_table import WireTable, wire_table
 from tidegate.engine.event_filter import acting
 from tidegate.engine.filter import previous_name

@@ -30,9 +30,8 @@ from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.files import ControlFiles
 from tidegate.changelog.landing import BatchLoop, Message
 from tidegate.changelog.report import Halt, State, TaskReport
-from tidegate.codec.csv.decode import records
-from tidegate.codec.storage.layout import METADATA, parse_index, parse_metadata
-from tidegate.codec.storage.schema_file import SchemaFile, parse_schema_file
+from tidegate.codec.csv import records
+from tidegate.codec.storage import METADATA, SchemaFile, parse_index, parse_metadata, parse_schema_file
 from tidegate.engine.change import Place, PlacedDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.ports import PartitionReached

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tidegate.codec.storage.layout import parse_data_path, parse_index_path, parse_schema_path
+from tidegate.codec.storage import parse_data_path, parse_index_path, parse_schema_path
 from tidegate.model.name import all_digits
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tidegate.codec.csv.options import CsvOptions
+from tidegate.codec.csv import CsvOptions
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import Place
 from tidegate.engine.event_filter import EventFilter

@@ -8,11 +8,11 @@
     MIDDLE   }],"data":[{                                                            U
 
 The deleted row stands in `data`, where BEFORE is directly before it, so it needs no place of its own.  A batch has as
-many different TYPES as combinations of promoted unsigned columns (codec/canal/encode/types.py): nearly always one.
+many different TYPES as combinations of promoted unsigned columns (codec/canal_encode.py): nearly always one.
 
 The clock is read once a batch.
 
-Source: `canal/encode/`, whose bytes these are.
+Source: `codec/canal_encode.py`, whose bytes these are.
 """
 
 from typing import Any, Final
@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tidegate.codec.canal.encode.row import CanalRow, Columns, sql_types_text
+from tidegate.codec.canal_encode import CanalRow, Columns, sql_types_text
 from tidegate.codec.columnar.encode.cells import DIGITS, ROW_KEYS, canal_cell
 from tidegate.codec.columnar.encode.compose import (
     NEW,

@@ -8,7 +8,7 @@
     DECIMAL, times …      "text"                        text
     JSON and others       "text"                        text
 
-Source: `open/encode/values.py`, `canal/encode/row.py`.
+Source: `codec/open_encode.py`, `codec/canal_encode.py`.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,8 @@ from tidegate.codec.columnar.encode.text import floats, shifted
 from tidegate.codec.columnar.encode.write import BASE64, COPIED, ESCAPED, INTEGER
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.codec.go.float import FloatText, positional32, positional64
-from tidegate.codec.go.json import EASY, PRINTED, Quote
-from tidegate.codec.open.encode.values import style_of
+from tidegate.codec.go import EASY, PRINTED, FloatText, Quote, positional32, positional64
+from tidegate.codec.open_encode import style_of
 from tidegate.codec.wire_table import WireColumn
 from tidegate.model.mysql import BLOBS, CHARS, NUMBERS, PRINTED_TYPES, STRINGS, MysqlType
 

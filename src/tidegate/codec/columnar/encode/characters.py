@@ -10,7 +10,7 @@ quotes, which are one `take` of what each byte becomes.
 Go leaves characters as they are that it can print, and escapes others whole, so the sequences of bytes are looked for
 that are the UTF-8 of one.  No text carries its quotes: whoever joins them knows whether they are the same in all rows.
 
-Source: codec/go/ (quote.py, json.py), whose texts these are; Unicode 15, table 3-7 (well-formed byte sequences).
+Source: codec/go.py, whose texts these are; Unicode 15, table 3-7 (well-formed byte sequences).
 """
 
 from functools import cache, lru_cache
@@ -22,9 +22,8 @@ import pyarrow as pa
 from tidegate.codec.columnar.encode.arrays import BINARY, bytes_of, content, shaped, text_of
 from tidegate.codec.columnar.encode.write import COPIED, ESCAPED
 from tidegate.codec.columnar.values import Misfit
-from tidegate.codec.go.json import EASY, PRINTED, RAW, REPAIRED, STANDARD, Quote
-from tidegate.codec.go.printable import bounds
-from tidegate.codec.go.quote import quote as go_quoted
+from tidegate.codec.go import EASY, PRINTED, RAW, REPAIRED, STANDARD, Quote, bounds
+from tidegate.codec.go import quote as go_quoted
 
 _BYTES: Final = [bytes([byte]) for byte in range(256)]
 _SEPARATORS: Final = ("\u2028".encode(), "\u2029".encode())

@@ -7,7 +7,7 @@ Of each row there is one line, of an UPDATE with old values two: its old image a
 quotes doubled by one call for a column; names of ENUM and SET are asked of the plain writer, once for each value that
 occurs.  Without a quote character texts are escaped, and rows go one by one.
 
-Source: codec/csv/encode.py, whose lines these are.
+Source: codec/csv.py, whose lines these are.
 """
 
 from binascii import hexlify
@@ -35,8 +35,7 @@ from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, Places
 from tidegate.codec.columnar.encode.text import base64, floats, integers, shifted
 from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import Misfit
-from tidegate.codec.csv.encode import FLOAT_TEXTS, CsvEncoder
-from tidegate.codec.csv.options import CsvOptions
+from tidegate.codec.csv import FLOAT_TEXTS, CsvEncoder, CsvOptions
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.mysql import FLOATS, NUMBERS, STRINGS, MysqlType
 

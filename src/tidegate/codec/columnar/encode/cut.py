@@ -25,7 +25,7 @@ import pyarrow as pa
 from tidegate.codec.batch import RECORD_OVERHEAD, Message, MessageKind
 from tidegate.codec.columnar.encode.arrays import BINARY, NO_ROWS, joined, spread
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.codec.open.encode.encoder import EVENT_OVERHEAD, VERSION_BYTES
+from tidegate.codec.open_encode import EVENT_OVERHEAD, VERSION_BYTES
 
 _VERSION: Final = (1).to_bytes(VERSION_BYTES, "big")
 _LENGTH_BYTES: Final = 8

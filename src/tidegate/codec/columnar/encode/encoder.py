@@ -35,7 +35,7 @@ from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import Misfit, why_singly
 from tidegate.codec.compression import COMPRESSORS
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.codec.open.encode.encoder import Pair
+from tidegate.codec.open_encode import Pair
 from tidegate.codec.wire_table import WireColumn, WireTable, table_of_fields
 from tidegate.model.compiled import AVAILABLE
 from tidegate.model.errors import EncodeError

@@ -8,7 +8,7 @@
 What stands in capitals is an array, the rest the same for all rows of an op.  An UPDATE whose old image is left out,
 by output-old-value or because nothing changed (classic), is written as an INSERT.
 
-Source: `open/encode/`, whose bytes these are.
+Source: `codec/open_encode.py`, whose bytes these are.
 """
 
 from typing import Any, Final
@@ -33,8 +33,7 @@ from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, Places
 from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.codec.open.encode.row import TableForm
-from tidegate.codec.open.encode.values import style_of
+from tidegate.codec.open_encode import TableForm, style_of
 from tidegate.codec.wire_table import WireTable
 
 _HEADS: Final = [b'{"u":{', b'{"u":{', b'{"d":{']

@@ -7,7 +7,7 @@ r"""Columns to JSON texts, a whole column a call: what the plain encoders' write
 
 No text carries its quotes: whoever joins them knows whether they are the same in all rows.
 
-Source: codec/go/json.py, codec/go/float.py and codec/zone.py, whose writers these are.
+Source: codec/go.py, codec/go.py and codec/zone.py, whose writers these are.
 """
 
 from binascii import b2a_base64
@@ -30,7 +30,7 @@ from tidegate.codec.columnar.encode.arrays import (
     text_of,
 )
 from tidegate.codec.columnar.values import Misfit
-from tidegate.codec.go.float import FloatText
+from tidegate.codec.go import FloatText
 from tidegate.codec.zone import zone_shift
 
 _TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]*)?$"

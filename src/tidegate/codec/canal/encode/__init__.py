@@ -1,1 +1,0 @@
-"""Canal-JSON, writing."""

@@ -1,1 +1,0 @@
-"""What Go's standard library prints: floats, JSON, quoted texts."""

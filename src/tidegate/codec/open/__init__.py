@@ -1,5 +1,0 @@
-"""TiCDC Open Protocol."""
-
-from tidegate.codec.open.message import decode
-
-__all__ = ["decode"]

@@ -1,0 +1,403 @@
+r"""The directory of a storage sink: names of files, and the small files beside the data.
+
+    metadata                                                        {"checkpoint-ts":N}
+    shop/meta/schema_451_3668434463.json                            a DDL of the database, commit_ts 451
+    shop/orders/meta/schema_451_0004192708.json                     the table from 451 on; its checksum has ten digits
+    shop/orders/451/2026-08-20/CDC00000000000000000001.csv          rows; files count from 1 in every directory
+    shop/orders/451/2026-08-20/meta/CDC.index                       "CDC00000000000000000001.csv\n": the newest file
+    shop/orders/451/105/2026-08-20/CDC00000000000000000001.csv      rows of the physical partition 105
+
+    shop/orders/451/2026-08-20/CDC_<writer>_00000000000000000001.csv          new architecture: one of several writers
+    shop/orders/451/2026-08-20/meta/CDC_<writer>.index                        of a table, each with numbers of its own
+    105/451/2026-08-20/CDC00000000000000000001.csv                            use-table-id-as-path
+
+The date is that on which a file was written, not that of its commits.  Names of schemas and tables stand as they are,
+so one that holds a slash has no place here.
+
+A schema file describes a table from a version on, and the DDL that led to it.
+
+    {
+        "Table": "orders",  "Schema": "shop",  "Version": 1,      the version of this format
+        "TableVersion": 451,                                      the DDL's commit_ts
+        "Query": "ALTER TABLE ..",  "Type": 5,                    "" and 0 where no DDL is told
+        "TableColumns": [                                         null for a database
+            {"ColumnName": "id", "ColumnType": "BIGINT UNSIGNED", "ColumnPrecision": "20", "ColumnNullable": "false",
+             "ColumnIsPk": "true"},
+            ..
+        ],
+        "TableColumnsTotal": 1
+    }
+
+    type                                    ColumnPrecision              ColumnScale
+    integers, BIT, YEAR                     display width                -
+    FLOAT, DOUBLE                           length, 12 or 22 by default  digits, if given
+    DECIMAL                                 precision                    scale
+    CHAR, BINARY, TEXT and BLOB families    length                       -
+    TIME, DATETIME, TIMESTAMP               -                            digits of the fraction, if any
+    DATE, JSON, ENUM, SET, VECTOR           -                            -
+
+Go writes the JSON: four blanks deep, `<`, `>` and `&` as \u003c and the like.  The checksum in a file's name is the
+CRC-32 of a JSON of this form with Version 0, without TableVersion, Query and Type, and with the columns by name.
+ColumnElems, the names of ENUM and SET, are the new architecture's; they change the checksum.
+
+It serves as the definition of a table where rows carry no types.
+
+    {"ColumnName": "amt", "ColumnType": "DECIMAL", "ColumnPrecision": "10", "ColumnScale": "2"}      amt decimal(10,2)
+    {"ColumnName": "st", "ColumnType": "ENUM", "ColumnElems": ["a", "b"]}                            st enum('a','b')
+    {"ColumnName": "st", "ColumnType": "ENUM"}      classic: names without their numbers, so a text  st varchar
+
+A schema file tells no index but the primary key, and not the order of its columns; it lists virtual columns like any
+other, though rows lack them.  The DDLs of a place may tell more.
+
+Source: TiCDC's storage sink document; ticdc, pkg/cloudstorage (path_key, generator, schema_file).
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from tidegate.codec.canal import NAMES
+from tidegate.model.errors import DecodeError, SinkRefused
+from tidegate.model.mysql import BLOBS, CHARS, FLOATS, INTEGERS, STRINGS, sql_name
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import all_digits, lowered
+from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
+
+METADATA: Final = "metadata"
+CHECKSUM_DIGITS: Final = 10
+DATE_LENGTHS: Final = {"none": 0, "year": 4, "month": 7, "day": 10}
+"""How much of 2026-08-20 names a directory, by date-separator."""
+_SCHEMA_NAME: Final = re.compile(r"schema_(\d+)_(\d{10})\.json")
+_DATA_NAME: Final = re.compile(r"CDC(?:_(.+)_)?([0-9]{1,20})(\.csv|\.json)")
+_INDEX_NAME: Final = re.compile(r"CDC(?:_(.+))?\.index")
+_CHECKPOINT: Final = re.compile(rb'\{"checkpoint-ts":(\d+)\}')
+
+
+@dataclass(frozen=True, slots=True)
+class FileNames:
+    """Names of data files: CDC, a number of `digits` digits, the extension with its dot."""
+
+    extension: str
+    digits: int = 20
+
+    def data(self, number: int) -> str:
+        """Return the name of a data file."""
+        return f"CDC{number:0{self.digits}d}{self.extension}"
+
+    def number(self, name: str) -> int:
+        """Return the number of a data file; 0 for what is none."""
+        digits = name.removeprefix("CDC").removesuffix(self.extension)
+        is_data = name.startswith("CDC") and name.endswith(self.extension) and all_digits(digits)
+        return int(digits) if is_data else 0
+
+    def index(self, number: int) -> bytes:
+        """Return the content of an index file whose newest data file has this number."""
+        return f"{self.data(number)}\n".encode()
+
+    def indexed(self, body: bytes) -> int:
+        """Return the number that an index file names; 0 for a file that names none."""
+        return self.number(body.decode("utf-8", "replace").strip())
+
+
+def date_part(day: date, separator: str) -> str:
+    """Return the directory of a day; "" without a date-separator."""
+    return day.isoformat()[: DATE_LENGTHS[separator]]
+
+
+def version_directory(name: TableName, version: int) -> str:
+    """Return the directory of all rows that were written with one version of a table."""
+    return f"{_part(name.schema)}/{_part(name.table)}/{version}"
+
+
+def data_directory(version: str, date: str, partition_id: int | None = None) -> str:
+    """Return the directory of data files below that of a version; `partition_id` where partitions have their own."""
+    return "/".join([version, *([] if partition_id is None else [str(partition_id)]), *([date] if date else [])])
+
+
+def index_path(directory: str) -> str:
+    """Return the index file of a directory of data files."""
+    return f"{directory}/meta/CDC.index"
+
+
+def schema_directory(schema: str, table: str = "") -> str:
+    """Return the directory of schema files of a table, or of a database."""
+    return f"{_part(schema)}/{_part(table)}/meta" if table else f"{_part(schema)}/meta"
+
+
+def schema_name(version: int, checksum: int) -> str:
+    """Return the name of a schema file."""
+    return f"schema_{version}_{checksum:0{CHECKSUM_DIGITS}d}.json"
+
+
+def parse_schema_name(name: str) -> tuple[int, int] | None:
+    """Return the version and checksum that a schema file's name tells; None for another file."""
+    found = _SCHEMA_NAME.fullmatch(name)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+class DataPath(NamedTuple):
+    """A data file: its directory, its writer ("" where a table has one), its number there, its extension."""
+
+    directory: str
+    writer: str
+    number: int
+    extension: str
+
+    @property
+    def stream(self) -> str:
+        """The files that are numbered together: one writer's in one directory."""
+        return stream_name(self.directory, self.writer)
+
+
+def stream_name(directory: str, writer: str) -> str:
+    """Return the name of the files that a writer numbers in a directory."""
+    return f"{directory}/CDC_{writer}" if writer else directory
+
+
+def parse_data_path(path: str) -> DataPath | None:
+    """Return what the path of a data file tells; None for another file."""
+    directory, _, name = path.rpartition("/")
+    found = _DATA_NAME.fullmatch(name)
+    return None if found is None else DataPath(directory, found[1] or "", int(found[2]), found[3])
+
+
+def parse_index_path(path: str) -> str | None:
+    """Return the stream of an index file; None for another file."""
+    directory, _, name = path.rpartition("/")
+    found = _INDEX_NAME.fullmatch(name)
+    if found is None or not directory.endswith("/meta"):
+        return None
+    return stream_name(directory.removesuffix("/meta"), found[1] or "")
+
+
+def parse_index(body: bytes) -> int:
+    """Return the number of the file that an index names; 0 where it names none."""
+    found = parse_data_path(body.decode("utf-8", "replace").strip())
+    return 0 if found is None else found.number
+
+
+def parse_schema_path(path: str) -> tuple[str, int, int] | None:
+    """Return directory, version and checksum of a schema file; None for another file."""
+    directory, _, name = path.rpartition("/")
+    told = parse_schema_name(name) if directory.endswith("/meta") else None
+    return None if told is None else (directory.removesuffix("/meta"), *told)
+
+
+def render_metadata(checkpoint_ts: int) -> bytes:
+    """Return the content of `metadata`."""
+    return f'{{"checkpoint-ts":{checkpoint_ts}}}'.encode()
+
+
+def parse_metadata(body: bytes) -> int:
+    """Return the checkpoint that `metadata` tells; -1 where it tells none."""
+    found = _CHECKPOINT.fullmatch(body.strip())
+    return -1 if found is None else int(found[1])
+
+
+def _part(name: str) -> str:
+    if name in {"", ".", ".."} or "/" in name:
+        raise SinkRefused(f"the name {name!r} cannot be that of a directory; leave its table out by a filter rule")
+    return name
+
+
+FORMAT_VERSION: Final = 1
+Column = Mapping[str, Any]
+
+_LENGTHS: Final = {
+    T.TINY: 4,
+    T.SHORT: 6,
+    T.INT24: 9,
+    T.LONG: 11,
+    T.LONGLONG: 20,
+    T.BIT: 1,
+    T.YEAR: 4,
+    T.STRING: 1,
+    T.FLOAT: 12,
+    T.DOUBLE: 22,
+    T.DECIMAL: 10,
+    T.TINY_BLOB: 255,
+    T.BLOB: 65535,
+    T.MEDIUM_BLOB: 16777215,
+    T.LONG_BLOB: 4294967295,
+}
+"""Lengths of types that tell none."""
+_SIZED: Final = INTEGERS | CHARS | BLOBS | {T.BIT, T.YEAR, T.FLOAT, T.DOUBLE, T.DECIMAL}
+_FRACTIONS: Final = {T.TIME, T.DATETIME, T.TIMESTAMP, T.FLOAT, T.DOUBLE}
+_GO: Final = {
+    **{ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"},
+    **dict.fromkeys(range(0xD800, 0xE000), "\\ufffd"),
+}
+"""What Go's JSON escapes and Python's does not; texts that are not UTF-8 have surrogates."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFile:
+    """One schema file; `columns` is None for that of a database."""
+
+    schema: str
+    table: str
+    version: int
+    columns: tuple[Column, ...] | None
+    query: str = ""
+    action: int = 0
+
+    @property
+    def path(self) -> str:
+        """Where the file stands."""
+        return f"{schema_directory(self.schema, self.table)}/{schema_name(self.version, self.checksum)}"
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32 of the table's name and columns."""
+        columns = sorted(self.columns or (), key=lambda column: str(column["ColumnName"]).encode("utf-8", "replace"))
+        return crc32(_printed({**self._name(0), **_counted(columns)}))
+
+    def render(self) -> bytes:
+        """Return the bytes of the file."""
+        told = {"TableVersion": self.version, "Query": self.query, "Type": self.action}
+        return _printed({**self._name(FORMAT_VERSION), **told, **_counted(self.columns)})
+
+    def _name(self, version: int) -> dict[str, Any]:
+        return {"Table": self.table, "Schema": self.schema, "Version": version}
+
+
+def parse_schema_file(body: bytes) -> SchemaFile:
+    """Return what a schema file tells. DecodeError for a file that is none."""
+    try:
+        told = json.loads(body)
+        columns = told["TableColumns"]
+        return SchemaFile(
+            schema=str(told["Schema"]),
+            table=str(told["Table"]),
+            version=int(told["TableVersion"]),
+            columns=None
+            if columns is None
+            else tuple({**column, "ColumnName": column["ColumnName"]} for column in columns),
+            query=str(told["Query"]),
+            action=int(told["Type"]),
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise DecodeError(f"no schema file: {error!r:.200}", "storage", 0) from error
+
+
+def columns_of(table: TableInfo, *, ids: bool = False, elems: bool = True) -> tuple[Column, ...]:
+    """Return what a schema file says of the columns of `table`, virtual ones included; `ids` adds their numbers
+    (output-column-id), `elems` the names of ENUM and SET."""
+    primary = next((index.columns for index in table.indexes if index.primary), ())
+    keys = {lowered(name) for name in primary}
+    return tuple(
+        dict(_column(column, ids=ids, elems=elems, is_key=lowered(column.name) in keys)) for column in table.columns
+    )
+
+
+def _column(column: ColumnInfo, *, ids: bool, elems: bool, is_key: bool) -> Iterator[tuple[str, Any]]:
+    kind = column.type
+    if ids:
+        yield "ColumnId", str(column.id)
+    yield "ColumnName", column.name
+    name = sql_name(kind.code, binary=kind.charset == "binary" and kind.code in STRINGS).upper()
+    yield "ColumnType", f"{name} UNSIGNED" if kind.unsigned else name
+    if column.default is not None:
+        text = column.default
+        yield "ColumnDefault", text.decode("utf-8", "surrogateescape") if isinstance(text, bytes) else text
+    precision, scale = _sizes(kind)
+    if precision is not None:
+        yield "ColumnPrecision", str(precision)
+    if scale is not None:
+        yield "ColumnScale", str(scale)
+    if not column.nullable or is_key:
+        yield "ColumnNullable", "false"
+    if is_key:
+        yield "ColumnIsPk", "true"
+    if elems and kind.elems is not None:
+        yield "ColumnElems", list(kind.elems)
+
+
+def _sizes(kind: ColumnType) -> tuple[int | None, int | None]:
+    """(precision, scale) of a type, None for what it has not or does not tell."""
+    precision = None
+    if kind.code in _SIZED:
+        precision = kind.flen if kind.flen >= 0 else _LENGTHS.get(kind.code)
+        if kind.flen < 0 and kind.unsigned and kind.code in INTEGERS - {T.LONGLONG} and precision is not None:
+            precision -= 1
+    if kind.code is T.DECIMAL:
+        return precision, max(kind.decimal, 0)
+    return precision, kind.decimal if kind.code in _FRACTIONS and kind.decimal > 0 else None
+
+
+def _counted(columns: "tuple[Column, ...] | list[Column] | None") -> dict[str, Any]:
+    return {"TableColumns": None if columns is None else list(columns), "TableColumnsTotal": len(columns or ())}
+
+
+def _printed(told: Mapping[str, Any]) -> bytes:
+    return json.dumps(told, indent=4, ensure_ascii=False).translate(_GO).encode()
+
+
+_NAMED: Final = frozenset({T.ENUM, T.SET})
+_TIMES: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
+
+
+def table_of_file(file: SchemaFile) -> TableInfo:
+    """Return the table of a schema file. DecodeError for columns that are none."""
+    columns = tuple(_definition_column(place, column) for place, column in enumerate(file.columns or (), start=1))
+    primary = tuple(str(one["ColumnName"]) for one in file.columns or () if one.get("ColumnIsPk") == "true")
+    indexes = (IndexInfo(1, "PRIMARY", primary, unique=True, primary=True),) if primary else ()
+    return TableInfo(TableName(file.schema, file.table), "", file.version, columns, indexes)
+
+
+def mysql_type(kind: ColumnType) -> str:
+    """Return a type as SQL spells it, with all that is known of it."""
+    name = sql_name(kind.code, binary=kind.charset == "binary" and kind.code in STRINGS)
+    if kind.code in _NAMED and kind.elems is not None:
+        return f"{name}({','.join(map(_quoted, kind.elems))})"
+    sizes: tuple[int, ...] = ()
+    if kind.code == T.DECIMAL or (kind.code in FLOATS and kind.decimal > 0):
+        sizes = (kind.flen, max(kind.decimal, 0))
+    elif kind.code in CHARS or kind.code == T.BIT:
+        sizes = (kind.flen,)
+    elif kind.code in _TIMES and kind.decimal > 0:
+        sizes = (kind.decimal,)
+    told = f"({','.join(map(str, sizes))})" if sizes and sizes[0] >= 0 else ""
+    return f"{name}{told}{' unsigned' if kind.unsigned else ''}"
+
+
+def _quoted(element: str) -> str:
+    return "'" + element.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _definition_column(place: int, told: Column) -> ColumnInfo:
+    name = str(told["ColumnName"])
+    nullable = told.get("ColumnNullable") != "false" and told.get("ColumnIsPk") != "true"
+    return ColumnInfo(place, name, _type(name, told), nullable=nullable, default=_default(told))
+
+
+def _default(told: Mapping[str, Any]) -> str | None:
+    value = told.get("ColumnDefault")
+    return None if value is None else str(value)
+
+
+def _type(column: str, told: Column) -> ColumnType:
+    word = str(told.get("ColumnType", "")).lower()
+    name = word.removesuffix(" unsigned")
+    code = NAMES.get(name, T.VARCHAR)
+    try:
+        flen, decimal = int(told.get("ColumnPrecision") or -1), int(told.get("ColumnScale") or -1)
+    except ValueError as error:
+        raise DecodeError(f"column {column!r} with a size that is no number", "storage", 0) from error
+    elems = told.get("ColumnElems")
+    if code in _NAMED and not isinstance(elems, list):
+        return ColumnType(T.VARCHAR)
+    if code == T.DECIMAL and decimal < 0:
+        decimal = 0
+    return ColumnType(
+        code,
+        flen=-1 if code in _NAMED else flen,
+        decimal=decimal,
+        unsigned=name != word,
+        charset="utf8mb4" if code in STRINGS | _NAMED and not ("binary" in name or "blob" in name) else "binary",
+        elems=tuple(map(str, elems)) if code in _NAMED and elems is not None else None,
+    )

@@ -1,1 +1,0 @@
-"""TiCDC's storage layout: names of files, index files, schema files and `metadata`."""
