@@ -45,7 +45,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidegate.codec.go import quote
 from tidegate.codec.claim import Cut
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.go import (
@@ -59,6 +58,7 @@ from tidegate.codec.go import (
     json64,
     newarch_json32,
     newarch_json64,
+    quote,
 )
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.codec.zone import shifted_text
