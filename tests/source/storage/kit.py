@@ -8,8 +8,7 @@ from typing import Any
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.csv import CsvOptions
-from tidegate.codec.storage import render_metadata
-from tidegate.codec.storage import SchemaFile
+from tidegate.codec.storage import SchemaFile, render_metadata
 from tidegate.engine.ports import LocalTasks, Tasks
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Ddl, RowChange
