@@ -16,7 +16,7 @@ commit even if the new one has not landed a row yet.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -27,6 +27,7 @@ from tidegate.engine.change import CONTROL_SCHEMA, ROWS_SCHEMA
 from tidegate.engine.frontier import Reached, forward, frontier, larger
 from tidegate.model.errors import ConfigError, Fenced, SinkRefused, SourceError
 from tidegate.model.feed_errors import ChangelogBroken
+from tidegate.model.kept_state import StateKind, convert_state, stamped
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.failpoint import reach
 
@@ -66,10 +67,10 @@ def read_state(uri: str, version: int) -> State:
     return state_of(uri, deltalog.user_metadata(uri, version))
 
 
-def state_of(uri: str, metadata: Mapping[str, object]) -> State:
-    """Return the State in a commit's userMetadata. Raises ChangelogBroken when it holds none."""
+def state_of(uri: str, metadata: Mapping[str, Any]) -> State:
+    """Return the State in a commit's userMetadata. Raises ChangelogBroken when it holds none, StateTooNew."""
     try:
-        return msgspec.convert(metadata["tidegate"], State, strict=False)
+        return convert_state(StateKind.CHANGELOG, metadata["tidegate"], State, uri)
     except (KeyError, msgspec.ValidationError) as broken:
         raise ChangelogBroken(
             f"{uri}: a commit holds no positions; something else wrote to the changelog. Restore it to the "
@@ -273,4 +274,4 @@ def _add(file: LandedFile) -> deltalog.Action:
 
 
 def _metadata(state: State) -> dict[str, object]:
-    return {"tidegate": msgspec.to_builtins(state, str_keys=True)}
+    return {"tidegate": stamped(StateKind.CHANGELOG, state)}

@@ -36,6 +36,7 @@ from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, Standing
 from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced
 from tidegate.model.feed_errors import StateUnwritable
+from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.objectstore.lifespan import delete
 from tidegate.objectstore.probe import check_store
 from tidegate.objectstore.stores import store, unchanged
@@ -88,9 +89,12 @@ class StateFiles(ABC):
         """Return True if a feed of that name runs now; None where only its reports tell."""
 
     def kept(self) -> KeptCheckpoint | None:
-        """Return what the file says; None where there is none. ConfigError for a file that is no checkpoint."""
+        """Return what the file says; None where there is none.
+
+        Raises ConfigError for a file that is no checkpoint, StateTooNew for a newer release's."""
         try:
-            return msgspec.json.decode(self._read(self._name), type=KeptCheckpoint)
+            body = self._read(self._name)
+            return decode_state(StateKind.CHECKPOINT, body, KeptCheckpoint, f"{self.place}/{self._name}")
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
@@ -232,7 +236,7 @@ class DirectoryCheckpoints(StateFiles):
         aside.replace(path)
 
     def _replace(self, kept: KeptCheckpoint) -> None:
-        self._write(self._name, msgspec.json.encode(kept))
+        self._write(self._name, encode_state(StateKind.CHECKPOINT, kept))
 
     def _forget(self, before: str | None, digest: str) -> None:  # noqa: ARG002  a run that died may have left others
         keep = self.directory / self._schema_name(digest)
@@ -297,7 +301,7 @@ class StoreCheckpoints(StateFiles):
         obstore.put(store(self.place), name, body)
 
     def _replace(self, kept: KeptCheckpoint) -> None:
-        body = msgspec.json.encode(kept)
+        body = encode_state(StateKind.CHECKPOINT, kept)
         for _ in range(LOST_MAX):
             try:
                 done = obstore.put(store(self.place), self._name, body, mode=self._version or "create")

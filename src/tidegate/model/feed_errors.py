@@ -12,6 +12,7 @@
 
     InputError
     +- DdlForbidden                a DDL's text is not the feed's to run at its target
+    +- StateTooNew                 a newer release wrote what is kept
 
     TidegateError
     +- StateUnwritable             the directory of its progress is full or away         LATER
@@ -29,6 +30,7 @@ The others do not pass by waiting: TiCDC fails a changefeed for most of them at 
 
 from tidegate.model.errors import (
     ConfigError,
+    EnvironmentFault,
     HistoryLost,
     InputError,
     KafkaConfigInvalid,
@@ -44,6 +46,13 @@ class DdlForbidden(InputError):
     ways out. Where it came by a message, the source's policy for those that cannot be read holds for it."""
 
     code = "CDC:ErrDDLForbidden"
+
+
+class StateTooNew(EnvironmentFault):
+    """Stored state of a version that this release does not know; the message names the file or row, both versions, and
+    what to do."""
+
+    code = "CDC:ErrStateTooNew"
 
 
 class EventTypeInvalid(ConfigError):

@@ -40,6 +40,7 @@ TAKE_PROGRESS: Final = (
     "SELECT `epoch`, `position`, `state`, `definitions` FROM `tidegate`.`progress` "
     "WHERE `feed` = %s AND `shard` = %s FOR UPDATE"
 )
+STATE: Final = "SELECT `state` FROM `tidegate`.`progress` WHERE `feed` = %s AND `shard` = -1"
 RAISE_FEED: Final = "UPDATE `tidegate`.`progress` SET `epoch` = %s WHERE `feed` = %s"
 RAISE_SHARDS: Final = "UPDATE `tidegate`.`progress` SET `epoch` = %s WHERE `feed` = %s AND `shard` >= 0"
 SHARDS: Final = "SELECT `shard`, `position` FROM `tidegate`.`progress` WHERE `feed` = %s AND `shard` >= 0"

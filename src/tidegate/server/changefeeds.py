@@ -37,7 +37,7 @@ from tidegate.model.errors import TidegateError, UriInvalid
 from tidegate.model.tso import compose
 from tidegate.objectstore.failpoint import reach
 from tidegate.server.config import ServerConfig
-from tidegate.server.documents import Changed, Documents, StoreAway
+from tidegate.server.documents import Changed, Documents, StoreAway, check_kept
 from tidegate.server.errors import (
     ApiParamInvalid,
     ChangefeedExists,
@@ -138,6 +138,7 @@ class Changefeeds:
         """Become the owner: write every record anew, start what should run.
 
         Raises StoreAway, Changed, NotOwner, EnvironmentFault; some runs may have begun, which `step_down` ends."""
+        check_kept(self._documents, self._config.data_dir)
         self._epoch = epoch
         self.lost.clear()
         feeds: dict[FeedId, ServedFeed] = {}

@@ -14,14 +14,16 @@ effect.
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
 import obstore
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 
 from tidegate.model.errors import EnvironmentFault, Retry, SinkError
+from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.objectstore.lifespan import delete
 from tidegate.objectstore.probe import check_store
 from tidegate.objectstore.stores import store, unchanged
@@ -29,6 +31,8 @@ from tidegate.objectstore.storing import STORE_ERRORS, first_line
 from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE
 
 FILE: Final = "server.db"
+VERSION: Final = "version.json"
+"""The document that says of which version all documents are."""
 BUSY_S: Final = 10.0
 _TABLE: Final = (
     "create table if not exists documents (name text primary key, version integer not null, body blob not null)"
@@ -175,6 +179,20 @@ class StoreDocuments:
             yield
         except STORE_ERRORS as error:
             raise StoreAway(f"the server's store {self._uri}: {first_line(error)}") from error
+
+
+def check_kept(documents: Documents, place: str) -> None:
+    """Note the version of a server's state, if nobody has. Raises StateTooNew, StoreAway."""
+    found = documents.read(VERSION)
+    if found is not None:
+        decode_state(StateKind.SERVER, found.body, _Marked, f"{place} ({VERSION})")
+        return
+    with suppress(Changed):
+        documents.write(VERSION, encode_state(StateKind.SERVER, _Marked()))
+
+
+class _Marked(msgspec.Struct):
+    """A document that holds a version and nothing else."""
 
 
 def documents_in(place: str) -> Documents:

@@ -22,7 +22,7 @@ import msgspec
 from tidegate.model.errors import EnvironmentFault
 from tidegate.server.changefeeds import SAMPLE_S, STOP_S, Changefeeds
 from tidegate.server.config import ServerConfig
-from tidegate.server.documents import Changed, StoreAway, documents_in
+from tidegate.server.documents import Changed, StoreAway, check_kept, documents_in
 from tidegate.server.lease import Lease, steady_s
 from tidegate.server.record import Capture
 from tidegate.server.spark_host import SparkHost
@@ -46,7 +46,7 @@ class _Joined(msgspec.Struct, frozen=True):
 
 
 class Server:
-    """One server of the store that `config` names; its changefeeds share `spark`."""
+    """One server of the store that `config` names; its changefeeds share `spark`. Raises StateTooNew, StoreAway."""
 
     def __init__(self, config: ServerConfig, spark: SparkHost) -> None:
         self.config = config
@@ -56,6 +56,7 @@ class Server:
         self._owned_s = 0.0
         """How long it has owned; its rate is 1 on the owner."""
         self._documents = documents_in(config.data_dir)
+        check_kept(self._documents, config.data_dir)
         self.token = write_token(config, self._documents)
         """What writes need; "" where users are asked for, or nothing is."""
         self.lease = Lease(self._documents, self.id, config.advertise_addr, float(config.capture_session_ttl))

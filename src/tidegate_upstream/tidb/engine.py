@@ -30,6 +30,8 @@ from threading import RLock
 from typing import Final, Protocol, TypeAlias
 
 from tidegate.model.errors import StoreUnavailable
+from tidegate.model.feed_errors import StateTooNew
+from tidegate.model.kept_state import StateKind, check_version
 
 
 class ColumnFamily(StrEnum):
@@ -143,7 +145,8 @@ _PRAGMAS: Final = ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FU
 
 
 class SqliteEngine:
-    """Ordered maps in `directory`, which is made if it is missing. Raises StoreUnavailable when that cannot be used."""
+    """Ordered maps in `directory`, which is made if it is missing. Raises StoreUnavailable when that cannot be used,
+    StateTooNew."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "store.db"
@@ -155,12 +158,23 @@ class SqliteEngine:
             raise StoreUnavailable(f"the store {directory} cannot be made: {error}") from error
         with self._wrapped():
             self._sql = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0)
+            self._check()
             for pragma in _PRAGMAS:
                 self._sql.execute(f"PRAGMA {pragma}")
             self._sql.execute("BEGIN IMMEDIATE")
             for column in ColumnFamily:
                 self._sql.execute(f'CREATE TABLE IF NOT EXISTS "{column}" (k BLOB PRIMARY KEY, v BLOB) WITHOUT ROWID')
+            self._sql.execute(f"PRAGMA user_version={StateKind.UPSTREAM.version}")
             self._sql.execute("COMMIT")
+
+    def _check(self) -> None:
+        """Raise StateTooNew for a file of a newer release; one without a version is of the first."""
+        ((found,),) = self._sql.execute("PRAGMA user_version").fetchall()
+        try:
+            check_version(StateKind.UPSTREAM, found, str(self._path))
+        except StateTooNew:
+            self._sql.close()
+            raise
 
     def get(self, column: ColumnFamily, key: bytes) -> bytes | None:
         """Return the value of a key."""

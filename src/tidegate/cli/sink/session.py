@@ -4,7 +4,7 @@ from tidegate.config.sql_target import parse_sql
 from tidegate.config.uri import told
 from tidegate.model.errors import ConfigError
 from tidegate.sink.sql.connection import TargetSession, probe
-from tidegate.sink.sql.progress import feeds_of
+from tidegate.sink.sql.progress import check_kept, feeds_of
 
 
 def session_of(uri: str, feed: str = "", *, where: str = "sink-uri") -> TargetSession:
@@ -15,12 +15,13 @@ def session_of(uri: str, feed: str = "", *, where: str = "sink-uri") -> TargetSe
 
 
 def feed_of(session: TargetSession, given: str | None) -> str:
-    """Return the changefeed that is `given`, else the only one that writes to the server. ConfigError."""
+    """Return the changefeed that is `given`, else the only one that writes to the server. ConfigError,
+    StateTooNew."""
     feeds = feeds_of(session)
-    if given is None and len(feeds) == 1:
-        return feeds[0]
-    if given in feeds:
-        return given
+    chosen = given or (feeds[0] if len(feeds) == 1 else None)
+    if chosen in feeds:
+        check_kept(session, chosen)
+        return chosen
     known = f"it has {', '.join(feeds)}; give --changefeed" if feeds else "none has"
     asked = f"no changefeed {given} writes" if given else "several or no changefeeds write"
     raise ConfigError(f"{asked} to {session.options.place}: {known}")

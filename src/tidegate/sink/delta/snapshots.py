@@ -30,6 +30,7 @@ from tidegate.engine.plan import Checkpoint, SkippedDdl
 from tidegate.engine.ports import Parked
 from tidegate.model.errors import Fenced, SinkRefused, TableParked
 from tidegate.model.feed_errors import Overtaken
+from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.stores import store
@@ -69,7 +70,9 @@ class _Followed(msgspec.Struct, frozen=True, omit_defaults=True):
     selectors: tuple[SelectorRule, ...] = ()
 
 
-class _Body(msgspec.Struct, frozen=True):
+class SnapshotBody(msgspec.Struct, frozen=True):
+    """A snapshot's file."""
+
     checkpoint_ts: int
     done: tuple[str, ...]
     schema: str
@@ -205,13 +208,18 @@ def keep_schema(options: DeltaOptions, state: SchemaState) -> str:
     return digest
 
 
-def _body(options: DeltaOptions, number: int) -> _Body:
+def _body(options: DeltaOptions, number: int) -> SnapshotBody:
     place = store(options.control_uri)
     try:
         raw = obstore.get(place, _path(number)).bytes().to_bytes()
     except FileNotFoundError:  # upkeep forgot it between listing and reading, and keeps what it names for a while
         raw = obstore.get(place, _path(number, "forgotten")).bytes().to_bytes()
-    return msgspec.json.decode(raw, type=_Body)
+    return decode_body(raw, f"{options.control_uri}/{_path(number)}")
+
+
+def decode_body(raw: bytes, where: str) -> SnapshotBody:
+    """Return what a snapshot's file says. Raises StateTooNew."""
+    return decode_state(StateKind.SNAPSHOT, raw, SnapshotBody, where)
 
 
 def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
@@ -224,7 +232,7 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
     now_ms = int(time.time() * 1000)
     tables, retired = dict(snapshot.tables), dict(snapshot.retired)
     followed = msgspec.convert(options, _Followed, from_attributes=True)
-    body = _Body(
+    body = SnapshotBody(
         checkpoint.ts,
         checkpoint.done,
         digest,
@@ -237,7 +245,7 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
         snapshot.parked,
         snapshot.epoch,
     )
-    encoded = msgspec.json.encode(body)
+    encoded = encode_state(StateKind.SNAPSHOT, body)
     try:
         with storing(options.control_uri):
             reach("publish/before-snapshot")
@@ -247,7 +255,7 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
             found = obstore.get(place, _path(snapshot.number)).bytes().to_bytes()
         if found != encoded:  # else it is ours, whose answer was lost
             where = f"lake {options.root}: snapshot {snapshot.number}"
-            if msgspec.json.decode(found, type=_Body).epoch < snapshot.epoch:
+            if decode_body(found, where).epoch < snapshot.epoch:
                 raise Overtaken(f"{where} was published by a run before this one") from taken
             raise Fenced(f"{where} was published by another run; run one changefeed per lake") from taken
     reach("publish/after-snapshot")

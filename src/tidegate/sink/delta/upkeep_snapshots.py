@@ -20,6 +20,7 @@ import msgspec
 import obstore
 
 from tidegate.engine.retention import Limits, RetainedSnapshot, forgettable
+from tidegate.model.kept_state import StateKind, decode_state
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.lifespan import StoredFile, delete, stored_files
 from tidegate.objectstore.stores import store
@@ -168,7 +169,8 @@ class Shelf:
         return _Kept(int(path.rpartition("/")[2].removesuffix(".json")), body.published_ms, schemas, names, versions)
 
     def _read(self, path: str) -> _Body:
-        return msgspec.json.decode(obstore.get(self._place, path).bytes().to_bytes(), type=_Body)
+        body = obstore.get(self._place, path).bytes().to_bytes()
+        return decode_state(StateKind.SNAPSHOT, body, _Body, f"{self._uri}/{path}")
 
     def _read_newest(self, path: str) -> Newest:
         body = self._read(path)

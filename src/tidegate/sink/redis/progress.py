@@ -15,6 +15,7 @@ its last writes, after a crash or when a replica took over, has the checkpoint o
 one, and the feed goes on from there.  In a cluster each server loses what it loses by itself.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ import msgspec
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Standing
 from tidegate.model.errors import Fenced, SinkRefused
+from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.schema.state import SchemaState
 from tidegate.sink.redis.keys import PROGRESS, progress_key
 from tidegate.sink.redis.scripts import ADVANCE, TAKE
@@ -32,7 +34,10 @@ _FIELDS: Final = ("epoch", "revision")
 
 def feeds_of(servers: RedisServers) -> dict[str, Standing]:
     """Return where each feed stands that a Redis has progress of, by its name."""
-    keys = sorted({key for keys in servers.scan(PROGRESS + b"*") for key in keys})
+    return _standings(servers, sorted({key for keys in servers.scan(PROGRESS + b"*") for key in keys}))
+
+
+def _standings(servers: RedisServers, keys: Sequence[bytes]) -> dict[str, Standing]:
     held = servers.read(keys, lambda pipeline, key: pipeline.hmget(key, ("checkpoint", "schema")))
     return {
         key.removeprefix(PROGRESS + b"{").removesuffix(b"}").decode(): _standing(key, checkpoint, schema)
@@ -43,7 +48,7 @@ def feeds_of(servers: RedisServers) -> dict[str, Standing]:
 
 def _standing(key: bytes, checkpoint: bytes, schema: bytes) -> Standing:
     try:
-        found = msgspec.json.decode(checkpoint, type=Checkpoint)
+        found = decode_state(StateKind.REDIS, checkpoint, Checkpoint, f"key {key.decode()}")
     except msgspec.DecodeError as error:
         raise SinkRefused(f"{key.decode()} holds another release's progress: {error}") from error
     return Standing(found, SchemaState.from_json(schema))
@@ -58,7 +63,9 @@ class RedisProgress:
         self._known: SchemaState | None = None
 
     def take(self, servers: RedisServers) -> Standing:
-        """Become the writer of the feed; return where it stands."""
+        """Become the writer of the feed; return where it stands. StateTooNew, SinkRefused for what nobody reads; the
+        writer is then the one before."""
+        _standings(servers, [self._key])
         ((epoch, revision, checkpoint, schema),) = servers.call([ScriptCall(TAKE, [self._key], [])])
         self._epoch, self._revision = int(epoch), int(revision or 0)
         if checkpoint is None:
@@ -74,7 +81,7 @@ class RedisProgress:
 
     def advance(self, servers: RedisServers, standing: Standing) -> None:
         """Make `standing` the checkpoint. Raises what `check` does."""
-        given: list[Any] = [msgspec.json.encode(standing.checkpoint)]
+        given: list[Any] = [encode_state(StateKind.REDIS, standing.checkpoint)]
         if standing.state is not self._known:
             given.append(standing.state.to_json())
         for _ in range(2):

@@ -34,6 +34,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, InputError, SinkError, SinkRefused
+from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.sink.search.catalog import TableIndex
 from tidegate.sink.search.mapping import IndexMapping
 from tidegate.sink.search.names import alias_of, epoch_of
@@ -41,6 +42,7 @@ from tidegate.sink.search.store import Found, IndexWriter, PublishedIndexes, Row
 from tidegate.spark.cache import locked, write_whole
 
 OWN: Final = "_tidegate"
+PUBLISHED: Final = "published.json"
 HEAP_BYTES: Final = 32 << 20
 PAGE: Final = 1000
 LOCK_S: Final = 30.0
@@ -190,14 +192,15 @@ class EmbeddedStore:
 
     def _published(self) -> PublishedIndexes:
         try:
-            return msgspec.json.decode((self._home / "published.json").read_bytes(), type=PublishedIndexes)
+            path = self._home / PUBLISHED
+            return decode_state(StateKind.SEARCH, path.read_bytes(), PublishedIndexes, str(path))
         except FileNotFoundError:
             return PublishedIndexes()
         except msgspec.DecodeError as error:
             raise SinkRefused(f"{self._home} holds another release's progress: {error}") from error
 
     def _write(self, published: PublishedIndexes) -> None:
-        write_whole(self._home / "published.json", msgspec.json.encode(published).decode())
+        write_whole(self._home / PUBLISHED, encode_state(StateKind.SEARCH, published).decode())
 
     def _check_link(self, link: Path) -> None:
         if os.path.lexists(link) and not (link.is_symlink() and link.readlink().parent == Path(OWN, self.feed)):

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tidegate.model.errors import Fenced, InputError, SinkError, SinkRefused
+from tidegate.model.kept_state import StateKind, convert_state, stamped
 from tidegate.sink.search.bulk import BulkWriter
 from tidegate.sink.search.catalog import TableIndex
 from tidegate.sink.search.http import SearchCalls, ServerOptions, path_of
@@ -231,7 +232,8 @@ class ServerStore:
             return PublishedIndexes()
         found = self._calls.done(answer, "its progress").json()
         try:
-            kept = msgspec.convert(found["_source"], PublishedIndexes)
+            where = f"{PROGRESS}/_doc/{self.feed} of {self.place}"
+            kept = convert_state(StateKind.SEARCH, found["_source"], PublishedIndexes, where)
         except msgspec.ValidationError as error:
             raise SinkRefused(f"{PROGRESS}/{self.feed} holds another release's progress: {error}") from error
         self._version = _Version(found["_seq_no"], found["_primary_term"])
@@ -243,7 +245,8 @@ class ServerStore:
             query: dict[str, object] = {"op_type": "create"}
         else:
             query = {"if_seq_no": version.seq_no, "if_primary_term": version.primary_term}
-        answer = self._calls.ask("PUT", path_of(PROGRESS, "_doc", self.feed), published, query)
+        kept = stamped(StateKind.SEARCH, published)
+        answer = self._calls.ask("PUT", path_of(PROGRESS, "_doc", self.feed), kept, query)
         if answer.status == 409:
             return False
         found = self._calls.done(answer, "its progress").json()

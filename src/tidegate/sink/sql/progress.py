@@ -41,6 +41,7 @@ from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Standing
 from tidegate.expr.tokens import quote_names
 from tidegate.model.errors import ConfigError, Fenced, SinkError, SinkRefused
+from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
@@ -86,23 +87,20 @@ class TargetProgress:
         return self._state.layout
 
     def take(self, session: TargetSession) -> Standing:
-        """Become the writer of the feed; return where it stands. Of two at once one waits for the other."""
+        """Become the writer of the feed; return where it stands. Of two at once one waits for the other.
+
+        Raises StateTooNew, SinkRefused for a state that nobody reads; the writer is then the one before."""
         session.ask(sent.CREATE_DATABASE, sent.CREATE_PROGRESS, sent.CREATE_HOLDS)
         name = self._feed
         session.changed(sent.BEGIN_PROGRESS, name, MAIN)
         session.ask(sent.BEGIN)
         ((epoch, position, state, definitions),) = session.ask(sent.TAKE_PROGRESS, values=(name, MAIN))
+        self._state = _State() if state is None else _decoded(session, self._feed, state)
         self._taken = self.epoch = (int(epoch) // WRITER + 1) * WRITER
         self._at = int(position)
         session.changed(sent.RAISE_FEED, self.epoch, name)
         session.ask(sent.COMMIT)
         self.is_fresh = state is None
-        try:
-            self._state = _State() if state is None else msgspec.json.decode(state, type=_State)
-        except msgspec.DecodeError as error:
-            raise SinkRefused(
-                f"tidegate.progress of {session.options.place} holds another release's progress: {error}"
-            ) from error
         if definitions is None:
             return Standing(Checkpoint(), SchemaState(), is_new=True)
         self._known = SchemaState.from_json(bytes(definitions))
@@ -125,7 +123,7 @@ class TargetProgress:
         state = msgspec.structs.replace(self._state, layout=layout)
         position = self._state.checkpoint.ts
         session.ask(sent.BEGIN)
-        self._move(session, sent.MOVE_STATE, msgspec.json.encode(state))
+        self._move(session, sent.MOVE_STATE, encode_state(StateKind.DATABASE, state))
         session.changed(sent.REMOVE_SHARDS, self._feed)
         for shard in range(layout.shards):
             session.changed(sent.ADD_SHARD, self._feed, shard, self.epoch, position)
@@ -136,7 +134,7 @@ class TargetProgress:
     def advance(self, session: TargetSession, standing: Standing, also: Callable[[], None] | None = None) -> None:
         """Make `standing` the checkpoint, with what `also` writes. Fenced where another writer began."""
         state = msgspec.structs.replace(self._state, checkpoint=standing.checkpoint)
-        values = [standing.checkpoint.ts, msgspec.json.encode(state)]
+        values = [standing.checkpoint.ts, encode_state(StateKind.DATABASE, state)]
         move = sent.MOVE
         if standing.state is not self._known:
             move, values = sent.MOVE_ALL, [*values, standing.state.to_json()]
@@ -174,6 +172,23 @@ class TargetProgress:
         session.changed(sent.RAISE_SHARDS, self.epoch, self._feed)
         session.ask(sent.COMMIT)
         reach("sql/raised")
+
+
+def check_kept(session: TargetSession, feed: str) -> None:
+    """Raise StateTooNew, SinkRefused for progress of a feed that this release does not read."""
+    for (state,) in session.ask(sent.STATE, values=(feed.encode(),)):
+        if state is not None:
+            _decoded(session, feed.encode(), state)
+
+
+def _decoded(session: TargetSession, feed: bytes, state: bytes) -> _State:
+    where = f"the row of changefeed {feed.decode()} in {sent.PROGRESS} of {session.options.place}"
+    try:
+        return decode_state(StateKind.DATABASE, state, _State, where)
+    except msgspec.DecodeError as error:
+        raise SinkRefused(
+            f"tidegate.progress of {session.options.place} holds another release's progress: {error}"
+        ) from error
 
 
 def forget(session: TargetSession, feed: str) -> None:

@@ -58,6 +58,7 @@ class Landing(BatchLoop):
 
     def _claim(self) -> State:
         """Raises what is wrong with brokers, topics and positions."""
+        recorded(self._lake)  # what is wrong with one is raised before anything is written
         state = ledger.claim(self.changelog, self._feed, self.source.decode, self._completed)
         for words in self._told:
             LOGGER.warning("%s", words)

@@ -23,6 +23,7 @@ import obstore
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import Place
 from tidegate.model.errors import ConfigError
+from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.name import all_digits
 from tidegate.objectstore.stores import store
 
@@ -63,7 +64,7 @@ def record(lake: str, resolution: Resolution) -> str:
     assert resolution.action in ACTIONS, resolution.action
     topic = SAFE.sub("_", resolution.topic)
     path = f"{FOLDER}/{topic}-{resolution.partition}-{resolution.offset}.json"
-    obstore.put(store(lake), path, msgspec.json.encode(resolution))
+    obstore.put(store(lake), path, encode_state(StateKind.RESOLUTION, resolution))
     return path
 
 
@@ -91,7 +92,7 @@ def bind(lake: str, topic: str, topic_id: str) -> None:
 
 def _parse(path: str, body: bytes) -> Resolution:
     try:
-        resolution = msgspec.json.decode(body, type=Resolution)
+        resolution = decode_state(StateKind.RESOLUTION, body, Resolution, path)
         resolution.message(None, None)
     except (msgspec.DecodeError, binascii.Error, UnicodeDecodeError) as broken:
         raise ConfigError(f"{path}: {broken}; delete the file or record the resolution again") from broken

@@ -153,9 +153,8 @@ class StorageLanding(BatchLoop):
             )
         dialect = self._options.dialect
         decode = dialect.options if isinstance(dialect, CanalDialect) else None
-        state = ledger.claim(self.changelog, self._feed, decode, self._completed)
         self._resolutions = recorded(self._lake)
-        return state
+        return ledger.claim(self.changelog, self._feed, decode, self._completed)
 
     def _completed(self, state: State) -> State:
         strangers = sorted(name for name in state.positions if "/" not in name)

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from tidegate.model.errors import EnvironmentFault
+from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.spark.cache import PRIVATE_DIRECTORY, write_whole
 
 GC_TTL_MS: Final = 86_400_000
@@ -44,12 +45,13 @@ def safe_point_name(changefeed: str, sink: str) -> str:
 def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> None:
     """Put the safe point of the changefeed that holds the log as `name` (`safe_point_name`) in place of its last one.
 
-    Raises EnvironmentFault when the disk refuses."""
+    Raises EnvironmentFault when the disk refuses, StateTooNew where a newer release put the last one."""
+    kept_safe_point(log, name)
     hold = LogSafePoint(changefeed=name.partition(".")[0], checkpoint_ts=checkpoint_ts, time_ms=time_ms)
     place = log / _FEEDS
     try:
         place.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
-        write_whole(place / f"{name}.json", msgspec.json.encode(hold).decode())
+        write_whole(place / f"{name}.json", encode_state(StateKind.SAFE_POINT, hold).decode())
     except OSError as fault:
         raise EnvironmentFault(
             f"a changefeed keeps its safe point in {place}, which cannot be written ({fault.strerror}): without one "
@@ -58,22 +60,22 @@ def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> No
 
 
 def kept_safe_point(log: Path, name: str) -> int | None:
-    """Return the safe point of the changefeed that holds the log as `name`; None where it has none."""
-    try:
-        return msgspec.json.decode((log / _FEEDS / f"{name}.json").read_bytes(), type=LogSafePoint).checkpoint_ts
-    except (OSError, msgspec.DecodeError):
-        return None
+    """Return the safe point of the changefeed that holds the log as `name`; None where it has none. StateTooNew."""
+    found = _read(log / _FEEDS / f"{name}.json")
+    return None if found is None else found.checkpoint_ts
 
 
 def safe_points(log: Path) -> list[LogSafePoint]:
-    """Return all that are there, by name; files that are none of ours are passed over."""
-    found = []
-    for path in sorted((log / _FEEDS).glob("*.json")):
-        try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=LogSafePoint))
-        except (OSError, msgspec.DecodeError):
-            continue
-    return found
+    """Return all that are there, by name; files that are none of ours are passed over. StateTooNew."""
+    found = map(_read, sorted((log / _FEEDS).glob("*.json")))
+    return [one for one in found if one is not None]
+
+
+def _read(path: Path) -> LogSafePoint | None:
+    try:
+        return decode_state(StateKind.SAFE_POINT, path.read_bytes(), LogSafePoint, str(path))
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def safe_point(log: Path, now_ms: int, ttl_ms: int = GC_TTL_MS) -> int | None:

@@ -31,18 +31,20 @@ import pyarrow as pa
 
 from tidegate.kv.change_columns import changes_of, columns_of, joined, numbers, packed, unpacked
 from tidegate.model.errors import DecodeError, HistoryLost, StoreUnavailable
+from tidegate.model.kept_state import StateKind, check_version
 from tidegate.model.kv_change import KvChange, KvOp
 from tidegate.model.tso import MAX_TS
 
 Span: TypeAlias = tuple[bytes, bytes]
 """Keys in [start, end); an empty end is no bound."""
 
-MAGIC: Final = b"TGSEG002"
+MAGIC: Final = b"TGSEG%03d" % StateKind.SEGMENT.version
 TABLE_BYTES: Final = 9
 """`t` and the id of a table: keys with the same nine bytes share a block; all meta keys (`m`) share one."""
 BLOCK_ROWS: Final = 4_096
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})\.seg")
+_ANY_MAGIC: Final = re.compile(rb"TGSEG([0-9]{3})")
 _TAIL_BYTES: Final = 8 + len(MAGIC)
 _CODEC: Final = "segment"
 
@@ -98,8 +100,9 @@ def encode_segment(low: int, high: int, rows: list[KvChange]) -> bytes:
     return b"".join((*parts, footer, tail, MAGIC))
 
 
-def decode_footer(segment: bytes) -> Footer:
-    """Return the footer of a segment; DecodeError for damaged bytes."""
+def decode_footer(segment: bytes, where: str = "a segment") -> Footer:
+    """Return the footer of a segment; DecodeError for damaged bytes, StateTooNew."""
+    _check_version(segment[: len(MAGIC)], segment[-len(MAGIC) :], where)
     tail = len(segment) - _TAIL_BYTES
     if tail < len(MAGIC) or segment[: len(MAGIC)] != MAGIC or segment[tail + 8 :] != MAGIC:
         raise DecodeError("no segment of version 2", _CODEC, 0)
@@ -116,22 +119,28 @@ def decode_footer(segment: bytes) -> Footer:
     return found
 
 
-def decode_segment(segment: bytes) -> tuple[Footer, list[KvChange]]:
-    """Return the footer and all rows of a small segment, table by table; DecodeError for damaged bytes."""
-    footer, file = decode_footer(segment), BytesIO(segment)
+def _check_version(head: bytes, tail: bytes, where: str) -> None:
+    """Raise StateTooNew where both ends of a segment name a version that this release does not know."""
+    if head == tail and (found := _ANY_MAGIC.fullmatch(head)) is not None:
+        check_version(StateKind.SEGMENT, int(found[1]), where)
+
+
+def decode_segment(segment: bytes, where: str = "a segment") -> tuple[Footer, list[KvChange]]:
+    """Return the footer and all rows of a small segment, table by table; DecodeError for damaged bytes, StateTooNew."""
+    footer, file = decode_footer(segment, where), BytesIO(segment)
     everything = ((b"", b""),)
     rows = (changes_of(_columns_of_block(file, "segment", block, everything)) for block in footer.blocks)
     return footer, [row for of_block in rows for row in of_block]
 
 
 def read_footer(path: Path) -> Footer:
-    """Return the footer of a segment's file, without its rows; DecodeError for a damaged one."""
+    """Return the footer of a segment's file, without its rows; DecodeError for a damaged one, StateTooNew."""
     with path.open("rb") as file:
         head, size = file.read(len(MAGIC)), file.seek(0, os.SEEK_END)
         file.seek(max(size - _TAIL_BYTES, 0))
         tail = file.read()
         file.seek(max(size - _TAIL_BYTES - int.from_bytes(tail[:4], "big"), 0))
-        return decode_footer(head + file.read())
+        return decode_footer(head + file.read(), str(path))
 
 
 def segments(directory: Path) -> list[tuple[int, int, Path]]:
@@ -176,12 +185,17 @@ def in_order(row: KvChange) -> tuple[int, int, int, bytes]:
 class SegmentWriter:
     """Writes segments to `directory`, one after the other, from where the last writer stopped, else from `from_ts`.
 
-    `low` is the high of the last one: the next begins behind it.
+    `low` is the high of the last one: the next begins behind it. Raises StateTooNew behind one of a newer release.
     """
 
     def __init__(self, directory: Path, from_ts: int) -> None:
         self.directory = directory
         written = segments(directory)
+        for _, _, last in written[-1:]:
+            with last.open("rb") as file:
+                head = file.read(len(MAGIC))
+                file.seek(max(file.seek(0, os.SEEK_END) - len(MAGIC), 0))
+                _check_version(head, file.read(), str(last))
         self.low = written[-1][1] if written else from_ts
 
     def write(self, rows: list[KvChange], high: int) -> Path:

@@ -39,7 +39,7 @@ def base_of(directory: Path) -> tuple[int, Path] | None:
 
 def definitions(path: Path) -> StoredSnapshot:
     """Return the databases and tables of a base. Raises DecodeError for a damaged one."""
-    footer, rows = decode_segment(path.read_bytes())
+    footer, rows = decode_segment(path.read_bytes(), str(path))
     return load_all(Meta(_Keys(rows)), footer.high).snapshot
 
 
@@ -95,7 +95,7 @@ def _bases(directory: Path) -> Iterator[tuple[int, Path]]:
 
 
 def _read(path: Path) -> dict[bytes, KvChange]:
-    return {row.key: row for row in decode_segment(path.read_bytes())[1]}
+    return {row.key: row for row in decode_segment(path.read_bytes(), str(path))[1]}
 
 
 def defines(key: bytes) -> bool:

@@ -34,9 +34,9 @@ class World:
         self.ask("CREATE DATABASE tidegate")
         self.ask(
             "CREATE TABLE tidegate.progress (feed VARBINARY(200) NOT NULL, shard INT NOT NULL, epoch BIGINT NOT NULL, "
-            "PRIMARY KEY (feed, shard))"
+            "state LONGBLOB, PRIMARY KEY (feed, shard))"
         )
-        self.ask(f"INSERT INTO tidegate.progress VALUES ('{FEED}', -1, 1)")
+        self.ask(f"INSERT INTO tidegate.progress VALUES ('{FEED}', -1, 1, NULL)")
         self.target = target_of(str(self.ask("SELECT VERSION()")[0][0]), {})
         self.warnings: list[str] = []
         self.state, self.at_ms = SchemaState(), START_MS
