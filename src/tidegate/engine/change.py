@@ -159,7 +159,8 @@ class ChunkPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole transactions in commit order: rows of several tables, at least one row.
+    """Whole transactions in commit order: rows of several tables, at least one row, but for a last chunk that only
+    counts rows which filters took out.
 
     `transaction` (int64, ascending from 0) tells the transaction of each row by its number.  Rows of one commit_ts are
     one transaction where a source does not tell start_ts.  `roads` counts rows by how they were made, `corrupt` those

@@ -455,10 +455,13 @@ class Written:
     corrupt: int = 0
     roads: RoadCounts = field(default_factory=RoadCounts)
 
-    def came(self, chunk: Chunk) -> None:
-        """Count what a chunk that was read says of itself."""
-        self.corrupt += chunk.corrupt
-        self.roads.update(chunk.roads)
+    def coming(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Return the chunks that have rows; count what each says of itself when it comes."""
+        for chunk in chunks:
+            self.corrupt += chunk.corrupt
+            self.roads.update(chunk.roads)
+            if len(chunk):
+                yield chunk
 
 
 R = TypeVar("R", bound=Result)

@@ -172,9 +172,11 @@ def test_event_filters_speak_of_single_tables() -> None:
 
 
 def test_nothing_is_left_of_a_chunk() -> None:
-    """A chunk whose rows are all left out is none."""
+    """A chunk whose rows are all left out is none; the last one counts them, and has no row."""
     events = EventFilter.of([EventRule(matcher=("db.*",), ignore_event=("all dml",))], None)
-    assert chunks_with(made(3), columns=True, events=events) == []
+    (last,) = chunks_with(made(3), columns=True, events=events)
+    assert (last.parts, len(last)) == ((), 0)
+    assert last.roads.left_out == len(plain(made(3)))
 
 
 def test_checksums() -> None:

@@ -154,6 +154,25 @@ def test_rows_and_ddls_that_filters_take_out_are_counted(tmp_path: Path, upstrea
     assert "1 DDLs, 3 rows" in words(status)
 
 
+@pytest.mark.parametrize("sink", ["lake", "files"])
+def test_rows_behind_the_last_that_is_kept_are_counted(tmp_path: Path, upstream: Upstream, sink: str) -> None:
+    """Those that end a run, and those of a run that keeps no row."""
+    rules = """
+        [[filter.event-filters]]
+        matcher = ["test.k"]
+        ignore-event = ["insert"]
+    """
+    config = configured(tmp_path, f"delta://{tmp_path}/lake" if sink == "lake" else files(tmp_path), rules)
+    upstream.run("DELETE FROM k WHERE a = 1")
+    upstream.run("INSERT INTO k VALUES (3, 3), (4, 4)")
+    upstream.writer.write(empty=True)
+    assert run(config).rows_left_out == 3
+
+    upstream.run("INSERT INTO k VALUES (5, 5)")
+    upstream.writer.write(empty=True)
+    assert run(config).rows_left_out == 1
+
+
 def test_a_feed_of_the_release_before_goes_on_without_them(tmp_path: Path, upstream: Upstream) -> None:
     """A database's feed that never had a table without a key is not sent the rows that come from now on; it is named.
     One that is made later is carried."""

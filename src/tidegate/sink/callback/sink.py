@@ -59,11 +59,10 @@ class CallbackSink(Sink[Written]):
 
 def _write(write: Callable[[Batch], None], changes: Changes, step: Rows) -> Written:
     done = Written(step.table.name)
-    for chunk in changes.batches(step.table.name, step.after, step.upto):
+    for chunk in done.coming(changes.batches(step.table.name, step.after, step.upto)):
         for batch in chunk.runs():
             _call(write, typed_batch(batch), table=str(step.table.name), commit_ts=batch.commit_ts[0].as_py())
             done.rows, done.messages = done.rows + batch.rows, done.messages + 1
-        done.came(chunk)
     return done
 
 

@@ -61,13 +61,13 @@ def write_group(job: GroupJob) -> Written:
 
 
 def _written(job: GroupJob, producer: Producer) -> Written:
-    target, roads, corrupt = job.target, RoadCounts(), 0
+    target, done = job.target, Written()
     dispatcher = Dispatcher(
         target.router(), target.split, job.partitions, job.places, target.selectors, tables=job.tables
     )
     encoder = target.columnar_encoder()
     partitions = ColumnPartitions(dispatcher, encoder, producer)
-    for chunk in job.changes.in_order(job.names, job.after, job.upto):
+    for chunk in done.coming(job.changes.in_order(job.names, job.after, job.upto)):
         before = partitions.rows
         found = _by_columns(chunk, partitions) if job.columns else _SWITCHED_OFF
         made = encoder.take_roads()
@@ -77,13 +77,11 @@ def _written(job: GroupJob, producer: Producer) -> Written:
             made.add("encode/rows", partitions.rows - before, found, _name(chunk))
         else:
             partitions.write(found)
-        roads.update(chunk.roads)
-        roads.update(made)
-        corrupt += chunk.corrupt
+        done.roads.update(made)
     reach("topic/rows-queued")
     partitions.flush()
-    counts = partitions.rows, partitions.messages, partitions.size_bytes
-    return Written(None, *counts, corrupt=corrupt, roads=roads)
+    done.rows, done.messages, done.size_bytes = partitions.rows, partitions.messages, partitions.size_bytes
+    return done
 
 
 def _by_columns(chunk: Chunk, partitions: ColumnPartitions) -> PlacedTexts | Why:

@@ -51,8 +51,7 @@ def count_table(job: CountJob) -> CountedRows:
     table = job.step.table
     done = CountedRows(table.name, parts={number: TallyPart() for number in job.rules})
     counters: dict[int, tuple[object, list[RuleCounter]]] = {}
-    for chunk in job.changes.batches(table.name, job.step.after, job.step.upto):
-        done.came(chunk)
+    for chunk in done.coming(job.changes.batches(table.name, job.step.after, job.step.upto)):
         firsts, last = FirstRows(table), len(chunk.parts) - 1
         for at, (batch, _) in enumerate(chunk.parts):
             typed = typed_batch(batch)

@@ -109,8 +109,7 @@ def drop_keys(job: TableJob) -> Written:
     ]
     servers = RedisServers(job.options)
     try:
-        for chunk in job.changes.batches(step.table.name, step.after, step.upto):
-            done.came(chunk)
+        for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
             for batch, _ in chunk.parts:
                 try:
                     keys = list(_keys(templates, step.table, converted(batch, typed_batch)))

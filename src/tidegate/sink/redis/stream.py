@@ -118,8 +118,7 @@ def add_rows(job: StreamJob) -> Written:
     numbers = EntryNumbers()
     servers = RedisServers(job.options)
     try:
-        for chunk in job.changes.in_order(names, after, upto):
-            done.came(chunk)
+        for chunk in done.coming(job.changes.in_order(names, after, upto)):
             done.rows += len(chunk)
             for entries in calls_of(numbers.entries(chunk), _size, most=job.options.batch_rows, most_bytes=CALL_BYTES):
                 with writing():

@@ -62,8 +62,7 @@ def write_table(job: TableJob) -> Written:
     done = Written(step.table.name)
     servers = RedisServers(job.options)
     try:
-        for chunk in job.changes.batches(step.table.name, step.after, step.upto):
-            done.came(chunk)
+        for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
             for batch, _ in chunk.parts:
                 _write_batch(servers, job, batch, done)
     finally:

@@ -66,8 +66,7 @@ def write_table(job: IndexJob) -> Written:
     done = Written(step.table.name)
     try:
         with job.store.writer(job.made, job.epoch) as writer:
-            for chunk in job.changes.batches(step.table.name, step.after, step.upto):
-                done.came(chunk)
+            for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
                 written: _Newest = {}
                 for batch, _ in chunk.parts:
                     _write_batch(writer, step.table, batch, done, written if len(chunk.parts) > 1 else None)

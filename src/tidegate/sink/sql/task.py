@@ -116,8 +116,7 @@ def _groups(job: ShardJob, position: int, done: Written) -> Iterator[list[Group]
     utc = None if options.time_zone == "UTC" else partial(to_utc, zone=options.time_zone)
     shards = dict.fromkeys(job.splits, job.shards)
     reader = EntryReader(job.tables, shards, documents=traits.documents, utc=utc)
-    for chunk in job.changes.in_order(job.names, max(job.after, position), job.upto):
-        done.came(chunk)
+    for chunk in done.coming(job.changes.in_order(job.names, max(job.after, position), job.upto)):
         entries = [_mine(job, one) for one in _read(reader, chunk)]
         entries = [one for one in entries if len(one.number)]
         if entries:

@@ -89,8 +89,7 @@ def write_table(job: FilesJob) -> StoredRows:
     done = StoredRows(name)
     table, encoder = _TableLines(job), lines_of(options.protocol, time.time_ns() // 1_000_000)
     writers: dict[str, _DirectoryWriter] = {}
-    for chunk in job.changes.batches(step.table.name, step.after, step.upto):
-        done.came(chunk)
+    for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
         try:
             found = table.by_columns(chunk, encoder)
             done.roads.add("encode/columns", len(chunk))

@@ -98,12 +98,11 @@ def _post_table(
     def post(sender: WebhookSender, events: Sequence[CloudEvent]) -> int:
         return sum(sender.send(batch) for batch in batches(events, options.batch_events, options.batch_bytes))
 
-    for chunk in changes.batches(step.table.name, step.after, step.upto):
+    for chunk in done.coming(changes.batches(step.table.name, step.after, step.upto)):
         rows = chain.from_iterable(map(events_of, chunk.runs()))
         for stretch in in_lanes(maker.rows(rows), len(senders)):
             done.dead += sum(pool.map(post, senders, stretch))
             done.messages += sum(map(len, stretch))
             done.size_bytes += sum(len(event.body) for lane in stretch for event in lane)
         done.rows += len(chunk)
-        done.came(chunk)
     return done

@@ -195,6 +195,8 @@ class LogChanges:
                 found = mounter.mount(chunk)
                 if found is not None:
                     yield found
+            if (counts := mounter.left_out()) is not None:
+                yield Chunk((), np.empty(0, np.int64), counts)
         finally:
             if collecting:
                 gc.enable()
@@ -266,6 +268,12 @@ class _ChunkMounter:
             name = batch.schema, batch.table
             roads.add("mount/rows", len(numbers), whys.get(name), name)
         return _chunk([*parts, *found], chunk, roads, corrupt)
+
+    def left_out(self) -> RoadCounts | None:
+        """Return the count of the rows that were taken out behind the last chunk; None if there are none."""
+        counts = RoadCounts()
+        counts.add(LEFT_OUT, self._left_out)
+        return counts if self._left_out else None
 
     def _why_by_rows(self, table: PhysicalRows) -> Why | None:
         """Why a table's rows are not tried by columns; None if they are."""
