@@ -55,23 +55,19 @@ from tidegate.codec.wire_table import wire_table
 from tidegate.config.document import document_of
 from tidegate.config.metrics_sink import parse_metrics
 from tidegate.engine.checkpoints import DirectoryCheckpoints
-from tidegate.sink.documents.last import last_changes
-from tidegate.sink.metrics.options import MetricsOptions
+from tidegate.sink.documents import last_changes
+from tidegate.sink.metrics.rule import MetricsOptions
 from tidegate.sink.metrics.sink import MetricsSink
-from tidegate.sink.redis.keys import row_key
-from tidegate.sink.redis.options import RedisOptions
-from tidegate.sink.redis.sink import RedisSink
-from tidegate.sink.redis.stream import EntryNumbers, StreamEntry
+from tidegate.sink.redis.options import RedisOptions, row_key
+from tidegate.sink.redis.sink import EntryNumbers, RedisSink, StreamEntry
 from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.server import ServerStore
 from tidegate.sink.search.sink import SearchSink
-from tidegate.sink.storage.bucket import Bucket
-from tidegate.sink.storage.lines import lines_of
-from tidegate.sink.storage.options import StorageOptions
+from tidegate.sink.storage.bucket import Bucket, StorageOptions
 from tidegate.sink.storage.sink import StorageSink
-from tidegate.sink.webhook.cloud_event import EventMaker, batches
-from tidegate.sink.webhook.options import WebhookOptions
-from tidegate.sink.webhook.sink import WebhookSink
+from tidegate.sink.storage.task import lines_of
+from tidegate.sink.webhook import EventMaker, WebhookSink, batches
+from tidegate.sink.webhook_options import WebhookOptions
 
 MEMORY: Final = Path("/dev/shm")
 TEMPLATE_ROWS: Final = 10_000

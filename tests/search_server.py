@@ -19,7 +19,7 @@ from typing import Final, Literal
 import pytest
 
 from tests.redis_server import free_port
-from tidegate.sink.search.http import SearchCalls, ServerOptions
+from tidegate.sink.search.server import SearchCalls, ServerOptions
 from tidegate.spark.jars import ensure_jars
 from tidegate.spark.java import find_java
 

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidegate.model.errors import EnvironmentFault
 from tidegate.model.feed_errors import SameUpstream
-from tidegate.source.tidb.safe_points import GC_TTL_MS
+from tidegate.source.tidb.segment import GC_TTL_MS
 from tidegate.spark.cache import PRIVATE_DIRECTORY, cache_dir, locked, private, write_whole
 
 if TYPE_CHECKING:

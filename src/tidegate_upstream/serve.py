@@ -11,7 +11,7 @@ The change log of a running upstream, written as segments for changefeeds (`--so
 
 Locks of the dead, which would hold the log back, are settled before each write.
 It begins at 0, so that a feed finds every DDL in it; on a store whose past is collected it begins with all its rows
-(source/tidb/segment_base.py).  A write that fails is told and tried again: the store keeps what is above the last
+(source/tidb/segment.py).  A write that fails is told and tried again: the store keeps what is above the last
 segment.  A log that was written in memory's earlier life is of another database, and is refused.
 
     trimmed   ────────────┬─────────────┬──────────────►     with `keep`: what is older than that, and below the safe
@@ -34,9 +34,7 @@ from tidegate.engine.stop_signals import stop_on_signals, wait_until
 from tidegate.model.errors import EnvironmentFault, Retry, TidegateError
 from tidegate.model.tso import compose
 from tidegate.server.listening import guest_listener
-from tidegate.source.tidb.safe_points import GC_TTL_MS, safe_point
-from tidegate.source.tidb.segment import segments
-from tidegate.source.tidb.segment_base import trim
+from tidegate.source.tidb.segment import GC_TTL_MS, safe_point, segments, trim
 from tidegate.spark.cache import PRIVATE_DIRECTORY, write_whole
 from tidegate_upstream.background import READY, UpstreamOptions
 from tidegate_upstream.tidb.change_log import ChangeLog

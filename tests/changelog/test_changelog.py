@@ -20,7 +20,7 @@ from tidegate.model.table import TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.blob import opened
 from tidegate.objectstore.stores import store
-from tidegate.source.kafka.message import TopicMessage
+from tidegate.source.kafka.messages import TopicMessage
 
 ORDERS = TableName("shop", "orders")
 ITEMS = TableName("shop", "items")

@@ -21,7 +21,7 @@ from tidegate.model.feed_errors import ExpressionParseFailed
 from tidegate.model.table import TableName
 from tidegate.sink.kafka.sink import KafkaSink
 from tidegate.sink.kafka.target import TopicTarget
-from tidegate.source.tidb.source import LogSource
+from tidegate.source.tidb.land import LogSource
 
 SINK = "kafka://h:9092/shop?protocol=open-protocol"
 FILE = """

@@ -22,8 +22,7 @@ from tidegate.model.errors import (
 )
 from tidegate.model.event import Ddl, Resolved
 from tidegate.source.tidb.log import LogPart
-from tidegate.source.tidb.segment import encode_segment, segments
-from tidegate.source.tidb.segment_log import SegmentLog
+from tidegate.source.tidb.segment import SegmentLog, encode_segment, segments
 from tidegate.testing.validators import rows
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from tidegate.config.document import Document, document_of
 from tidegate.config.load import load
 from tidegate.config.storage_source import StorageSource, parse_files
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError, UriInvalid
-from tidegate.source.storage.plan import CanalDialect, CsvDialect
+from tidegate.source.storage.listing import CanalDialect, CsvDialect
 
 CSV = "file:///srv/in?protocol=csv"
 

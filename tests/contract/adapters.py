@@ -11,7 +11,7 @@ from tidegate.engine.change import Batch
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.model.event import Delete, Event, Field, Insert, Resolved, RowChange
-from tidegate.sink.callback.sink import Callback
+from tidegate.sink.callback import Callback
 from tidegate.sink.delta.changelog_rows import folded
 from tidegate.testing.script import Row
 

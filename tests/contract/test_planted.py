@@ -12,7 +12,7 @@ from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, Sink, Standing
 from tidegate.model.errors import TidegateError
-from tidegate.sink.callback.sink import CallbackSink
+from tidegate.sink.callback import CallbackSink
 
 
 class LosesATable(CallbackSink):

@@ -9,12 +9,11 @@ import pytest
 
 from tests.search_server import PRODUCTS, SearchServer, running_search
 from tidegate.engine.ports import Sink
-from tidegate.sink.documents.values import row_of_json
+from tidegate.sink.documents import row_of_json
 from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.mapping import IndexRule, field_name
 from tidegate.sink.search.server import ServerStore
-from tidegate.sink.search.sink import SearchOptions, SearchSink
-from tidegate.sink.search.store import SearchStore
+from tidegate.sink.search.sink import SearchOptions, SearchSink, SearchStore
 from tidegate.testing.contract import ReadBack, SinkContract
 from tidegate.testing.script import Row, run_here
 

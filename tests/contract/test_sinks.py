@@ -7,7 +7,7 @@ import pytest
 from tests.contract.adapters import Journal, lake_changes, lake_tables
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.ports import Sink
-from tidegate.sink.callback.sink import CallbackSink
+from tidegate.sink.callback import CallbackSink
 from tidegate.sink.delta.modes import Mode
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink

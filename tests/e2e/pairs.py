@@ -35,10 +35,9 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.fetch import messages
-from tidegate.source.kafka.message import TopicMessage
-from tidegate.source.storage.files import FilePlace
+from tidegate.source.kafka.messages import TopicMessage
 from tidegate.source.storage.land import FilesToRead
-from tidegate.source.storage.plan import CanalDialect
+from tidegate.source.storage.listing import CanalDialect, FilePlace
 from tidegate.testing.script import run_here
 from tidegate.verify.local import Truth, compare_tables
 

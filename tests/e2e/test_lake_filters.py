@@ -18,8 +18,8 @@ from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import ExpressionColumnNotFound
 from tidegate.model.table import TableName
-from tidegate.source.tidb.segment_log import SegmentLog
-from tidegate.source.tidb.timeline import Timeline
+from tidegate.source.tidb.ddl import Timeline
+from tidegate.source.tidb.segment import SegmentLog
 from tidegate.spark.tasks import SparkTasks
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from tidegate.model.event import RowChange
 from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.sink.kafka.dispatch import Dispatcher, Sent
+from tidegate.sink.kafka.target import Dispatcher, Sent
 from tidegate.source.tidb.changes import MountOptions, mounter_of
 
 OPTIONS = encode_options({"uri.protocol": "open-protocol"})

@@ -24,7 +24,7 @@ from tidegate.model.errors import (
     TidegateError,
 )
 from tidegate.source.tidb.log import LogPart
-from tidegate.source.tidb.segment_log import SegmentLog
+from tidegate.source.tidb.segment import SegmentLog
 from tidegate.testing.validators import rows
 
 pytestmark = pytest.mark.slow

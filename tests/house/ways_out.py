@@ -34,7 +34,7 @@ WAYS_OUT: Final = {
         "server/test_two_runs.py::test_one_of_two_runs_into_a_sink_that_fences_goes_on",
     ),
     "source/tidb/segment.py::read_windows": ("upstream/test_segment.py::test_gaps",),
-    "source/tidb/segment_log.py::SegmentLog.begin": (
+    "source/tidb/segment.py::SegmentLog.begin": (
         "upstream/test_segment_base.py::test_a_trimmed_log_has_the_same_schema",
     ),
     "engine/filter.py::_check": (
@@ -89,14 +89,14 @@ WAYS_OUT: Final = {
     "sink/delta/snapshots.py::numbered": ("e2e/test_lake.py::test_another_feed_is_refused",),
     "sink/delta/snapshots.py::publish": _TWO_RUNS,
     "sink/delta/types.py::_without_zero_dates": (_LAKE + "test_a_zero_date",),
-    "sink/documents/values.py::check_names": (_DOCUMENTS + "test_a_key_of_which_two_numbers_have_one_name",),
-    "sink/metrics/rule_columns.py::missing": ("sink/metrics/test_metrics.py::test_a_rule_that_is_mended",),
-    "sink/redis/ddl.py::moves_of": (_DOCUMENTS + "test_a_table_that_comes_back",),
-    "sink/redis/progress.py::RedisProgress._compare": (
+    "sink/documents.py::check_names": (_DOCUMENTS + "test_a_key_of_which_two_numbers_have_one_name",),
+    "sink/metrics/counter.py::missing": ("sink/metrics/test_metrics.py::test_a_rule_that_is_mended",),
+    "sink/redis/cache.py::moves_of": (_DOCUMENTS + "test_a_table_that_comes_back",),
+    "sink/redis/server.py::RedisProgress._compare": (
         "sink/redis/test_outages.py::test_a_server_that_forgets",
         "sink/redis/test_outages.py::test_the_rows_of_a_round_are_lost",
     ),
-    "sink/search/catalog.py::Follower.follow": (_DOCUMENTS + "test_a_table_that_comes_back",),
+    "sink/search/sink.py::Follower.follow": (_DOCUMENTS + "test_a_table_that_comes_back",),
     "sink/search/embedded.py::EmbeddedStore.check": (
         "sink/search/test_embedded.py::test_a_directory_that_was_emptied",
     ),
@@ -117,19 +117,17 @@ WAYS_OUT: Final = {
     "sink/sql/ddl/runner.py::DdlRunner._refuse": (_RUNNER + "test_refused_and_done_by_hand",),
     "sink/sql/ddl/runner.py::DdlRunner._failure": (_BY_HAND + "test_what_stands_in_its_way_is_mended",),
     "sink/storage/sink.py::StorageSink.open": ("sink/storage/test_sink.py::test_a_new_feed_in_a_used_place",),
-    "sink/webhook/sender.py::WebhookSender._dead": ("sink/webhook/test_webhook.py::test_dead_letters",),
+    "sink/webhook.py::WebhookSender._dead": ("sink/webhook/test_webhook.py::test_dead_letters",),
     "source/kafka/land.py::begins_late": (
         "source/kafka/test_set_back.py::test_the_ways_out_of_a_topic_that_does_not_reach_back",
         "source/kafka/test_identity.py::test_the_way_out_into_a_fresh_target",
     ),
-    "source/storage/identity.py::check_same": (
+    "source/storage/listing.py::check_same": (
         "source/storage/test_made_anew.py::test_a_directory_made_anew_stops_the_feed",
         "source/storage/test_made_anew.py::test_the_ways_out_by_what_was_there",
         "source/storage/test_made_anew.py::test_a_changelog_that_is_gone",
     ),
-    "source/tidb/source.py::LogSource._check_begun": (
-        "source/tidb/test_log_source.py::test_a_target_that_was_emptied",
-    ),
+    "source/tidb/land.py::LogSource._check_begun": ("source/tidb/test_log_source.py::test_a_target_that_was_emptied",),
     "source/tidb/land.py::LogLanding._completed": ("source/tidb/test_landing.py::test_a_changelog_that_is_gone",),
     "sink/search/server.py::ServerStore._lost": (
         "sink/search/test_server.py::test_a_server_restored_while_its_feed_runs",
@@ -137,7 +135,7 @@ WAYS_OUT: Final = {
     "sink/sql/progress.py::TargetProgress._move": (
         "sink/sql/test_restored.py::test_a_database_restored_while_its_feed_runs",
     ),
-    "source/kafka/identity.py::made_again": (
+    "source/kafka/land.py::made_again": (
         "source/kafka/test_identity.py::test_the_way_out_reads_the_new_topic_whole",
         "source/kafka/test_identity.py::test_the_way_out_of_a_topic_that_moved_goes_on_at_its_offsets",
         "source/kafka/test_identity.py::test_the_way_out_into_a_fresh_target",
@@ -149,16 +147,14 @@ WAYS_OUT: Final = {
         "source/kafka/test_landing.py::test_a_poison_message_halts_and_a_resolution_lets_go_on",
     ),
     "source/kafka/replay.py::_refuse_late": _LETTERS,
-    "source/large/upstream.py::UpstreamRows._error": (
+    "source/large.py::UpstreamRows._error": (
         _UNHAD,
         "source/large/test_upstream_tls.py::test_a_server_without_tls",
         "source/large/test_upstream_tls.py::test_no_proof_is_asked_for_by_name",
     ),
-    "source/large/upstream.py::_whole": (_UNHAD,),
-    "source/large/upstream.py::UpstreamRows.whole": (
-        "source/large/test_feed.py::test_no_snapshot_lies_before_the_first",
-    ),
-    "source/large/whole.py::ClaimReader._too_large": (
+    "source/large.py::_whole": (_UNHAD,),
+    "source/large.py::UpstreamRows.whole": ("source/large/test_feed.py::test_no_snapshot_lies_before_the_first",),
+    "source/large.py::ClaimReader._too_large": (
         "source/large/test_claims.py::test_a_file_above_the_limit_is_never_fetched",
     ),
     "source/storage/land.py::halted": ("source/storage/test_hand_made.py::test_a_line_that_is_no_row",),
@@ -171,6 +167,6 @@ WAYS_OUT: Final = {
     "source/tidb/land.py::LogLanding._beginning": (
         "source/tidb/test_late.py::test_a_lake_is_never_begun_without_its_rows",
     ),
-    "source/tidb/timeline.py::Timeline.start": ("source/tidb/test_log_source.py::test_a_log_that_was_trimmed",),
+    "source/tidb/ddl.py::Timeline.start": ("source/tidb/test_log_source.py::test_a_log_that_was_trimmed",),
 }
 """By the function that raises: tests below `tests/`."""

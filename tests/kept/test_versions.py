@@ -20,8 +20,7 @@ from tests.redis_server import running_redis
 from tidegate.cli.main import main
 from tidegate.model.feed_errors import StateTooNew
 from tidegate.model.kept_state import StateKind, check_version, decode_state, encode_state
-from tidegate.sink.search.http import SearchCalls, ServerAnswer, ServerOptions
-from tidegate.sink.search.server import ServerStore
+from tidegate.sink.search.server import SearchCalls, ServerAnswer, ServerOptions, ServerStore
 from tidegate.source.tidb.segment import SegmentWriter
 from tidegate_upstream.tidb.engine import SqliteEngine
 

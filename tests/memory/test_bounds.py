@@ -15,8 +15,7 @@ from tidegate.model.table import TableName
 from tidegate.sink.delta.sink import bins
 from tidegate.source.kafka.client import RESPONSE_BYTES, KafkaTopics
 from tidegate.source.kafka.fetch import CHUNK_BYTES
-from tidegate.source.kafka.message import TopicMessage, TopicMessages
-from tidegate.source.kafka.messages import TOO_LARGE, LandPlan, land_messages
+from tidegate.source.kafka.messages import TOO_LARGE, LandPlan, TopicMessage, TopicMessages, land_messages
 
 OPEN = DecodeOptions(protocol="open-protocol")
 

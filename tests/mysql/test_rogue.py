@@ -20,7 +20,7 @@ from tidegate.model.mysql import MysqlType
 from tidegate.mysql.client import Door, connect, driver
 from tidegate.sink.sql.connection import DdlConnection, SqlOptions, TargetSession
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.source.large.upstream import UpstreamRows
+from tidegate.source.large import UpstreamRows
 from tidegate_upstream.background import UpstreamProcess
 from tidegate_upstream.cli.upstream import upstream
 

@@ -19,8 +19,8 @@ from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import CommitConflict
 from tidegate.objectstore.lifespan import stored_files
 from tidegate.objectstore.probe import check_store
-from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
-from tidegate.source.large.whole import ClaimReader
+from tidegate.sink.kafka.topics import ClaimFiles, random_names
+from tidegate.source.large import ClaimReader
 
 pytestmark = pytest.mark.soak
 RACES = 40

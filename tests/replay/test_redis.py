@@ -31,7 +31,7 @@ from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableInfo
 from tidegate.schema.state import SchemaState
 from tidegate.sink.redis.options import RedisOptions
-from tidegate.sink.redis.servers import RedisServers
+from tidegate.sink.redis.server import RedisServers
 from tidegate.sink.redis.sink import RedisSink
 from tidegate.testing.script import Row, run_here
 

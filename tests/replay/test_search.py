@@ -13,8 +13,7 @@ from tests.search_server import SearchServer, running_search
 from tidegate.changelog.source import ChangelogSource
 from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.server import ServerStore
-from tidegate.sink.search.sink import SearchSink
-from tidegate.sink.search.store import SearchStore
+from tidegate.sink.search.sink import SearchSink, SearchStore
 from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow

@@ -17,8 +17,8 @@ from tidegate.codec.neutral import event_object
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.model.event import Resolved
-from tidegate.sink.webhook.options import WebhookOptions
-from tidegate.sink.webhook.sink import WebhookSink
+from tidegate.sink.webhook import WebhookSink
+from tidegate.sink.webhook_options import WebhookOptions
 from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow

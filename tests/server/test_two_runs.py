@@ -34,7 +34,7 @@ from tidegate.objectstore.failpoint import reach
 from tidegate.server import running
 from tidegate.server.record import FeedId
 from tidegate.server.running import RunningFeed
-from tidegate.sink.callback.sink import Callback, CallbackSink
+from tidegate.sink.callback import Callback, CallbackSink
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import latest

@@ -10,7 +10,7 @@ from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.event import Ddl, Event, Resolved
-from tidegate.sink.callback.sink import Callback, CallbackSink
+from tidegate.sink.callback import Callback, CallbackSink
 from tidegate.testing.script import Script, ScriptedSource, put, run_here
 from tidegate.testing.validators import told
 

@@ -15,8 +15,7 @@ from tidegate.changelog.report import State, TaskReport
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import read_frames
 from tidegate.engine.frontier import Reached
-from tidegate.source.kafka.message import TopicMessage
-from tidegate.source.kafka.messages import LandPlan, land_messages
+from tidegate.source.kafka.messages import LandPlan, TopicMessage, land_messages
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 OPEN = DecodeOptions(protocol="open-protocol")

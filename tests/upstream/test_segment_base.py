@@ -8,12 +8,18 @@ from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import EnvironmentFault, HistoryLost, StoreUnavailable
 from tidegate.model.tso import compose, physical_ms
 from tidegate.schema.stored.snapshot import StoredSnapshot
-from tidegate.source.tidb import segment_base
-from tidegate.source.tidb.safe_points import put_safe_point, safe_point, safe_point_name, safe_points
-from tidegate.source.tidb.segment import segments
-from tidegate.source.tidb.segment_base import base_of, trim
-from tidegate.source.tidb.segment_log import SegmentLog
-from tidegate.source.tidb.timeline import Timeline
+from tidegate.source.tidb import segment as segment_base
+from tidegate.source.tidb.ddl import Timeline
+from tidegate.source.tidb.segment import (
+    SegmentLog,
+    base_of,
+    put_safe_point,
+    safe_point,
+    safe_point_name,
+    safe_points,
+    segments,
+    trim,
+)
 from tidegate_upstream.serve import LogKeep, trim_log
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster

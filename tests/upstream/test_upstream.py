@@ -20,8 +20,7 @@ from tidegate.config.registry import feed_of
 from tidegate.model.errors import EnvironmentFault, InputError
 from tidegate.model.feed_errors import SameUpstream
 from tidegate.mysql.encoding import encode_int
-from tidegate.source.tidb.segment import segments
-from tidegate.source.tidb.segment_log import SegmentLog
+from tidegate.source.tidb.segment import SegmentLog, segments
 from tidegate_upstream import background as upstreams
 from tidegate_upstream.background import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
 from tidegate_upstream.cli.upstream import upstream as command

@@ -26,8 +26,8 @@ from tidegate.config.kafka_target import parse_target
 from tidegate.config.targets import topic_target
 from tidegate.engine.dispatch import dispatch_rules
 from tidegate.model.errors import SinkError
+from tidegate.sink.kafka.sink import GroupJob
 from tidegate.sink.kafka.target import TopicTarget
-from tidegate.sink.kafka.task import GroupJob
 from tidegate.sink.kafka.writer import TopicWriter
 
 TASK_TRIES = 4

@@ -29,7 +29,7 @@ from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.mode_steps import state_at
 from tidegate.sink.delta.modes import COMMIT_TS, OP
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.source.kafka.message import TopicMessage
+from tidegate.source.kafka.messages import TopicMessage
 
 BATCH = 60
 ZERO_DATE = -1

@@ -103,7 +103,7 @@ def whole_events(
     if not (options.claim_check_storage_uri or options.upstream_uri):
         yield from found
         return
-    from tidegate.source.large.whole import WINDOW, WholeRows
+    from tidegate.source.large import WINDOW, WholeRows
 
     reader, rest = WholeRows(options), iter(found)
     try:

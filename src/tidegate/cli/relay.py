@@ -6,7 +6,7 @@
 
 A relay is given events in commit order (engine/frontier.py).  Each partition of a topic has an encoder of its
 own, whose batches are cut as TiCDC cuts them.  An event that cannot be written is told to `refused`; the others go on.
-Which tables there are is seen by their rows and DDLs; topics without any are left to sink/kafka/known_topics.py.
+Which tables there are is seen by their rows and DDLs; topics without any are left to sink/kafka/topics.py.
 
 The events of a topic that go on into another one: those of its tables that no event filter leaves out.
 
@@ -35,7 +35,7 @@ from tidegate.model.table import TableName
 from tidegate.schema.meant import read
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import AlterTable, DropDatabase, DropTables, DropViews, RenameTables, RenameTo, Statement
-from tidegate.sink.kafka.known_topics import KnownTopics
+from tidegate.sink.kafka.topics import KnownTopics
 from tidegate.sink.kafka.writer import TopicWriter
 
 

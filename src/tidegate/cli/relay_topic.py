@@ -45,10 +45,9 @@ from tidegate.engine.frontier import WatermarkMerge
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError, UnsupportedError, UriInvalid
 from tidegate.model.event import Ddl, Event
-from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
-from tidegate.sink.kafka.known_topics import KnownTopics
+from tidegate.sink.kafka.topics import ClaimFiles, KnownTopics, random_names
 from tidegate.sink.kafka.writer import NewTopics, TopicWriter
-from tidegate.source.kafka.gathered import Gathered, Partition
+from tidegate.source.kafka.fetch import Gathered, Partition
 
 HOLD: Final = 5_000
 """Events of a partition that may wait for others before it rests: a few megabytes of usual rows."""

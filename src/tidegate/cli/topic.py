@@ -34,8 +34,8 @@ from tidegate.model.name import qualified
 from tidegate.model.tso import physical_ms
 from tidegate.source.kafka.client import KafkaTopics, watermarks
 from tidegate.source.kafka.fetch import fetch_range
-from tidegate.source.kafka.message import TopicMessage
-from tidegate.source.kafka.reader import share
+from tidegate.source.kafka.land import share
+from tidegate.source.kafka.messages import TopicMessage
 
 
 @dataclass(slots=True)

@@ -122,7 +122,7 @@ def _beside_database(uri: str, upstream: Recording | Open, asked: Asked) -> Iter
 
 @contextmanager
 def _beside_redis(uri: str, upstream: Recording | Open, asked: Asked) -> Iterator[Compared]:
-    from tidegate.sink.redis.servers import RedisServers
+    from tidegate.sink.redis.server import RedisServers
     from tidegate.verify.cache import CacheReader, standing_at
 
     address = parse_redis(uri, Document())

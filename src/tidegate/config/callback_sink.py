@@ -20,7 +20,7 @@ from tidegate.config.uri import split
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 
 if TYPE_CHECKING:
-    from tidegate.sink.callback.sink import Callback
+    from tidegate.sink.callback import Callback
 
 CALLBACK_SINK: Final[Mapping[str, Param]] = {}
 """The parameters of an address are those of the function that it names."""
@@ -53,7 +53,7 @@ class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     def callback(self) -> "Callback":
         """Import and return the functions. UriInvalid when there is no such module or name."""
-        from tidegate.sink.callback.sink import Callback
+        from tidegate.sink.callback import Callback
 
         found = self._found()
         made = found(**self.given) if self.given else found
@@ -62,7 +62,7 @@ class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
     def check_allowed(self, allowed: Collection[str]) -> None:
         """Raise UriInvalid unless `allowed` holds MODULE/NAME, or MODULE, and the function is the module's own: what it
         imports, such as `subprocess.run`, is no sink that somebody wrote."""
-        from tidegate.sink.callback.sink import Callback
+        from tidegate.sink.callback import Callback
 
         if not {self.module, self.identity} & set(allowed):
             raise UriInvalid(

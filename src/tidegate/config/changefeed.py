@@ -12,7 +12,7 @@ from tidegate.config.registry import feed_of, status_of
 from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import Checkpoints, Sink, Tasks
 from tidegate.engine.progress import Progress
-from tidegate.sink.callback.sink import Callback, CallbackSink
+from tidegate.sink.callback import Callback, CallbackSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

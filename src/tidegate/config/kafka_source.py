@@ -22,7 +22,7 @@ from tidegate.config.local_name import Local, name_file
 from tidegate.config.param import Given, Param, idle, nearest, read_all
 from tidegate.config.uri import Parts, Secret, parameters, split
 from tidegate.model.errors import KafkaConfigInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
-from tidegate.source.large.address import parse_address
+from tidegate.source.upstream_address import parse_address
 
 SCHEME: Final = "kafka"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")

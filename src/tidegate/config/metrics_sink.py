@@ -26,8 +26,7 @@ from tidegate.model.errors import ConfigError, UriInvalid
 
 if TYPE_CHECKING:
     from tidegate.engine.ports import Sink
-    from tidegate.sink.metrics.options import MetricsOptions
-    from tidegate.sink.metrics.rule import MetricRule
+    from tidegate.sink.metrics.rule import MetricRule, MetricsOptions
 
 _PLACE: Final = re.compile(r"(?P<host>[^\s:\[\]@/]+|\[[0-9A-Fa-f:.%]+\]):(?P<port>[0-9]{1,5})")
 _WINDOW: Final = {"alert-window": Param("duration", "window", "5m", "see metrics_keys.py", low=30, high=TIME_MAX_MS)}
@@ -68,8 +67,8 @@ class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     def options(self, feed: str, home: str, clocks: str, time_zone: str) -> "MetricsOptions":
         """Return what the sink of a feed is asked to do. ConfigError for a file that cannot be read."""
-        from tidegate.sink.metrics.options import MetricsOptions, OtlpOptions
-        from tidegate.sink.webhook.options import WebhookOptions
+        from tidegate.sink.metrics.rule import MetricsOptions, OtlpOptions
+        from tidegate.sink.webhook_options import WebhookOptions
 
         timeout_s = self.timeout_ms / 1000
         return MetricsOptions(

@@ -25,9 +25,16 @@ from tidegate.config.param import TIME_MAX_MS, Param, read_all
 from tidegate.config.refused import NO_DATABASE, RefusedKey
 from tidegate.config.uri import Parts, Secret, hosts_of, parameters, split
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError, UriInvalid
-from tidegate.sink.redis.keys import parse_template
-from tidegate.sink.redis.options import CHANNEL, STREAM, TEMPLATE, Mode, RedisOptions
-from tidegate.sink.redis.templates import check_names, parse_cache_keys
+from tidegate.sink.redis.options import (
+    CHANNEL,
+    STREAM,
+    TEMPLATE,
+    Mode,
+    RedisOptions,
+    check_names,
+    parse_cache_keys,
+    parse_template,
+)
 
 if TYPE_CHECKING:
     from tidegate.engine.ports import Sink

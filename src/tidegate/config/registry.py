@@ -57,7 +57,7 @@ from tidegate.config.webhook_target import (
     parse_webhook,
 )
 from tidegate.engine.event_filter import EventFilter
-from tidegate.source.large.address import PARAMETERS as UPSTREAM_PARAMS
+from tidegate.source.upstream_address import PARAMETERS as UPSTREAM_PARAMS
 
 if TYPE_CHECKING:
     from tidegate.changelog.landing import BatchLoop
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from tidegate.engine.ports import Sink, Source
     from tidegate.schema.stored.snapshot import StoredSnapshot
     from tidegate.source.tidb.changes import MountOptions
-    from tidegate.source.tidb.segment_log import SegmentLog
+    from tidegate.source.tidb.segment import SegmentLog
 
 E = TypeVar("E", SourceEntry, SinkEntry)
 
@@ -100,7 +100,7 @@ def _land_files(config: FeedConfig, home: str) -> "BatchLoop":
 def log_of(config: FeedConfig) -> "tuple[SegmentLog, MountOptions, bool]":
     """Return the change log, how its rows are mounted, and whether DDLs have TiCDC's texts."""
     from tidegate.source.tidb.changes import MountOptions
-    from tidegate.source.tidb.segment_log import SegmentLog
+    from tidegate.source.tidb.segment import SegmentLog
 
     source = config.source
     assert isinstance(source, TidbSource)
@@ -112,8 +112,7 @@ def log_of(config: FeedConfig) -> "tuple[SegmentLog, MountOptions, bool]":
 def _land_log(config: FeedConfig, home: str) -> "BatchLoop":
     """Return the landing of a change log into the changelog of `home`."""
     from tidegate.source.tidb.land import LogLanding
-    from tidegate.source.tidb.safe_points import safe_point_name
-    from tidegate.source.tidb.segment_log import create_statements
+    from tidegate.source.tidb.segment import create_statements, safe_point_name
 
     sink = entries_of(config)[1]
     log, mount, ticdc_texts = log_of(config)
@@ -137,7 +136,7 @@ def log_schema(config: FeedConfig) -> "StoredSnapshot":
     """Return the schema of a change log where a changefeed of it begins; an empty one while the log has not come so
     far. Raises HistoryLost."""
     from tidegate.schema.stored.snapshot import StoredSnapshot
-    from tidegate.source.tidb.timeline import Timeline
+    from tidegate.source.tidb.ddl import Timeline
 
     log, mount, _ = log_of(config)
     parts = log.parts(0)
@@ -150,8 +149,8 @@ def log_schema(config: FeedConfig) -> "StoredSnapshot":
 
 def _open_log(config: FeedConfig, home: str) -> "Source":
     """Return a change log that is read as it is."""
-    from tidegate.source.tidb.safe_points import safe_point_name
-    from tidegate.source.tidb.source import LogSource
+    from tidegate.source.tidb.land import LogSource
+    from tidegate.source.tidb.segment import safe_point_name
 
     log, mount, ticdc_texts = log_of(config)
     return LogSource(
@@ -205,7 +204,7 @@ def _open_database(config: FeedConfig) -> "Sink[Any]":
 
 def _open_webhook(config: FeedConfig) -> "Sink[Any]":
     """Return an address that is called."""
-    from tidegate.sink.webhook.sink import WebhookSink
+    from tidegate.sink.webhook import WebhookSink
 
     assert isinstance(config.sink, WebhookTarget)
     options = config.sink.options(config.name, f"{home_of(config)}/dead-letters")
@@ -232,7 +231,7 @@ def _open_metrics(config: FeedConfig) -> "Sink[Any]":
 
 def _open_callback(config: FeedConfig) -> "Sink[Any]":
     """Return a function of the user's own."""
-    from tidegate.sink.callback.sink import CallbackSink
+    from tidegate.sink.callback import CallbackSink
 
     assert isinstance(config.sink, CallbackTarget)
     return CallbackSink(config.sink.callback(), checkpoints_of(config))

@@ -138,8 +138,7 @@ class SearchAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     def store(self, feed: str) -> "ServerStore":
         """Return the servers as a feed writes them. ConfigError for a file that cannot be read."""
-        from tidegate.sink.search.http import ServerOptions
-        from tidegate.sink.search.server import ServerStore
+        from tidegate.sink.search.server import ServerOptions, ServerStore
 
         options = ServerOptions(
             hosts=self.hosts,

@@ -84,9 +84,8 @@ class StorageSource(msgspec.Struct, frozen=True, kw_only=True):
 
     def options(self) -> "FilesToRead":
         """Return what the landing is asked for."""
-        from tidegate.source.storage.files import FilePlace
         from tidegate.source.storage.land import FilesToRead
-        from tidegate.source.storage.plan import CanalDialect, CsvDialect
+        from tidegate.source.storage.listing import CanalDialect, CsvDialect, FilePlace
 
         if isinstance(self.dialect, CsvOptions):
             dialect: CsvDialect | CanalDialect = CsvDialect(self.dialect, self.handle_key)

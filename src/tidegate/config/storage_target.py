@@ -29,11 +29,10 @@ from tidegate.config.param import TIME_MAX_MS, Given, Param, idle, read_all
 from tidegate.config.refused import NO_DATABASE, RefusedKey
 from tidegate.config.uri import Secret, object_store, parameters, split
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError
-from tidegate.sink.storage.cron import CronLine
 
 if TYPE_CHECKING:
     from tidegate.engine.ports import Sink
-    from tidegate.sink.storage.options import StorageOptions
+    from tidegate.sink.storage.bucket import StorageOptions
 
 _NIGHTLY: Final = "0 0 2 * * *"
 _FILE: Final = "sink.cloud-storage-config."
@@ -176,8 +175,7 @@ class StorageTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     def options(self) -> "StorageOptions":
         """Return what the sink is asked for."""
-        from tidegate.sink.storage.bucket import Bucket
-        from tidegate.sink.storage.options import StorageOptions
+        from tidegate.sink.storage.bucket import Bucket, CronLine, StorageOptions
 
         return StorageOptions(
             bucket=Bucket(str(self.uri), self.place),
@@ -211,6 +209,8 @@ def parse_storage(uri: str, document: Document | None = None) -> StorageTarget:
     if "protocol" not in read:
         raise SinkConfigInvalid("sink-uri: protocol is missing; write protocol=csv or protocol=canal-json")
     place = lake_path(parts) if parts.scheme == DIRECTORY else object_store(parts)
+    from tidegate.sink.storage.bucket import CronLine
+
     CronLine.parse(str(read.get("cleanup", _NIGHTLY)))
     clamped = _clamped(read)
     if read.get("index_digits") not in _DIGITS:

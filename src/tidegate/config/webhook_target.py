@@ -17,7 +17,7 @@ from tidegate.config.refused import NO_DATABASE, RefusedKey
 from tidegate.config.token_file import read_token
 from tidegate.config.uri import split
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
-from tidegate.sink.webhook.options import WebhookOptions
+from tidegate.sink.webhook_options import WebhookOptions
 
 _SCHEMES: Final = ("http", "https")
 WEBHOOK_SECTION: Final = "sink.webhook-config."

@@ -66,7 +66,7 @@ from tidegate.server.record import (
 from tidegate.server.running import RunEnd, RunningFeed
 from tidegate.server.spark_host import SparkHost
 from tidegate.server.verify_table import check_eligible, verified
-from tidegate.sink.metrics.shown import SHOWN, ShownNumbers
+from tidegate.sink.metrics.tally import SHOWN, ShownNumbers
 
 LOG: Final = logging.getLogger(__name__)
 FEEDS: Final = "feeds/"

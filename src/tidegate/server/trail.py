@@ -36,9 +36,8 @@ from tidegate.schema.stored.create import render_create_table
 from tidegate.schema.stored.definition import ElementState
 from tidegate.schema.stored.snapshot import TableVersion, table_info
 from tidegate.source.tidb.changes import LogChanges
-from tidegate.source.tidb.log import KvLog, LogPart
-from tidegate.source.tidb.tables import name_of
-from tidegate.source.tidb.timeline import JOBS, Timeline
+from tidegate.source.tidb.ddl import JOBS, Timeline
+from tidegate.source.tidb.log import KvLog, LogPart, name_of
 
 CELL_CHARS: Final = 200
 """A longer value is cut: a look is no export."""

@@ -22,7 +22,7 @@ def verified(config: FeedConfig) -> Verified:
     if not isinstance(config.source, TidbSource):
         return Verified()
     from tidegate.config.registry import entries_of, log_schema
-    from tidegate.source.tidb.tables import Tables, name_of
+    from tidegate.source.tidb.log import Tables, name_of
 
     try:
         snapshot = log_schema(config)

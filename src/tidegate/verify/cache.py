@@ -18,12 +18,9 @@ from tidegate.model.errors import ConfigError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
-from tidegate.sink.redis.keys import LOOKUP, escaped_pattern, parse_template, row_key
-from tidegate.sink.redis.lookups import lookup_keys
-from tidegate.sink.redis.progress import feeds_of
-from tidegate.sink.redis.servers import RedisServers
-from tidegate.sink.redis.stored import keys_of, owners_of, rows_at, rows_of, versions_of
-from tidegate.sink.redis.version import TS_DIGITS
+from tidegate.sink.redis.cache import keys_of, lookup_keys, owners_of, rows_at, rows_of, versions_of
+from tidegate.sink.redis.options import LOOKUP_PREFIX, escaped_pattern, parse_template, row_key
+from tidegate.sink.redis.server import TS_DIGITS, RedisServers, feeds_of
 from tidegate.verify.compare import ChunkPlan, ComparedTable, Difference, Key, Passes, RowReader, shape_of_table
 
 ASKED_KEYS: Final = 1000
@@ -103,7 +100,7 @@ class CacheReader(RowReader):
             for (key, _, found), old in zip(wrong, kept, strict=True):
                 if old:
                     yield Difference("missing" if found is None else "different", stored_key=_shown(key))
-        for keys in servers.scan(escaped_pattern(prefix + LOOKUP) + b"*"):
+        for keys in servers.scan(escaped_pattern(prefix + LOOKUP_PREFIX) + b"*"):
             named = [(key, row) for key, row in zip(keys, owners_of(servers, keys), strict=True) if row is not None]
             held = rows_at(servers, info, [row for _, row in named])
             extra = [

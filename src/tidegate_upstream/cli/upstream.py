@@ -28,9 +28,7 @@ from tidegate.engine.stop_signals import stop_on_signals, wait_until
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError
 from tidegate.model.host import reaches_others
 from tidegate.mysql.client import Door, connect, faults
-from tidegate.source.tidb.safe_points import safe_points
-from tidegate.source.tidb.segment import segments
-from tidegate.source.tidb.segment_base import base_of
+from tidegate.source.tidb.segment import base_of, safe_points, segments
 from tidegate_upstream.background import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
 
 DATA: Final = click.option(

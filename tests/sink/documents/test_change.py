@@ -9,8 +9,7 @@ from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
 from tidegate.mysql.conversion import shortest_single
-from tidegate.sink.documents.change import altered
-from tidegate.sink.documents.values import fields_of, json_objects, row_of_json
+from tidegate.sink.documents import altered, fields_of, json_objects, row_of_json
 
 FLOAT, DOUBLE = ColumnType(T.FLOAT, charset="binary"), ColumnType(T.DOUBLE, charset="binary")
 

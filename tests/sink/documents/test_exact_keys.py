@@ -11,9 +11,9 @@ from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Update, Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType, TableName
-from tidegate.sink.documents.last import last_changes
-from tidegate.sink.documents.row_id import row_id
-from tidegate.sink.search.names import document_id
+from tidegate.sink.documents import last_changes
+from tidegate.sink.row_id import row_id
+from tidegate.sink.search.mapping import document_id
 
 NAMES: list[Callable[[Sequence[Value]], object]] = [row_id, document_id]
 REFUSED = ("ENUM with ''", "ENUM beyond", "SET with ''", "SET beyond")

@@ -6,7 +6,7 @@ from tests.sink.delta.lake import column, table
 from tidegate.model.event import ToldSession
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType
-from tidegate.sink.documents.change import altered
+from tidegate.sink.documents import altered
 
 TIMESTAMP, DATETIME = ColumnType(MysqlType.TIMESTAMP), ColumnType(MysqlType.DATETIME)
 

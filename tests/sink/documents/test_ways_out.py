@@ -12,7 +12,7 @@ from tests.redis_server import running_redis
 from tidegate.engine.event_filter import EventFilter, EventRule
 from tidegate.model.errors import SinkRefused
 from tidegate.sink.redis.options import RedisOptions
-from tidegate.sink.redis.servers import RedisServers
+from tidegate.sink.redis.server import RedisServers
 from tidegate.sink.redis.sink import RedisSink
 from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.sink import SearchSink

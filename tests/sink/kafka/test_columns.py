@@ -26,14 +26,12 @@ from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.roads import RoadCounts
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart, table_layout
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.sink.kafka import sink, task
+from tidegate.sink.kafka import sink
 from tidegate.sink.kafka import target as target_module
-from tidegate.sink.kafka.column_partitions import ColumnPartitions
-from tidegate.sink.kafka.task import GroupJob, write_group
+from tidegate.sink.kafka.sink import ColumnPartitions, GroupJob, write_group
 from tidegate.source.tidb import changes as log_changes
-from tidegate.source.tidb.changes import LogChanges, MountOptions
-from tidegate.source.tidb.chunks import CHUNK_ROWS, chunks
-from tidegate.source.tidb.tables import name_of
+from tidegate.source.tidb.changes import CHUNK_ROWS, LogChanges, MountOptions, chunks
+from tidegate.source.tidb.log import name_of
 
 PROTOCOLS = ("open-protocol", "canal-json")
 STREAMS = ("types", "partition", "ddl", "interleave")
@@ -57,7 +55,7 @@ def by_columns(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Columns however few the rows, a clock that stands, and how often a chunk was mounted or encoded row by row."""
     PLAIN.clear()
     monkeypatch.setattr(log_changes, "FEW_ROWS", 1)
-    monkeypatch.setattr(task, "FEW_ROWS", 1)
+    monkeypatch.setattr(sink, "FEW_ROWS", 1)
     monkeypatch.setattr(target_module, "now_ms", lambda: 7)
     monkeypatch.setattr(target_module, "ColumnarEncoder", partial(ColumnarEncoder, few_rows=0))
 

@@ -25,9 +25,9 @@ from tidegate.model.table import TableName
 from tidegate.schema.infer import infer_table
 from tidegate.schema.state import SchemaState
 from tidegate.schema.stored.snapshot import table_info
-from tidegate.sink.kafka import known_topics
+from tidegate.sink.kafka import topics as known_topics
 from tidegate.source.tidb.changes import LogChanges, LogSpan
-from tidegate.source.tidb.tables import name_of
+from tidegate.source.tidb.log import name_of
 from tidegate.testing.validators import ddls, rows, told
 
 PROTOCOLS = ("open-protocol", "canal-json")

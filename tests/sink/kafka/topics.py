@@ -22,7 +22,7 @@ from tidegate.engine.segment import plan_landed, segment_end
 from tidegate.model.event import Ddl, Field, RowChange
 from tidegate.model.table import TableName
 from tidegate.sink.kafka.sink import KafkaSink
-from tidegate.source.kafka.message import TopicMessage
+from tidegate.source.kafka.messages import TopicMessage
 
 FIELDS = (Field("id", 3, 11, binary=True, handle=True), Field("day", 3, 65, binary=True))
 TS = 470606743881121792

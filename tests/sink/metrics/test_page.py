@@ -7,8 +7,8 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from tidegate.sink.metrics import page as module
-from tidegate.sink.metrics.page import MetricsPage
+from tidegate.sink.metrics import tally as module
+from tidegate.sink.metrics.tally import MetricsPage
 
 
 @pytest.fixture

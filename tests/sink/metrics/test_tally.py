@@ -10,7 +10,7 @@ import pytest
 from tests.counts import some
 from tests.sink.metrics.rules import rules_of
 from tidegate.model.tso import compose
-from tidegate.sink.metrics.alert import judged
+from tidegate.sink.metrics.sink import judged
 from tidegate.sink.metrics.tally import SeriesKey, Tally, TallyPart, tally_of
 
 [LIVE] = rules_of({"metric": "live", "type": "gauge", "labels": ["a"], "max-series": 3})

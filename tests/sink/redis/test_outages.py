@@ -14,7 +14,7 @@ from tests.sink.sql.test_exactly_once import away, times
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, LoginRefused, SinkError, SinkRefused
 from tidegate.sink.redis.options import Mode, RedisOptions
-from tidegate.sink.redis.servers import RedisServers
+from tidegate.sink.redis.server import RedisServers
 from tidegate.sink.redis.sink import RedisSink
 from tidegate.testing import validators
 from tidegate.testing.contract import stories

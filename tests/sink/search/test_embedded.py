@@ -19,8 +19,7 @@ from tidegate.config.search_sink import parse_embedded, read_rules
 from tidegate.model.errors import ConfigError, Fenced, InputError, SinkError, SinkRefused
 from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.mapping import IndexRule
-from tidegate.sink.search.sink import SearchOptions, SearchSink
-from tidegate.sink.search.store import RowDocument
+from tidegate.sink.search.sink import RowDocument, SearchOptions, SearchSink
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here

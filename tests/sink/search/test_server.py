@@ -21,12 +21,9 @@ from tidegate.cli.main import main
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import Fenced, InputError, SinkError, SinkRefused
-from tidegate.sink.search.bulk import BulkWriter
-from tidegate.sink.search.mapping import IndexRule
-from tidegate.sink.search.names import write_alias
-from tidegate.sink.search.server import PROGRESS, ServerStore
-from tidegate.sink.search.sink import SearchOptions, SearchSink
-from tidegate.sink.search.store import RowDocument
+from tidegate.sink.search.mapping import IndexRule, write_alias
+from tidegate.sink.search.server import PROGRESS, BulkWriter, ServerStore
+from tidegate.sink.search.sink import RowDocument, SearchOptions, SearchSink
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here

@@ -10,10 +10,7 @@ from tidegate.codec.csv import CsvOptions
 from tidegate.codec.storage import FileNames
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.ports import LocalTasks
-from tidegate.sink.storage.bucket import Bucket
-from tidegate.sink.storage.cron import CronLine
-from tidegate.sink.storage.expiry import expired_directory, sweep
-from tidegate.sink.storage.options import StorageOptions
+from tidegate.sink.storage.bucket import Bucket, CronLine, StorageOptions, expired_directory, sweep
 from tidegate.sink.storage.sink import StorageSink
 from tidegate.testing.script import ScriptedSource, run_here
 

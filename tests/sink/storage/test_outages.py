@@ -21,12 +21,10 @@ from tidegate.engine.progress import Progress
 from tidegate.model.event import Ddl
 from tidegate.objectstore import stores
 from tidegate.objectstore.stores import store
-from tidegate.sink.storage.bucket import Bucket
-from tidegate.sink.storage.options import StorageOptions
+from tidegate.sink.storage.bucket import Bucket, StorageOptions
 from tidegate.sink.storage.sink import StorageSink
-from tidegate.source.storage.files import FilePlace
 from tidegate.source.storage.land import FilesToRead
-from tidegate.source.storage.plan import CsvDialect
+from tidegate.source.storage.listing import CsvDialect, FilePlace
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
 from tidegate.testing.script import ScriptedSource, run_here

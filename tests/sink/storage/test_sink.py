@@ -19,8 +19,7 @@ from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.model.errors import SinkError, SinkRefused
-from tidegate.sink.storage.bucket import Bucket, NameTaken
-from tidegate.sink.storage.options import StorageOptions
+from tidegate.sink.storage.bucket import Bucket, NameTaken, StorageOptions
 from tidegate.sink.storage.sink import StorageSink
 from tidegate.testing import validators
 from tidegate.testing.contract import stories

@@ -19,10 +19,9 @@ from tidegate.engine.progress import Progress
 from tidegate.model.errors import SinkError, SinkRefused, UriInvalid
 from tidegate.model.event import Ddl, Delete, Insert, Resolved, Update
 from tidegate.model.tso import time_of
-from tidegate.sink.webhook import cloud_event, sender
-from tidegate.sink.webhook.cloud_event import EventMaker, in_lanes
-from tidegate.sink.webhook.options import WebhookOptions
-from tidegate.sink.webhook.sink import WebhookSink
+from tidegate.sink import webhook as module
+from tidegate.sink.webhook import EventMaker, WebhookSink, in_lanes
+from tidegate.sink.webhook_options import WebhookOptions
 from tidegate.testing.contract import ReadBack, SinkContract, stories
 from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
 
@@ -33,7 +32,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "webhook_receiver.py"
 @pytest.fixture
 def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     """A receiver, for senders that do not wait long."""
-    monkeypatch.setattr(sender, "PAUSE_S", 0.01)
+    monkeypatch.setattr(module, "PAUSE_S", 0.01)
     with receiving() as found:
         yield found
 
@@ -167,7 +166,7 @@ def test_a_key_that_flags_tell() -> None:
 
 def test_many_events_come_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that wait for a call are bounded in bytes, and their order is kept."""
-    monkeypatch.setattr(cloud_event, "STRETCH_BYTES", 500)
+    monkeypatch.setattr(module, "STRETCH_BYTES", 500)
     rows = stories.bare_deletes().rows(1 << 62)
     events = list(EventMaker("f").rows(rows))
     found = [event for stretch in in_lanes(events, 1) for lane in stretch for event in lane]

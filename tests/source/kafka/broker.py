@@ -8,9 +8,9 @@ import pytest
 from tests.source.kit import insert, open_message, resolved
 from tidegate.engine.change import Place
 from tidegate.model.errors import HistoryLost
-from tidegate.source.kafka import fetch, land, reader
+from tidegate.source.kafka import fetch, land
 from tidegate.source.kafka.client import Described, KafkaTopics
-from tidegate.source.kafka.message import TopicMessage, TopicMessages
+from tidegate.source.kafka.messages import TopicMessage, TopicMessages
 
 
 class Broker:
@@ -25,7 +25,7 @@ class Broker:
     def instead(cls, monkeypatch: pytest.MonkeyPatch) -> "Broker":
         """Return one that landings read instead of a real one."""
         made = cls()
-        for module in (land, reader, fetch):
+        for module in (land, fetch):
             for name in ("described", "offsets", "fetch_range"):
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, getattr(made, name))

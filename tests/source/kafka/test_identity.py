@@ -21,11 +21,9 @@ from tidegate.model.errors import KafkaConfigInvalid, PoisonMessage, Retry
 from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableName
 from tidegate.source.kafka.client import Described, KafkaTopics, described
-from tidegate.source.kafka.identity import recognised
-from tidegate.source.kafka.land import Landing
-from tidegate.source.kafka.message import TopicMessage
+from tidegate.source.kafka.land import Landing, recognised
+from tidegate.source.kafka.messages import TopicMessage, record, recorded
 from tidegate.source.kafka.replay import skip
-from tidegate.source.kafka.resolution import record, recorded
 
 ORDERS = TableName("shop", "orders")
 BEFORE, AFTER = 33, 101

@@ -15,7 +15,7 @@ from tidegate.model.errors import ConfigError, HistoryLost, PoisonMessage, Sourc
 from tidegate.model.table import TableName
 from tidegate.source.kafka.client import KafkaTopics, watermarks
 from tidegate.source.kafka.land import Landing
-from tidegate.source.kafka.message import TopicMessage
+from tidegate.source.kafka.messages import TopicMessage
 from tidegate.source.kafka.replay import skip
 from tidegate.spark.tasks import SparkTasks
 

@@ -25,10 +25,8 @@ from tidegate.model.table import TableName
 from tidegate.model.tso import MAX_TS
 from tidegate.source.kafka import messages as landing
 from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.message import TopicMessage
-from tidegate.source.kafka.messages import BAD_TS, LandPlan, land_messages
-from tidegate.source.kafka.reader import TopicPlan
-from tidegate.source.kafka.resolution import Resolution
+from tidegate.source.kafka.land import TopicPlan
+from tidegate.source.kafka.messages import BAD_TS, LandPlan, Resolution, TopicMessage, land_messages
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ from tidegate.engine.change import Place
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SourceError
-from tidegate.source.kafka import fetch, reader
+from tidegate.source.kafka import fetch, land
 from tidegate.source.kafka.client import Described, KafkaTopics
-from tidegate.source.kafka.reader import OffsetRange, Planner, TopicPlan, share, start_of
+from tidegate.source.kafka.land import OffsetRange, Planner, TopicPlan, share, start_of
 
 SOURCE = KafkaTopics("broker:9092", ("a",), OPEN, {"sasl.password": "secret"}, max_messages_per_batch=10)
 PLACES = st.dictionaries(
@@ -34,9 +34,9 @@ def broker(monkeypatch):
     def described(_source):
         return {"a": Described(tuple(sorted(number for _, number in marks)), "")}
 
-    for module in (reader, fetch):
+    for module in (land, fetch):
         monkeypatch.setattr(module, "offsets", offsets)
-    monkeypatch.setattr(reader, "described", described)
+    monkeypatch.setattr(land, "described", described)
     return marks
 
 
@@ -104,7 +104,7 @@ def test_a_topic_made_anew_is_lost_history(broker):
 def test_a_broker_behind_itself_is_asked_later(broker, monkeypatch):
     """An end that was too low once and is not when asked again takes nothing away: the batch is tried again."""
     once = {("a", 0): 5, ("a", 1): 30}
-    monkeypatch.setattr(reader, "offsets", lambda *_, **__: once)
+    monkeypatch.setattr(land, "offsets", lambda *_, **__: once)
     with pytest.raises(SourceError, match="partition 0 offset 7 was out of range, and within 0 to 7") as failed:
         Planner(SOURCE).batch(positions(p0=7, p1=0))
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tidegate.source.large.whole import ClaimReader
+from tidegate.source.large import ClaimReader
 
 
 def test_closing_waits_for_no_read(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,12 +20,11 @@ from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.stream import pack_frame
 from tidegate.model.errors import ClaimCheckUnavailable, EnvironmentFault, SinkError, SourceError
 from tidegate.model.event import Insert, RowChange
-from tidegate.sink.kafka.claim_files import ClaimFiles, random_names
+from tidegate.sink.kafka.topics import ClaimFiles, random_names
+from tidegate.source import large as module
 from tidegate.source.kafka import messages as landing
-from tidegate.source.kafka.message import TopicMessage
-from tidegate.source.kafka.messages import LandedMessages, LandPlan, land_chunk, land_messages
-from tidegate.source.large import whole as module
-from tidegate.source.large.whole import ClaimReader, WholeRows
+from tidegate.source.kafka.messages import LandedMessages, LandPlan, TopicMessage, land_chunk, land_messages
+from tidegate.source.large import ClaimReader, WholeRows
 
 TEXT_BYTES = 900
 LETTERS = string.ascii_letters + string.digits

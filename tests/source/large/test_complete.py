@@ -8,9 +8,8 @@ from tidegate.codec.wire_table import wire_table
 from tidegate.model.errors import SchemaError, TidegateError, UriInvalid
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update
 from tidegate.model.table import TableName
-from tidegate.source.large.address import Address, parse_address
-from tidegate.source.large.complete import defined, needed, rows_query
-from tidegate.source.large.upstream import UpstreamRows
+from tidegate.source.large import UpstreamRows, defined, needed, rows_query
+from tidegate.source.upstream_address import Address, parse_address
 
 TS = 470607235324313600
 NAME = TableName("s", "t")

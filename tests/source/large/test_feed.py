@@ -26,13 +26,10 @@ from tidegate.config.uri import mask_uri
 from tidegate.model.errors import ConfigError, SourceError, UriInvalid
 from tidegate.model.event import Insert, Update
 from tidegate.model.table import TableName
-from tidegate.source.kafka.message import TopicMessage
-from tidegate.source.kafka.messages import LandPlan, land_messages
+from tidegate.source import large as module
+from tidegate.source.kafka.messages import LandPlan, TopicMessage, _reader, land_messages, recorded
 from tidegate.source.kafka.replay import Bytes, replay, skip
-from tidegate.source.kafka.resolution import recorded
-from tidegate.source.kafka.whole import _reader
-from tidegate.source.large import whole as module
-from tidegate.source.large.upstream import UpstreamRows
+from tidegate.source.large import UpstreamRows
 
 LONG = "x" * 600
 
@@ -250,7 +247,7 @@ def test_accounts_and_servers_of_the_wrong_kind_stop_the_feed(monkeypatch: pytes
     def refused(*_: Any) -> Any:
         raise ConfigError("no TiDB")
 
-    monkeypatch.setattr("tidegate.source.large.upstream.UpstreamRows.whole", refused)
+    monkeypatch.setattr("tidegate.source.large.UpstreamRows.whole", refused)
     read = parse_source(source("mysql://u@h/")).decode_options()
     with pytest.raises(ConfigError):
         land_messages(messages(), LandPlan("t", 0, read, skip_dead=True))

@@ -12,8 +12,7 @@ from tidegate.model.errors import ConfigError, HistoryLost, Retry, SourceError, 
 from tidegate.model.event import Delete, Insert, RowChange, Update, Values, images
 from tidegate.model.table import TableName
 from tidegate.model.tso import MAX_TS
-from tidegate.source.large.complete import defined
-from tidegate.source.large.upstream import UpstreamRows
+from tidegate.source.large import UpstreamRows, defined
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from tests.mariadb import QUOTED, Server, running_server
 from tests.source.large.test_upstream import cut_row
 from tidegate.model.errors import ConfigError
 from tidegate.model.event import Insert
-from tidegate.source.large.upstream import UpstreamRows
+from tidegate.source.large import UpstreamRows
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,9 +1,20 @@
 """Which files are read, and where a stream stands behind them."""
 
 from tidegate.engine.frontier import Reached
-from tidegate.source.storage.due import GAPS_MAX, LATEST, Mark, advanced, due, is_behind, is_next, runs
-from tidegate.source.storage.listing import Listing, PlacedFile, table_of_stream
-from tidegate.source.storage.plan import FileJob
+from tidegate.source.storage.listing import (
+    GAPS_MAX,
+    LATEST,
+    FileJob,
+    Listing,
+    Mark,
+    PlacedFile,
+    advanced,
+    due,
+    is_behind,
+    is_next,
+    runs,
+    table_of_stream,
+)
 
 BEGIN = {0: Reached(1)}
 

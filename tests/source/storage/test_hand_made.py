@@ -9,7 +9,7 @@ from tidegate.codec.csv import CsvOptions
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import ConfigError, PoisonMessage, Retry, SchemaError
 from tidegate.model.feed_errors import SourceBehind
-from tidegate.source.storage.plan import CsvDialect
+from tidegate.source.storage.listing import CsvDialect
 
 CREATE = "1 CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20))"
 

@@ -25,9 +25,8 @@ from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.sink.kafka.sink import KafkaSink
 from tidegate.sink.kafka.target import TopicTarget
 from tidegate.source.tidb.changes import MountOptions
-from tidegate.source.tidb.segment import encode_segment, in_order
-from tidegate.source.tidb.segment_log import SegmentLog
-from tidegate.source.tidb.source import LogSource
+from tidegate.source.tidb.land import LogSource
+from tidegate.source.tidb.segment import SegmentLog, encode_segment, in_order
 
 KEYS = frozenset({"record", "index", "meta", "ddl_job", "ddl_history"})
 SETTINGS = {

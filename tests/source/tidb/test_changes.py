@@ -31,12 +31,11 @@ from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.table import TableName
 from tidegate.schema.stored.definition import table_layout
 from tidegate.source.tidb import changes
-from tidegate.source.tidb.changes import LogChanges, MountOptions, mounter_of
-from tidegate.source.tidb.chunks import CHUNK_ROWS, chunks
-from tidegate.source.tidb.segment_log import SegmentLog
-from tidegate.source.tidb.splits import next_batch
-from tidegate.source.tidb.tables import definition_of, name_of
-from tidegate.source.tidb.timeline import Timeline
+from tidegate.source.tidb.changes import CHUNK_ROWS, LogChanges, MountOptions, chunks, mounter_of
+from tidegate.source.tidb.ddl import Timeline
+from tidegate.source.tidb.land import next_batch
+from tidegate.source.tidb.log import definition_of, name_of
+from tidegate.source.tidb.segment import SegmentLog
 
 HIGH = 1 << 60
 FORCED = MountOptions(force_replicate=True)

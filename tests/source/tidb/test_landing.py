@@ -21,7 +21,7 @@ from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableName
 from tidegate.source.tidb.changes import MountOptions
 from tidegate.source.tidb.land import LogLanding
-from tidegate.source.tidb.segment_log import SegmentLog, create_statements
+from tidegate.source.tidb.segment import SegmentLog, create_statements
 
 PLACE = ("topic", "partition", "offset")
 

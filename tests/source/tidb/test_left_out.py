@@ -25,7 +25,7 @@ from tidegate.lakes.lake import Lake
 from tidegate.model.left_out import LATE_KEY, NO_KEY, LeftOut
 from tidegate.schema.state import SchemaState
 from tidegate.source.tidb.changes import MountOptions
-from tidegate.source.tidb.segment_log import SegmentLog
+from tidegate.source.tidb.segment import SegmentLog
 
 SCHEMA = "CREATE TABLE bare (a INT, b INT); CREATE TABLE late (a INT, b INT); CREATE TABLE k (a INT PRIMARY KEY, b INT)"
 ROWS = (

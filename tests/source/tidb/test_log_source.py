@@ -22,12 +22,10 @@ from tidegate.model.feed_errors import MadeAnew, SourceBehind
 from tidegate.model.table import TableInfo
 from tidegate.schema.stored.snapshot import table_info
 from tidegate.source.tidb.changes import mounter_of
-from tidegate.source.tidb.safe_points import safe_point_name, safe_points
-from tidegate.source.tidb.segment_base import trim
-from tidegate.source.tidb.segment_log import SegmentLog
-from tidegate.source.tidb.source import LogSource
-from tidegate.source.tidb.tables import Tables
-from tidegate.source.tidb.timeline import Timeline
+from tidegate.source.tidb.ddl import Timeline
+from tidegate.source.tidb.land import LogSource
+from tidegate.source.tidb.log import Tables
+from tidegate.source.tidb.segment import SegmentLog, safe_point_name, safe_points, trim
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter

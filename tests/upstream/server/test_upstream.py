@@ -17,8 +17,7 @@ from pymysql.constants import CLIENT
 from tests.source.large import test_upstream as large
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Update
-from tidegate.source.large.complete import defined
-from tidegate.source.large.upstream import UpstreamRows
+from tidegate.source.large import UpstreamRows, defined
 from tidegate_upstream.tidb.cluster import Cluster, ClusterOptions
 from tidegate_upstream.tidb.listener import Upstream
 from tidegate_upstream.tidb.node import NodeOptions

@@ -1,13 +1,37 @@
-"""One rule on the rows of one table: columns to groups, groups to amounts.
+"""The images of a batch by row: the old and the new row of each change, null where there is none.
+
+op   I  U  D          old   null  1  3          new   2  4  null          row   2  4  3
+
+The columns of a table that a rule names: where they stand in its rows, and what they are.
+
+Expressions over whole columns, where Arrow says the same as SQL does, exactly.
+
+    old.k - new.k > 1000        k % 10        amount * 2 <= 7.5 AND NOT (state IS NULL)
+
+    values       columns of integers and DECIMAL, numbers, NULL; DOUBLE where it is compared
+    + - * %      signed integers of 64 bits; DECIMAL as far as 38 digits go, % by a whole number
+    = <> < ..    of numbers; AND OR NOT of what is true, false or unknown
+
+Whatever else an expression says, and whatever leaves these ranges, is a Misfit or an error of Arrow: it goes value by
+value (`RowText`), which also words SQL's errors.  Unsigned columns are compared and not reckoned with: below zero
+they are an error of SQL's.
+
+One rule on the rows of one table: columns to groups, groups to amounts.
 
     rows ─► when ─► groups of equal labels, counted and added up ─► amounts of series
              old   1  null  3        (paid)  412 rows  sum 17.50
              new   2  4     null
 
-An expression goes over whole columns where it can (vector.py).  Where not, rows are grouped by the columns that it
+An expression goes over whole columns where it can.  Where not, rows are grouped by the columns that it
 names, and it is asked once for each group: a label by status costs as many calls as there are statuses.
 
 A gauge takes the old rows of changes off and adds the new ones.
+
+What a task does of a round: the rows of a table into parts of tallies.
+
+    chunk ─► batch ─► each row once ─► each rule (counter.py) ─► parts, folded to what has room
+
+A source that tells no start_ts may repeat rows: of a transaction each is counted once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,24 +44,315 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
-from tidegate.codec.columnar import Batch
+from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.codec.columnar.values import Misfit
+from tidegate.engine.plan import Rows
+from tidegate.engine.ports import Changes, Written
 from tidegate.expr.cast import plain_text
 from tidegate.model.errors import EncodeError, SinkRefused, UpstreamError
 from tidegate.model.event import Value
+from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
-from tidegate.model.table import TableInfo
+from tidegate.model.table import ColumnType, TableInfo
 from tidegate.mysql.conversion import zone_of
 from tidegate.mysql.values import SqlValue
+from tidegate.objectstore.failpoint import reach
+from tidegate.schema.infer import infer_table
 from tidegate.schema.partition import partition_of
-from tidegate.sink.metrics.images import Images
-from tidegate.sink.metrics.options import MetricsOptions
-from tidegate.sink.metrics.row_text import ROW, Named, RowText, row_text
-from tidegate.sink.metrics.rule import MetricRule
-from tidegate.sink.metrics.rule_columns import columns_of, partition_columns
-from tidegate.sink.metrics.tally import EXACT, ZERO, Amounts, SeriesKey, TallyPart
-from tidegate.sink.metrics.vector import ColumnScope, ColumnValues, numbers_of, vector_of
+from tidegate.sink.metrics.rule import (
+    EVENT_COLUMNS,
+    ROW,
+    MetricRule,
+    MetricsOptions,
+    Named,
+    RowText,
+    nearest_column,
+    row_text,
+)
+from tidegate.sink.metrics.tally import EXACT, ZERO, Amounts, Limit, SeriesKey, TallyPart
+
+
+class Images(NamedTuple):
+    """The images of a batch, by row."""
+
+    batch: Batch
+    op: Any
+    old_at: Any
+    new_at: Any
+
+    @classmethod
+    def of(cls, batch: Batch) -> "Images":
+        """Return where the images of each row stand."""
+        op = batch.op.to_numpy(zero_copy_only=False)
+        return cls(batch, op, np.cumsum(op != "I") - 1, np.cumsum(op != "D") - 1)
+
+    def column(self, image: str, place: int, rows: Any) -> Any:
+        """Return the values of a column in an image of some rows, null where there is none."""
+        old, new = self.batch.before.column(place), self.batch.after.column(place)
+        op = self.op[rows]
+        if image == "old":
+            return old.take(pa.array(self.old_at[rows], mask=op == "I"))
+        if image == "new":
+            return new.take(pa.array(self.new_at[rows], mask=op == "D"))
+        if not (op == "D").any():
+            return new.take(pa.array(self.new_at[rows]))
+        both = pa.concat_arrays([new, old])
+        return both.take(pa.array(np.where(op == "D", len(new) + self.old_at[rows], self.new_at[rows])))
+
+
+class FirstRows:
+    """Tells, part by part of a chunk, the rows that their transaction does not have yet.
+
+    A large transaction is cut into parts anywhere: then the next part of its layout begins amid it."""
+
+    def __init__(self, table: TableInfo) -> None:
+        self._table = table
+        self._before: dict[pa.Schema, pa.Table] = {}
+        """By their columns the rows of the transaction at which the parts before ended."""
+
+    def of(self, images: Images, *, is_last: bool) -> Any:
+        """Return the numbers of the rows that come for the first time; behind a part that `is_last` none follows."""
+        rows = _identities(images, self._table)
+        columns = rows.schema
+        before = self._before.pop(columns, rows.slice(0, 0))
+        known = before.num_rows
+        rows = pa.concat_tables([before, rows])
+        if not is_last:
+            self._before[columns] = rows.filter(pc.equal(rows["ts"], rows["ts"][-1]))
+        rows = rows.append_column("row", pa.array(np.arange(-known, images.batch.rows)))
+        first = rows.group_by(columns.names, use_threads=False).aggregate([("row", "min")]).column("row_min").to_numpy()
+        return np.sort(first[first >= 0])
+
+
+def _identities(images: Images, table: TableInfo) -> pa.Table:
+    """What tells the rows of a transaction apart: the operation and the key; without a key all columns."""
+    batch = images.batch
+    at = {lowered(one.name): place for place, one in enumerate(batch.fields)}
+    key = [at.get(lowered(name)) for name in table.handle_key]
+    every = np.arange(batch.rows)
+    columns = {"ts": batch.commit_ts, "op": batch.op}
+    if key and None not in key:
+        columns |= {f"k{place}": images.column(ROW, one, every) for place, one in enumerate(key) if one is not None}
+    else:
+        for image in ("old", "new"):
+            columns |= {f"{image}{place}": images.column(image, place, every) for place in range(len(batch.fields))}
+    return pa.table(columns)
+
+
+_NAMES: Final = frozenset({MysqlType.ENUM, MysqlType.SET})
+
+
+def partition_columns(table: TableInfo) -> list[str]:
+    """Return the columns that the partitions go by; perhaps others that are named like a word of the expression."""
+    assert table.partition is not None
+    if table.partition.columns:
+        named = [table.column(name.strip("`")) for name in table.partition.columns]
+        return [column.name for column in named if column is not None]
+    text = lowered(table.partition.expr)
+    if not text:
+        return list(table.handle_key)
+    return [column.name for column in table.columns if lowered(column.name) in text]
+
+
+def columns_of(
+    rule: MetricRule, table: TableInfo, batch: Batch, ts: int
+) -> tuple[dict[str, int], dict[Named, ColumnType]]:
+    """Return the places of the columns that a rule names, and their types. SinkRefused for one that is not there, or
+    whose values the messages do not tell."""
+    at = {lowered(one.name): place for place, one in enumerate(batch.fields)}
+    named = {lowered(column.name): column for column in table.columns}
+    places: dict[str, int] = {}
+    types: dict[Named, ColumnType] = {("event", name): kind for name, kind in EVENT_COLUMNS.items()}
+    names = [(image, name) for text in rule.texts for image, name in text.columns if image != "event"]
+    if rule.kind == "gauge" and table.partition is not None:
+        names += [(ROW, name) for name in partition_columns(table)]
+    for image, name in names:
+        place = at.get(lowered(name))
+        if place is None:
+            raise missing(rule, table, name, ts)
+        column = named.get(lowered(name))
+        if column is None or column.type.code != batch.fields[place].type:
+            column = infer_table(table.name, (batch.fields[place],), None, 0).columns[0]
+        kind = column.type
+        if kind.code in _NAMES and kind.elems is None:
+            raise SinkRefused(
+                f"the rule of {rule.metric} names {name} of {table.name}, which is {kind.code.name}, and the messages "
+                "do not tell its members; read the topic from a CREATE TABLE on, or have it written as canal-json "
+                "with content-compatible=true"
+            ).at(table=str(table.name), commit_ts=ts)
+        places[name] = place
+        types[image, name] = kind
+    return places, types
+
+
+def missing(rule: MetricRule, table: TableInfo, name: str, ts: int) -> SinkRefused:
+    """Return the error of a column that a rule names and a table has not, or not any more."""
+    known = [column.name for column in table.columns if not column.virtual]
+    found = SinkRefused(
+        f"the rule of {rule.metric} names column {name}, which {table.name} does not have at commit_ts "
+        f"{ts}{nearest_column(name, known)}. Change the rule, or leave the table out of its matcher"
+    )
+    return found.at(table=str(table.name), commit_ts=ts)
+
+
+_SIGNED: Final = frozenset({MysqlType.TINY, MysqlType.SHORT, MysqlType.INT24, MysqlType.LONG, MysqlType.LONGLONG})
+_DIGITS: Final = 38
+_SUM_DIGITS: Final = 28
+"""A DECIMAL of so many digits can be added up ten thousand million times in 38."""
+_INT: Final = pa.decimal128(19, 0)
+_SCALE_MAX: Final = 30
+_COMPARE: Final[Mapping[type, Callable[..., Any]]] = {
+    exp.EQ: pc.equal,
+    exp.NEQ: pc.not_equal,
+    exp.GT: pc.greater,
+    exp.GTE: pc.greater_equal,
+    exp.LT: pc.less,
+    exp.LTE: pc.less_equal,
+}
+_RECKON: Final[Mapping[type, Callable[..., Any]]] = {
+    exp.Add: pc.add_checked,
+    exp.Sub: pc.subtract_checked,
+    exp.Mul: pc.multiply_checked,
+}
+_JOIN: Final[Mapping[type, Callable[..., Any]]] = {exp.And: pc.and_kleene, exp.Or: pc.or_kleene}
+
+
+class ColumnValues(NamedTuple):
+    """Values of an expression, one a row, or a single one: `kind` is bool, int, unsigned, decimal or double."""
+
+    kind: str
+    values: Any
+
+
+class ColumnScope(NamedTuple):
+    """What an expression is evaluated on."""
+
+    column: Callable[[Named], Any]
+    types: Mapping[Named, ColumnType]
+
+
+def vector_of(text: RowText, columns: ColumnScope) -> ColumnValues:
+    """Return the values of an expression. Misfit, ArrowException for what has to go value by value."""
+    return _value(text.node, columns)
+
+
+def numbers_of(vector: ColumnValues) -> Any:
+    """Return integers and decimals as decimals of 38 digits, for exact sums. Misfit for others."""
+    if vector.kind not in {"int", "unsigned", "decimal"}:
+        raise Misfit(vector.kind)
+    if vector.kind == "decimal" and vector.values.type.precision > _SUM_DIGITS:
+        raise Misfit("too many digits to be added up")
+    scale = vector.values.type.scale if vector.kind == "decimal" else 0
+    return vector.values.cast(pa.decimal128(_DIGITS, scale))
+
+
+def _value(node: Any, columns: ColumnScope) -> ColumnValues:
+    kind = type(node)
+    if kind is exp.Paren:
+        return _value(node.this, columns)
+    if kind is exp.Column:
+        return _column(node, columns)
+    if kind is exp.Literal and not node.is_string:
+        return _number(node.this)
+    if kind is exp.Neg and type(node.this) is exp.Literal and not node.this.is_string:
+        return _number(f"-{node.this.this}")
+    if kind is exp.Not:
+        return ColumnValues("bool", pc.invert(_truth(node.this, columns)))
+    if kind in _JOIN:
+        return ColumnValues("bool", _JOIN[kind](_truth(node.this, columns), _truth(node.expression, columns)))
+    if kind is exp.Is and type(node.expression) is exp.Null and type(node.this) is exp.Column:
+        return ColumnValues("bool", pc.is_null(columns.column(_named(node.this))))
+    if kind in _COMPARE:
+        return _compared(_COMPARE[kind], _value(node.this, columns), _value(node.expression, columns))
+    if kind in _RECKON:
+        return _reckoned(kind, _value(node.this, columns), _value(node.expression, columns))
+    if kind is exp.Mod:
+        return _rest(_value(node.this, columns), _value(node.expression, columns))
+    raise Misfit(kind.__name__)
+
+
+def _truth(node: Any, columns: ColumnScope) -> Any:
+    found = _value(node, columns)
+    if found.kind != "bool":
+        raise Misfit("a number as a truth")
+    return found.values
+
+
+def _named(node: Any) -> Named:
+    image = node.table
+    return image, lowered(node.name) if image == "event" else node.name
+
+
+def _column(node: Any, columns: ColumnScope) -> ColumnValues:
+    named = _named(node)
+    kind = columns.types[named]
+    if kind.code in _SIGNED:
+        values = columns.column(named)
+        return ColumnValues("unsigned", values) if kind.unsigned else ColumnValues("int", values.cast(pa.int64()))
+    if kind.code is MysqlType.DECIMAL and kind.decimal >= 0 and 0 < kind.flen <= _DIGITS:
+        return ColumnValues("decimal", columns.column(named).cast(pa.decimal128(kind.flen, kind.decimal)))
+    if kind.code is MysqlType.DOUBLE:
+        return ColumnValues("double", columns.column(named))
+    raise Misfit(kind.code.name)
+
+
+def _number(text: str) -> ColumnValues:
+    if "e" in text.lower():
+        return ColumnValues("double", pa.scalar(float(text)))
+    if "." in text:
+        return ColumnValues("decimal", pa.scalar(Decimal(text)))
+    return ColumnValues("int", pa.scalar(int(text), pa.int64()))
+
+
+def _compared(compare: Callable[..., Any], one: ColumnValues, other: ColumnValues) -> ColumnValues:
+    if "bool" in {one.kind, other.kind}:
+        raise Misfit("truths are compared")
+    if "double" in {one.kind, other.kind}:
+        return ColumnValues("bool", compare(_double(one), _double(other)))
+    if one.kind == other.kind and one.kind != "decimal":
+        return ColumnValues("bool", compare(one.values, other.values))
+    return ColumnValues("bool", compare(_decimal(one), _decimal(other)))
+
+
+def _double(vector: ColumnValues) -> Any:
+    """A double for a comparison; decimals of columns are rounded otherwise by Arrow."""
+    if vector.kind == "double":
+        return vector.values
+    if isinstance(vector.values, pa.Scalar):
+        return pa.scalar(float(vector.values.as_py()))
+    if vector.kind == "decimal":
+        raise Misfit("a DECIMAL beside a double")
+    return vector.values.cast(pa.float64(), safe=False)
+
+
+def _decimal(vector: ColumnValues) -> Any:
+    if vector.kind == "decimal":
+        return vector.values
+    return vector.values.cast(pa.decimal128(20, 0) if vector.kind == "unsigned" else _INT)
+
+
+def _reckoned(kind: type, one: ColumnValues, other: ColumnValues) -> ColumnValues:
+    if one.kind == other.kind == "int":
+        return ColumnValues("int", _RECKON[kind](one.values, other.values))
+    if {one.kind, other.kind} <= {"int", "decimal"}:
+        left, right = _decimal(one), _decimal(other)
+        if kind is exp.Mul and left.type.scale + right.type.scale > _SCALE_MAX:
+            raise Misfit("more decimals than SQL keeps")
+        return ColumnValues("decimal", _RECKON[kind](left, right))
+    raise Misfit("no numbers to reckon with")
+
+
+def _rest(one: ColumnValues, other: ColumnValues) -> ColumnValues:
+    """What is left of a division by a whole number: it has the sign of the first."""
+    divisor = other.values.as_py() if isinstance(other.values, pa.Scalar) else 0
+    if one.kind != "int" or other.kind != "int" or not divisor or isinstance(one.values, pa.Scalar):
+        raise Misfit("no division of integers by a number")
+    whole = one.values.fill_null(0).to_numpy(zero_copy_only=False)
+    rest = pa.array(np.fmod(whole, divisor))
+    return ColumnValues("int", pc.if_else(pc.is_null(one.values), None, rest) if one.values.null_count else rest)
+
 
 WORDS: Final = {"I": "insert", "U": "update", "D": "delete"}
 LABEL_MAX: Final = 200
@@ -344,3 +659,63 @@ def _is_of_table(rule: MetricRule, text: RowText) -> bool:
 def zone(name: str) -> tzinfo:
     """Return the zone of a name."""
     return UTC if name == "UTC" else zone_of(name)
+
+
+FOLD: Final = 10_000
+"""So many series a part may have before it is folded amid the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountJob:
+    """The rows of a step, and the rules about them by their numbers."""
+
+    changes: Changes
+    step: Rows
+    rules: Mapping[int, Limit]
+    options: MetricsOptions
+
+
+@dataclass(slots=True)
+class CountedRows(Written):
+    """What a task counted, by the numbers of rules."""
+
+    parts: dict[int, TallyPart] = field(default_factory=dict)
+
+
+def count_tables(jobs: Sequence[CountJob]) -> list[CountedRows]:
+    """Count the rows of some tables, one after the other. Raises what `count_table` does."""
+    return [count_table(job) for job in jobs]
+
+
+def count_table(job: CountJob) -> CountedRows:
+    """Count the rows of a table. SinkRefused with table and commit_ts for a row that a rule cannot judge."""
+    table = job.step.table
+    done = CountedRows(table.name, parts={number: TallyPart() for number in job.rules})
+    counters: dict[int, tuple[object, list[RuleCounter]]] = {}
+    for chunk in done.coming(job.changes.batches(table.name, job.step.after, job.step.upto)):
+        firsts, last = FirstRows(table), len(chunk.parts) - 1
+        for at, (batch, _) in enumerate(chunk.parts):
+            typed = typed_batch(batch)
+            images = Images.of(typed)
+            first_ts = int(typed.commit_ts[0].as_py())
+            found = counters.get(id(batch.fields))
+            if found is None:
+                made = [RuleCounter(table, number, job.options, typed, first_ts) for number in job.rules]
+                found = counters[id(batch.fields)] = batch.fields, made
+            rows = np.arange(typed.rows) if typed.start_ts is not None else firsts.of(images, is_last=at == last)
+            for counter in found[1]:
+                part = done.parts[counter.number]
+                counter.count(images, rows, part)
+                if len(part.series) > FOLD:
+                    fold(job, counter.number, part)
+            done.rows += typed.rows
+    for number, part in done.parts.items():
+        fold(job, number, part)
+    reach("metrics/counted")
+    return done
+
+
+def fold(job: CountJob, number: int, part: TallyPart) -> None:
+    """Put labels together that will have no series of their own."""
+    limit = job.rules[number]
+    part.fold(limit.known, limit.room, job.options.rules[number].overflow)

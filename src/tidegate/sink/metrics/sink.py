@@ -1,6 +1,6 @@
 """Numbers about changes as a sink: rules turn changes into counters, gauges and histograms.
 
-    run       each table that a rule takes, in tasks: rows into parts of tallies (count.py)
+    run       each table that a rule takes, in tasks: rows into parts of tallies (counter.py)
     ddl       what goes with tables and partitions (ddl.py); one that is refused leaves all before it counted
     advance   tallies + parts, alerts judged ─► the checkpoint, all in one write ─► shown: /metrics, OTLP, the server's
               page
@@ -10,34 +10,328 @@ leaves both as they were or both as they are to be; what was counted for a round
 it.  Sums are exact.  Alerts come at least once: those that the receiver has not taken lie in the checkpoint, too.
 
 A DDL cuts all tables (barrier ALL).
+
+Alerts: what a rule has come to within a window of commit time, against its threshold. Pure.
+
+    slots of alert-window / 30       3   0   9   4   ..        alert-above = 10
+                                     └── window ──┘ 16 > 10   firing, once for each labels
+    gauges                           the value at a checkpoint
+
+Time is commit time, so a feed that catches up tells the alerts that there would have been.  A change of state is an
+event that waits in the checkpoint until the receiver has taken it: it comes at least once, under one id.
+
+What DDLs do to rules and their numbers. Pure.
+
+    counters, histograms     nothing: they tell what happened
+    gauges                   DROP, TRUNCATE, of databases too     its rows are of an incarnation that lives no more
+                             RECOVER, FLASHBACK                   and one that lives again
+                             RENAME                               stays; goes, out of the matcher; refused, into it
+                             DROP, TRUNCATE PARTITION             the numbers of the partition go
+                             EXCHANGE PARTITION                   those of partition and table change places
+                             other changes of partitions          the table's stay as a whole; a DROP PARTITION behind
+                                                                  it is refused, for nobody knows what lay where
+                             a column of another type             refused, where that makes other texts or numbers
+    any rule                 a column that it names goes          refused: rule, column, table and ts are told
+
+So numbers of gauges stand by incarnation and partition, and what is shown is the sum over tables that live.
 """
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from decimal import Decimal
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tidegate.codec.neutral import render
 from tidegate.engine.change import PlacedDdl
 from tidegate.engine.plan import Barrier, Checkpoint, Round, Rows, Unit, identity, row_steps
 from tidegate.engine.ports import Changes, Checkpoints, Most, Rhythm, Saved, Sink, Standing, Tasks, standing_of
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError, SchemaError, SinkError, SinkRefused
-from tidegate.model.name import qualified
+from tidegate.model.mysql import INTEGERS, STRINGS, MysqlType
+from tidegate.model.name import lowered, qualified
+from tidegate.model.table import ColumnType, TableInfo
+from tidegate.model.tso import compose, physical_ms
 from tidegate.objectstore.failpoint import reach
-from tidegate.schema.effects import Effect
+from tidegate.schema.effects import (
+    Effect,
+    PartitionExchanged,
+    PartitionsDropped,
+    PartitionsTruncated,
+    TableAltered,
+    TableCreated,
+    TableDropped,
+    TableRecovered,
+    TableRenamed,
+    TableTruncated,
+)
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.sink.metrics.alert import WAITING_MAX, alert_event, judged
-from tidegate.sink.metrics.count import CountedRows, CountJob, count_tables
-from tidegate.sink.metrics.ddl import check_rules, follow
-from tidegate.sink.metrics.options import MetricsOptions
-from tidegate.sink.metrics.otlp import OtlpPush
-from tidegate.sink.metrics.shown import SHOWN, ShownNumbers, snapshot_of, values_of
-from tidegate.sink.metrics.tally import Limit, Tally, TallyPart, tally_of
-from tidegate.sink.webhook.cloud_event import CloudEvent
-from tidegate.sink.webhook.sender import WebhookSender
+from tidegate.sink.metrics.counter import CountedRows, CountJob, count_tables, missing
+from tidegate.sink.metrics.rule import MetricRule, MetricsOptions
+from tidegate.sink.metrics.tally import (
+    EXACT,
+    SHOWN,
+    ZERO,
+    Amounts,
+    Labels,
+    Limit,
+    OtlpPush,
+    SeriesKey,
+    ShownNumbers,
+    Tally,
+    TallyPart,
+    snapshot_of,
+    tally_of,
+    values_of,
+)
+from tidegate.sink.webhook import CloudEvent, WebhookSender, envelope
+
+WAITING_MAX: Final = 10_000
+"""Events that wait for a receiver; of more the oldest go."""
+
+
+class Turn(NamedTuple):
+    """A series whose alert began or ended, at a time in ms, with the number that decided it."""
+
+    labels: Labels
+    at_ms: int
+    firing: bool
+    value: Decimal
+
+
+def judged(tally: Tally, shown: Mapping[Labels, Amounts], checkpoint_ts: int) -> list[Turn]:
+    """Bring the alerts of a tally to a checkpoint, where `shown` are its numbers; return what changed, in order."""
+    rule, now_ms = tally.rule, int(physical_ms(checkpoint_ts))
+    if not rule.is_watched:
+        return []
+    if rule.kind == "gauge":
+        values = {**dict.fromkeys(tally.firing, ZERO), **{labels: amounts[0] for labels, amounts in shown.items()}}
+        return [turn for labels, value in sorted(values.items()) for turn in _turned(tally, labels, value, now_ms)]
+    now, width = now_ms // rule.slot_ms, rule.window_ms // rule.slot_ms
+    by_labels: dict[Labels, dict[int, Decimal]] = {labels: {} for labels in tally.firing}
+    for (labels, slot), amount in tally.slots.items():
+        by_labels.setdefault(labels, {})[slot] = amount
+    turns: list[Turn] = []
+    for labels, slots in by_labels.items():
+        for slot, value in _rising(slots, width, tally.judged, now):
+            turns += _turned(tally, labels, value, min((slot + 1) * rule.slot_ms, now_ms))
+    for each in [each for each in tally.slots if each[1] <= now - width]:
+        del tally.slots[each]
+    tally.judged = now
+    return sorted(turns, key=lambda turn: (turn.at_ms, turn.labels))
+
+
+def _rising(slots: Mapping[int, Decimal], width: int, since: int, now: int) -> Iterator[tuple[int, Decimal]]:
+    """What came in the `width` slots up to each slot where that changes, from `since` on, and up to now."""
+    changes = {slot: amount for slot, amount in slots.items() if slot <= now}
+    for slot, amount in slots.items():
+        changes[slot + width] = EXACT.subtract(changes.get(slot + width, ZERO), amount)
+    total = ZERO
+    for slot in sorted({*changes, now}):
+        if slot > now:
+            return
+        total = EXACT.add(total, changes.get(slot, ZERO))
+        if slot >= since:
+            yield slot, total
+
+
+def _turned(tally: Tally, labels: Labels, value: Decimal, at_ms: int) -> Iterator[Turn]:
+    rule = tally.rule
+    wrong = (rule.above is not None and value > rule.above) or (rule.below is not None and value < rule.below)
+    if wrong and labels not in tally.firing:
+        tally.firing[labels] = at_ms
+        yield Turn(labels, at_ms, firing=True, value=value)
+    elif not wrong and labels in tally.firing:
+        del tally.firing[labels]
+        yield Turn(labels, at_ms, firing=False, value=value)
+
+
+def alert_event(feed: str, tally: Tally, turn: Turn, checkpoint_ts: int) -> CloudEvent:
+    """Return the event that tells of a turn."""
+    rule = tally.rule
+    state = "firing" if turn.firing else "resolved"
+    limit = {"above": float(rule.above)} if rule.above is not None else {"below": float(rule.below or 0)}
+    data: dict[str, Any] = {
+        "alert": rule.metric,
+        "state": state,
+        "labels": dict(zip(rule.label_names, turn.labels, strict=True)),
+        "value": float(turn.value),
+        **limit,
+        **({"window_ms": rule.window_ms} if rule.slot_ms else {}),
+    }
+    digest = blake2b(f"{feed}\n{checkpoint_ts}\n{turn.at_ms}\n".encode() + render(data), digest_size=16).hexdigest()
+    ts = int(compose(turn.at_ms))
+    body = render(envelope(digest, f"/tidegate/{feed}", f"alert.{state}", ts, data, subject=rule.metric))
+    return CloudEvent(digest, body, ts, rule.metric)
+
+
+MIXED: Final = "?"
+"""The partition of rows that lay in partitions which are others now."""
+_SAME_TEXT: Final = (INTEGERS, frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING}))
+
+
+def check_rules(rules: Iterable[MetricRule], tables: Iterable[TableInfo], ts: int) -> None:
+    """Raise SinkRefused for a rule that names a column which a table that it takes has not."""
+    every = list(tables)
+    for rule in rules:
+        for table in every:
+            if rule.takes(table.name):
+                check_columns(rule, table, ts)
+
+
+def check_columns(rule: MetricRule, table: TableInfo, ts: int) -> None:
+    """Raise SinkRefused for a column that a rule names and a table has not. Of a table that only rows have told the
+    rows tell what it has."""
+    if table.inferred:
+        return
+    for name in sorted(rule.columns):
+        column = table.column(name)
+        if column is None or column.virtual:
+            raise missing(rule, table, name, ts)
+
+
+def follow(tally: Tally, effects: Sequence[Effect], state: SchemaState, ts: int) -> None:
+    """Do to a tally what a DDL did to tables; `state` is the schema behind it. SinkRefused for what cannot be told."""
+    rule = tally.rule
+    for effect in effects:
+        match effect:
+            case TableCreated(table) | TableRecovered(table):
+                _check(rule, table, ts)
+            case TableTruncated(_, new):
+                _check(rule, new, ts)
+            case TableRenamed(old, new):
+                _check(rule, new, ts)
+                _renamed(tally, old, new, ts)
+            case TableAltered(old, new):
+                _check(rule, new, ts)
+                _altered(tally, old, new, ts)
+            case PartitionsTruncated(old, names, new) | PartitionsDropped(old, names, new):
+                _check(rule, new, ts)
+                _without(tally, old, names, ts)
+            case PartitionExchanged():
+                _exchanged(tally, effect, ts)
+            case TableDropped() | _:
+                pass
+    known = {table.incarnation for table in (*state.tables.values(), *state.dropped)} | {""}
+    for key in [key for key in tally.series if key.table not in known]:
+        del tally.series[key]
+
+
+def _check(rule: MetricRule, table: TableInfo, ts: int) -> None:
+    if rule.takes(table.name):
+        check_columns(rule, table, ts)
+
+
+def _mine(tally: Tally, incarnation: str) -> list[SeriesKey]:
+    return [key for key in tally.series if key.table == incarnation]
+
+
+def _renamed(tally: Tally, old: TableInfo, new: TableInfo, ts: int) -> None:
+    rule = tally.rule
+    if rule.kind != "gauge":
+        return
+    before, after = rule.takes(old.name), rule.takes(new.name)
+    if after and not before:
+        raise _refused(
+            rule, new, ts, f"takes {new.name} and not {old.name}, so the rows that it has were never counted; let the "
+            "matcher take both names or neither"
+        )  # fmt: skip
+    if before and not after:
+        for key in _mine(tally, old.incarnation):
+            del tally.series[key]
+
+
+def _altered(tally: Tally, old: TableInfo, new: TableInfo, ts: int) -> None:
+    rule = tally.rule
+    if rule.kind != "gauge" or not rule.takes(new.name):
+        return
+    for name in sorted(rule.columns):
+        one, other = old.column(name), new.column(name)
+        if one is not None and other is not None and not _reads_same(one.type, other.type) and not old.inferred:
+            raise _refused(
+                rule, new, ts, f"counts rows by {name}, whose type changes: the rows that stand there are converted, "
+                "and nobody says to what. Give the rule another name, or leave the table out of its matcher"
+            )  # fmt: skip
+    if old.partition == new.partition:
+        return
+    before, after = old.partition, new.partition
+    grows = before is not None and after is not None and before.method == after.method and before.expr == after.expr
+    bounded = grows and before is not None and before.method.upper().partition(" ")[0] in {"RANGE", "LIST"}
+    if bounded and before is not None and after is not None and set(before.definitions) <= set(after.definitions):
+        return
+    for key in _mine(tally, old.incarnation):
+        _move(tally, key, key._replace(partition=MIXED if after is not None else ""))
+
+
+def _reads_same(one: ColumnType, other: ColumnType) -> bool:
+    """Whether each stored value reads as before: what a strict server converts without loss within a family."""
+    if one.code is MysqlType.ENUM and other.code is MysqlType.ENUM:
+        return (other.elems or ())[: len(one.elems or ())] == (one.elems or ())
+    if (one.charset == "binary") != (other.charset == "binary") and one.code in STRINGS:
+        return False
+    if one.code == other.code:
+        return one.decimal == other.decimal and one.elems == other.elems
+    return any(one.code in family and other.code in family for family in _SAME_TEXT)
+
+
+def _without(tally: Tally, old: TableInfo, names: Sequence[str], ts: int) -> None:
+    folded = {lowered(name) for name in names}
+    for key in _mine(tally, old.incarnation):
+        if key.partition == MIXED and any(tally.series[key]):
+            raise _mixed(tally.rule, old, names, ts)
+        if key.partition in folded:
+            del tally.series[key]
+
+
+def _exchanged(tally: Tally, effect: PartitionExchanged, ts: int) -> None:
+    rule, partitioned, other = tally.rule, effect.partitioned, effect.other
+    takes = rule.takes(partitioned.name), rule.takes(other.name)
+    if rule.kind != "gauge" or not any(takes):
+        return
+    if not all(takes):
+        raise _refused(
+            rule, partitioned, ts, f"takes one of {partitioned.name} and {other.name}, which exchange rows; let the "
+            "matcher take both or neither"
+        )  # fmt: skip
+    here, there = _mine(tally, partitioned.incarnation), _mine(tally, other.incarnation)
+    if any(key.partition == MIXED and any(tally.series[key]) for key in (*here, *there)):
+        raise _mixed(rule, partitioned, (effect.partition,), ts)
+    folded = lowered(effect.partition)
+    leaving = [(key, tally.series.pop(key)) for key in here if key.partition == folded]
+    coming = [(key, tally.series.pop(key)) for key in there]
+    for key, amounts in leaving:
+        tally.series[key._replace(table=other.incarnation, partition="")] = amounts
+    for key, amounts in coming:
+        tally.series[key._replace(table=partitioned.incarnation, partition=folded)] = amounts
+
+
+def _move(tally: Tally, key: SeriesKey, goal: SeriesKey) -> None:
+    from tidegate.sink.metrics.tally import added
+
+    if key == goal:
+        return
+    amounts, before = tally.series.pop(key), tally.series.get(goal)
+    tally.series[goal] = amounts if before is None else added(before, amounts)
+
+
+def _mixed(rule: MetricRule, table: TableInfo, names: Sequence[str], ts: int) -> SinkRefused:
+    return _refused(
+        rule,
+        table,
+        ts,
+        f"cannot tell what it counted of partition {', '.join(names)}: partitions were made anew before. Give the rule "
+        "another name, which begins anew, or leave the table out of its matcher",
+    )
+
+
+def _refused(rule: MetricRule, table: TableInfo, ts: int, what: str) -> SinkRefused:
+    found = SinkRefused(f"the rule of {rule.metric}, a gauge, {what} (table {table.name}, ts {ts})")
+    return found.at(table=str(table.name), commit_ts=ts)
+
 
 if TYPE_CHECKING:
-    from tidegate.sink.metrics.page import MetricsPage
+    from tidegate.sink.metrics.tally import MetricsPage
 
 LOGGER: Final = logging.getLogger(__name__)
 NUMBERS: Final = "numbers"
@@ -250,7 +544,7 @@ class MetricsSink(Sink[CountedRows]):
 
 def _page(place: tuple[str, int], snapshot: Callable[[], ShownNumbers | None]) -> "MetricsPage":
     try:
-        from tidegate.sink.metrics.page import MetricsPage
+        from tidegate.sink.metrics.tally import MetricsPage
     except ImportError as missing:
         raise EnvironmentFault(
             "a page needs prometheus-client: pip install 'tidegate[metrics]', or leave HOST:PORT out of metrics://"

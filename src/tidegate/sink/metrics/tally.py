@@ -12,17 +12,66 @@ Amounts are Decimals, so that sums do not depend on the order of their parts, an
 Beyond max-series, labels are those of `_other`.  Which labels have a series of their own is decided once: the smallest
 new ones of a round, as many as there is room for.  A task that leaves out more than the smallest leaves out none that
 the driver would take, so both agree without asking, and what came under `_other` leaves under it.
+
+What a sink shows of its tallies: one value of each series, for pages, collectors and alerts.
+
+    tally of a gauge    (a1-0, low, paid): 3   (a1-0, high, paid): 2   (b7-0, "", paid): 9
+    tables that live    a1-0 is shop.orders, taken by the rule          b7-0 was dropped
+    shown               (paid): 5
+
+`SHOWN` holds what the feeds of this process show now, by their homes: the page of a server is about all of them.
+
+Snapshots in Prometheus's form: families of samples, each with the name of its changefeed.
+
+    orders_total{changefeed="shop",status="paid"} 20.0
+    tidegate_metrics_checkpoint_ts{changefeed="shop"} 1767322984000       up to which changes are counted, ms
+    tidegate_metrics_skipped_rows_total{changefeed, metric}               rows whose value does not count
+    tidegate_metrics_overflowed{changefeed, metric}                       1 where some series are in _other
+    tidegate_metrics_alerts_firing{changefeed, metric}
+
+Source: Prometheus, "Exposition formats".
+
+A page of one's own: `/metrics` of a changefeed, for Prometheus, in a thread beside the rounds.
+
+A client holds a thread for CLIENT_S and no longer, whether it sends nothing or trickles; above CLIENTS at a time others
+are closed at once.  What is shown is the snapshot of the last
+checkpoint, so a scrape never sees half a round.
+
+Snapshots to a collector of OpenTelemetry: OTLP over HTTP, as JSON, in a thread beside the rounds.
+
+    counter     sum, monotonic, cumulative since the rule began        gauge    the value now
+    histogram   counts of buckets, cumulative since the rule began
+
+Cumulative numbers need no memory of what was sent: a collector that was away gets them with the next call.
+
+Source: OpenTelemetry, "OTLP Specification" (OTLP/HTTP, JSON), metrics.proto.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import http.client
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import msgspec
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.registry import Collector
 
-from tidegate.sink.metrics.rule import MetricRule
+from tidegate.model.errors import ConfigError, EnvironmentFault
+from tidegate.model.tso import physical_ms
+from tidegate.schema.state import SchemaState
+from tidegate.sink.exchange import exchange, shut_down_after
+from tidegate.sink.metrics.rule import MetricRule, OtlpOptions, row_text
 
 Labels: TypeAlias = tuple[str, ...]
 Amounts: TypeAlias = tuple[Decimal, ...]
@@ -182,3 +231,360 @@ class Limit(msgspec.Struct, frozen=True):
 
     known: frozenset[Labels]
     room: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRule:
+    """The numbers of a rule by its labels."""
+
+    rule: MetricRule
+    since_ms: int
+    values: Mapping[Labels, Amounts]
+    skipped: int
+    overflowed: bool
+    firing: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownNumbers:
+    """What a feed shows at a checkpoint."""
+
+    feed: str
+    checkpoint_ts: int
+    rules: tuple[ShownRule, ...]
+
+
+class ShownFeeds:
+    """The snapshots of the feeds of this process; any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_home: dict[str, ShownNumbers] = {}
+
+    def show(self, home: str, snapshot: ShownNumbers) -> None:
+        """Put a snapshot in place of the feed's last one; `home` is where the feed keeps what is its own."""
+        with self._lock:
+            self._by_home[home] = snapshot
+
+    def hide(self, home: str) -> None:
+        """Forget a feed that ends."""
+        with self._lock:
+            self._by_home.pop(home, None)
+
+    def of(self, home: str) -> ShownNumbers | None:
+        """Return what a feed shows; None where it runs elsewhere or shows nothing."""
+        with self._lock:
+            return self._by_home.get(home)
+
+
+SHOWN: Final = ShownFeeds()
+
+
+def values_of(tally: Tally, state: SchemaState) -> dict[Labels, Amounts]:
+    """Return the numbers of a tally; those of a gauge over the tables that live and that its rule takes."""
+    if tally.rule.kind != "gauge":
+        return {key.labels: amounts for key, amounts in tally.series.items()}
+    names = {table.incarnation: table.name for table in state.tables.values() if tally.rule.takes(table.name)}
+    parts = [_table_part(tally.rule, at) for at in range(len(tally.rule.labels))]
+    found: dict[Labels, Amounts] = {}
+    for key, amounts in tally.series.items():
+        if key.table not in names:
+            continue
+        labels = _labels(key, parts, names[key.table])
+        found[labels] = added(found[labels], amounts) if labels in found else amounts
+    return found
+
+
+def snapshot_of(feed: str, tallies: Sequence[Tally], state: SchemaState, checkpoint_ts: int) -> ShownNumbers:
+    """Return what a feed shows of its tallies at a checkpoint."""
+    rules = tuple(
+        ShownRule(tally.rule, tally.since_ms, values_of(tally, state), tally.skipped, tally.is_full, len(tally.firing))
+        for tally in tallies
+    )
+    return ShownNumbers(feed, checkpoint_ts, rules)
+
+
+def _table_part(rule: MetricRule, at: int) -> int | None:
+    """Which part of a table's name a label is: 0 the schema, 1 the table; None: no part of it."""
+    single = row_text(rule.labels[at][1], rule.sql_mode).single
+    if single is None or single[0] != "event":
+        return None
+    return 0 if single[1] == "table_schema" else 1
+
+
+def _labels(key: SeriesKey, parts: Sequence[int | None], name: Sequence[str]) -> Labels:
+    if all(part is None for part in parts):
+        return key.labels
+    return tuple(label if part is None or label else name[part] for label, part in zip(key.labels, parts, strict=True))
+
+
+_FAMILIES: Final[Mapping[str, Callable[[str, str], Metric]]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
+class LabelledNumbers(NamedTuple):
+    """A snapshot and the labels of its feed."""
+
+    labels: Mapping[str, str]
+    snapshot: ShownNumbers
+
+
+class NumbersCollector(Collector):
+    """What `snapshots` gives when somebody asks."""
+
+    def __init__(self, snapshots: Callable[[], Iterable[LabelledNumbers]]) -> None:
+        self._snapshots = snapshots
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the families."""
+        return families(list(self._snapshots()))
+
+
+def families(snapshots: Sequence[LabelledNumbers]) -> Iterator[Metric]:
+    """Return the families of some snapshots. Of two rules of one name the type of the first holds; what is of another
+    type is left out."""
+    if not snapshots:
+        return
+    found: dict[str, Metric] = {}
+    for labels, snapshot in snapshots:
+        for shown in snapshot.rules:
+            family = found.setdefault(shown.rule.metric, _family(shown.rule))
+            if family.type == shown.rule.kind:
+                _fill(family, shown, labels)
+    yield from found.values()
+    yield from _own(snapshots)
+
+
+def _family(rule: MetricRule) -> Metric:
+    return _FAMILIES[rule.kind](rule.metric, rule.about)
+
+
+def _fill(family: Metric, shown: ShownRule, own: Mapping[str, str]) -> None:
+    name = family.name
+    for labels, amounts in sorted(shown.values.items()):
+        told = {**own, **dict(zip(shown.rule.label_names, labels, strict=True))}
+        if shown.rule.kind == "histogram":
+            for bound, count in buckets(shown.rule, amounts):
+                family.add_sample(f"{name}_bucket", {**told, "le": bound}, count)
+            family.add_sample(f"{name}_count", told, float(sum(amounts[1:])))
+            family.add_sample(f"{name}_sum", told, float(amounts[0]))
+        else:
+            family.add_sample(f"{name}_total" if shown.rule.kind == "counter" else name, told, float(amounts[0]))
+
+
+def buckets(rule: MetricRule, amounts: Amounts) -> Iterator[tuple[str, float]]:
+    """Return the bounds of a histogram and how many lie at or below each."""
+    bounds = [*(repr(float(bound)) for bound in rule.bounds), "+Inf"]
+    return zip(bounds, map(float, accumulate(amounts[1:])), strict=True)
+
+
+def _own(snapshots: Sequence[LabelledNumbers]) -> Iterator[Metric]:
+    """Numbers about the rules themselves."""
+    reached = GaugeMetricFamily("tidegate_metrics_checkpoint_ts", "Changes are counted up to here, ms")
+    skipped = CounterMetricFamily("tidegate_metrics_skipped_rows", "Rows whose value does not count")
+    over = GaugeMetricFamily("tidegate_metrics_overflowed", "1 where max-series is reached")
+    firing = GaugeMetricFamily("tidegate_metrics_alerts_firing", "Series whose alert fires")
+    for labels, snapshot in snapshots:
+        reached.add_sample(reached.name, dict(labels), float(physical_ms(snapshot.checkpoint_ts)))
+        for shown in snapshot.rules:
+            told = {**labels, "metric": shown.rule.metric}
+            skipped.add_sample(f"{skipped.name}_total", told, shown.skipped)
+            over.add_sample(over.name, told, float(shown.overflowed))
+            firing.add_sample(firing.name, told, shown.firing)
+    yield from (reached, skipped, over, firing)
+
+
+CLIENT_S: Final = 10.0
+CLIENTS: Final = 32
+POLL_S: Final = 0.1
+
+
+class _Server(ThreadingWSGIServer):
+    """Threads of CLIENTS at most, each with an end."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._room = threading.BoundedSemaphore(CLIENTS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, if there is room."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: socket.socket, client_address: Any) -> None:  # type: ignore[override]
+        """Answer, and end the connection when its time is over."""
+        try:
+            with shut_down_after(CLIENT_S, request):
+                super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing: clients come and go."""
+
+
+class _SixServer(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = CLIENT_S
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class MetricsPage:
+    """Answers at an address until it is closed. EnvironmentFault where that is not free."""
+
+    def __init__(self, place: tuple[str, int], snapshot: Callable[[], ShownNumbers | None]) -> None:
+        registry = CollectorRegistry(auto_describe=False)
+
+        def snapshots() -> list[LabelledNumbers]:
+            found = snapshot()
+            return [] if found is None else [LabelledNumbers({"changefeed": found.feed}, found)]
+
+        registry.register(NumbersCollector(snapshots))
+        server = _SixServer if ":" in place[0] else _Server
+        try:
+            self._server = make_server(*place, _only_metrics(make_wsgi_app(registry)), server, _Handler)
+        except (OSError, OverflowError) as error:
+            why = str(getattr(error, "strerror", None) or error)
+            raise EnvironmentFault(f"metrics://{place[0]}:{place[1]}: {why}; another port: sink-uri") from error
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(CLIENT_S)
+
+
+def _only_metrics(page: Callable[..., Any]) -> Callable[..., Any]:
+    """The page under `/metrics`, and a word that it is there elsewhere."""
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
+        if environ.get("PATH_INFO") == "/metrics":
+            return page(environ, start)
+        start("404 Not Found", [("content-type", "text/plain")])
+        return [b"see /metrics\n"]
+
+    return answer
+
+
+LOGGER: Final = logging.getLogger(__name__)
+_CUMULATIVE: Final = 2
+_MS_NS: Final = 1_000_000
+_SHOWN: Final = 300
+
+
+def request_body(snapshot: ShownNumbers) -> bytes:
+    """Return the ExportMetricsServiceRequest of a snapshot."""
+    metrics = [_metric(shown, int(physical_ms(snapshot.checkpoint_ts))) for shown in snapshot.rules]
+    resource = {"attributes": [_attribute("service.name", "tidegate"), _attribute("changefeed", snapshot.feed)]}
+    scope = {"scope": {"name": "tidegate.metrics"}, "metrics": metrics}
+    return msgspec.json.encode({"resourceMetrics": [{"resource": resource, "scopeMetrics": [scope]}]})
+
+
+def _metric(shown: ShownRule, at_ms: int) -> dict[str, Any]:
+    kind = {"counter": "sum", "gauge": "gauge", "histogram": "histogram"}[shown.rule.kind]
+    told: dict[str, Any] = {"dataPoints": list(_points(shown, at_ms))}
+    if kind != "gauge":
+        told["aggregationTemporality"] = _CUMULATIVE
+    if kind == "sum":
+        told["isMonotonic"] = True
+    return {"name": shown.rule.metric, "description": shown.rule.about, kind: told}
+
+
+def _points(shown: ShownRule, at_ms: int) -> Iterator[dict[str, Any]]:
+    for labels, amounts in sorted(shown.values.items()):
+        point: dict[str, Any] = {
+            "attributes": [_attribute(name, value) for name, value in zip(shown.rule.label_names, labels, strict=True)],
+            "timeUnixNano": str(max(at_ms, shown.since_ms) * _MS_NS),
+        }
+        if shown.rule.kind != "gauge":
+            point["startTimeUnixNano"] = str(shown.since_ms * _MS_NS)
+        if shown.rule.kind == "histogram":
+            point["count"] = str(int(sum(amounts[1:])))
+            point["sum"] = float(amounts[0])
+            point["bucketCounts"] = [str(int(count)) for count in amounts[1:]]
+            point["explicitBounds"] = [float(bound) for bound in shown.rule.bounds]
+        else:
+            point["asDouble"] = float(amounts[0])
+        yield point
+
+
+def _attribute(name: str, value: str) -> dict[str, Any]:
+    return {"key": name, "value": {"stringValue": value}}
+
+
+class OtlpPush:
+    """Sends the snapshot of now, every interval and once more when it is closed."""
+
+    def __init__(self, options: OtlpOptions, snapshot: Callable[[], ShownNumbers | None]) -> None:
+        self._options, self._snapshot = options, snapshot
+        self._address = urlsplit(options.url)
+        self._context = None if self._address.scheme == "http" else _context(options)
+        self._end = threading.Event()
+        self._told = ""
+        self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send what is there, and end."""
+        self._end.set()
+        self._thread.join(self._options.timeout_s + 1)
+
+    def _run(self) -> None:
+        while not self._end.wait(self._options.interval_s):
+            self._send()
+        self._send()
+
+    def _send(self) -> None:
+        """Send once; what goes wrong is told once, until it goes right."""
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return
+        try:
+            status, text = self._post(request_body(snapshot))
+            fault = "" if 200 <= status < 300 else f"{status} {text}"
+        except (OSError, http.client.HTTPException) as error:
+            fault = str(error) or type(error).__name__
+        if fault and fault != self._told:
+            place = self._options.url.partition("?")[0]
+            LOGGER.warning("otlp-endpoint %s: %s; trying again every %g s", place, fault, self._options.interval_s)
+        self._told = fault
+
+    def _post(self, body: bytes) -> tuple[int, str]:
+        host, port, timeout_s = self._address.hostname or "", self._address.port, self._options.timeout_s
+        connection = (
+            http.client.HTTPConnection(host, port, timeout=timeout_s)
+            if self._context is None
+            else http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self._context)
+        )
+        headers = {"content-type": "application/json"}
+        if self._options.token:
+            headers["authorization"] = f"Bearer {self._options.token}"
+        path = self._address.path or "/v1/metrics"
+        try:
+            target = f"{path}?{self._address.query}" if self._address.query else path
+            answer = exchange(
+                connection, "POST", target, body, headers, within_s=timeout_s, most_bytes=1 << 16, cut=True
+            )
+            return answer.status, answer.body.decode("utf-8", "replace")[:_SHOWN]
+        finally:
+            connection.close()
+
+
+def _context(options: OtlpOptions) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=options.ssl_ca or None)
+    except OSError as error:
+        raise ConfigError(f"sink-uri: ssl-ca cannot be used: {error}") from error

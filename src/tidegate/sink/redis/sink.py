@@ -7,7 +7,7 @@
 
     mode          rows                                             DDLs
     hash, json    the last change of each key (task.py)            keys are moved, written anew, taken away (ddl.py)
-    invalidate    what was made of them is dropped (invalidate.py) so are all keys of their tables
+    invalidate    what was made of them is dropped                so are all keys of their tables
     stream        an entry each (stream.py)                        an entry
 
 Guarantee: each row exactly as its last change left it.  A key has the version of what it holds, and a script that
@@ -18,32 +18,356 @@ Progress lives in Redis.  A server that lost its last writes has an older checkp
 on from there; one that restarts amid a round gets that round again.  A DDL cuts all tables (barrier ALL).
 
 Tables without a key are left out, with one warning: their rows have no names.
+
+The mode stream: an entry of a stream for each change, in commit order, each once.
+
+    stream-template=changes:{schema}:{table}         a stream a table;  without names, one for all
+
+    470606747354005504-0                     type insert   table shop.orders   event {"kind":"row","op":"c",..}
+    470606747354005504-1                     type update   ..
+    470606747354005504-1000000000000000000   type ddl      ..                  behind the rows of its ts
+    └ commit_ts ─────┘ └ its number in the stream
+
+A stream takes no id that is not above its last one, so what is written again, by whomever, adds nothing.  For the same
+reason nothing can be put before what is there.  So a call has what follows the call before it, and no call is sent
+before the one before it is answered; and a server takes entries only in the run in which it was asked whether it still
+has the progress (`run_ids`).  One that was restarted refuses them until the round begins anew.
+
+Rows that a source repeats within a commit_ts are told once: those that are alike in all they say.  A source that tells
+start_ts repeats none, so all are taken.
+
+Source: Redis documentation, XADD, "Entry IDs"; XINFO STREAM, "last-generated-id".
+
+The mode invalidate: keys that an application caches are dropped when what they were made of changes.
+
+    invalidate-keys=user:{id},shop.orders=orders:of:{customer_id}
+
+    UPDATE orders, customer_id 7 ─► 8       UNLINK orders:of:7, orders:of:8
+    TRUNCATE TABLE orders                   UNLINK of all that SCAN finds for orders:of:*
+
+Values stand in keys as they are, since that is how an application writes them; a NULL makes no key.  A key that is
+dropped for nothing costs a look into the database and nothing else, so repeats are harmless, and writers that should be
+gone are, too.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidegate.engine.change import PlacedDdl
-from tidegate.engine.plan import Barrier, Checkpoint, Round, Unit, refusal, row_steps, zone_warning
+import msgspec
+
+from tidegate.codec.columnar import Batch, typed_batch
+from tidegate.codec.columnar.encode.encoder import events_of
+from tidegate.codec.neutral import event_object, render
+from tidegate.engine.change import Chunk, PlacedDdl
+from tidegate.engine.plan import Barrier, Checkpoint, Round, Rows, Unit, refusal, row_steps, zone_warning
 from tidegate.engine.ports import Changes, Most, Rhythm, Sink, Standing, Tasks, Written
+from tidegate.engine.refused_rows import converted
 from tidegate.model.errors import ConfigError, InputError, SchemaError, SinkError, SinkRefused, TidegateError
-from tidegate.model.event import Ddl
+from tidegate.model.event import Ddl, Event, RowChange, Value
 from tidegate.model.left_out import LeftOut, without_key
-from tidegate.model.name import qualified
-from tidegate.model.table import TableName
+from tidegate.model.name import lowered, qualified
+from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
+from tidegate.schema import effects
 from tidegate.schema.effects import Effect, TableAltered
+from tidegate.schema.meant import about
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.sink.redis.invalidate import Invalidation
-from tidegate.sink.redis.options import RedisOptions
-from tidegate.sink.redis.progress import RedisProgress
-from tidegate.sink.redis.servers import RedisServers
-from tidegate.sink.redis.stream import ChangeStreams
-from tidegate.sink.redis.task import KeptRows
-from tidegate.sink.redis.work import DdlWork
+from tidegate.sink.calls import calls_of
+from tidegate.sink.documents import columns_of
+from tidegate.sink.redis.cache import DdlWork, KeptRows, TableJob
+from tidegate.sink.redis.options import OWN, CacheTemplate, RedisOptions, parse_cache_keys, stream_of
+from tidegate.sink.redis.server import APPEND, RedisProgress, RedisServers, ScriptCall, amid_ddl, writing
+
+DDL_SEQ: Final = 10**18
+"""Above the numbers of all rows of a ts, and below 2^63."""
+CALL_BYTES: Final = 1 << 20
+"""A call has about as much at most, but for a single entry."""
+_TYPES: Final = {"Insert": "insert", "Update": "update", "Delete": "delete"}
+
+
+class StreamEntry(NamedTuple):
+    """An entry of a stream, in the order in which a script reads it."""
+
+    id: str
+    type: str
+    table: str
+    event: str
+
+
+class ChangeStreams:
+    """The mode, for one feed."""
+
+    needs_key = follows = False
+
+    def __init__(self, options: RedisOptions) -> None:
+        self._options = options
+
+    def check(self, tables: Sequence[TableInfo]) -> None:
+        """Take any tables."""
+
+    def run(
+        self, tasks: Tasks, changes: Changes, steps: Sequence[Rows], run_ids: Mapping[str, str]
+    ) -> Sequence[Written]:
+        """Add the rows of steps, those of a stream in a task."""
+        streams: dict[bytes, list[Rows]] = {}
+        for step in steps:
+            streams.setdefault(stream_of(self._options.stream, step.table.name), []).append(step)
+        ids = tuple(run_ids.values())
+        jobs = [StreamJob(changes, stream, tuple(mine), ids, self._options) for stream, mine in streams.items()]
+        return tasks.run(add_rows, jobs)
+
+    def ddl(self, servers: RedisServers, work: DdlWork) -> None:
+        """Add a DDL to the streams of all its tables."""
+        ddl = work.ddl
+        names = [about(ddl, work.effects), *_tables(work)]
+        entry = StreamEntry(f"{work.commit_ts}-{DDL_SEQ + work.number}", "ddl", _shown(names[0]), _rendered(ddl))
+        for stream in dict.fromkeys(stream_of(self._options.stream, name) for name in names):
+            _append(servers, stream, [entry], tuple(work.run_ids.values()))
+            amid_ddl()
+
+
+def _tables(work: DdlWork) -> Iterator[TableName]:
+    """The names of the tables, before and after."""
+    for effect in work.effects:
+        for name in effect.__struct_fields__:
+            if isinstance(table := getattr(effect, name), TableInfo):
+                yield table.name
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJob:
+    """The rows of steps that go to one stream."""
+
+    changes: Changes
+    stream: bytes
+    steps: tuple[Rows, ...]
+    run_ids: tuple[str, ...]
+    options: RedisOptions
+
+
+def add_rows(job: StreamJob) -> Written:
+    """Add the job's rows; return when Redis has them."""
+    (after, upto), *others = {(step.after, step.upto) for step in job.steps}
+    assert not others, "a DDL cuts all tables"
+    names = [step.table.name for step in job.steps]
+    done = Written(names[0] if len(names) == 1 else None)
+    numbers = EntryNumbers()
+    servers = RedisServers(job.options)
+    try:
+        for chunk in done.coming(job.changes.in_order(names, after, upto)):
+            done.rows += len(chunk)
+            for entries in calls_of(numbers.entries(chunk), _size, most=job.options.batch_rows, most_bytes=CALL_BYTES):
+                with writing():
+                    done.size_bytes += _append(servers, job.stream, entries, job.run_ids)
+                done.messages += len(entries)
+    except TidegateError as error:
+        raise error.at(table=str(done.name or ""), commit_ts=numbers.ts or after) from None
+    finally:
+        servers.close()
+    return done
+
+
+class EntryNumbers:
+    """Numbers the rows of each commit_ts, those of one stream."""
+
+    def __init__(self) -> None:
+        self.ts = self._seq = 0
+        self._seen: set[str] = set()
+
+    def entries(self, chunk: Chunk) -> Iterator[StreamEntry]:
+        """Return the entries of a chunk, in commit order."""
+        for row, repeats in _rows(chunk):
+            ts = row.commit_ts or 0
+            if ts != self.ts:
+                self.ts, self._seq = ts, 0
+                self._seen.clear()
+            event = _rendered(row)
+            if repeats:
+                if event in self._seen:
+                    continue
+                self._seen.add(event)
+            table = _shown(TableName(row.schema, row.table))
+            yield StreamEntry(f"{ts}-{self._seq}", _TYPES[type(row).__name__], table, event)
+            self._seq += 1
+
+
+def _rows(chunk: Chunk) -> Iterable[tuple[RowChange, bool]]:
+    """The rows in their order, and whether the source may have repeated them."""
+    found = [
+        (number, row, batch.start_ts is None)
+        for batch, numbers in chunk.parts
+        for number, row in zip(numbers.tolist(), events_of(batch), strict=True)
+    ]
+    found.sort(key=lambda one: one[0])
+    return ((row, repeats) for _, row, repeats in found)
+
+
+def _shown(name: TableName) -> str:
+    return qualified(*filter(None, name)).encode("utf-8", "replace").decode()
+
+
+def _size(entry: StreamEntry) -> int:
+    return len(entry.event)
+
+
+def _rendered(event: Event) -> str:
+    return render(event_object(event)).decode()
+
+
+def _append(servers: RedisServers, stream: bytes, entries: Sequence[StreamEntry], run_ids: Sequence[str]) -> int:
+    """Add entries in one call; how many bytes were sent."""
+    told = msgspec.msgpack.encode(entries)
+    servers.call([ScriptCall(APPEND, [stream], [told, servers.options.stream_entries, *run_ids])])
+    return len(told)
+
+
+PACKET_KEYS: Final = 4096
+"""So many keys are on their way before answers are read."""
+
+
+_Fitting: TypeAlias = tuple[CacheTemplate, tuple[tuple[str, ...], ...]]
+"""A template and the columns that each of its names stands for."""
+
+
+class Invalidation:
+    """The mode, for one feed."""
+
+    needs_key, follows = False, True
+
+    def __init__(self, options: RedisOptions) -> None:
+        self._options = options
+        self._templates = parse_cache_keys(options.invalidated)
+
+    def check(self, tables: Sequence[TableInfo]) -> None:
+        """Raise ConfigError for a template that is for none of the tables, where some are known."""
+        for template in self._templates:
+            template.check(tables)
+
+    def run(
+        self,
+        tasks: Tasks,
+        changes: Changes,
+        steps: Sequence[Rows],
+        run_ids: Mapping[str, str],  # noqa: ARG002  what a server lost is dropped again
+    ) -> Sequence[Written]:
+        """Drop the keys that the rows of steps made, each in a task."""
+        return tasks.run(drop_keys, [TableJob(changes, step, self._options) for step in steps])
+
+    def ddl(self, servers: RedisServers, work: DdlWork) -> None:
+        """Drop all keys of the tables whose rows a DDL changed."""
+        for pattern in self._patterns(work.effects):
+            for keys in servers.scan(pattern):
+                _drop(servers, [key for key in keys if not key.startswith(OWN)])
+                amid_ddl()
+
+    def _patterns(self, found: Iterable[Effect]) -> list[bytes]:
+        fitting = (
+            template.pattern(table)
+            for table in chain.from_iterable(map(_changed, found))
+            for template in self._templates
+            if template.columns(table) is not None
+        )
+        return list(dict.fromkeys(fitting))
+
+
+def _changed(effect: Effect) -> tuple[TableInfo, ...]:
+    """The tables, as they were and as they are, whose rows look otherwise or are others behind a DDL."""
+    match effect:
+        case effects.TableDropped(table) | effects.TableRecovered(table) | effects.TableTruncated(table, _):
+            return (table,)
+        case effects.PartitionsTruncated(table, _, _) | effects.PartitionsDropped(table, _, _):
+            return (table,)
+        case effects.TableRenamed(old, new):
+            return (old, new)
+        case effects.TableAltered(old, new) if (old.columns, old.handle_key) != (new.columns, new.handle_key):
+            return (old, new)
+        case effects.PartitionExchanged(partitioned, _, other, _, _):
+            return (partitioned, other)
+        case _:
+            return ()
+
+
+def drop_keys(job: TableJob) -> Written:
+    """Drop what the job's rows made; return when Redis has none of it."""
+    step = job.step
+    done = Written(step.table.name)
+    templates = [
+        (template, columns)
+        for template in parse_cache_keys(job.options.invalidated)
+        if (columns := template.demand(step.table)) is not None
+    ]
+    servers = RedisServers(job.options)
+    try:
+        for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
+            for batch, _ in chunk.parts:
+                try:
+                    keys = list(_keys(templates, step.table, converted(batch, typed_batch)))
+                    with writing():
+                        done.size_bytes += _drop(servers, keys)
+                except TidegateError as error:
+                    raise error.at(table=str(step.table.name), commit_ts=batch.commit_ts[0].as_py()) from None
+                done.rows += batch.rows
+                done.messages += len(keys)
+    finally:
+        servers.close()
+    return done
+
+
+def _drop(servers: RedisServers, keys: Sequence[bytes]) -> int:
+    """Take keys away; how many bytes were sent."""
+    for start in range(0, len(keys), PACKET_KEYS):
+        servers.read(keys[start : start + PACKET_KEYS], lambda pipeline, key: pipeline.unlink(key))
+    return sum(map(len, keys))
+
+
+def _keys(templates: Iterable[_Fitting], table: TableInfo, typed: Batch) -> Iterable[bytes]:
+    """The keys of all images, each once."""
+    at = {lowered(field.name): place for place, field in enumerate(typed.fields)}
+    images = [columns_of(table, typed.fields, image) for image in (typed.before, typed.after)]
+    found: dict[bytes, None] = {}
+    for template, columns in templates:
+        missing = [name for name in chain.from_iterable(columns) if lowered(name) not in at]
+        if missing:
+            raise SinkRefused(
+                f"rows of {table.name} come without {missing[0]}, of which invalidate-keys {template.text!r} makes keys"
+            )
+        for image in images:
+            rows = len(image[0]) if image else 0
+            texts = [
+                [str(getattr(table.name, name)).encode("utf-8", "surrogatepass")] * rows
+                if not own
+                else _values([image[at[lowered(one)]] for one in own])
+                for name, own in zip(template.names, columns, strict=True)
+            ]
+            befores = [text.encode() for text in template.befores]
+            for values in zip(*texts, strict=True):
+                if None not in values:
+                    made = chain.from_iterable(zip(befores, values, strict=False))
+                    found[b"".join((*made, befores[-1]))] = None
+    return found
+
+
+def _values(columns: Sequence[Sequence[Value]]) -> list[bytes | None]:
+    """The texts of values, those of several columns joined by ':'; None where one is NULL."""
+    texts = [list(map(_text, column)) for column in columns]
+    if len(texts) == 1:
+        return texts[0]
+    return [None if None in row else b":".join(row) for row in zip(*texts, strict=True)]
+
+
+def _text(value: Value) -> bytes | None:
+    match value:
+        case None | bytes():
+            return value
+        case str():
+            return value.encode("utf-8", "surrogateescape")
+        case _:
+            return repr(value).encode()
+
 
 LOGGER: Final = logging.getLogger(__name__)
 

@@ -35,10 +35,8 @@ import msgspec
 
 from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, InputError, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.sink.search.catalog import TableIndex
-from tidegate.sink.search.mapping import IndexMapping
-from tidegate.sink.search.names import alias_of, epoch_of
-from tidegate.sink.search.store import Found, IndexWriter, PublishedIndexes, RowDocument, published_alone
+from tidegate.sink.search.mapping import IndexMapping, alias_of, epoch_of
+from tidegate.sink.search.sink import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
 from tidegate.spark.cache import locked, write_whole
 
 OWN: Final = "_tidegate"

@@ -22,18 +22,33 @@ A document has all columns of its row, whatever is searched: a DDL makes the nex
 A dot in a field's name is a path, and a name that begins with `_` may be the server's own: both are written %XX.
 
 Source: OpenSearch and Elasticsearch documentation, "Field types", "Mapping parameters".
+
+Names of aliases, indexes and documents. Pure.
+
+    alias      shop.orders                               what readers search; it moves from index to index
+    index      shop.orders-470606747354005504.1.0-7      of the DDL of that ts, of the writer of epoch 7
+    document   17, or 1:a%3Ab                            the values of the row's key
+
+In names of schemas and tables everything but a-z, 0-9, `_` and `-` is written %XX, in lower case as TiDB compares them,
+so that no two tables share a name.  Long names end with a digest.
+
+Source: OpenSearch documentation, "Create index", index naming restrictions.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from tidegate.engine.filter import TableFilter
+from tidegate.model.event import Value
 from tidegate.model.mysql import CHARS, INTEGERS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
-from tidegate.model.table import ColumnType, TableInfo
+from tidegate.model.table import ColumnType, TableInfo, TableName
+from tidegate.sink.row_id import row_id
 
 FieldMapping: TypeAlias = Mapping[str, Any]
 _DATE: Final = "uuuu-MM-dd"
@@ -124,3 +139,51 @@ def _is_wanted(rule: IndexRule, name: str, usual: FieldMapping) -> bool:
     if isinstance(rule.columns, tuple):
         return lowered(name) in map(lowered, rule.columns)
     return rule.columns == "all" or usual.get("type") == "text"
+
+
+NAME_MAX: Final = 160
+ID_MAX_BYTES: Final = 512
+_ESCAPED: Final = re.compile(rb"[^a-z0-9_-]")
+_EPOCH: Final = re.compile(r"-(\d+)$")
+
+
+def alias_of(name: TableName, prefix: str = "") -> str:
+    """Return the name by which readers find a table."""
+    text = prefix + ".".join(_plain(part) for part in name)
+    text = f"%{ord(text[0]):02x}{text[1:]}" if text[0] in "_-" else text
+    return text if len(text) <= NAME_MAX else f"{text[: NAME_MAX - 65]}-{_digest(text.encode())}"
+
+
+def index_name(alias: str, place: str, epoch: int) -> str:
+    """Return the name of an index that begins at a place in time."""
+    return f"{alias}-{place}-{epoch}"
+
+
+def epoch_of(index: str) -> int:
+    """Return the epoch of the writer that made an index."""
+    found = _EPOCH.search(index)
+    return int(found[1]) if found else 0
+
+
+def write_alias(index: str, epoch: int) -> str:
+    """Return the name by which the writer of an epoch writes an index: a later one takes it away."""
+    return f"{index}.w{epoch}"
+
+
+def document_id(values: Sequence[Value]) -> str:
+    """Return the name of the document of the row whose key columns have these values."""
+    found = row_id(values)
+    try:
+        text = found.decode()
+    except UnicodeDecodeError:  # a text that is no UTF-8
+        text = ""
+    return text if text and len(found) <= ID_MAX_BYTES else f"sha256:{_digest(found)}"
+
+
+def _plain(part: str) -> str:
+    text = lowered(part).encode("utf-8", "surrogatepass")
+    return _ESCAPED.sub(lambda hit: b"%%%02x" % hit[0][0], text).decode()
+
+
+def _digest(text: bytes) -> str:
+    return sha256(text).hexdigest()

@@ -1,4 +1,34 @@
-"""Indexes in a search server: OpenSearch, or Elasticsearch.
+"""Calls to a search server, OpenSearch or Elasticsearch: the parts of its API that both have had for years.
+
+    answer                      what follows
+    none, 5xx, 429, 408         SinkError: later; another server of the list is asked next
+    401, 403                    LoginRefused: check the account
+    others                      the caller's
+
+Plain HTTP by Python's own library: a handful of calls needs no client, and the servers' own clients refuse each other's
+servers.  A password goes into a header, and into no message.
+
+Documents into an index of a search server, in bulks.
+
+    documents ─► bulks of rows and bytes ─► _bulk ─► each item by itself
+
+    item's answer         what follows
+    2xx                   done
+    409                   the index has it newer, or has a row where a DELETE is as new: a repeat, or a late writer
+    404 of a delete       it was not there; its version is kept all the same
+    429, 5xx              again: after a pause, and in bulks of half the size
+    400                   SinkRefused, with the row's commit_ts
+    404 of the alias      the index is another writer's now
+
+A whole bulk that is refused with 429, or with 413 as too large, is halved in the same way.  Bulks grow again, slowly.
+
+A version is a commit_ts.  A row replaces what is as new (`external_gte`), a DELETE what is older (`external`): of one
+transaction, in which a row may go and another come under its key, the row that comes wins in whatever order both are
+sent.  A row that is sent again has the same bytes.
+
+Source: OpenSearch documentation, "Bulk", external versions.
+
+Indexes in a search server: OpenSearch, or Elasticsearch.
 
     shop.orders                    alias of the table's index: what readers search
     shop.orders-4706..-7           the index; each incarnation of a table has its own
@@ -6,7 +36,7 @@
     tidegate-FEED                  alias of all indexes of a changefeed
     tidegate-progress/_doc/FEED    epoch, checkpoint, schema and indexes
 
-A document's version is the commit_ts of its row: the server takes nothing that is older (bulk.py).  The
+A document's version is the commit_ts of its row: the server takes nothing that is older.  The
 version of a document that is gone is kept for `tombstone-ttl` (index.gc_deletes).  A bulk goes to the write alias of
 its epoch (`require_alias`), and the next writer takes that alias away before it begins, so that a writer of an earlier
 run is shut out for good; late tasks of the same run meet the versions.
@@ -19,21 +49,277 @@ Between these two calls readers search the index before the last DDL; a crash th
 Source: OpenSearch documentation, "Index document" (versions, if_seq_no), "Update aliases", "Scroll"; "Index settings".
 """
 
+import base64
+import http.client
+import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
 
 import msgspec
 
-from tidegate.model.errors import Fenced, InputError, SinkError, SinkRefused
+from tidegate.model.errors import ConfigError, Fenced, InputError, LoginRefused, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, convert_state, stamped
-from tidegate.sink.search.bulk import BulkWriter
-from tidegate.sink.search.catalog import TableIndex
-from tidegate.sink.search.http import SearchCalls, ServerOptions, path_of
-from tidegate.sink.search.mapping import IndexMapping
-from tidegate.sink.search.names import alias_of, epoch_of, write_alias
-from tidegate.sink.search.store import Found, IndexWriter, PublishedIndexes, published_alone
+from tidegate.sink.exchange import exchange
+from tidegate.sink.search.mapping import IndexMapping, alias_of, epoch_of, write_alias
+from tidegate.sink.search.sink import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
+
+LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
+_SHOWN: Final = 500
+ANSWER_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Servers of one cluster, and how they are reached; times in seconds. Printing it shows no password."""
+
+    hosts: tuple[tuple[str, int], ...]
+    user: str = ""
+    password: str = field(default="", repr=False)
+    api_key: str = field(default="", repr=False)
+    tls: bool = False
+    ssl_ca: str = ""
+    ssl_cert: str = ""
+    ssl_key: str = ""
+    timeout_s: float = 60.0
+    bulk_rows: int = 2_000
+    bulk_bytes: int = 8 << 20
+    refresh: str = "1s"
+    tombstone_s: float = 3_600.0
+
+    @property
+    def place(self) -> str:
+        """The servers, for messages."""
+        return ",".join(f"{host}:{port}" for host, port in self.hosts)
+
+
+class ServerAnswer(NamedTuple):
+    """What a server answered."""
+
+    status: int
+    body: bytes
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it did what it was asked."""
+        return 200 <= self.status < 300
+
+    def json(self) -> Any:
+        """Return the answer's JSON."""
+        return msgspec.json.decode(self.body)
+
+    @property
+    def reason(self) -> str:
+        """What the server says of an error."""
+        try:
+            error = self.json()["error"]
+            error = (error.get("root_cause") or [error])[0]
+            return f"{self.status} {error['type']}: {error['reason']}"[:_SHOWN]
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+            return f"{self.status} {self.body.decode('utf-8', 'replace')}"[:_SHOWN]
+
+
+class SearchCalls:
+    """A connection that is made when it is needed, and again, to the next server, when it broke."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self.options = options
+        self._next = 0
+        self._connection: http.client.HTTPConnection | None = None
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | object = None,
+        query: Mapping[str, object] | None = None,
+        *,
+        many: bool = False,
+    ) -> ServerAnswer:
+        """Return the answer to a call; `many` says that the body is a line for each of several. SinkError for none."""
+        sent = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
+        headers = {"content-type": "application/x-ndjson" if many else "application/json", **self._account()}
+        target = f"{path}?{urlencode(query)}" if query else path
+        failed: Exception | None = None
+        for _ in range(1 + len(self.options.hosts)):
+            fresh = self._connection is None
+            try:
+                self._connection = self._connection or self._connected()
+                found = exchange(
+                    self._connection,
+                    method,
+                    target,
+                    sent,
+                    headers,
+                    within_s=self.options.timeout_s,
+                    most_bytes=ANSWER_BYTES,
+                )
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                failed = error
+                self._next += fresh  # an old connection may have ended by itself
+                continue
+            if found.ends:
+                self.close()
+            return self._checked(ServerAnswer(found.status, found.body))
+        raise SinkError(f"{self.options.place}: {failed or type(failed).__name__}") from failed
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def done(self, answer: ServerAnswer, what: str) -> ServerAnswer:
+        """Return an answer that says yes. SinkError for a server that cannot now, SinkRefused for one that does not."""
+        if answer.is_ok:
+            return answer
+        raise (SinkError if answer.status in LATER else SinkRefused)(f"{self.options.place}: {what}: {answer.reason}")
+
+    def _checked(self, answer: ServerAnswer) -> ServerAnswer:
+        if answer.status in {401, 403}:
+            raise LoginRefused(
+                f"{self.options.place}: {answer.reason}; check user and password of the address; '@', ':' and '/' of a "
+                "password are written %40, %3A and %2F"
+            )
+        if answer.status >= 500:
+            raise SinkError(f"{self.options.place}: {answer.reason}")
+        return answer
+
+    def _account(self) -> Mapping[str, str]:
+        options = self.options
+        if options.api_key:
+            return {"authorization": f"ApiKey {options.api_key}"}
+        if options.user:
+            word = base64.b64encode(f"{options.user}:{options.password}".encode()).decode()
+            return {"authorization": f"Basic {word}"}
+        return {}
+
+    def _connected(self) -> http.client.HTTPConnection:
+        options = self.options
+        host, port = options.hosts[self._next % len(options.hosts)]
+        if not options.tls:
+            return http.client.HTTPConnection(host, port, timeout=options.timeout_s)
+        try:
+            context = ssl.create_default_context(cafile=options.ssl_ca or None)
+            if options.ssl_cert:
+                context.load_cert_chain(options.ssl_cert, options.ssl_key)
+        except OSError as error:
+            raise ConfigError(f"sink-uri: ssl-ca, ssl-cert or ssl-key cannot be used: {error}") from error
+        return http.client.HTTPSConnection(host, port, timeout=options.timeout_s, context=context)
+
+
+def path_of(*parts: str) -> str:
+    """Return the path of names."""
+    return "/" + "/".join(quote(part, safe="_") if not part.startswith("_") else part for part in parts)
+
+
+PAUSE_S: Final = 0.1
+PAUSE_MAX_S: Final = 5.0
+SHRUNK_TRIES: Final = 8
+_TOO_LARGE: Final = 413
+_QUERY: Final = {"require_alias": "true", "filter_path": "errors,items.*.status,items.*.error"}
+
+
+class BulkItem(msgspec.Struct):
+    """What a server answers of one document."""
+
+    status: int
+    error: Any = None
+
+
+class BulkAnswer(msgspec.Struct):
+    """What it answers of a bulk; `items` only where there are errors among them."""
+
+    errors: bool = False
+    items: list[dict[str, BulkItem]] = []
+
+
+class BulkWriter:
+    """Writes documents of one index by its write alias."""
+
+    def __init__(self, calls: SearchCalls, alias: str, *, pause: Callable[[float], None] = time.sleep) -> None:
+        self._calls, self._alias, self._pause = calls, alias, pause
+        self.rows = calls.options.bulk_rows
+        self._bytes = calls.options.bulk_bytes
+
+    def write(self, documents: Sequence[RowDocument]) -> int:
+        """Write documents; return the bytes sent. SinkError where the server takes no more, SinkRefused for one that
+        it never takes."""
+        waiting = deque((one, _lines(one)) for one in documents)
+        sent, tries, pause_s = 0, 0, PAUSE_S
+        while waiting:
+            part = self._next(waiting)
+            again, why = self._send([one for one, _ in part], b"".join(lines for _, lines in part))
+            sent += sum(len(lines) for _, lines in part)
+            if not again:
+                self.rows = min(self.rows + self.rows // 8 + 1, self._calls.options.bulk_rows)
+                tries, pause_s = 0, PAUSE_S
+                continue
+            waiting.extendleft(reversed([part[place] for place in again]))
+            tries += 1
+            if tries == SHRUNK_TRIES:
+                raise SinkError(f"{self._calls.options.place}: {why}")
+            self.rows = max(1, min(self.rows, len(part)) // 2)
+            self._pause(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        return sent
+
+    def finish(self, upto: int) -> None:
+        """All is durable that a server has confirmed."""
+
+    def _next(self, waiting: "deque[tuple[RowDocument, bytes]]") -> list[tuple[RowDocument, bytes]]:
+        part = [waiting.popleft()]
+        size = len(part[0][1])
+        while waiting and len(part) < self.rows and size + len(waiting[0][1]) <= self._bytes:
+            part.append(waiting.popleft())
+            size += len(part[-1][1])
+        return part
+
+    def _send(self, documents: Sequence[RowDocument], body: bytes) -> tuple[Sequence[int], str]:
+        """(places of documents that are to be sent again, why)."""
+        answer = self._calls.ask("POST", path_of(self._alias, "_bulk"), body, _QUERY, many=True)
+        if answer.status == _TOO_LARGE and len(documents) == 1:
+            raise SinkRefused(f"{self._calls.options.place}: {answer.reason}").at(commit_ts=documents[0].commit_ts)
+        if answer.status in {*LATER, _TOO_LARGE}:
+            return range(len(documents)), answer.reason
+        found = msgspec.json.decode(self._calls.done(answer, "a bulk").body, type=BulkAnswer)
+        again, why = [], ""
+        for place, item in enumerate(found.items if found.errors else ()):
+            ((op, told),) = item.items()
+            if told.status in LATER:
+                again.append(place)
+                why = f"{told.status} {_reason(told.error)}"
+            elif told.status >= 400 and told.status != 409 and not (op == "delete" and told.error is None):
+                self._refuse(told, documents[place])
+        return again, why
+
+    def _refuse(self, told: BulkItem, document: RowDocument) -> None:
+        place, why = self._calls.options.place, _reason(told.error)
+        if told.status == 404:
+            raise SinkError(f"{place}: {self._alias} is not there: {why}; another run may have taken over")
+        raise SinkRefused(f"{place}: document {document.id} is refused: {told.status} {why}").at(
+            commit_ts=document.commit_ts
+        )
+
+
+def _lines(document: RowDocument) -> bytes:
+    word = "delete" if document.source is None else "index"
+    rule = "external" if document.source is None else "external_gte"
+    told = {word: {"_id": document.id, "version": document.commit_ts, "version_type": rule}}
+    return msgspec.json.encode(told) + b"\n" + (b"" if document.source is None else document.source + b"\n")
+
+
+def _reason(error: Any) -> str:
+    if not isinstance(error, dict):
+        return str(error)
+    cause = error.get("caused_by") or {}
+    return ": ".join(str(part) for part in (error.get("type"), error.get("reason"), cause.get("reason")) if part)[:500]
+
 
 PROGRESS: Final = "tidegate-progress"
 PAGE: Final = 1000

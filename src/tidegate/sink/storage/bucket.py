@@ -5,17 +5,47 @@
 
 A local directory knows no conditional replacement; there, a lock of the state directory keeps a second writer out.
 Errors name `shown`: the address that is opened may hold keys.
+
+A cron line of six fields, as TiCDC writes it: when is it due next? Pure.
+
+    seconds  minutes  hours  day of month  month  day of week
+       0        0       2         *          *         *          every night at two
+
+A field is `*` or `?`, a number, a range `1-5`, a step `*/10` or `8-20/4`, or a list of these.  Sunday is 0 and 7.
+Where both days are told, one of them is enough, as in cron.
+
+Source: the format of robfig/cron with seconds, as far as it has no names and no macros.
+
+Directories of days that are over: which files expire, and their deletion, page by page.
+
+    shop/orders/451/2026-08-19/CDC00000000000000000001.csv          data       older than the date of the checkpoint
+    shop/orders/451/2026-08-19/meta/CDC.index                       index      less file-expiration-days: deleted
+    shop/orders/meta/schema_451_0004192708.json                     stays, as do `metadata` and what is not ours
+
+The index of a directory goes first: a reader never finds a name whose file is gone.  The date is looked for where
+directories have theirs, so that a table that is called like a day keeps its files.
+
+Source: TiCDC's storage sink, whose pattern takes the first date anywhere in a path.
+
+What the storage sink is asked for: a value that travels into tasks.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from datetime import date, datetime, timedelta
+from typing import Any, Final, NamedTuple
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-from tidegate.model.errors import SinkError
+from tidegate.codec.csv import CsvOptions
+from tidegate.codec.encoding import EncodeOptions
+from tidegate.codec.storage import FileNames, index_path
+from tidegate.engine.dispatch import SplitPolicy
+from tidegate.model.errors import SinkConfigInvalid, SinkError
+from tidegate.model.name import all_digits
 from tidegate.objectstore.lifespan import delete
 from tidegate.objectstore.probe import check_store
 from tidegate.objectstore.stores import store, unchanged
@@ -123,3 +153,131 @@ def _races(where: str) -> Iterator[None]:
         yield
     except (AlreadyExistsError, PreconditionError) as raced:
         raise NameTaken(f"{where} is another writer's, or was left by a try that stopped amid it") from raced
+
+
+_BOUNDS: Final = ((0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+_PART: Final = re.compile(r"(?:[*?]|(\d+)(?:-(\d+))?)(?:/(\d+))?")
+_DAYS_MAX: Final = 8 * 366
+"""The 29th of February comes once within so many days."""
+_ANY: Final = datetime(2024, 1, 1)  # noqa: DTZ001  a calendar, no moment
+
+
+@dataclass(frozen=True, slots=True)
+class CronLine:
+    """The moments that a line names; `any_day` says that a day of month or of week is enough."""
+
+    seconds: tuple[int, ...]
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    any_day: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "CronLine":
+        """Return the moments of a line. SinkConfigInvalid for what is none."""
+        fields = text.split()
+        if len(fields) != len(_BOUNDS):
+            raise SinkConfigInvalid(f"the cron line {text!r} has {len(fields)} fields; write six, seconds first")
+        second, minute, hour, day, month, weekday = (
+            _numbers(field, *bounds, text) for field, bounds in zip(fields, _BOUNDS, strict=True)
+        )
+        told = [field[0] not in "*?" for field in (fields[3], fields[5])]
+        weekdays = frozenset(number % 7 for number in weekday)
+        line = cls(second, minute, hour, frozenset(day), frozenset(month), weekdays, all(told))
+        if not any(line._has(_ANY + timedelta(days=number)) for number in range(_DAYS_MAX)):
+            raise SinkConfigInvalid(f"the cron line {text!r} names no day that there is")
+        return line
+
+    def after(self, moment: datetime) -> datetime:
+        """Return the first moment behind `moment`."""
+        midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+        days = (midnight + timedelta(days=number) for number in range(_DAYS_MAX + 1))
+        return next(one for day in days if self._has(day) for one in self._times(day) if one > moment)
+
+    def _has(self, day: datetime) -> bool:
+        both = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        return day.month in self.months and (any(both) if self.any_day else all(both))
+
+    def _times(self, day: datetime) -> Iterator[datetime]:
+        for hour in self.hours:
+            for minute in self.minutes:
+                for second in self.seconds:
+                    yield day.replace(hour=hour, minute=minute, second=second)
+
+
+def _numbers(field: str, low: int, high: int, text: str) -> tuple[int, ...]:
+    found: set[int] = set()
+    for part in field.split(","):
+        told = _PART.fullmatch(part)
+        if told is None:
+            raise SinkConfigInvalid(f"{part!r} in the cron line {text!r} is no number, range or step")
+        first, last, step = told.groups()
+        start = low if first is None else int(first)
+        stop = high if first is None or (last is None and step) else int(last or start)
+        if not low <= start <= stop <= high or step == "0":
+            raise SinkConfigInvalid(f"{part!r} in the cron line {text!r} is not between {low} and {high}")
+        found |= set(range(start, stop + 1, int(step or 1)))
+    return tuple(sorted(found))
+
+
+_DEPTHS = (4, 5)
+"""Parts of a directory of a day: schema, table, version, date; a partition before the date."""
+
+
+def expired_directory(path: str, names: FileNames, before: date) -> str | None:
+    """Return the directory of a data or index file of a day before `before`; None for a file that stays."""
+    directory, _, name = path.rpartition("/")
+    if path.endswith("/meta/CDC.index"):
+        directory = path.removesuffix("/meta/CDC.index")
+    elif not names.number(name):
+        return None
+    parts = directory.split("/")
+    try:
+        day = date.fromisoformat(parts[-1])
+    except ValueError:
+        return None
+    is_ours = len(parts) in _DEPTHS and all(all_digits(part) for part in parts[2:-1]) and day.isoformat() == parts[-1]
+    return directory if is_ours and day < before else None
+
+
+def sweep(bucket: Bucket, names: FileNames, before: date) -> Iterator[int]:
+    """Delete what expired; yield behind each page of the list how many files it had."""
+    begun: set[str] = set()
+    for page in bucket.pages():
+        found = {path: directory for path in page if (directory := expired_directory(path, names, before))}
+        first = [index_path(directory) for directory in sorted(set(found.values()) - begun)]
+        begun |= set(found.values())
+        bucket.delete([*first, *(path for path in found if path not in first)])
+        yield len(found)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageOptions:
+    """Where files are written, and how; `time_zone` tells the date of their directories. `cleanup` says when those of
+    more than `expiration_days` ago are deleted, None never."""
+
+    bucket: Bucket
+    protocol: CsvOptions | EncodeOptions
+    workers: int = 16
+    file_bytes: int = 64 << 20
+    flush_s: float = 5.0
+    time_zone: str = "UTC"
+    date_separator: str = "day"
+    partition_separator: bool = True
+    index_digits: int = 20
+    column_ids: bool = False
+    raw_change_event: bool = False
+    expiration_days: int = 0
+    cleanup: CronLine | None = None
+
+    @property
+    def names(self) -> FileNames:
+        """Names of data files."""
+        return FileNames(".csv" if isinstance(self.protocol, CsvOptions) else ".json", self.index_digits)
+
+    @property
+    def split(self) -> SplitPolicy:
+        """Which UPDATEs become a DELETE and an INSERT."""
+        return SplitPolicy(unique_keys=not self.raw_change_event, dispatch_key=False, newarch=True)

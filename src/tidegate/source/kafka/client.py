@@ -65,7 +65,7 @@ class KafkaTopics:
     TiCDC's parameter of that name: where it is set, only that many partitions of each topic are used.  A batch holds
     at most `max_messages_per_batch` messages, and no more than go in some seconds (reader.py); a task writes its rows
     out whenever it holds `max_bytes_per_flush`.  A message above `max_message_bytes` counts as one that cannot be read.
-    `made_anew` names topics that are read though another of that name was read before (identity.py).
+    `made_anew` names topics that are read though another of that name was read before (land.py).
     """
 
     bootstrap: str

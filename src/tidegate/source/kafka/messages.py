@@ -1,4 +1,29 @@
-r"""Messages of one Kafka partition to row changes in columns: the heart of landing, without Kafka and without Spark.
+r"""Kafka messages, one and many.
+
+    TopicMessage    offset, key, value
+    TopicMessages   offsets | keys | values     a sequence of TopicMessage that is made of columns
+
+Between the client library and the columns of a chunk nobody looks at a single message, so none is made.
+
+What somebody decided about a message that the feed could not read: one small JSON file each.
+
+    LAKE/_tidegate/resolutions/<topic>-<partition>-<offset>.json
+
+    {"topic": "shop", "partition": 2, "offset": 7041, "action": "skip"}
+    {..., "action": "replace", "key_b64": ..., "value_b64": ..., "options": {"compression": "lz4"}}
+
+A landing reads them when it starts.  `skip` turns the message into a dead letter and goes on; `replace` decodes the
+given bytes, or those of the topic where none are given, with the given options.  Files stay as a record of who let
+what pass.
+
+Rows that came cut down, made whole while a chunk of messages is landed.
+
+    chunk decoded ─→ its cut rows, in order ─→ WholeRows, some ahead of the message that is landed now ─→ row, error
+    message decoded by itself (a resolution, too large for a chunk) ─→ WholeRows, one row
+
+A reader and its connections live as long as the process, one for each set of options.
+
+Messages of one Kafka partition to row changes in columns: the heart of landing, without Kafka and without Spark.
 
     (offset, key, value) ...  ->  LandedMessages
         tables     table name -> Arrow table of ROWS_SCHEMA, rows in arrival order
@@ -36,11 +61,17 @@ A message with rows of a table of which an event filter speaks goes event by eve
 makes its message bad.  A row's `seq` is its number among the events of its message, whatever becomes of the others.
 """
 
+import base64
+import binascii
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, TypeAlias
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias, overload
 
 import msgspec
+import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -52,15 +83,217 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import DeadLetter, Place, PlacedDdl
 from tidegate.engine.event_filter import MessageFilter
 from tidegate.engine.frontier import larger
-from tidegate.model.errors import DecodeError, InputError, SchemaError, TidegateError
-from tidegate.model.event import Ddl, Event, Resolved, RowChange
-from tidegate.model.name import qualified
+from tidegate.model.errors import ConfigError, DecodeError, InputError, SchemaError, TidegateError
+from tidegate.model.event import Ddl, Delete, Event, Resolved, RowChange, images
+from tidegate.model.kept_state import StateKind, decode_state, encode_state
+from tidegate.model.name import all_digits, qualified
 from tidegate.model.roads import Reason, RoadCounts, Why
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
-from tidegate.source.kafka.message import TopicMessage, TopicMessages
-from tidegate.source.kafka.resolution import Resolution, with_options
-from tidegate.source.kafka.whole import CutRows, is_cut, size_of
+from tidegate.objectstore.stores import store
+from tidegate.source.large import WholeRows
+
+
+class TopicMessage(NamedTuple):
+    """One Kafka message."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
+
+
+class TopicMessages(Sequence[TopicMessage]):
+    """Some messages of one partition, by ascending offset."""
+
+    __slots__ = ("keys", "offsets", "size_bytes", "values")
+
+    def __init__(self, offsets: list[int], keys: list[bytes | None], values: list[bytes | None]) -> None:
+        self.offsets, self.keys, self.values = offsets, keys, values
+        self.size_bytes = sum(map(len, filter(None, keys))) + sum(map(len, filter(None, values)))
+
+    @classmethod
+    def of(cls, messages: Iterable[TopicMessage]) -> "TopicMessages":
+        """Return these messages as columns."""
+        if isinstance(messages, TopicMessages):
+            return messages
+        some = list(messages)
+        return cls(*map(list, zip(*some, strict=True))) if some else cls([], [], [])
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @overload
+    def __getitem__(self, at: int) -> TopicMessage: ...
+    @overload
+    def __getitem__(self, at: slice) -> "TopicMessages": ...
+    def __getitem__(self, at: int | slice) -> "TopicMessage | TopicMessages":
+        if isinstance(at, slice):
+            return TopicMessages(self.offsets[at], self.keys[at], self.values[at])
+        return TopicMessage(self.offsets[at], self.keys[at], self.values[at])
+
+    def __iter__(self) -> Iterator[TopicMessage]:
+        return map(TopicMessage, self.offsets, self.keys, self.values)
+
+    def pieces(self, limit_bytes: int) -> Iterator["TopicMessages"]:
+        """Return the messages in order, in runs of at most `limit_bytes` or of one message; nothing is left behind
+        them."""
+        columns = self.offsets, self.keys, self.values
+        for column in columns:
+            column.reverse()
+        while self.offsets:
+            size_bytes = count = 0
+            for key, value in zip(reversed(self.keys), reversed(self.values), strict=True):
+                size_bytes += len(key or b"") + len(value or b"")
+                if count and size_bytes > limit_bytes:
+                    break
+                count += 1
+            piece = TopicMessages(
+                self.offsets[: -count - 1 : -1], self.keys[: -count - 1 : -1], self.values[: -count - 1 : -1]
+            )
+            for column in columns:
+                del column[-count:]
+            yield piece
+
+
+FOLDER: Final = "_tidegate/resolutions"
+ACTIONS: Final = ("skip", "replace")
+SAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A decision about the message at one place."""
+
+    topic: str
+    partition: int
+    offset: int
+    action: str
+    key_b64: str | None = None
+    value_b64: str | None = None
+    options: dict[str, str] = {}
+    topic_id: str = ""
+    """Of the topic that has the message, where it is known: an offset of another one means another message."""
+
+    @property
+    def place(self) -> Place:
+        """The message that this is about."""
+        return Place(self.topic, self.partition, self.offset)
+
+    def message(self, key: bytes | None, value: bytes | None) -> tuple[bytes | None, bytes | None]:
+        """Return the bytes to decode instead of (key, value)."""
+        return _instead(self.key_b64, key), _instead(self.value_b64, value)
+
+
+def _instead(text: str | None, original: bytes | None) -> bytes | None:
+    return original if text is None else base64.b64decode(text)
+
+
+def record(lake: str, resolution: Resolution) -> str:
+    """Write a resolution into the lake, over an earlier one of the same place; return its path."""
+    assert resolution.action in ACTIONS, resolution.action
+    topic = SAFE.sub("_", resolution.topic)
+    path = f"{FOLDER}/{topic}-{resolution.partition}-{resolution.offset}.json"
+    obstore.put(store(lake), path, encode_state(StateKind.RESOLUTION, resolution))
+    return path
+
+
+def recorded(lake: str, identities: Mapping[str, str] = MappingProxyType({})) -> dict[Place, Resolution]:
+    """Return every resolution of a lake by its place, those of topics that were made anew since left out.
+
+    Raises ConfigError for a file that holds none."""
+    found = {}
+    for entry in (entry for chunk in obstore.list(store(lake), prefix=FOLDER) for entry in chunk):
+        path = str(entry["path"])
+        if not path.endswith(".json"):
+            continue
+        resolution = _parse(f"{lake}/{path}", obstore.get(store(lake), path).bytes().to_bytes())
+        if resolution.topic_id in {"", identities.get(resolution.topic, resolution.topic_id)}:
+            found[resolution.place] = resolution
+    return found
+
+
+def bind(lake: str, topic: str, topic_id: str) -> None:
+    """Note which topic those resolutions are about that an earlier release recorded by its name alone."""
+    for resolution in recorded(lake).values():
+        if resolution.topic == topic and not resolution.topic_id:
+            record(lake, msgspec.structs.replace(resolution, topic_id=topic_id))
+
+
+def _parse(path: str, body: bytes) -> Resolution:
+    try:
+        resolution = decode_state(StateKind.RESOLUTION, body, Resolution, path)
+        resolution.message(None, None)
+    except (msgspec.DecodeError, binascii.Error, UnicodeDecodeError) as broken:
+        raise ConfigError(f"{path}: {broken}; delete the file or record the resolution again") from broken
+    if resolution.action not in ACTIONS:
+        raise ConfigError(f"{path}: action {resolution.action!r} is not one of {', '.join(ACTIONS)}")
+    with_options(DecodeOptions(protocol="open-protocol"), resolution.options)
+    return resolution
+
+
+def with_options(options: DecodeOptions, changes: Mapping[str, str]) -> DecodeOptions:
+    """`options` with `changes` (field names, `-` for `_` allowed). Raises ConfigError naming what may be changed."""
+    renamed = {name.replace("-", "_"): value for name, value in changes.items()}
+    known = {field: type(getattr(options, field)) for field in DecodeOptions.__struct_fields__}
+    unknown = sorted(set(renamed) - set(known))
+    if unknown:
+        raise ConfigError(f"decode option {unknown[0]!r} is not one of {', '.join(known)}")
+    try:
+        return msgspec.convert({**msgspec.to_builtins(options), **renamed}, DecodeOptions, strict=False)
+    except msgspec.ValidationError as broken:
+        raise ConfigError(f"decode options: {broken}") from broken
+
+
+def parse_place(text: str) -> Place:
+    """Return the place that TOPIC/PARTITION/OFFSET names; the topic of files is their directory."""
+    rest, _, offset = text.rpartition("/")
+    topic, _, partition = rest.rpartition("/")
+    if not topic or not (all_digits(partition) and all_digits(offset)):
+        raise ConfigError(f"{text!r} is not a place: write TOPIC/PARTITION/OFFSET, such as shop/2/7041")
+    return Place(topic, int(partition), int(offset))
+
+
+@lru_cache(maxsize=4)
+def _reader(options: DecodeOptions) -> WholeRows:
+    return WholeRows(options)
+
+
+def is_cut(event: Event) -> bool:
+    """Return whether an event is a row that cannot land as it came; a DELETE says all with its key."""
+    return not isinstance(event, Ddl | Resolved | Delete) and (event.handle_only or event.claim_check is not None)
+
+
+def size_of(row: RowChange) -> int:
+    """About how many bytes the values of a row take."""
+    texts = (value for image in images(row) for value in image or () if isinstance(value, str | bytes))
+    return sum(map(len, texts))
+
+
+class CutRows:
+    """The cut rows among the `events` of a chunk, those of tables that `accept` takes."""
+
+    def __init__(
+        self, events: Iterable[Event], options: DecodeOptions, accept: Callable[[str, str], bool] | None
+    ) -> None:
+        reader = _reader(options)
+        rows = [event for event in events if is_cut(event) and reader.makes_whole(event)]
+        mine = [row for row in rows if accept is None or accept(row.schema, row.table)]
+        self._ahead: Iterator[tuple[RowChange, RowChange | TidegateError]] = zip(mine, reader.whole(mine), strict=True)
+        self._known = {id(row) for row in mine}
+
+    def whole(self, row: RowChange, options: DecodeOptions) -> RowChange | TidegateError | None:
+        """Return the whole row, or why it cannot be had; None when nothing was given to read it from.
+
+        Rows of the chunk are asked for in their order; what was not asked for is passed over."""
+        if id(row) in self._known:
+            return next(found for one, found in self._ahead if one is row)
+        reader = _reader(options)
+        return next(reader.whole([row])) if reader.makes_whole(row) else None
+
 
 Accept: TypeAlias = Callable[[str, str], bool]
 

@@ -21,9 +21,7 @@ from tidegate.changelog.refused import put_aside
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import DeadLetter, Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
-from tidegate.source.kafka.message import TopicMessage
-from tidegate.source.kafka.messages import LandedMessages, LandPlan, land_messages
-from tidegate.source.kafka.resolution import Resolution, record
+from tidegate.source.kafka.messages import LandedMessages, LandPlan, Resolution, TopicMessage, land_messages, record
 
 FLUSH_BYTES = 64 << 20
 

@@ -41,14 +41,33 @@ from tidegate.model.feed_errors import SourceBehind
 from tidegate.model.roads import LEFT_OUT, RoadCounts
 from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import reach
-from tidegate.source.kafka.messages import Accept
-from tidegate.source.kafka.resolution import recorded
-from tidegate.source.storage.definitions import FileLayout, PlaceDefinitions, ddls_between
-from tidegate.source.storage.due import Mark, advanced, due, is_behind, is_next, position_of, runs
-from tidegate.source.storage.files import FilePlace
-from tidegate.source.storage.identity import PLACE, accepted, check_same, noted
-from tidegate.source.storage.listing import Listing, PlacedFile, table_of_stream
-from tidegate.source.storage.plan import CanalDialect, Dialect, FileJob, ReadPlan, RunJob, file_of
+from tidegate.source.kafka.messages import Accept, recorded
+from tidegate.source.storage.listing import (
+    PLACE,
+    CanalDialect,
+    Dialect,
+    FileJob,
+    FileLayout,
+    FilePlace,
+    Listing,
+    Mark,
+    PlaceDefinitions,
+    PlacedFile,
+    ReadPlan,
+    RunJob,
+    accepted,
+    advanced,
+    check_same,
+    ddls_between,
+    due,
+    file_of,
+    is_behind,
+    is_next,
+    noted,
+    position_of,
+    runs,
+    table_of_stream,
+)
 from tidegate.source.storage.read import RunRead, read_runs
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -75,7 +94,7 @@ class FilesToRead:
     by_index: bool = True
     """False: all files count, whatever index files name."""
     made_anew_us: int = 0
-    """The oldest change of a place that is read though it was made anew (identity.py)."""
+    """The oldest change of a place that is read though it was made anew."""
 
     @property
     def extension(self) -> str:

@@ -22,34 +22,93 @@ text would tell of columns that the new table does not have; of one that is left
              no                             no               not sent
              no                             yes              RenameRefused: rows from before are missing downstream
 
-A table that is not eligible has no DDL events, nor has it later, with a key (tables.py); one that stops being eligible
+A table that is not eligible has no DDL events, nor has it later, with a key (log.py); one that stops being eligible
 is an error, since its rows would stop unseen.  `previous` is the name that a table had before; by it DDLs find their
 topic.
 
 Source: TiCDC's DDL puller and DDLEvent; recorded DDL events.
+
+What the session of a DDL was, as its job and the definitions that it made tell. Pure.
+
+    job           reorg_meta.location    the zone by which stored rows were rewritten; ADD COLUMN has none
+    definition    TIMESTAMP columns have their defaults in UTC, and the text has them on the session's clocks:
+                      ts TIMESTAMP DEFAULT '2024-01-01 08:00:00'   kept '2024-01-01 00:00:00'    ──►  +08:00
+                      at DATETIME DEFAULT CURRENT_TIMESTAMP        kept at 08:00:01, begun at 00:00:01  ──►  +08:00
+                  bounds of partitions are kept as numbers
+                      UNIX_TIMESTAMP('2024-01-01 08:00:00')        kept 1704067200                      ──►  +08:00
+
+So a statement whose values depend on the session tells of it somewhere, one way or the other.
+
+Source: TiDB's DDLReorgMeta and getDefaultValue; recorded jobs.
+
+The schema as a changefeed walks along the log: what it is now, and which DDL comes next.
+
+    job table in the log   J1 running  J1 done  J1 synced  J2 done  J3 done (again J2)
+                                         │                    │        │
+    timeline               snapshot ──── stop ─── snapshot ── stop ─── stop ──►       walk(): events, next snapshot
+
+A job counts at the put that shows it done, by its commit_ts, and once, however often its row is written again.  Jobs
+that TiCDC does not follow are no stops.  An event filter marks events, and so does `bdr` those of others than the
+primary's users; the schema moves on all the same.  Between two stops one snapshot holds for all rows: those of the very
+ts of a stop belong before it.
+
+The schema where a feed starts is what the log begins with and what all jobs since have made of it.
+
+Source: TiCDC's DDL puller and schema storage.
 """
 
 import logging
-from collections.abc import Iterator
+import re
+from collections import deque
+from collections.abc import Container, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 import msgspec
 
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import TableFilter
 from tidegate.expr.tokens import quote_name, quote_names
-from tidegate.model.errors import RenameRefused, SchemaError, SqlError
-from tidegate.model.event import Ddl
-from tidegate.model.mysql import ActionType
-from tidegate.model.table import TableName
+from tidegate.kv.keys import table_span
+from tidegate.model.errors import (
+    ConfigError,
+    HistoryLost,
+    InputError,
+    RenameRefused,
+    SchemaError,
+    SqlError,
+    TidegateError,
+)
+from tidegate.model.event import Ddl, ToldSession
+from tidegate.model.kv_change import KvOp
+from tidegate.model.mysql import ActionType, MysqlType
+from tidegate.model.name import lowered
+from tidegate.model.table import PartitionDef, PartitionInfo, TableName
+from tidegate.model.tso import Tso, to_datetime
+from tidegate.mysql.conversion import session_zone
+from tidegate.schema.columns import is_moment
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.job import PRIMARY, Job, mode_names
+from tidegate.schema.job import JOB_TABLE, PRIMARY, Job, JobState, decode_job_row, mode_names, reorg_meta
 from tidegate.schema.parse_ddl import parse
+from tidegate.schema.partition import MOMENT, number_of
 from tidegate.schema.restore_ddl import restore_ddl
-from tidegate.schema.statement import CreateTableLike
+from tidegate.schema.statement import (
+    AddColumns,
+    AddPartitions,
+    AlterTable,
+    ColumnDef,
+    CreateTable,
+    CreateTableLike,
+    DefaultText,
+    ModifyColumn,
+    PartitionBy,
+    ReorganizePartitions,
+    Statement,
+)
 from tidegate.schema.stored.create import render_create_table, render_shape
-from tidegate.schema.stored.definition import StoredTable
-from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion, is_circle, rename_steps
-from tidegate.source.tidb.session import session_of
-from tidegate.source.tidb.tables import Tables, name_of
+from tidegate.schema.stored.definition import StoredColumn, StoredPartitionDef, StoredTable
+from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion, apply_job, is_circle, rename_steps
+from tidegate.source.tidb.log import KvLog, Span, Tables, name_of
 
 LOGGER: Final = logging.getLogger(__name__)
 _SCHEMAS: Final = frozenset({ActionType.CREATE_SCHEMA, ActionType.DROP_SCHEMA, ActionType.MODIFY_SCHEMA_CHARSET})
@@ -283,3 +342,254 @@ def _event(change: _Change, commit_ts: int, job: Job) -> DdlEvent:
 
 def _full(name: TableName) -> str:
     return quote_names(name.schema, name.table)
+
+
+_NUMBER: Final = re.compile(r"-?[0-9]+")
+_QUARTER: Final = timedelta(minutes=15)
+"""Zones lie so far apart; statements begin within minutes before their job."""
+_FURTHEST: Final = timedelta(hours=14)
+"""As far as TiDB lets a zone be from Greenwich."""
+
+
+def session_of(
+    job: Job,
+    query: str,
+    schema: str,
+    come: Sequence[StoredColumn],
+    partitions: Sequence[StoredPartitionDef] = (),
+) -> ToldSession:
+    """Return what is known of a job's session; `come` are the columns of its table that the statement made or changed,
+    `partitions` all that the table has, as stored."""
+    zone = (
+        _zone_of_job(job) or _zone_of_defaults(job, query, schema, come) or _zone_of_bounds(query, schema, partitions)
+    )
+    return ToldSession(zone, ",".join(sorted(mode_names(job.sql_mode))), _moment(come, zone))
+
+
+def _zone_of_job(job: Job) -> str:
+    if bytes(job.reorg_meta) == b"null":
+        return ""
+    location = reorg_meta(job).location
+    if not location.name:
+        return _offset(timedelta(seconds=location.offset))
+    try:
+        session_zone(location.name, UTC)
+    except ConfigError:  # "Local", or a zone that this machine does not have
+        return ""
+    return location.name
+
+
+def _zone_of_defaults(job: Job, query: str, schema: str, come: Sequence[StoredColumn]) -> str:
+    """The offset that new columns show; "" where none does."""
+    moments = {MysqlType(one.type.tp): kept for one in come if is_moment(one.default) and (kept := _instant(one))}
+    clock = moments.get(MysqlType.DATETIME)
+    if clock is not None:
+        begun = to_datetime(Tso(job.real_start_ts or job.start_ts)).replace(tzinfo=None)
+        return _offset(round((clock - moments.get(MysqlType.TIMESTAMP, begun)) / _QUARTER) * _QUARTER)
+    texts = [one for one in come if one.type.tp == MysqlType.TIMESTAMP and one.default and not is_moment(one.default)]
+    written = _written(query, schema) if texts else {}
+    for one in texts:
+        here, there = _parsed(written.get(one.name.lower, "")), _parsed(str(one.default))
+        if here is not None and there is not None:
+            return _offset(here - there)
+    return ""
+
+
+def _zone_of_bounds(query: str, schema: str, partitions: Sequence[StoredPartitionDef]) -> str:
+    """The offset that bounds of partitions show; "" where none does."""
+    if not partitions or not MOMENT.search(query):
+        return ""
+    written = {lowered(one.name): one for statement in _statements(query, schema) for one in _definitions(statement)}
+    for one in partitions:
+        texts = written[one.name.lower].less_than if one.name.lower in written else ()
+        for text, kept in zip(texts, one.less_than or (), strict=False):
+            here = number_of(text, "UTC") if MOMENT.search(text) else None
+            if here is not None and _NUMBER.fullmatch(kept):
+                return _offset(timedelta(seconds=here - int(kept)))
+    return ""
+
+
+def _moment(come: Sequence[StoredColumn], zone: str) -> str:
+    """The time that the origin defaults of new columns have, in UTC, with as many digits as one of them has."""
+    given = [
+        str(kept if column.type.tp == MysqlType.TIMESTAMP else _utc(kept, zone))
+        for column in come
+        if is_moment(column.default) and (kept := _instant(column)) is not None
+    ]
+    return max(given, key=len, default="")
+
+
+def _utc(local: datetime, zone: str) -> datetime:
+    return local.replace(tzinfo=session_zone(zone, UTC)).astimezone(UTC).replace(tzinfo=None)
+
+
+def _instant(column: StoredColumn) -> datetime | None:
+    """The origin default of a column as a time."""
+    return None if column.origin_default is None else _parsed(str(column.origin_default))
+
+
+def _parsed(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _written(query: str, schema: str) -> dict[str, str]:
+    """The defaults that are texts in a statement, by the folded names of their columns."""
+    columns = [column for statement in _statements(query, schema) for column in _columns(statement)]
+    return {one.name.lower(): one.default.value for one in columns if isinstance(one.default, DefaultText)}
+
+
+def _statements(query: str, schema: str) -> list[Statement]:
+    try:
+        return list(parse(query, schema))
+    except InputError:
+        return []
+
+
+def _definitions(statement: object) -> Iterator[PartitionDef]:
+    match statement:
+        case CreateTable(partition=PartitionInfo(definitions=found)):
+            yield from found
+        case AlterTable(specs=specs):
+            for spec in specs:
+                match spec:
+                    case AddPartitions(definitions=found) | ReorganizePartitions(definitions=found):
+                        yield from found
+                    case PartitionBy(PartitionInfo(definitions=found)):
+                        yield from found
+
+
+def _columns(statement: object) -> Iterator[ColumnDef]:
+    match statement:
+        case CreateTable(columns=columns):
+            yield from columns
+        case AlterTable(specs=specs):
+            for spec in specs:
+                match spec:
+                    case AddColumns(columns=columns):
+                        yield from columns
+                    case ModifyColumn(column=column):
+                        yield column
+
+
+def _offset(east: timedelta) -> str:
+    """A zone so far east of Greenwich; "" where there can be none."""
+    if abs(east) > _FURTHEST:
+        return ""
+    minutes = round(east.total_seconds() / 60)
+    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
+
+
+JOBS: Final[Span] = table_span(JOB_TABLE.id)
+
+
+class Timeline:
+    """The schema at `at`, and the jobs above it that were read so far."""
+
+    def __init__(
+        self,
+        log: KvLog,
+        rules: TableFilter,
+        *,
+        force: bool = False,
+        keeps: bool = False,
+        events: EventFilter | None = None,
+        ticdc_texts: bool = False,
+        bdr: bool = False,
+    ) -> None:
+        self.tables = Tables(rules.matches, force=force, keeps=keeps)
+        self.snapshot = StoredSnapshot()
+        self.at = 0
+        """How far the snapshot goes."""
+        self._log, self._rules, self._events = log, rules, events or EventFilter()
+        self._ticdc_texts, self._bdr = ticdc_texts, bdr
+        self._read = 0
+        self._seen: set[int] = set()
+        self._ahead: deque[tuple[int, Job]] = deque()
+
+    def start(self, ts: int, known: Container[tuple[str, str]] | None = None, known_at: int = 0) -> None:
+        """Take up the schema at `ts`, for a feed whose sink has the tables `known` at `known_at`, which may be before.
+
+        HistoryLost when the log begins above `ts`."""
+        begin, self.snapshot, _ = self._log.begin()
+        if ts < begin:
+            raise HistoryLost(
+                f"the change log begins at {begin}, and {ts} is asked for: what lies between is gone. Begin a new "
+                "changefeed without start-ts, with an empty target; a longer --log-keep of the upstream, or a feed "
+                "that does not rest longer than gc-ttl, keeps it"
+            )
+        self._read = begin
+        self._seen.clear()
+        self._ahead.clear()
+        self.read(ts)
+        self.tables.meet(self.snapshot.tables.values(), begun=False)
+        if known is not None and known_at >= begin:
+            self._pass(min(known_at, ts))
+            self.tables.carry(known, self.snapshot)
+        self._pass(ts)
+        self.tables.meet(self.snapshot.tables.values())
+        self.at = ts
+
+    def _pass(self, ts: int) -> None:
+        """Take up the schema at `ts` without its DDLs."""
+        while self._ahead and self._ahead[0][0] <= ts:
+            at, job = self._ahead.popleft()
+            self.snapshot = apply_job(self.snapshot, job, at)
+            self.tables.meet(_changed(job, self.snapshot), instead_of=job.table_id, begun=False)
+
+    def read(self, upto: int) -> None:
+        """Look for finished jobs up to there."""
+        if upto <= self._read:
+            return
+        for row in self._log.rows(self._read, upto, (JOBS,)):
+            if row.op is not KvOp.PUT or not row.value:
+                continue
+            job = decode_job_row(row.key, row.value)
+            if job.state == JobState.DONE and job.id not in self._seen:
+                self._seen.add(job.id)
+                if is_followed(job):
+                    self._ahead.append((row.commit_ts, msgspec.structs.replace(job, start_ts=row.start_ts)))
+        self._read = upto
+
+    def stop(self) -> int | None:
+        """Return the ts of the next DDL, of those that were read."""
+        return self._ahead[0][0] if self._ahead else None
+
+    def walk(self, ts: int) -> list[DdlEvent]:
+        """Go on to `ts`, which lies before or at the next stop. Return the events of the DDLs at `ts`, those that
+        are left out marked.
+
+        SchemaError for a job that contradicts the schema: the timeline then stays where it was."""
+        try:
+            return self._walked(ts)
+        except TidegateError as error:
+            error.at(commit_ts=ts)
+            raise
+
+    def _walked(self, ts: int) -> list[DdlEvent]:
+        events: list[DdlEvent] = []
+        while self._ahead and self._ahead[0][0] == ts:
+            job = self._ahead[0][1]
+            before, after = self.snapshot, apply_job(self.snapshot, job, ts)
+            wanted = self._rules.matches_schema(schema_name(job, before))
+            found = ddl_events(job, ts, before, after, self.tables, wants_schema=wanted)
+            stays = self._bdr and not is_primarys(job)
+            for each in found:
+                left_out = stays or self._events.drops_ddl(each.ddl, each.previous, job.start_ts)
+                sent = restored(each, job) if self._ticdc_texts else each
+                events.append(sent._replace(left_out=left_out))
+            self.tables.meet(_changed(job, after), instead_of=job.table_id)
+            self.snapshot = after
+            self._ahead.popleft()
+        assert not self._ahead or self._ahead[0][0] > ts, (self._ahead[0][0], ts)
+        self.at = ts
+        return events
+
+
+def _changed(job: Job, after: StoredSnapshot) -> list[TableVersion]:
+    """The tables that a job leaves behind."""
+    binlog = job.binlog
+    stored = [] if binlog is None else [*([binlog.table] if binlog.table else []), *(binlog.tables or ())]
+    return [after.tables[one.id] for one in stored if one.id in after.tables]

@@ -13,30 +13,81 @@
   leaves nothing else behind: the next one begins at the last high and takes the rest from the store's versions, so the
   store must keep what is above (its GC safe point stays at or below `SegmentWriter.low`).
 - A reader of a table opens footers, and blocks of that table only, about one block of each table at a time.
+
+Where a log begins above 0: the definitions of that moment, and taking away what nobody needs any more.
+
+    trimmed   30.base │ (30, 42] │ (42, 50] │        the schema keys at 30; segments below it are gone
+    begun     29.full │ (29, 30] │ (30, 42] │        on a store that was there before: all its rows as inserts at 30
+
+    <directory>/<ts of 20 digits>.base       a segment's bytes whose rows are the keys of databases and tables at ts
+    <directory>/<ts of 20 digits>.full       the same of a log that holds every row that there was
+
+- The newest base is the begin of the log; older bases and segments below it count as gone, deleted or not.  So a trim
+  writes the base first, then deletes, and may be killed anywhere.
+- A base stands only where no DDL job runs: definitions are then those that finished jobs have made.
+- A trim takes whole segments, and never the last one.
+
+Which changefeeds still need a change log, and from where: their service safe points.
+
+    <log>/feeds/<changefeed>.<sink>.json     {"changefeed": "shop", "checkpoint_ts": 470606747354005504, ...}
+
+    safe point   the least checkpoint of those that were heard of within gc-ttl (a day, as TiCDC has it)
+    upstream     lets its log begin there at most; who was silent for longer is not waited for
+
+`<sink>` is a digest of the sink's address, so two changefeeds of one name into different sinks have a safe point each.
+A file without it counts like any other as long as its time to live lasts.
+A feed writes its file anew every few seconds while it runs; the file is the old one or the new one.
+
+The segments of an upstream as the log that a changefeed reads (source/tidb/log.py).
+
+    directory/00..9.base  00..9-00..20.seg  ...     ──► parts: footers alone     ──► rows: blocks of some spans
+              feeds/shop.1f0c….json                 who needs it, and from where
+
+What a footer says never changes, so each is read once a process.
+
+The tables of a moment as the DDLs that make them: what a lake is told that begins later than its upstream.
+
+    snapshot ──► CREATE DATABASE `shop` ..., CREATE TABLE `orders` (...)        all with the ts of that moment
+
+The statements are those of SHOW CREATE; they read back as the same definitions.
 """
 
+import hashlib
 import os
 import re
+import time
 import zlib
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from heapq import merge
 from io import BytesIO
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tidegate.engine.filter import SYSTEM_SCHEMAS
 from tidegate.kv.change_columns import changes_of, columns_of, joined, numbers, packed, unpacked
-from tidegate.model.errors import DecodeError, HistoryLost, StoreUnavailable
-from tidegate.model.kept_state import StateKind, check_version
+from tidegate.kv.keys import decode_meta_key, table_span
+from tidegate.model.errors import DecodeError, EnvironmentFault, HistoryLost, StoreUnavailable
+from tidegate.model.event import Ddl
+from tidegate.model.kept_state import StateKind, check_version, decode_state, encode_state
 from tidegate.model.kv_change import KvChange, KvOp
+from tidegate.model.mysql import ActionType
+from tidegate.model.name import lowered
 from tidegate.model.tso import MAX_TS
-
-Span: TypeAlias = tuple[bytes, bytes]
-"""Keys in [start, end); an empty end is no bound."""
+from tidegate.mysql.encoding import decode_int
+from tidegate.schema.job import JOB_TABLE
+from tidegate.schema.stored.create import render_create_schema, render_create_table
+from tidegate.schema.stored.meta import Meta
+from tidegate.schema.stored.snapshot import StoredSnapshot, load_all
+from tidegate.source.tidb.log import LogBegin, LogPart, Span, Stored, Tables, Window, name_of
+from tidegate.spark.cache import PRIVATE_DIRECTORY, write_whole
 
 MAGIC: Final = b"TGSEG%03d" % StateKind.SEGMENT.version
 TABLE_BYTES: Final = 9
@@ -276,3 +327,240 @@ def publish(path: Path, data: bytes) -> None:
             os.close(directory)
     except OSError as error:
         raise StoreUnavailable(f"the segment {path} cannot be written: {error}") from error
+
+
+WHOLE: Final = ".full"
+_BASE_NAME: Final = re.compile(r"(\d{20})\.(?:base|full)")
+SCHEMA: Final[Span] = (b"m", b"n")
+ROWS: Final[Span] = (b"t", b"u")
+_JOBS: Final[Span] = table_span(JOB_TABLE.id)
+
+
+def base_of(directory: Path) -> tuple[int, Path] | None:
+    """Return the newest base; None for a log that begins at 0."""
+    return max(_bases(directory), default=None)
+
+
+def definitions(path: Path) -> StoredSnapshot:
+    """Return the databases and tables of a base. Raises DecodeError for a damaged one."""
+    footer, rows = decode_segment(path.read_bytes(), str(path))
+    return load_all(Meta(_Keys(rows)), footer.high).snapshot
+
+
+def trim(directory: Path, bound: int) -> int | None:
+    """Let the log begin as far up as `bound` allows; where it begins now, None if nothing went.
+
+    Raises HistoryLost for a log with a gap, StoreUnavailable when the disk refuses."""
+    found = base_of(directory)
+    begin, keys = (0, dict[bytes, KvChange]()) if found is None else (found[0], _read(found[1]))
+    chosen: tuple[int, list[KvChange]] | None = None
+    jobs: set[bytes] = set()
+    for low, high, _ in segments(directory)[:-1]:
+        if high <= begin:
+            continue
+        if high > bound:
+            break
+        for row in read_spans(directory, max(low, begin), high, (SCHEMA, _JOBS)):
+            _take(row, keys, jobs)
+        if not jobs:
+            chosen = high, [keys[key] for key in sorted(keys)]
+    if chosen is not None:
+        begin, rows = chosen
+        publish(directory / f"{begin:020d}.base", encode_segment(begin, begin, rows))
+    _sweep(directory, begin)
+    return None if chosen is None else begin
+
+
+def _take(row: KvChange, keys: dict[bytes, KvChange], jobs: set[bytes]) -> None:
+    """What a row of the log makes of the keys and of the jobs that run."""
+    if row.key[:1] == b"t":
+        (jobs.add if row.op is KvOp.PUT else jobs.discard)(row.key)
+    elif defines(row.key):
+        if row.op is KvOp.PUT:
+            keys[row.key] = row
+        else:
+            keys.pop(row.key, None)
+
+
+def _sweep(directory: Path, begin: int) -> None:
+    """Delete what lies below the begin, the oldest first."""
+    for _, high, path in segments(directory):
+        if high <= begin:
+            path.unlink(missing_ok=True)
+    for ts, path in sorted(_bases(directory)):
+        if ts < begin:
+            path.unlink(missing_ok=True)
+
+
+def _bases(directory: Path) -> Iterator[tuple[int, Path]]:
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if found := _BASE_NAME.fullmatch(path.name):
+            yield int(found[1]), path
+
+
+def _read(path: Path) -> dict[bytes, KvChange]:
+    return {row.key: row for row in decode_segment(path.read_bytes(), str(path))[1]}
+
+
+def defines(key: bytes) -> bool:
+    """Return whether a schema key holds a database or a table; counters, differences and past jobs are not needed."""
+    found = decode_meta_key(key)
+    if found.name == b"DBs":
+        return True
+    return found.name.startswith(b"DB:") and (found.field or b"").startswith(b"Table:")
+
+
+class _Keys:
+    """Keys and values as a reader of the schema wants them."""
+
+    def __init__(self, rows: Iterable[KvChange]) -> None:
+        self._values = {row.key: row.value or b"" for row in rows}
+        self._order = sorted(self._values)
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key."""
+        return self._values.get(key)
+
+    def scan(self, start: bytes, end: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Return keys of [start, end) with values."""
+        for at in range(bisect_left(self._order, start), len(self._order)):
+            key = self._order[at]
+            if end and key >= end:
+                return
+            yield key, self._values[key]
+
+
+GC_TTL_MS: Final = 86_400_000
+_FEEDS: Final = "feeds"
+_DIGEST_CHARS: Final = 12
+
+
+class LogSafePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A changefeed that needs all above `checkpoint_ts`, when it said so last."""
+
+    changefeed: str
+    checkpoint_ts: int
+    time_ms: int
+
+    def lives(self, now_ms: int, ttl_ms: int) -> bool:
+        """Return whether it is waited for."""
+        return now_ms - self.time_ms < ttl_ms
+
+
+def safe_point_name(changefeed: str, sink: str) -> str:
+    """Return the name under which a changefeed into `sink` (its address, without passwords) holds a log."""
+    return f"{changefeed}.{hashlib.sha256(sink.encode()).hexdigest()[:_DIGEST_CHARS]}"
+
+
+def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> None:
+    """Put the safe point of the changefeed that holds the log as `name` (`safe_point_name`) in place of its last one.
+
+    Raises EnvironmentFault when the disk refuses, StateTooNew where a newer release put the last one."""
+    kept_safe_point(log, name)
+    hold = LogSafePoint(changefeed=name.partition(".")[0], checkpoint_ts=checkpoint_ts, time_ms=time_ms)
+    place = log / _FEEDS
+    try:
+        place.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        write_whole(place / f"{name}.json", encode_state(StateKind.SAFE_POINT, hold).decode())
+    except OSError as fault:
+        raise EnvironmentFault(
+            f"a changefeed keeps its safe point in {place}, which cannot be written ({fault.strerror}): without one "
+            "its upstream would let go of the log"
+        ) from fault
+
+
+def kept_safe_point(log: Path, name: str) -> int | None:
+    """Return the safe point of the changefeed that holds the log as `name`; None where it has none. StateTooNew."""
+    found = _safe_points_read(log / _FEEDS / f"{name}.json")
+    return None if found is None else found.checkpoint_ts
+
+
+def safe_points(log: Path) -> list[LogSafePoint]:
+    """Return all that are there, by name; files that are none of ours are passed over. StateTooNew."""
+    found = map(_safe_points_read, sorted((log / _FEEDS).glob("*.json")))
+    return [one for one in found if one is not None]
+
+
+def _safe_points_read(path: Path) -> LogSafePoint | None:
+    try:
+        return decode_state(StateKind.SAFE_POINT, path.read_bytes(), LogSafePoint, str(path))
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def safe_point(log: Path, now_ms: int, ttl_ms: int = GC_TTL_MS) -> int | None:
+    """Return the ts above which somebody needs the log; None when nobody does."""
+    return min((one.checkpoint_ts for one in safe_points(log) if one.lives(now_ms, ttl_ms)), default=None)
+
+
+_TABLE_KEY = b"t"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLog:
+    """The log in a directory."""
+
+    directory: Path
+
+    def begin(self) -> LogBegin:
+        """Return where the log begins, and its definitions. Raises HistoryLost for segments without their beginning."""
+        if (base := base_of(self.directory)) is not None:
+            return LogBegin(base[0], definitions(base[1]), base[1].suffix == WHOLE)
+        found = segments(self.directory)
+        if found and found[0][0] > 0:
+            raise HistoryLost(
+                f"the log {self.directory} goes back to {found[0][0]} without the definitions of that moment, so "
+                "tables made before it are not known; let its upstream write it from 0 on, or trim it with --log-keep"
+            )
+        return LogBegin(0, StoredSnapshot(), whole=True)
+
+    def hold(self, feed: str, ts: int) -> None:
+        """Put the feed's safe point down."""
+        put_safe_point(self.directory, feed, ts, time.time_ns() // 1_000_000)
+
+    def held(self, feed: str) -> int | None:
+        """Return the feed's safe point."""
+        return kept_safe_point(self.directory, feed)
+
+    def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
+        """Return the segments that meet (low, high]; those below the begin are gone, though they may still lie
+        there."""
+        base = base_of(self.directory)
+        low = low if base is None else max(low, base[0])
+        return [
+            _part(path) for below, top, path in segments(self.directory) if top > low and (high is None or below < high)
+        ]
+
+    def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
+        """Return rows of (low, high] and of the spans, in commit order. Raises HistoryLost, DecodeError."""
+        return read_spans(self.directory, low, high, spans)
+
+    def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
+        """Return the rows of (low, high] and of the spans window by window: each table's as columns."""
+        return read_windows(self.directory, low, high, spans)
+
+
+@lru_cache(maxsize=1 << 16)
+def _part(path: Path) -> LogPart:
+    footer = read_footer(path)
+    of_tables = (block for block in footer.blocks if block.first_key[:1] == _TABLE_KEY)
+    stored = tuple(
+        Stored(decode_int(block.first_key, 1)[0], block.rows, block.first_ts, block.last_ts, block.size_bytes)
+        for block in of_tables
+    )
+    return LogPart(footer.low, footer.high, stored)
+
+
+def create_statements(snapshot: StoredSnapshot, tables: Tables, ts: int) -> list[Ddl]:
+    """Statements for all databases and for the tables that are replicated, databases first."""
+    found = []
+    for database in snapshot.schemas.values():
+        name = database.name.original
+        if lowered(name) not in SYSTEM_SCHEMAS:
+            query = render_create_schema(database)
+            found.append(Ddl(schema=name, table="", query=query, commit_ts=ts, type=int(ActionType.CREATE_SCHEMA)))
+    for version in tables.replicated(snapshot):
+        query = render_create_table(version.stored, schema=version.schema)
+        schema, table = name_of(version)
+        found.append(Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=int(ActionType.CREATE_TABLE)))
+    return found

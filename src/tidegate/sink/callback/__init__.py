@@ -1,1 +1,0 @@
-"""A Python function as a sink."""

@@ -1,0 +1,273 @@
+"""The values of rows as documents have them, and rows of JSON objects and back. Pure.
+
+    column                             JSON
+    integers, YEAR, BIT                number
+    FLOAT, DOUBLE                      number, with the shortest digits
+    DECIMAL                            string, as TiDB prints it: exact
+    DATE, DATETIME, TIMESTAMP, TIME    string, as TiDB prints it
+    ENUM, SET                          names; digits where the definition is not known
+    CHAR, VARCHAR, TEXT, VECTOR        string
+    BINARY, VARBINARY, BLOB            string, Base64
+    JSON                               the document
+    NULL                               null
+
+Values here are those of model/event.py, with the names of ENUM and SET: what expr/change.py converts when a DDL
+changes a column.
+
+The last change of each key in a batch of rows. Pure.
+
+    U  (1,a) ─► (1,b)     put 1                     D  (2,a)     gone 2
+    U  (1,a) ─► (2,a)     gone 1, put 2             I  (3,c)     put 3
+
+Of several changes of a key only the last one counts; of one transaction what comes wins over what goes.
+
+What a DDL makes of a stored row: pure functions of rows.
+
+ALTER                altered       a column that is new has its default, one of another type is converted
+partitions           inside        whether a row lies in one of them
+EXCHANGE PARTITION   as_columns    rows under the other table's names
+"""
+
+from base64 import b64decode
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.codec.columnar import Batch
+from tidegate.expr.change import Rule, converter
+from tidegate.model.errors import SinkRefused
+from tidegate.model.event import UNTOLD, Field, ToldSession, Value
+from tidegate.model.mysql import FLOATS, STRINGS
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import lowered
+from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
+from tidegate.mysql.conversion import enum_name, enum_number, nearest_single, set_names, set_number, shortest_single
+from tidegate.schema.literal import stored_value
+from tidegate.schema.partition import partition_of
+from tidegate.sink.row_id import RawText
+
+Row: TypeAlias = Mapping[str, Value]
+
+
+def columns_of(table: TableInfo, fields: Sequence[Field], image: Any) -> list[list[Value]]:
+    """Return the values of each column of an image (an Arrow record batch)."""
+    return [_values(table.column(field.name), field, image.column(at)) for at, field in enumerate(fields)]
+
+
+def _values(column: ColumnInfo | None, field: Field, values: Any) -> list[Value]:
+    if field.type == T.FLOAT:
+        return [None if text is None else float(text) for text in _digits(values)]
+    if field.type in STRINGS and not field.binary and not pa.types.is_string(values.type):
+        return [_text(value) for value in values.to_pylist()]
+    if field.type in (T.ENUM, T.SET) and column is not None and column.type.elems is not None:
+        name = partial(_named, T(field.type), column.type.elems)
+        encoded = pc.dictionary_encode(values)
+        names = pa.array([name(value) for value in encoded.dictionary.to_pylist()], pa.string())
+        values = names.take(encoded.indices)
+    found: list[Value] = values.to_pylist()
+    return found
+
+
+def _text(value: str | bytes | None) -> Value:
+    """A text of a column in which one is no UTF-8."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return RawText(value)
+
+
+def check_names(table: TableInfo, field: Field, values: Any) -> None:
+    """Raise SinkRefused for a number of an ENUM or SET in a key whose name is that of another number, too."""
+    column = table.column(field.name)
+    if field.type not in (T.ENUM, T.SET) or column is None or column.type.elems is None:
+        return
+    elems, kind = column.type.elems, T(field.type)
+    number_of = enum_number if kind is T.ENUM else set_number
+    for number in pc.unique(values).to_pylist():
+        name = _named(kind, elems, number)
+        if isinstance(number, int) and number_of(elems, name or "") != number:
+            raise SinkRefused(
+                f"table {table.name}: number {number} of the {kind.name} {column.name} in the key, whose name {name!r} "
+                "is that of another number, too: rows could not be told apart; leave the table out by a filter"
+            )
+
+
+def _digits(values: Any) -> list[str | None]:
+    """The shortest digits that tell a 32-bit number apart."""
+    found: list[str | None] = values.cast(pa.float32(), safe=False).cast(pa.string()).to_pylist()
+    return found
+
+
+def _named(kind: T, elems: tuple[str, ...], value: Any) -> str | None:
+    if not isinstance(value, int):
+        return None if value is None else str(value)
+    return enum_name(elems, value) if kind is T.ENUM else set_names(elems, value)
+
+
+def json_objects(names: Sequence[str], fields: Sequence[Field], columns: Sequence[list[Any]]) -> list[bytes]:
+    """Return a JSON object of each row, with these names for its fields."""
+    typed = [_json_values(field, column) for field, column in zip(fields, columns, strict=True)]
+    encode = msgspec.json.Encoder().encode
+    return [encode(dict(zip(names, row, strict=True))) for row in zip(*typed, strict=True)]
+
+
+def _json_values(field: Field, column: list[Any]) -> list[Any]:
+    if field.type == T.JSON:
+        return [None if text is None else msgspec.Raw(text.encode()) for text in column]
+    if field.type in STRINGS and not field.binary:  # bytes here are a text that is no UTF-8
+        return [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in column]
+    return column
+
+
+def row_of_json(table: TableInfo, held: bytes, name: Callable[[str], str] = str) -> Row:
+    """Return the row in a JSON object, whose columns have there the names that `name` gives them."""
+    found = msgspec.json.decode(held)
+    return {column.name: _json_value(column, found.get(name(column.name))) for column in table.columns}
+
+
+def _json_value(column: ColumnInfo, value: Any) -> Value:
+    kind = column.type
+    if value is None:
+        return None
+    if kind.code == T.JSON:
+        return msgspec.json.encode(value).decode()
+    if kind.code in STRINGS and kind.charset == "binary":
+        return b64decode(value)
+    result: Value = float(value) if kind.code in FLOATS else value
+    return result
+
+
+def key_places(table: TableInfo, fields: Sequence[Field]) -> list[int]:
+    """Return the places of the key's columns among `fields`. SinkRefused for rows that lack one."""
+    at = {lowered(field.name): place for place, field in enumerate(fields)}
+    missing = [name for name in table.handle_key if lowered(name) not in at]
+    if missing:
+        raise SinkRefused(f"table {table.name}: its rows come without {', '.join(missing)}, a column of its key")
+    return [at[lowered(name)] for name in table.handle_key]
+
+
+def fields_of(table: TableInfo) -> list[Field]:
+    """Return the fields of a table's rows as they are stored."""
+    return [
+        Field(column.name, column.type.code, binary=column.type.charset == "binary")
+        for column in table.columns
+        if not column.virtual
+    ]
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class LastChanges(NamedTuple, Generic[Key]):
+    """Keys, the commit_ts of each (an Arrow array), and which row of `columns` each holds now; None: it is gone."""
+
+    keys: list[Key]
+    commit_ts: Any
+    rows: list[int | None]
+    columns: list[list[Value]]
+    """The columns of all rows that come, by field of the batch."""
+
+
+def last_changes(
+    table: TableInfo, typed: Batch, key_of: Callable[[Sequence[Value]], Key], places: Sequence[int] | None = None
+) -> LastChanges[Key]:
+    """Return the last change of each key in a batch of typed columns, of the columns at `places`, else of the table's
+    key. SinkRefused for rows without their key."""
+    op = typed.op.to_numpy(zero_copy_only=False)
+    gone, comes = np.flatnonzero(op != "I"), np.flatnonzero(op != "D")
+    columns = columns_of(table, typed.fields, typed.after)
+    places = key_places(table, typed.fields) if places is None else places
+    for place in places:
+        for image in (typed.before, typed.after):
+            check_names(table, typed.fields[place], image.column(place))
+    old = columns_of(table, [typed.fields[at] for at in places], typed.before.select(places))
+    keys = [
+        *(key_of(values) for values in zip(*old, strict=True)),
+        *(key_of(values) for values in zip(*(columns[at] for at in places), strict=True)),
+    ]
+    row = np.concatenate([gone, comes])
+    put = np.concatenate([np.zeros(len(gone), np.bool_), np.ones(len(comes), np.bool_)])
+    ts = typed.commit_ts.take(pa.array(row))
+    last: dict[Key, int] = {}
+    for place in np.lexsort((put, ts.to_numpy())).tolist():
+        last[keys[place]] = place
+    chosen = list(last.values())
+    return LastChanges(
+        list(last),
+        ts.take(pa.array(chosen, pa.int64())),
+        [place - len(gone) if put[place] else None for place in chosen],
+        columns,
+    )
+
+
+Change: TypeAlias = Callable[[Row], Row]
+
+
+def altered(
+    old: TableInfo, new: TableInfo, zone: str, commit_ts: int, session: ToldSession = UNTOLD, *, keeps_null: bool
+) -> Change | None:
+    """Return what makes rows of `new` of rows of `old`, whose TIMESTAMPs are in `zone`, as a DDL of that session does;
+    None where they look alike."""
+    by_id = {column.id: column for column in old.columns if not column.virtual}
+    makers: dict[str, Callable[[Row], Value]] = {}
+    same = old.handle_key == new.handle_key
+    for column in new.columns:
+        if column.virtual:
+            continue
+        was = by_id.pop(column.id, None)
+        if was is None:
+            value = stored_value(column, time_zone=zone, commit_ts=commit_ts, session=session)
+            same = same and value is None and not keeps_null
+            makers[column.name] = _constant(value)
+            continue
+        made = converter(was.type, column.type, time_zone=zone, commit_ts=commit_ts, session=session.zone)
+        rule = _shown(was.type, column.type, made)
+        same = same and rule is None and was.name == column.name
+        makers[column.name] = _taken(was, rule)
+    if same and not by_id:
+        return None
+    return lambda row: {name: make(row) for name, make in makers.items()}
+
+
+def _constant(value: Value) -> Callable[[Row], Value]:
+    return lambda _: value
+
+
+def _shown(old: ColumnType, new: ColumnType, rule: Rule | None) -> Rule | None:
+    """The rule for values of documents, which show a FLOAT by the shortest digits of its 32 bits."""
+    if T.FLOAT not in (old.code, new.code) or (rule is None and old.code is new.code):
+        return rule
+
+    def change(value: Value) -> Value:
+        meant = nearest_single(value) if old.code is T.FLOAT and isinstance(value, float) else value
+        found = meant if rule is None else rule(meant)
+        return float(shortest_single(found)) if new.code is T.FLOAT and isinstance(found, float) else found
+
+    return change
+
+
+def _taken(column: ColumnInfo, rule: Callable[[Value], Value] | None) -> Callable[[Row], Value]:
+    name = column.name
+    return (lambda row: row[name]) if rule is None else (lambda row: rule(row[name]))
+
+
+def inside(table: TableInfo, names: Sequence[str], zone: str) -> Callable[[Row], bool]:
+    """Return what tells whether a row lies in one of the partitions."""
+    if table.partition is None:
+        raise SinkRefused(f"table {table.name} is not partitioned in the definition of ts {table.version}")
+    locate = partition_of(table.partition, table.columns, time_zone=zone, primary_key=table.handle_key)
+    wanted = {lowered(name) for name in names}
+    return lambda row: lowered(locate(row) or "") in wanted
+
+
+def as_columns(old: TableInfo, new: TableInfo) -> Change:
+    """Return rows under the other table's names: an exchange demands equal columns, in any case."""
+    pairs = [(column.name, same.name) for column in new.columns if (same := old.column(column.name)) is not None]
+    return lambda row: {name: row[same] for name, same in pairs}

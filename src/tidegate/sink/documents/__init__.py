@@ -1,1 +1,0 @@
-"""Rows as documents: what a cache and a search index have in common."""

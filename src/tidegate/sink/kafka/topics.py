@@ -1,0 +1,272 @@
+"""Which task writes which partitions: each partition has one writer at a time, so its order holds.
+
+    table        by         partition     rows         two tasks
+    shop.orders  its name   shop/1        900          {shop/1}                   reads orders
+    shop.items   its name   shop/0        300          {shop/0, log/0, log/1}     reads items, clicks
+    web.clicks   columns    log/0, log/1  600
+
+A task reads the tables that have rows for its partitions, all of them in one commit order, and writes nothing else.  A
+table that goes by its name is read by one task.  A table whose rows are spread would be read and mounted by every task
+that has one of its partitions, each keeping its own share; mounting is the larger part of the work.  So a topic stays
+with one task when its spread tables, read by all tasks, would cost more than the topic itself.  What is dealt out,
+partitions or such topics, goes the largest first to the task that has least.
+
+What takes messages, and how many partitions of a topic it writes.
+
+The topics that a changefeed has written to since its start, and resolved timestamps for those without a table.
+
+    table made        table dropped, renamed out of the filter, dispatched elsewhere
+    ────┬─────────────────────────┬──────────────────────────────────────┬──────────────────►
+        │ active: Control, Relay  │ retired: resolved all the same       │ deleted by an operator: forgotten
+
+A consumer of several topics waits for all of their partitions, so a topic that is resolved no more would hold up the
+others for ever.  The names are kept with the checkpoint; whoever starts again resolves them too.
+
+Nobody makes a retired topic anew: each time the broker is asked first which of them are there, and the producer that
+writes to them makes no topics, nor lets a broker make them.  One that stays missing is forgotten, with a line in the
+log.
+
+Claim checks as files: the storage that `claim-check-storage-uri` names.
+
+    file:///var/claims, /var/claims      a directory of this machine, without any library
+    s3://…, gs://…, azure://…            an object store, with TiCDC's parameters or the environment's keys
+
+Names are a random UUID and `.json`, as TiCDC's, or come from a list, one after the other.
+
+Source: TiCDC's "Send large messages to external storage" document.
+"""
+
+import logging
+import os
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from tidegate.codec.batch import BatchEncoder, Message
+from tidegate.model.errors import SinkError, SinkRefused
+from tidegate.model.event import Resolved
+from tidegate.model.feed_errors import PartitionNumInvalid
+from tidegate.model.table import TableName
+
+Place: TypeAlias = tuple[str, int]
+"""A topic and one of its partitions."""
+_Unit: TypeAlias = tuple[str, int | None]
+"""What is not divided among tasks: a partition, or (None) a topic with all of them."""
+
+
+class GroupTable(NamedTuple):
+    """A table by its place among those of a stretch, its topic, its one partition or None, and its rows at most."""
+
+    name: TableName
+    topic: str
+    partition: int | None
+    rows: int
+
+
+class PartitionGroup(NamedTuple):
+    """The partitions that one task writes, and the tables that it reads by their places in the list."""
+
+    places: frozenset[Place]
+    tables: tuple[int, ...]
+
+
+def groups_of(tables: Sequence[GroupTable], partitions: Mapping[str, int], tasks: int) -> list[PartitionGroup]:
+    """At most `tasks` groups that write all rows of `tables`; `partitions` counts those of each topic."""
+    whole = _whole_topics(tables, tasks)
+    load: dict[_Unit, float] = defaultdict(float)
+    places: dict[_Unit, set[Place]] = defaultdict(set)
+    readers: dict[_Unit, set[int]] = defaultdict(set)
+    for number, table in enumerate(tables):
+        found = _places(table, partitions[table.topic])
+        for place in found:
+            unit = (table.topic, None) if table.topic in whole else place
+            load[unit] += table.rows / len(found)
+            places[unit].add(place)
+            readers[unit].add(number)
+    return [
+        PartitionGroup(
+            frozenset(place for unit in units for place in places[unit]),
+            tuple(sorted({number for unit in units for number in readers[unit]})),
+        )
+        for units in _dealt(load, tasks)
+    ]
+
+
+def _whole_topics(tables: Sequence[GroupTable], tasks: int) -> set[str]:
+    """Topics that stay with one task."""
+    rows, spread = Counter[str](), Counter[str]()
+    for table in tables:
+        rows[table.topic] += table.rows
+        spread[table.topic] += table.rows if table.partition is None else 0
+    return {topic for topic in rows if spread[topic] * tasks > rows[topic]}
+
+
+def _dealt(load: Mapping[_Unit, float], tasks: int) -> list[list[_Unit]]:
+    """The units of each task."""
+    hands: list[tuple[float, list[_Unit]]] = [(0.0, []) for _ in range(min(tasks, len(load)))]
+    for unit in sorted(load, key=lambda unit: (-load[unit], unit[0], unit[1] or 0)):
+        lightest = min(range(len(hands)), key=lambda at: (hands[at][0], len(hands[at][1])))
+        weight, units = hands[lightest]
+        hands[lightest] = weight + load[unit], [*units, unit]
+    return [units for _, units in hands]
+
+
+def _places(table: GroupTable, partitions: int) -> list[Place]:
+    spread = range(partitions) if table.partition is None else (table.partition,)
+    return [(table.topic, partition) for partition in spread]
+
+
+class Producer(Protocol):
+    """What takes messages: a TopicWriter."""
+
+    def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
+        """Put a message into the queue."""
+
+    def send_all(self, topic: str, partition: int, messages: Iterable[tuple[bytes | None, bytes]]) -> int:
+        """Put messages, keys and values, into the queue; return the bytes of them all."""
+
+    def flush(self) -> None:
+        """Return when all that was sent is acknowledged. Raises SinkError."""
+
+    def abandon(self) -> None:
+        """Drop what waits in the queue."""
+
+
+def partition_count(found: int, asked: int | None, topic: str) -> int:
+    """Return how many partitions of a topic are written: all that it has, or as many as partition-num asks for.
+
+    PartitionNumInvalid when it has fewer."""
+    if asked is not None and asked > found:
+        raise PartitionNumInvalid(
+            f"partition-num is {asked}, and topic {topic} has {found} partitions; add some or ask for less"
+        )
+    return found if asked is None else asked
+
+
+LOG: Final = logging.getLogger(__name__)
+FORGET_S: Final = 30.0
+"""How long a topic is missing before it is forgotten: a broker that has just started may not know all of them yet."""
+
+
+class Keeper(Producer, Protocol):
+    """What writes to topics and makes none: a TopicWriter without `create`."""
+
+    def existing(self, topics: Collection[str]) -> Mapping[str, int]:
+        """Return those that exist, with how many partitions."""
+
+
+class KnownTopics:
+    """Remembers topics; `partition_num` bounds the partitions that are used, and `open_keeper` connects."""
+
+    def __init__(
+        self, open_keeper: Callable[[], Keeper], encoder: BatchEncoder, *, partition_num: int | None = None
+    ) -> None:
+        self._open, self._encoder, self._partition_num = open_keeper, encoder, partition_num
+        self._names: dict[str, None] = {}
+        self._missing_since_s: dict[str, float] = {}
+        self._keeper: Keeper | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, in the order in which they came."""
+        return tuple(self._names)
+
+    def note(self, topics: Iterable[str]) -> None:
+        """These are written to."""
+        self._names.update(dict.fromkeys(topics))
+
+    def retired(self, active: Collection[str]) -> list[str]:
+        """Return those that are none of the active ones."""
+        return [name for name in self._names if name not in active]
+
+    def resolved(self, ts: int, active: Collection[str]) -> None:
+        """Tell every partition of the retired topics that nothing at or below `ts` is still to come.
+
+        What was sent to them is acknowledged already. Raises SinkError, never SinkRefused: a topic that is taken away
+        this very moment is found missing by the next try."""
+        retired = self.retired(active)
+        messages = self._encoder.append(Resolved(ts)) if retired else ()
+        if not messages:
+            return
+        try:
+            if self._keeper is None:
+                self._keeper = self._open()
+            self._tell(self._keeper, retired, messages)
+        except SinkError as error:
+            if self._keeper is not None:
+                self._keeper.abandon()
+                self._keeper = None
+            if isinstance(error, SinkRefused):
+                raise SinkError(str(error)) from error
+            raise
+
+    def _tell(self, keeper: Keeper, retired: Collection[str], messages: Iterable[Message]) -> None:
+        counts = keeper.existing(retired)
+        self._forget([topic for topic in retired if topic not in counts])
+        for topic, found in counts.items():
+            for partition in range(found if self._partition_num is None else min(found, self._partition_num)):
+                for message in messages:
+                    keeper.send(topic, partition, message.key, message.value)
+        keeper.flush()
+
+    def _forget(self, missing: Iterable[str]) -> None:
+        """Those that are missing long enough."""
+        now_s = time.monotonic()
+        self._missing_since_s = {topic: self._missing_since_s.get(topic, now_s) for topic in missing}
+        for topic in [topic for topic, since_s in self._missing_since_s.items() if now_s - since_s >= FORGET_S]:
+            LOG.warning("topic %s has no table any more and is gone from the broker: it is forgotten", topic)
+            del self._names[topic], self._missing_since_s[topic]
+
+
+def random_names() -> Iterator[str]:
+    """File names without end, no two alike."""
+    while True:
+        yield f"{uuid.uuid4()}.json"
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open a file itself and not what a link in its place leads to."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+class ClaimFiles:
+    """A `codec.batch.ClaimStore` in a directory or object store."""
+
+    def __init__(self, storage_uri: str, names: Iterator[str]) -> None:
+        self._uri = storage_uri
+        self._names = names
+
+    def new_name(self) -> str:
+        """Return the next name; SinkError when a list of names is at its end."""
+        name = next(self._names, None)
+        if name is None:
+            raise SinkError("there are more claim checks than names for them")
+        return name
+
+    def put(self, name: str, body: bytes) -> None:
+        """Write a file; SinkError when the storage refuses it. Its address is not shown: it may hold keys."""
+        try:
+            if urlsplit(self._uri).scheme in {"", "file"}:
+                directory = Path(unquote(urlsplit(self._uri).path))
+                directory.mkdir(parents=True, exist_ok=True)
+                with open(directory / name, "wb", opener=_no_link) as file:
+                    file.write(body)
+            else:
+                self._put_remote(name, body)
+        except (OSError, ValueError, ImportError) as away:
+            raise SinkError(f"{name} cannot be written to the claim-check storage ({type(away).__name__})") from away
+
+    def _put_remote(self, name: str, body: bytes) -> None:
+        import obstore
+        from obstore.exceptions import BaseError
+
+        from tidegate.objectstore.stores import store
+
+        try:
+            obstore.put(store(self._uri), name, body)
+        except BaseError as away:
+            raise SinkError(f"{name} cannot be written to the claim-check storage ({type(away).__name__})") from away

@@ -1,0 +1,411 @@
+"""Events of CloudEvents 1.0, one JSON object each. Pure.
+
+    {"specversion": "1.0", "id": "5f2c..", "source": "/tidegate/shop", "type": "tidegate.row.update",
+     "subject": "shop.orders", "time": "2026-01-02T03:04:05.678Z", "committs": "463187..", "partitionkey": "7",
+     "datacontenttype": "application/json", "data": {"kind": "row", ..}}
+
+    type           tidegate.row.insert, .update, .delete; tidegate.ddl; tidegate.resolved
+    data           the event as `tidegate decode` prints it (codec/neutral.py)
+    id             the digest of source and data: an event that comes again has the id that it had.  Twins of a table
+                   without a key, alike in one commit, are numbered
+    partitionkey   the values of the key: events of one key come in their order
+
+Source: CloudEvents 1.0.2, "JSON Event Format", "JSON Batch Format"; its extension "Partitioning".
+
+One connection to a webhook: calls, answers, and what is done about an answer that is no yes.
+
+    answer                             what follows
+    2xx                                taken
+    408 425 429 5xx, none at all       again, later each time, or when Retry-After says; then SinkError: the feed waits
+    401 403 404 405, 3xx               SinkError: the address or the account is wrong, no event is at fault
+    other 4xx, of several events       each of them alone
+    other 4xx, of one event            a dead letter: halt, or kept
+
+A call is signed where there is a secret: `webhook-signature: v1,base64(HMAC-SHA256(secret, id.timestamp.body))`.
+
+Source: Standard Webhooks, "Signature scheme"; RFC 9110, "Retry-After".
+
+A webhook as a sink: rows and DDLs as CloudEvents, posted to an HTTP address.
+
+    table ─► task ─► events ─► lanes by key ─► batches ─► POST, one after the other in a lane
+                               └ a row that gets another key waits for all lanes, and they for it
+
+Guarantee: at least once; events of one key in commit order, rows up to a DDL before it.  What follows the checkpoint
+comes again after a crash, under the ids that it had.
+"""
+
+import base64
+import hashlib
+import hmac
+import http.client
+import logging
+import ssl
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from itertools import chain
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+from zlib import crc32
+
+import obstore
+
+from tidegate.codec.columnar.encode.encoder import events_of
+from tidegate.codec.neutral import event_object, render
+from tidegate.engine.change import PlacedDdl
+from tidegate.engine.plan import Barrier, Round, Rows, Unit, row_steps
+from tidegate.engine.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written, standing_of
+from tidegate.model.errors import ConfigError, SinkError, SinkRefused
+from tidegate.model.event import Ddl, Event, Resolved, RowChange, Update, Values, images
+from tidegate.model.name import all_digits
+from tidegate.model.tso import to_datetime
+from tidegate.objectstore.stores import store
+from tidegate.objectstore.storing import storing
+from tidegate.sink.calls import calls_of
+from tidegate.sink.exchange import exchange
+from tidegate.sink.webhook_options import WebhookOptions
+
+_TYPES: Final = {"Insert": "row.insert", "Update": "row.update", "Delete": "row.delete", "Ddl": "ddl"}
+_DIGEST_BYTES: Final = 16
+STRETCH_BYTES: Final = 64 << 20
+"""So many bytes of events wait for a call."""
+
+
+class CloudEvent(NamedTuple):
+    """An event's id, its JSON, the commit_ts of its change, its table and the text of its key (of an Update the new
+    one)."""
+
+    id: str
+    body: bytes
+    ts: int
+    table: str = ""
+    key: str = ""
+    moves: bool = False
+    """The change gave its row another key, so that it belongs to two."""
+
+    def lane(self, lanes: int) -> int:
+        """Return which of some lanes the events of its key take."""
+        return crc32(f"{self.table}\n{self.key}".encode("utf-8", "surrogatepass")) % lanes
+
+
+class EventMaker:
+    """Makes the events of one feed; rows in commit order, those of a table by one maker."""
+
+    def __init__(self, feed: str) -> None:
+        self._source = f"/tidegate/{feed}"
+        self._ts = 0
+        self._twins: Counter[bytes] = Counter()
+
+    def rows(self, changes: Iterable[RowChange]) -> Iterator[CloudEvent]:
+        """Return the events of rows."""
+        for row in changes:
+            ts = row.commit_ts or 0
+            if ts != self._ts:
+                self._ts = ts
+                self._twins.clear()
+            before, after = images(row)
+            names = _key_names(row)
+            key = _key(row, names, after if after is not None else before)
+            moves = isinstance(row, Update) and _key(row, names, before) != key
+            found = self._made(row, ts, f"{row.schema}.{row.table}", key, numbered=not names)
+            yield found._replace(moves=moves)
+
+    def ddl(self, ddl: Ddl) -> CloudEvent:
+        """Return the event of a DDL."""
+        subject = f"{ddl.schema}.{ddl.table}" if ddl.table else ddl.schema
+        return self._made(ddl, ddl.commit_ts or 0, subject)
+
+    def resolved(self, ts: int) -> CloudEvent:
+        """Return the event that says that nothing at or below a ts is still to come."""
+        return self._made(Resolved(ts), ts, "")
+
+    def _made(self, event: Event, ts: int, subject: str, key: str = "", *, numbered: bool = False) -> CloudEvent:
+        data = event_object(event)
+        digest = blake2b(f"{self._source}\n{ts}\n".encode() + render(data), digest_size=_DIGEST_BYTES)
+        if numbered:
+            self._twins[digest.digest()] += 1
+            digest.update(b"%d" % self._twins[digest.digest()])
+        kind = _TYPES.get(type(event).__name__, "resolved")
+        found = envelope(digest.hexdigest(), self._source, kind, ts, data, subject=subject, key=key)
+        return CloudEvent(digest.hexdigest(), render(found), ts, subject, key)
+
+
+def envelope(
+    event_id: str, source: str, kind: str, ts: int, data: object, *, subject: str = "", key: str = ""
+) -> dict[str, object]:
+    """Return an event with what it says."""
+    return {
+        "specversion": "1.0",
+        "id": event_id,
+        "source": source,
+        "type": f"tidegate.{kind}",
+        "time": f"{to_datetime(ts):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z",
+        "committs": str(ts),
+        "datacontenttype": "application/json",
+        **({"subject": subject} if subject else {}),
+        **({"partitionkey": key} if key else {}),
+        "data": data,
+    }
+
+
+def _key_names(row: RowChange) -> Sequence[str]:
+    """The columns of a row's key: Open Protocol tells them by flags, in the order of the columns."""
+    return row.pk_names or [field.name for field in row.fields if field.handle]
+
+
+def _key(row: RowChange, names: Sequence[str], values: Values | None) -> str:
+    if values is None or not names:
+        return ""
+    by_name = {field.name: value for field, value in zip(row.fields, values, strict=True)}
+    return ",".join(_shown(by_name.get(name)) for name in names)
+
+
+def _shown(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def in_lanes(events: Iterable[CloudEvent], lanes: int) -> Iterator[list[list[CloudEvent]]]:
+    """Return the events by lane, in stretches of about STRETCH_BYTES that follow each other: an event that moves a row
+    to another key stands alone."""
+    found: list[list[CloudEvent]] = [[] for _ in range(lanes)]
+    size = 0
+    for event in events:
+        if event.moves or size > STRETCH_BYTES:
+            yield found
+            found, size = [[] for _ in range(lanes)], 0
+        if event.moves:
+            yield [[event]]
+        else:
+            found[event.lane(lanes)].append(event)
+            size += len(event.body)
+    yield found
+
+
+def batches(events: Sequence[CloudEvent], most: int, most_bytes: int) -> Iterator[list[CloudEvent]]:
+    """Return the events in calls of at most so many and, but for a single one, so many bytes."""
+    return calls_of(events, lambda event: len(event.body) + 1, most=most, most_bytes=most_bytes + 1)  # a comma
+
+
+PAUSE_S: Final = 0.25
+PAUSE_MAX_S: Final = 30.0
+_AGAIN: Final = frozenset({408, 425, 429})
+_WRONG_PLACE: Final = {
+    401: "it does not know us: check token-file and secret-file",
+    403: "it does not let us in: check token-file and secret-file",
+    404: "there is no such address",
+    405: "the address takes no POST",
+}
+_SHOWN: Final = 500
+_ANSWER_BYTES: Final = 1 << 20
+
+
+class HttpAnswer(NamedTuple):
+    """What came back; status 0: nothing, and why."""
+
+    status: int
+    text: str
+    again_s: float | None = None
+    location: str = ""
+
+
+class WebhookSender:
+    """A connection that is made when it is needed, and again when it broke; for one thread."""
+
+    def __init__(self, options: WebhookOptions) -> None:
+        self.options = options
+        self._address = urlsplit(options.url)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def send(self, events: Sequence[CloudEvent]) -> int:
+        """Deliver events in one call, or each alone if that is refused; return how many became dead letters.
+
+        SinkError for an address that does not take them now, SinkRefused for an event that it never takes."""
+        answer = self._answered(events)
+        if 200 <= answer.status < 300:
+            return 0
+        if len(events) > 1:
+            return sum(self.send([event]) for event in events)
+        return self._dead(events[0], answer)
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _answered(self, events: Sequence[CloudEvent]) -> HttpAnswer:
+        """The first answer that is final."""
+        pause_s = PAUSE_S
+        for left in range(self.options.tries - 1, -1, -1):
+            answer = self._call(events)
+            if answer.status in _WRONG_PLACE:
+                raise self._error(f"{answer.status}, {_WRONG_PLACE[answer.status]}: {answer.text}", events)
+            if 300 <= answer.status < 400:
+                raise self._error(f"it sends us on to {answer.location or 'nowhere'}: give that address", events)
+            if 0 < answer.status < 500 and answer.status not in _AGAIN:
+                return answer
+            if left:
+                time.sleep(min(pause_s if answer.again_s is None else answer.again_s, PAUSE_MAX_S))
+                pause_s *= 2
+        raise self._error(f"{answer.status or 'no answer'}: {answer.text}", events)
+
+    def _call(self, events: Sequence[CloudEvent]) -> HttpAnswer:
+        single = self.options.batch_events == 1
+        body = events[0].body if single else b"[" + b",".join(event.body for event in events) + b"]"
+        kind = "application/cloudevents+json" if single else "application/cloudevents-batch+json"
+        headers = {"content-type": f"{kind}; charset=utf-8", **signed(self.options.secret, events[0].id, body)}
+        if self.options.token:
+            headers["authorization"] = f"Bearer {self.options.token}"
+        path = self._address.path or "/"
+        try:
+            if self._connection is None:
+                self._connection = self._connected()
+            path = f"{path}?{self._address.query}" if self._address.query else path
+            found = exchange(
+                self._connection,
+                "POST",
+                path,
+                body,
+                headers,
+                within_s=self.options.timeout_s,
+                most_bytes=_ANSWER_BYTES,
+                cut=True,
+            )
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            return HttpAnswer(0, str(error) or type(error).__name__)
+        if found.ends:
+            self.close()
+        text = found.body.decode("utf-8", "replace")[:_SHOWN]
+        return HttpAnswer(
+            found.status, text, _seconds(found.headers.get("retry-after")), found.headers.get("location", "")
+        )
+
+    def _connected(self) -> http.client.HTTPConnection:
+        host, timeout_s = self._address.hostname or "", self.options.timeout_s
+        if self._address.scheme == "http":
+            return http.client.HTTPConnection(host, self._address.port, timeout=timeout_s)
+        try:
+            context = ssl.create_default_context(cafile=self.options.ssl_ca or None)
+        except OSError as error:
+            raise ConfigError(f"sink-uri: ssl-ca cannot be used: {error}") from error
+        return http.client.HTTPSConnection(host, self._address.port, timeout=timeout_s, context=context)
+
+    def _dead(self, event: CloudEvent, answer: HttpAnswer) -> int:
+        what = f"{answer.status}: {answer.text}"
+        if self.options.dead_letter == "halt":
+            raise SinkRefused(
+                f"{self.options.place} refuses event {event.id}: {what}. Mend the receiver and resume, or set "
+                "dead-letter=keep, which keeps such events aside and goes on"
+            ).at(table=event.table, commit_ts=event.ts)
+        letter = b'{"status":%d,"answer":%s,"event":%s}\n' % (answer.status, render(answer.text), event.body)
+        with storing(self.options.dead_letters):
+            obstore.put(store(self.options.dead_letters), f"{event.ts}-{event.id}.json", letter)
+        return 1
+
+    def _error(self, text: str, events: Sequence[CloudEvent]) -> SinkError:
+        return SinkError(f"{self.options.place}: {text}").at(table=events[0].table, commit_ts=events[0].ts)
+
+
+def signed(secret: bytes, event_id: str, body: bytes, now_s: int | None = None) -> dict[str, str]:
+    """Return the headers that name a call, and sign it where there is a secret."""
+    at = str(int(time.time()) if now_s is None else now_s)
+    headers = {"webhook-id": event_id, "webhook-timestamp": at}
+    if secret:
+        mac = hmac.new(secret, f"{event_id}.{at}.".encode() + body, hashlib.sha256)
+        headers["webhook-signature"] = f"v1,{base64.b64encode(mac.digest()).decode()}"
+    return headers
+
+
+def _seconds(text: str | None) -> float | None:
+    """What Retry-After asks for, where it is a number; dates are not read."""
+    return float(text) if text and all_digits(text) else None
+
+
+LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Posted(Written):
+    """What a task posted, `dead` events that were kept aside among it."""
+
+    dead: int = 0
+
+
+class WebhookSink(Sink[Posted]):
+    """Posts to the address of `options`."""
+
+    barrier, rhythm = Barrier.ALL, Rhythm()
+
+    def __init__(self, options: WebhookOptions, checkpoints: Checkpoints) -> None:
+        self._options, self._checkpoints = options, checkpoints
+        self._events = EventMaker(options.feed)
+        self._sender = WebhookSender(options)
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep other runs of the feed out."""
+        return self._checkpoints.held()
+
+    def recover(self) -> Standing:
+        """Return the checkpoint that was saved last."""
+        return standing_of(self._checkpoints.load())
+
+    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[Posted]:
+        """Post the rows of each table in a task of its own."""
+        steps = row_steps(units)
+        side_by_side = max(1, min(tasks.slots, len(steps), self._options.concurrency))
+        lanes = self._options.concurrency // side_by_side
+        groups = [steps[number::side_by_side] for number in range(side_by_side)] if steps else []
+        done = list(chain(*tasks.run(partial(_post, self._options, changes, lanes), groups)))
+        if dead := sum(one.dead for one in done):
+            LOGGER.warning("%d events were refused; they are kept in %s", dead, self._options.dead_letters)
+        return done
+
+    def ddl(self, placed: PlacedDdl) -> None:
+        """Post a DDL."""
+        self._sender.send([self._events.ddl(placed.ddl)])
+
+    def advance(self, planned: Round, results: Sequence[Posted]) -> Standing:  # noqa: ARG002  their rows are posted
+        """Save the checkpoint, then post the resolved ts, if that is wanted."""
+        self._checkpoints.save(Saved(standing := Standing(planned.checkpoint, planned.state), {}))
+        if self._options.resolved:
+            self._sender.send([self._events.resolved(planned.checkpoint.ts)])
+        return standing
+
+    def close(self) -> None:
+        """End the connection."""
+        self._sender.close()
+
+
+def _post(options: WebhookOptions, changes: Changes, lanes: int, steps: Sequence[Rows]) -> list[Posted]:
+    """Post the rows of some tables, one after the other."""
+    senders = [WebhookSender(options) for _ in range(lanes)]
+    try:
+        with ThreadPoolExecutor(lanes, "webhook") as pool:
+            return [_post_table(options, changes, senders, pool, step) for step in steps]
+    finally:
+        for sender in senders:
+            sender.close()
+
+
+def _post_table(
+    options: WebhookOptions, changes: Changes, senders: Sequence[WebhookSender], pool: ThreadPoolExecutor, step: Rows
+) -> Posted:
+    done, maker = Posted(step.table.name), EventMaker(options.feed)
+
+    def post(sender: WebhookSender, events: Sequence[CloudEvent]) -> int:
+        return sum(sender.send(batch) for batch in batches(events, options.batch_events, options.batch_bytes))
+
+    for chunk in done.coming(changes.batches(step.table.name, step.after, step.upto)):
+        rows = chain.from_iterable(map(events_of, chunk.runs()))
+        for stretch in in_lanes(maker.rows(rows), len(senders)):
+            done.dead += sum(pool.map(post, senders, stretch))
+            done.messages += sum(map(len, stretch))
+            done.size_bytes += sum(len(event.body) for lane in stretch for event in lane)
+        done.rows += len(chunk)
+    return done

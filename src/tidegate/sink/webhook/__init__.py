@@ -1,1 +1,0 @@
-"""An HTTP address as a sink: CloudEvents."""

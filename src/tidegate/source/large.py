@@ -1,0 +1,712 @@
+"""Rows of which only the handle key came, made whole from what the upstream held at their time.
+
+    image     read at           INSERT   UPDATE   DELETE
+    before    commit_ts - 1        -        x        x
+    after     commit_ts            x        x        -
+    the table's definition: at commit_ts - 1, as TiCDC reads both images with it
+
+    SHOW CREATE TABLE t                                       → definition → columns that rows carry
+    SELECT … FROM t WHERE k = %s                              one key
+    SELECT … FROM t WHERE (k1, k2) IN ((%s, %s), (%s, %s))    several
+
+This module has no connection: it makes statements with their parameters and reads what comes back.  Names are quoted;
+values are parameters, never text of the statement.  A value comes back as the bytes of MySQL's text protocol:
+
+    ENUM, SET, BIT     CAST(c AS UNSIGNED): index, mask, number
+    FLOAT              CAST(c AS DOUBLE): a server may print a FLOAT with six digits
+    all others         as they print
+
+A whole row is what the decoder would have made of the whole message, but for the order of its columns, which is the
+table's.  An UPDATE whose sender leaves old values out arrives as an INSERT and stays one.
+
+Source: TiCDC documentation, "Send only handle keys"; TiDB documentation, "Read Historical Data Using tidb_snapshot".
+
+The upstream database: rows as they were at a timestamp, over one connection of MySQL's protocol.
+
+    rows of one table and commit_ts
+      │ 1  SET SESSION tidb_snapshot = commit_ts - 1
+      │ 2  SHOW CREATE TABLE, then SELECT of the old images
+      │ 3  SET SESSION tidb_snapshot = commit_ts
+      ▼ 4  SELECT of the new images
+
+The connection is made when the first row needs it, kept, and made anew once when it turns out to be lost: a server
+closes what was idle for long.  Every value comes as the bytes that the server printed, and is read by its column.
+
+It is encrypted, and the server's certificate and name are checked, before the account's name goes out; the address may
+ask for less (address.py).
+
+    the server says                     error                  try again
+    9006, 8055  snapshot collected      HistoryLost            no: what was there is gone
+    1146, 1049, no row                  UpstreamRowMissing     no
+    an error, for a ts to come          UpstreamRowMissing     no: no database has committed it
+    1054        no such column          SchemaError            no
+    1102, 1366, … no name, no value     SchemaError            no: the message asks for what no table can have
+    1231, 8200, …  refused for good     SchemaError            no
+    1045, 1142, 1193, …                 ConfigError            no: the account, or no TiDB
+    no TLS, a strange certificate       ConfigError            no: the server, or the address
+    all others, and no answer           SourceError            later
+
+Source: TiDB documentation, "Error Codes and Troubleshooting" and "Read Historical Data Using tidb_snapshot".
+
+The one reader of rows that were too large for a message, for the feed and for commands.
+
+    row with a claim check, and a storage is given    ─→ the row that its file holds
+    row with its handle key alone, or a claim check   ─→ the row that the upstream held then, when one is given
+      without a storage
+    neither                                           ─→ none of our business: `makes_whole` says no
+
+Rows come and go in their order.  The reader looks WINDOW rows ahead, so that files are fetched side by side and rows of
+one table and transaction are read with one statement; it fetches no more than what is taken next needs.
+
+Fetching claim checks: the messages too large for a topic, which TiCDC keeps as files beside it.
+
+    location in a message ─→ its base name ─→ size asked ─→ within the limit? ─→ fetched, several side by side
+                                                  │               └ no ─→ ClaimCheckUnavailable, nothing is fetched
+                                                  └ no such file ─→ ClaimCheckUnavailable
+
+The address in a message is the writer's; only its base name counts, and it is looked up in the storage that the reader
+was given (codec/claim.py reads what the file holds).  No error shows either address, as both may carry the keys of an
+object store.  At any time no more than IN_FLIGHT_BYTES are being fetched or wait to be taken, or one file.
+
+A directory (file:///…, or a bare path) needs no library, an object store obstore.  Of a directory only regular files
+are read: a link or a pipe that somebody put there is no claim check.
+"""
+
+import errno
+import os
+import ssl
+import stat
+import time
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeAlias, TypeGuard
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from tidegate.codec.canal import ColumnKind, kind_of
+from tidegate.codec.canal_encode import mysql_type
+from tidegate.codec.claim import claim_name, open_claim
+from tidegate.codec.options import DecodeOptions
+from tidegate.codec.stream import decode
+from tidegate.codec.wire_table import WireColumn, WireTable, wire_table
+from tidegate.expr.tokens import quote_name, quote_names
+from tidegate.model.errors import (
+    ClaimCheckUnavailable,
+    ConfigError,
+    DecodeError,
+    EnvironmentFault,
+    HistoryLost,
+    SchemaError,
+    SourceError,
+    SqlError,
+    TidegateError,
+    UpstreamRowMissing,
+)
+from tidegate.model.event import Ddl, Delete, Field, Insert, Resolved, RowChange, Update, Value, Values, images
+from tidegate.model.mysql import MysqlType
+from tidegate.model.name import qualified
+from tidegate.model.table import TableName
+from tidegate.model.tso import LOGICAL_BITS, MAX_TS
+from tidegate.mysql import server_sql as sent
+from tidegate.mysql.client import connect, driver, faults
+from tidegate.mysql.server_answer import AnswerKind, answer_kind
+from tidegate.schema.build import DdlContext, build_table
+from tidegate.schema.parse_ddl import parse
+from tidegate.schema.statement import CreateTable
+from tidegate.source.upstream_address import parse_address
+
+Key: TypeAlias = tuple[Value, ...]
+Raw: TypeAlias = Sequence[bytes | None]
+
+_AS_NUMBER: Final = frozenset({MysqlType.ENUM, MysqlType.SET, MysqlType.BIT})
+_BINARY_TEXT: Final = frozenset(
+    {
+        MysqlType.VARCHAR,
+        MysqlType.VAR_STRING,
+        MysqlType.STRING,
+        MysqlType.TINY_BLOB,
+        MysqlType.BLOB,
+        MysqlType.MEDIUM_BLOB,
+        MysqlType.LONG_BLOB,
+    }
+)
+
+
+class Needed(NamedTuple):
+    """What must be read for a row: the names of its handle columns and the key of each image, None for no image."""
+
+    names: tuple[str, ...]
+    before: Key | None
+    after: Key | None
+
+
+class Definition(NamedTuple):
+    """A table at a time: its columns as rows carry them, and how each is read."""
+
+    name: TableName
+    ts: int
+    table: WireTable
+    kinds: tuple[ColumnKind, ...]
+
+    def key_of(self, values: Values, names: Sequence[str]) -> Key:
+        """Return the values of some columns."""
+        places = {column.name: at for at, column in enumerate(self.table.columns)}
+        return tuple(values[places[name]] for name in names)
+
+    def read(self, raw: Raw) -> Values:
+        """Return the values of one row of a `rows_query`."""
+        columns = zip(self.table.columns, self.kinds, raw, strict=True)
+        return tuple(None if text is None else self._value(column, kind, text) for column, kind, text in columns)
+
+    def _value(self, column: WireColumn, kind: ColumnKind, text: bytes) -> Value:
+        if kind.binary and column.type.code in _BINARY_TEXT:
+            return text
+        try:
+            return kind.read(text.decode("utf-8", "surrogateescape"))
+        except DecodeError as error:
+            raise SchemaError(
+                f"{self.name}: column {column.name!r} ({column.type.code.name}) of the upstream at ts {self.ts}: "
+                f"{error.what}"
+            ) from error
+
+
+def needed(row: RowChange) -> Needed:
+    """Return what to read for `row`; SchemaError for one without handle columns or commit timestamp."""
+    places = [at for at, field in enumerate(row.fields) if field.handle]
+    before, after = images(row)
+    keys = [None if image is None else tuple(image[at] for at in places) for image in (before, after)]
+    if row.commit_ts is None or not places or any(None in key for key in keys if key is not None):
+        raise SchemaError(
+            f"{row.schema}.{row.table} at ts {row.commit_ts}: a row cannot be looked up without the values of its "
+            "handle key and its commit timestamp, and the message carries no such"
+        )
+    return Needed(tuple(row.fields[at].name for at in places), *keys)
+
+
+def definition_query(name: TableName) -> str:
+    """Return the statement whose second column is the table's definition."""
+    return sent.DEFINITION.format(table=quote_names(name.schema, name.table))
+
+
+def defined(name: TableName, text: str, ts: int) -> Definition:
+    """Return the table that CREATE TABLE `text` describes; SchemaError where it is none."""
+    try:
+        (statement,) = parse(text, name.schema)
+    except (SqlError, ValueError) as error:
+        raise SchemaError(f"{name}: the upstream's definition at ts {ts} cannot be read: {error}") from error
+    if not isinstance(statement, CreateTable):
+        raise SchemaError(f"{name} is no table in the upstream at ts {ts}")
+    table = wire_table(build_table(statement, "utf8mb4", DdlContext(ts, 0, text), 0))
+    return Definition(
+        name, ts, table, tuple(kind_of(mysql_type(column, full=False), False) for column in table.columns)
+    )
+
+
+def rows_query(definition: Definition, names: Sequence[str], keys: Sequence[Key]) -> tuple[str, tuple[object, ...]]:
+    """Return the statement that reads the rows with these keys, and its parameters."""
+    columns = {column.name: column for column in definition.table.columns}
+    unknown = [name for name in names if name not in columns]
+    if unknown:
+        raise SchemaError(
+            f"{definition.name} has no column {unknown[0]!r} in the upstream at ts {definition.ts}, though it belongs "
+            "to the handle key of its messages: is this the database that the changefeed reads?"
+        )
+    chosen = ", ".join(map(_selected, columns.values()))
+    quoted = [_doubled(name) for name in names]
+    table = f"{_doubled(definition.name.schema)}.{_doubled(definition.name.table)}"
+    values = tuple(_parameter(columns[name], value) for key in keys for name, value in zip(names, key, strict=True))
+    if len(keys) == 1:
+        where = " AND ".join(f"{name} = %s" for name in quoted)
+    else:
+        one = f"({', '.join(['%s'] * len(names))})" if len(names) > 1 else "%s"
+        left = f"({', '.join(quoted)})" if len(names) > 1 else quoted[0]
+        where = f"{left} IN ({', '.join([one] * len(keys))})"
+    return sent.WHOLE_ROWS.format(columns=chosen, table=table, where=where), values
+
+
+def completed(row: RowChange, definition: Definition, found: Mapping[str, Values]) -> RowChange:
+    """`row` with all columns; `found` has its images by name, `before` and `after`, as far as it has them."""
+    fields = _fields(row, definition)
+    whole = {"fields": fields, "handle_only": False, "claim_check": None}
+    match row:
+        case Insert():
+            return msgspec.structs.replace(row, after=found["after"], **whole)
+        case Update():
+            return msgspec.structs.replace(row, before=found["before"], after=found["after"], **whole)
+        case Delete():
+            return msgspec.structs.replace(row, before=found["before"], **whole)
+
+
+def _fields(row: RowChange, definition: Definition) -> tuple[Field, ...]:
+    """The columns as the row's own protocol describes them."""
+    if not any(field.mysql_type for field in row.fields):
+        return definition.table.fields
+    full = any("(" in field.mysql_type for field in row.fields)
+    found = []
+    for column, kind in zip(definition.table.columns, definition.kinds, strict=True):
+        text = mysql_type(column, full=full)
+        handle = column.name in (row.pk_names or ())
+        found.append(
+            Field(column.name, kind.code, mysql_type=text, unsigned=kind.unsigned, binary=kind.binary, handle=handle)
+        )
+    return tuple(found)
+
+
+def _selected(column: WireColumn) -> str:
+    name = _doubled(column.name)
+    if column.type.code in _AS_NUMBER:
+        return f"CAST({name} AS UNSIGNED)"
+    return f"CAST({name} AS DOUBLE)" if column.type.code is MysqlType.FLOAT else name
+
+
+def _parameter(column: WireColumn, value: Value) -> object:
+    """A DECIMAL's text as a number: between a DECIMAL and a text MySQL compares doubles."""
+    if column.type.code is not MysqlType.DECIMAL or not isinstance(value, str):
+        return value
+    try:
+        return Decimal(value)
+    except InvalidOperation as error:
+        raise SchemaError(
+            f"column {column.name!r} is a DECIMAL, and the key in the message is {value!a:.60}"
+        ) from error
+
+
+def _doubled(name: str) -> str:
+    """A name in a statement with parameters, where %% stands for a percent sign."""
+    return quote_name(name).replace("%", "%%")
+
+
+_GONE: Final = frozenset({9006, 8055})
+_ABSENT: Final = frozenset({1049, 1146})
+_REFUSED: Final = frozenset({1044, 1045, 1142, 1143, 1193, 1227, 1251, 1275, 1298, 3159, 8121})
+_UNFIT: Final = frozenset({1059, 1064, 1102, 1103, 1166, 1267, 1292, 1300, 1366, 1525, 1690})
+"""Names that are none and values that a column cannot be compared with."""
+_LOST: Final = frozenset({0, 2006, 2013, 2014, 4031})
+"""The connection is not there any more; 0 is PyMySQL's number for one that it closed itself."""
+_CLIENT: Final = frozenset(range(2000, 3000))
+"""What the driver says, not the server."""
+_NO_TLS: Final = 2026
+_MAX_KEY_SHOWN: Final = 200
+_CLOCKS_MS: Final = 60_000
+"""How far the clocks of two machines may differ."""
+
+
+class UpstreamRows:
+    """Completes rows from the database at `uri`. `time_zone` is that in which messages have TIMESTAMPs.
+
+    `snapshot` is the statement that moves the session to a TSO, given as its parameter."""
+
+    def __init__(self, uri: str, *, time_zone: str = "UTC", snapshot: str = sent.AT_TS) -> None:
+        self._address = parse_address(uri)
+        self._zone = "+00:00" if time_zone == "UTC" else time_zone
+        self._snapshot = snapshot
+        self._connection: Any = None
+
+    def whole(self, rows: Sequence[RowChange]) -> list[RowChange | TidegateError]:
+        """`rows`, which are of one table and commit_ts, with all columns, or why one cannot be had.
+
+        What concerns all rows is raised: SourceError, HistoryLost, SchemaError, ConfigError, EnvironmentFault, and
+        UpstreamRowMissing for a table that is not there."""
+        first = rows[0]
+        name, wanted = TableName(first.schema, first.table), [needed(row) for row in rows]
+        assert first.commit_ts is not None
+        if not 1 < first.commit_ts <= MAX_TS:
+            raise UpstreamRowMissing(
+                f"{name} at ts {first.commit_ts}: no database has a snapshot before that; no changefeed sent this "
+                "message: skip it"
+            )
+        assert {(row.schema, row.table, row.commit_ts) for row in rows} == {(*name, first.commit_ts)}
+        for again in (self._connection is not None, False):
+            try:
+                return self._read(name, first.commit_ts, rows, wanted)
+            except faults() as error:
+                self.close()
+                if not (again and _code(error) in _LOST):
+                    raise self._error(error, name, first.commit_ts) from error
+        raise AssertionError
+
+    def close(self) -> None:
+        """End the connection; the next row makes a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.open:
+            connection.close()
+
+    def _read(
+        self, name: TableName, ts: int, rows: Sequence[RowChange], wanted: Sequence[Needed]
+    ) -> list[RowChange | TidegateError]:
+        self._at(ts - 1)
+        ((_, text, *_),) = self._asked(definition_query(name))
+        definition = defined(name, text.decode("utf-8", "surrogateescape"), ts - 1)
+        before = self._images(definition, [(one.names, one.before) for one in wanted if one.before is not None])
+        self._at(ts)
+        after = self._images(definition, [(one.names, one.after) for one in wanted if one.after is not None])
+        images = {"before": (before, ts - 1), "after": (after, ts)}
+        return [_whole(row, definition, one, images) for row, one in zip(rows, wanted, strict=True)]
+
+    def _images(self, definition: Definition, wanted: Sequence[tuple[tuple[str, ...], Key]]) -> dict[Key, Values]:
+        """The rows that are there, by key."""
+        found: dict[Key, Values] = {}
+        for names in dict.fromkeys(names for names, _ in wanted):
+            keys = list(dict.fromkeys(key for given, key in wanted if given == names))
+            rows = [definition.read(raw) for raw in self._asked(*rows_query(definition, names, keys))]
+            one = len(keys) == 1 and len(rows) == 1
+            found |= {keys[0]: rows[0]} if one else {definition.key_of(row, names): row for row in rows}
+        return found
+
+    def _at(self, ts: int) -> None:
+        self._asked(self._snapshot, (ts,))
+
+    def _asked(self, statement: str, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
+        if self._connection is None:
+            self._connection = self._connected()
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement, tuple(values) or None)
+            found: Sequence[Sequence[Any]] = cursor.fetchall()
+            return found
+
+    def _connected(self) -> Any:
+        raw = dict(driver().converters.encoders)
+        connection = connect(self._address.door, use_unicode=False, conv=raw, sql_mode="")
+        with connection.cursor() as cursor:
+            cursor.execute(sent.ZONE, (self._zone,))
+        return connection
+
+    @property
+    def _place(self) -> str:
+        return f"{self._address.host}:{self._address.port}"
+
+    def _error(self, error: Exception, name: TableName, ts: int) -> TidegateError:
+        """The error of ours for one of the driver's."""
+        code = _code(error)
+        text = str(error.args[1] if len(error.args) > 1 else error)
+        where = f"{name} at ts {ts}: upstream {self._place}"
+        if code in _GONE:
+            return HistoryLost(
+                f"{where} has collected the snapshot ({code} {text}). Raise tidb_gc_life_time above the time that a "
+                "reader may lag; for this row, update it upstream so that it is sent again, or replay the message "
+                "with the whole row (dlq replay --value-file)"
+            )
+        if code in _ABSENT:
+            return UpstreamRowMissing(
+                f"{where} has no such table ({code} {text}); is it the database that the changefeed reads?"
+            )
+        if code == _NO_TLS:
+            return ConfigError(
+                f"upstream {self._place} speaks no TLS; let it, or add enable-tls=false to large-message-upstream-uri, "
+                "and rows travel in clear"
+            )
+        if isinstance(error.__context__, ssl.SSLCertVerificationError):
+            return ConfigError(
+                f"upstream {self._place} is not trusted ({error.__context__}); ssl-ca names the authority that signed "
+                "its certificate, which must hold the host as it is written in large-message-upstream-uri; "
+                "insecure-skip-verify=true asks for no proof"
+            )
+        if code == 1054:
+            return SchemaError(f"{where} has other columns than at ts {ts - 1} ({code} {text})")
+        if code in _UNFIT:
+            return SchemaError(
+                f"{where} cannot look for such a row ({code} {text}): no changefeed sent this message; skip it"
+            )
+        if code in _REFUSED:
+            return ConfigError(
+                f"upstream {self._place} refuses ({code} {text}); it must be the TiDB that the changefeed reads, and "
+                f"the account needs SELECT on {name.schema}.*"
+            )
+        if code not in _LOST | _CLIENT and ts >> LOGICAL_BITS > time.time() * 1000 + _CLOCKS_MS:
+            return UpstreamRowMissing(
+                f"{where} cannot show a time that is still to come ({code} {text}): no changefeed sent this message; "
+                "skip it"
+            )
+        if answer_kind(code, text) is AnswerKind.REFUSED:
+            return SchemaError(f"{where} will not answer ({code} {text}); is it the TiDB that the changefeed reads?")
+        return SourceError(f"{where} gives no answer ({code} {text}); is it up, and are host and port right?")
+
+
+def _whole(
+    row: RowChange, definition: Definition, one: Needed, images: Mapping[str, tuple[Mapping[Key, Values], int]]
+) -> RowChange | TidegateError:
+    """The row with its images, or the error of one that is not there."""
+    found: dict[str, Values] = {}
+    for image, key in (("before", one.before), ("after", one.after)):
+        if key is None:
+            continue
+        rows, ts = images[image]
+        if key not in rows:
+            shown = ", ".join(f"{name}={value!r:.60}" for name, value in zip(one.names, key, strict=True))
+            return UpstreamRowMissing(
+                f"{definition.name} at ts {row.commit_ts}: the upstream has no row ({shown[:_MAX_KEY_SHOWN]}) at "
+                f"snapshot {ts}; is it the database that the changefeed reads? Replay the message with the whole row "
+                "(dlq replay --value-file), or skip it"
+            )
+        found[image] = rows[key]
+    return completed(row, definition, found)
+
+
+def _code(error: Exception) -> int:
+    return error.args[0] if error.args and isinstance(error.args[0], int) else -1
+
+
+WORKERS: Final = 8
+"""Enough to hide an object store's answering time, few enough for its limit of requests."""
+IN_FLIGHT_BYTES: Final = 64 << 20
+
+
+_ITSELF: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OF_THE_FILE: Final = frozenset({errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO})
+"""What a name can be refused for, whenever it is asked for: it is a link, too long, a socket."""
+
+
+class _Storage(Protocol):
+    """Where files lie, by name."""
+
+    def size(self, name: str) -> int:
+        """Return how many bytes a file has."""
+
+    def read(self, name: str, most: int) -> bytes:
+        """Return the first `most` bytes of a file."""
+
+
+class _Directory:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def size(self, name: str) -> int:
+        with self._opened(name) as file:
+            return os.fstat(file.fileno()).st_size
+
+    def read(self, name: str, most: int) -> bytes:
+        with self._opened(name) as file:
+            return file.read(most)
+
+    def _opened(self, name: str) -> BinaryIO:
+        """A file itself: not what a link leads to, and nothing that one waits for, such as a pipe."""
+        file = os.open(self._path / name, _ITSELF)
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return os.fdopen(file, "rb")
+        os.close(file)
+        raise OSError(errno.EINVAL, "no regular file")
+
+
+class _Remote:
+    def __init__(self, uri: str) -> None:
+        from obstore import get, head
+        from obstore.exceptions import BaseError
+
+        from tidegate.objectstore.stores import store
+
+        self._get, self._head, self._refusals = get, head, BaseError
+        with self._asked():
+            self._store = store(uri)
+
+    def size(self, name: str) -> int:
+        with self._asked():
+            return int(self._head(self._store, name)["size"])
+
+    def read(self, name: str, most: int) -> bytes:
+        body = b""
+        with self._asked():
+            for chunk in self._get(self._store, name):
+                body += bytes(chunk)
+                if len(body) >= most:
+                    break
+        return body[:most]
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """What a store refuses may pass, other keys for one: it is no fault of the file."""
+        try:
+            yield
+        except self._refusals as away:
+            raise ConnectionError from away
+
+
+class _Sized(NamedTuple):
+    """A file that may be fetched, or why it may not."""
+
+    name: str
+    size_bytes: int
+    error: TidegateError | None = None
+
+
+class ClaimReader:
+    """The files of one storage. A file of more than `max_bytes` is never fetched."""
+
+    def __init__(self, storage_uri: str, max_bytes: int) -> None:
+        self._uri, self._max_bytes = storage_uri, max_bytes
+        self._storage: _Storage | None = None
+
+    def bodies(self, locations: Sequence[str]) -> Iterator[bytes | TidegateError]:
+        """Return the body of each claim check, in order, or why it cannot be had.
+
+        Raises SourceError when the storage does not answer, EnvironmentFault when a library for it is missing."""
+        self._storage = self._storage or self._opened()
+        if len(locations) == 1:
+            yield self._read(self._sized(locations[0]))
+            return
+        pool = ThreadPoolExecutor(min(WORKERS, len(locations)))
+        try:
+            for group in _groups(pool.map(self._sized, locations)):
+                yield from pool.map(self._read, group)
+        finally:  # the collector may close this where a thread begins, under a lock that a wait for threads would take
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _sized(self, location: str) -> _Sized:
+        assert self._storage is not None
+        try:
+            name = claim_name(location)
+        except DecodeError as error:
+            return _Sized("", 0, error)
+        try:
+            size_bytes = self._storage.size(name)
+        except (OSError, ValueError) as away:
+            return _Sized(name, 0, _lasting(name, away))
+        return _Sized(name, size_bytes, self._too_large(name, size_bytes) if size_bytes > self._max_bytes else None)
+
+    def _read(self, file: _Sized) -> bytes | TidegateError:
+        assert self._storage is not None
+        if file.error is not None:
+            return file.error
+        try:
+            body = self._storage.read(file.name, self._max_bytes + 1)
+        except (OSError, ValueError) as away:
+            return _lasting(file.name, away)
+        return body if len(body) <= self._max_bytes else self._too_large(file.name, len(body))
+
+    def _too_large(self, name: str, size_bytes: int) -> ClaimCheckUnavailable:
+        return ClaimCheckUnavailable(
+            f"{name} in the claim-check storage has {size_bytes} bytes or more, and {self._max_bytes} are allowed: "
+            "raise claim-check-max-bytes (the reader needs some eight times as much memory)"
+        )
+
+    def _opened(self) -> _Storage:
+        parts = urlsplit(self._uri)
+        if parts.scheme in {"", "file", "local"}:
+            return _Directory(Path(unquote(parts.path)))
+        try:
+            return _Remote(self._uri)
+        except ImportError as missing:
+            raise EnvironmentFault(
+                f"the claim-check storage {parts.scheme}:// needs a Python package that is not installed: {missing}"
+            ) from missing
+        except (OSError, ValueError) as away:
+            raise _away("the claim-check storage", away) from away
+
+
+def _groups(files: Iterable[_Sized]) -> Iterator[list[_Sized]]:
+    """Neighbours that together have at most IN_FLIGHT_BYTES, or one file."""
+    group: list[_Sized] = []
+    total = 0
+    for file in files:
+        size_bytes = 0 if file.error else file.size_bytes
+        if group and total + size_bytes > IN_FLIGHT_BYTES:
+            yield group
+            group, total = [], 0
+        group.append(file)
+        total += size_bytes
+    if group:
+        yield group
+
+
+def _lasting(name: str, error: Exception) -> TidegateError:
+    """What a file's error means; raised when it may pass."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return ClaimCheckUnavailable(f"{name} is not in the claim-check storage")
+    of_file = isinstance(error, OSError) and error.errno in _OF_THE_FILE
+    if of_file or isinstance(error, PermissionError | IsADirectoryError | ValueError):
+        return ClaimCheckUnavailable(f"{name} cannot be read from the claim-check storage ({type(error).__name__})")
+    raise _away(name, error) from error
+
+
+def _away(what: str, error: Exception) -> SourceError:
+    return SourceError(
+        f"{what} cannot be fetched: the claim-check storage gives no answer ({type(error.__cause__ or error).__name__})"
+    )
+
+
+WINDOW: Final = 16
+"""Rows that are looked at together; each may have megabytes."""
+_CLAIM: Final = "claim"
+
+
+class WholeRows:
+    """Makes rows whole with the storage and the upstream that `options` name."""
+
+    def __init__(self, options: DecodeOptions) -> None:
+        self._options = options
+        storage = options.claim_check_storage_uri
+        self._claims = ClaimReader(storage, options.claim_check_max_bytes) if storage else None
+        upstream = options.upstream_uri
+        self._upstream = UpstreamRows(upstream, time_zone=options.time_zone, snapshot=sent.AT_TS) if upstream else None
+
+    def makes_whole(self, event: object) -> TypeGuard[RowChange]:
+        """Return whether `event` is a row that came cut down and can be looked for."""
+        if not isinstance(event, Insert | Update | Delete):
+            return False
+        if event.claim_check is not None and self._claims is not None:
+            return True
+        return (event.handle_only or event.claim_check is not None) and self._upstream is not None
+
+    def whole(self, rows: Iterable[RowChange]) -> Iterator[RowChange | TidegateError]:
+        """Return each of `rows`, which `makes_whole` took, with all columns, or why it cannot be had.
+
+        Raises what concerns more than one row: SourceError for what may pass, ConfigError, EnvironmentFault."""
+        rest = iter(rows)
+        while window := list(islice(rest, WINDOW)):
+            for kind, run in groupby(window, self._kind):
+                together = list(run)
+                yield from self._fetched(together) if kind == _CLAIM else self._looked_up(together)
+
+    def close(self) -> None:
+        """End the connection to the upstream."""
+        if self._upstream is not None:
+            self._upstream.close()
+
+    def _kind(self, row: RowChange) -> Hashable:
+        if row.claim_check is not None and self._claims is not None:
+            return _CLAIM
+        return row.schema, row.table, row.commit_ts
+
+    def _fetched(self, rows: Sequence[RowChange]) -> Iterator[RowChange | TidegateError]:
+        assert self._claims is not None
+        bodies = self._claims.bodies([row.claim_check or "" for row in rows])
+        for row, body in zip(rows, bodies, strict=True):
+            yield _named(row, body) if isinstance(body, TidegateError) else _opened(row, body, self._options)
+
+    def _looked_up(self, rows: Sequence[RowChange]) -> Iterator[RowChange | TidegateError]:
+        assert self._upstream is not None
+        try:
+            yield from self._upstream.whole(rows)
+        except (HistoryLost, UpstreamRowMissing, SchemaError) as error:
+            yield from [error] * len(rows)
+
+
+def _opened(row: RowChange, body: bytes, options: DecodeOptions) -> RowChange | TidegateError:
+    """The row that the file of a claim check holds."""
+    try:
+        events = decode(*open_claim(body, options), options)
+    except DecodeError as broken:
+        return DecodeError(f"{_name(row)}: in its claim check: {broken.what}", broken.codec, broken.offset)
+    if len(events) == 1 and not isinstance(events[0], Ddl | Resolved) and _same(events[0], row):
+        return events[0]
+    return ClaimCheckUnavailable(f"{_name(row)}: its claim check holds something else")
+
+
+def _same(found: RowChange, row: RowChange) -> bool:
+    """An UPDATE of which no handle column changed is marked like an INSERT where only changed columns are sent."""
+    alike = isinstance(found, Delete) == isinstance(row, Delete)
+    return alike and (found.schema, found.table, found.commit_ts) == (row.schema, row.table, row.commit_ts)
+
+
+def _named(row: RowChange, error: TidegateError) -> TidegateError:
+    if isinstance(error, DecodeError):
+        return DecodeError(f"{_name(row)}: {error.what}", error.codec, error.offset)
+    return type(error)(f"{_name(row)}: {error}")
+
+
+def _name(row: RowChange) -> str:
+    return f"{qualified(row.schema, row.table)} at ts {row.commit_ts}"
