@@ -29,11 +29,11 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Final, NamedTuple, Self
 
-from tidegate.cli.logging import configure
+from tidegate.cli.options import configure
 from tidegate.engine.stop_signals import stop_on_signals, wait_until
 from tidegate.model.errors import EnvironmentFault, Retry, TidegateError
 from tidegate.model.tso import compose
-from tidegate.server.listening import guest_listener
+from tidegate.server.web_server import guest_listener
 from tidegate.source.tidb.segment import GC_TTL_MS, safe_point, segments, trim
 from tidegate.spark.cache import PRIVATE_DIRECTORY, write_whole
 from tidegate_upstream.background import READY, UpstreamOptions

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tidegate.cli import logging as our_logging
+from tidegate.cli import options as our_logging
 from tidegate.cli.main import main
 from tidegate.config.say import say, say_json
 from tidegate.config.status import StatusFile

@@ -3,8 +3,7 @@
 from click.testing import CliRunner
 
 from tests.codec.encode_rows import TABLE, TS, encoder, insert, update
-from tidegate.cli.decode import decode
-from tidegate.cli.pretty import block
+from tidegate.cli.decode import block, decode
 from tidegate.codec.stream import pack_frame
 from tidegate.model.event import Ddl, Delete, Insert, Resolved
 

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.lakes.stages import Play, truths
+from tidegate.cli.lake import FORMATS, tell
 from tidegate.cli.main import main
-from tidegate.cli.rows import FORMATS, tell
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.iceberg.files import metadata_uri
 

@@ -9,8 +9,8 @@ from tests.engine.test_chain import Upstream
 from tidegate.engine.ports import LocalTasks, Tasks
 from tidegate.server.config import ServerConfig, server_config
 from tidegate.server.record import FeedId, NewFeed
+from tidegate.server.running import SparkHost
 from tidegate.server.server import Server
-from tidegate.server.spark_host import SparkHost
 
 WAIT_S = 20.0
 

@@ -21,7 +21,7 @@ from tidegate.config.uri import MASK
 from tidegate.model.errors import ConfigError
 from tidegate.server import web_server
 from tidegate.server.http import entrance
-from tidegate.server.http.passwords import hashed, read_users, with_user
+from tidegate.server.http.entrance import hashed, read_users, with_user
 from tidegate.server.record import FeedId
 from tidegate.server.server import Server
 

@@ -17,14 +17,15 @@ from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
 from tidegate.server import running
 from tidegate.server.changefeeds import Changefeeds
-from tidegate.server.errors import (
+from tidegate.server.record import (
     ApiParamInvalid,
     ChangefeedExists,
     ChangefeedMissing,
+    FeedChange,
+    FeedId,
     TargetBelowStart,
     UpdateRefused,
 )
-from tidegate.server.record import FeedChange, FeedId
 from tidegate.server.server import Server
 from tidegate.spark.cache import locked
 

@@ -15,7 +15,7 @@ from tests.server.http_kit import Client, served
 from tests.server.kit import Place
 from tidegate.cli.main import main
 from tidegate.model.tso import compose
-from tidegate.server.remote.client import Credentials, credentials
+from tidegate.server.client import Credentials, credentials
 from tidegate.server.server import Server
 
 pytestmark = pytest.mark.slow

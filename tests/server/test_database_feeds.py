@@ -11,8 +11,7 @@ from tests.mariadb import Server as MariaServer
 from tests.mariadb import running_server
 from tests.server.kit import Place, until
 from tidegate.server.changefeeds import Changefeeds
-from tidegate.server.errors import UpdateRefused
-from tidegate.server.record import FeedId
+from tidegate.server.record import FeedId, UpdateRefused
 from tidegate_upstream.demo.replica import MariaDb
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,7 @@ import pytest
 
 from tests.certificates import make_certificate
 from tidegate.server import web_server as module
-from tidegate.server.guests import CONNECTIONS, GuestLimits, GuestListener, guest_limits
-from tidegate.server.web_server import Tls, web_server
+from tidegate.server.web_server import CONNECTIONS, GuestLimits, GuestListener, Tls, guest_limits, web_server
 
 LIMITS = GuestLimits(connections=12, per_peer=8)
 OTHER = "127.0.0.2"
@@ -132,7 +131,7 @@ def test_the_spare_file_is_given_up_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 STARVED = """
 import asyncio, os, resource, socket, sys, threading
-from tidegate.server.guests import GuestLimits, GuestListener
+from tidegate.server.web_server import GuestLimits, GuestListener
 
 async def main():
     listener = GuestListener(socket.AF_INET, ("127.0.0.1", 0), GuestLimits(1000, 1000))

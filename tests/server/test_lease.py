@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.server import lease as leases
+from tidegate.server import running as leases
 from tidegate.server.documents import SqliteDocuments
-from tidegate.server.lease import Lease
+from tidegate.server.running import Lease
 
 TTL_S = 10.0
 

@@ -18,8 +18,8 @@ from tidegate.config.local_name import ADDED, OVER_SIGNATURES, Local, LocalName,
 from tidegate.config.param import Param
 from tidegate.config.registry import SINKS, SOURCES, entries_of
 from tidegate.model.errors import UriInvalid
+from tidegate.server.changefeeds import ClientReach
 from tidegate.server.config import server_config
-from tidegate.server.reach import ClientReach
 from tidegate.server.record import FeedChange, FeedId, NewFeed
 
 ENTRIES: Final = {f"{kind} {scheme}": entry for kind, all_ in (("source", SOURCES), ("sink", SINKS))

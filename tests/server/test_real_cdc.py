@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.http_kit import Client, served
 from tests.server.kit import Place, until
-from tidegate.server.write_token import found_token
+from tidegate.server.config import found_token
 
 CDC = os.environ.get("TIDEGATE_TEST_CDC", "")
 pytestmark = pytest.mark.skipif(not CDC, reason="TIDEGATE_TEST_CDC names no `cdc` of TiCDC")

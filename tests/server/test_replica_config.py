@@ -12,7 +12,7 @@ from tests.counts import some
 from tidegate.config.document import document_of
 from tidegate.config.keys import KEYS
 from tidegate.config.uri import MASK
-from tidegate.server.errors import ApiParamInvalid
+from tidegate.server.record import ApiParamInvalid
 from tidegate.server.replica_config import (
     TABLE,
     Leaf,

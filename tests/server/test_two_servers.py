@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.kit import Place, until
-from tidegate.server.errors import NotOwner
-from tidegate.server.record import FeedId
+from tidegate.server.record import FeedId, NotOwner
 
 pytestmark = pytest.mark.slow
 

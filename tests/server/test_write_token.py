@@ -14,11 +14,10 @@ from tests.server.http_kit import Client, served
 from tests.server.kit import Place
 from tidegate.cli.main import main
 from tidegate.model.errors import ConfigError
-from tidegate.server.config import server_config
+from tidegate.server.config import announced, found_token, server_config, write_token
 from tidegate.server.documents import documents_in
-from tidegate.server.http.admission import READS, WRITES_BY_QUESTION
+from tidegate.server.http.entrance import READS, WRITES_BY_QUESTION
 from tidegate.server.server import Server
-from tidegate.server.write_token import announced, found_token, write_token
 from tidegate.spark.cache import cache_dir
 
 pytestmark = pytest.mark.slow

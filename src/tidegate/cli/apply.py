@@ -95,7 +95,7 @@ def _standing(sink: str, name: str | None) -> tuple[int, int, str | None]:
 
 def _bring(config: FeedConfig, until: int | None, *, as_json: bool) -> int:
     """Run the changefeed to `until`, or to all that is resolved; where it stands then."""
-    from tidegate.cli import logging
+    from tidegate.cli import options as logging
     from tidegate.config.changefeed import Changefeed
     from tidegate.engine import progress
 

@@ -18,8 +18,8 @@ from tidegate.config.token_file import read_token
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError
 from tidegate.model.host import reaches_others
-from tidegate.server.listening import listening, place_of
-from tidegate.server.listening import serve as serve_until
+from tidegate.server.web_server import listening, place_of
+from tidegate.server.web_server import serve as serve_until
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 

@@ -5,7 +5,7 @@
     topic, from its start to   ─┘                     │    (claim-check storage, --complete-from)
     the end it had at the start                       └→ DecodeError → a line of kind "error"
 
-With --pretty each is a block for people instead (cli/pretty.py).
+With --pretty each is a block for people instead (cli/decode.py).
 
 $ tidegate decode --protocol open-protocol messages.bin.gz
 $ tidegate decode --protocol canal-json --set claim-check-storage-uri=file:///var/claims messages.bin
@@ -15,15 +15,34 @@ $ tidegate decode --from 'kafka://127.0.0.1:9092/shop?protocol=canal-json'
 
 A message that cannot be read never stops the others, and a row that cannot be made whole comes as it is, with a line on
 standard error.  Exit status: 0 when all were read and made whole, 1 when there were errors.
+
+Events for people: `tidegate decode --pretty`.
+
+    UPDATE shop.orders  470606743881121792  2026-03-17 09:31:05.250 UTC
+      id *    1
+      total   '10.00' -> '12.00'
+      note    NULL
+
+    DDL shop.orders  470606744143265793  2026-03-17 09:31:06.250 UTC
+      ALTER TABLE orders ADD COLUMN c INT
+
+    RESOLVED  470606744143265794  2026-03-17 09:31:06.250 UTC
+
+A star marks the handle columns.  A column that did not change stands once.  Text is quoted and cut, bytes are
+hexadecimal, and what could steer a terminal is escaped, so that foreign data can be looked at.  Colours only on a
+terminal.  A block ends with an empty line.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 import click
+from rich.console import Console
+from rich.text import Text
 
 from tidegate.cli.framed import address, framed_messages, settings_of, whole_events
 from tidegate.codec import DecodeOptions, from_config
@@ -32,7 +51,128 @@ from tidegate.codec.neutral import Json, error_object, event_object, render
 from tidegate.codec.options import DECODE_KEYS
 from tidegate.config.say import say
 from tidegate.model.errors import ConfigError, DecodeError, TidegateError
-from tidegate.model.event import Event
+from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, RowChange, Update, Value, images
+from tidegate.model.tso import physical_ms
+
+_MAX_SHOWN: Final = 200
+_WORDS: Final[dict[type, tuple[str, str]]] = {
+    Insert: ("INSERT", "green"),
+    Update: ("UPDATE", "yellow"),
+    Delete: ("DELETE", "red"),
+}
+_GONE: Final = object()
+
+
+def printer() -> Callable[[Text], None]:
+    """Print blocks on standard output, unwrapped."""
+    console = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
+    return console.print
+
+
+def block(event: Event) -> Text:
+    """Return the block of an event, with the empty line after it."""
+    match event:
+        case Resolved():
+            return Text.assemble(("RESOLVED", "dim"), f"  {_moment(event.ts, None)}\n")
+        case Ddl():
+            name = ".".join(_plain(part) for part in (event.schema, event.table) if part)
+            return Text.assemble(
+                ("DDL", "bold magenta"), f" {name}  {_moment(event.commit_ts, event.es_ms)}\n", _statement(event.query)
+            )
+        case _:
+            return _row(event)
+
+
+def error_block(error: Json) -> Text:
+    """Return the block of a message that could not be read."""
+    where = error.get("place") or f"message {error['message_index']}"
+    return Text.assemble(("ERROR", "bold red"), f" {where}  {error['code']}\n  {_plain(str(error['error']))}\n")
+
+
+def _row(row: RowChange) -> Text:
+    word, style = _WORDS[type(row)]
+    name = f"{_plain(row.schema)}.{_plain(row.table)}"
+    head = Text.assemble((word, f"bold {style}"), f" {name}  {_moment(row.commit_ts, row.es_ms)}")
+    head.append("".join(_marks(row)) + "\n")
+    labels = [_plain(field.name) + (" *" if field.handle else "") for field in row.fields]
+    width = max(map(len, labels), default=0)
+    for label, line in zip(labels, _changes(row), strict=True):
+        head.append(f"  {label:<{width}}  ")
+        head.append_text(line)
+        head.append("\n")
+    return head
+
+
+def _marks(row: RowChange) -> Iterator[str]:
+    if row.partition_id is not None:
+        yield f"  partition {row.partition_id}"
+    if row.handle_only:
+        yield "  only handle columns"
+    if row.claim_check is not None:
+        yield f"  claim check {_plain(row.claim_check)}"
+
+
+def _changes(row: RowChange) -> Iterator[Text]:
+    """What stands after each column's name."""
+    before, after = images(row)
+    for index in range(len(row.fields)):
+        old = _GONE if before is None else before[index]
+        new = _GONE if after is None else after[index]
+        if old is _GONE or new is _GONE or old == new:
+            yield Text(_shown(row, index, after is None))
+        else:
+            yield Text.assemble(
+                (_shown(row, index, True), "red"),
+                " -> ",
+                (_shown(row, index, False), "green"),
+            )
+
+
+def _shown(row: RowChange, index: int, old: bool) -> str:  # noqa: FBT001
+    before, after = images(row)
+    values = before if old else after
+    assert values is not None
+    return _value(values[index])
+
+
+def _value(value: Value) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bytes():
+            return f"0x{value[:_MAX_SHOWN].hex()}" + _rest(len(value), "bytes")
+        case str():
+            return f"'{_plain(value[:_MAX_SHOWN])}'" + _rest(len(value), "characters")
+        case _:
+            return str(value)
+
+
+def _rest(length: int, unit: str) -> str:
+    return f"… ({length} {unit})" if length > _MAX_SHOWN else ""
+
+
+def _statement(query: str) -> str:
+    return "".join(f"  {_plain(line)}\n" for line in query.strip().splitlines())
+
+
+def _moment(ts: int | None, ms: int | None) -> str:
+    """A timestamp as number and wall time; the time alone when that is all there is."""
+    if ts is None:
+        return "no time" if ms is None else f"{_time(ms)} (es; no commit_ts)"
+    return f"{ts}  {_time(physical_ms(ts))}"
+
+
+def _time(ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1000:03} UTC"
+    except (OverflowError, ValueError, OSError):
+        return "beyond the year 9999"
+
+
+def _plain(text: str) -> str:
+    """`text` with what is not printable escaped."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
 
 UPSTREAM: Final = "large-message-upstream-uri"
 
@@ -116,7 +256,7 @@ def _lines(found: Iterator[Event | Json]) -> bool:
 
 def _blocks(found: Iterator[Event | Json]) -> bool:
     """Prints a block an event; whether there were errors."""
-    from tidegate.cli.pretty import block, error_block, printer
+    from tidegate.cli.decode import block, error_block, printer
 
     out, failed = printer(), False
     for each in found:

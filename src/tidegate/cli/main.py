@@ -29,7 +29,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "apply": ("tidegate.cli.apply:apply", "Bring a replica to one ts from what has landed, after a disaster."),
     "server": ("tidegate.cli.server:server", "Run many changefeeds, with TiCDC's API and a page."),
     "pack": ("tidegate.cli.pack:pack", "Write an archive of Tidegate for the executors of a cluster."),
-    "cli": ("tidegate.server.remote.changefeed:cli", "Look after the changefeeds of a server, as with `cdc cli`."),
+    "cli": ("tidegate.server.client:cli", "Look after the changefeeds of a server, as with `cdc cli`."),
     "status": ("tidegate.config.status:status", "Show the state, checkpoint and error of changefeeds."),
     "verify": ("tidegate.cli.verify:verify", "Compare a lake, a database or a Redis with its upstream."),
     "lake": ("tidegate.cli.lake:lake", "Look at a lake: tables, snapshots, rows."),

@@ -15,28 +15,73 @@ The events of a topic that go on into another one: those of its tables that no e
 
 A DDL of a database passes when some table of it could, a RENAME when the filter takes the old name.  A table that a
 RENAME brings in is an error: its rows from before were never written.
+
+Topics of one protocol as a topic of the other, in commit order.
+
+    partitions ─→ decode ─→ cut rows made whole ─→ WatermarkMerge ─→ Relay ─→ topic
+    of all topics   │       (engine/frontier.py: rows up to the watermark of them all, DDLs behind their rows)
+                    └→ DecodeError: a line on standard error, and on with the next
+    between merge and relay stand the filters: tables and event filters (relay.py)
+
+What has come up to the last watermark of all partitions is written with that watermark.  What lies above it when the
+reading ends is written too, without one, and the last line says where to go on (`start=` of the source).  The producer
+is idempotent; a run that is cut off and begun again writes messages twice, never in another order: at least once.
+
+A report a second, and one at the end: messages read, rows, DDLs, watermarks and messages written, events that were
+passed over as repeated or left out by the filters, and how far the watermark has come.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple, Protocol
+from urllib.parse import parse_qsl, urlsplit
 
-from tidegate.codec import BatchEncoder, EncodeOptions, Message
+import click
+import msgspec
+
+from tidegate.cli.framed import clock, target_options, whole_events
+from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, Message, decode, from_config
 from tidegate.codec.batch import ClaimStore
-from tidegate.engine.dispatch import DispatchRule, Router, SplitPolicy, Splitter, TablePlan
-from tidegate.engine.event_filter import EventFilter
-from tidegate.engine.filter import TableFilter, previous_name
-from tidegate.model.errors import EncodeError, SchemaError, SqlError, UnsupportedError
-from tidegate.model.event import Ddl, Field, Resolved, RowChange
+from tidegate.codec.options import DECODE_KEYS
+from tidegate.codec.zone import hour_twice
+from tidegate.config.document import Document, read_document
+from tidegate.config.entry import refused_keys
+from tidegate.config.kafka_source import KAFKA_CLIENT, KafkaSource, parse_source
+from tidegate.config.kafka_target import encoder_keys
+from tidegate.config.pair import check_dispatchers, check_old_values, idle_keys
+from tidegate.config.param import Given
+from tidegate.config.refused import RefusedKey, refuse
+from tidegate.config.registry import SINKS, SOURCES
+from tidegate.config.say import say, say_json
+from tidegate.config.topics import LOOKING, topics_of
+from tidegate.engine.dispatch import DispatchRule, Router, SplitPolicy, Splitter, TablePlan, complaints
+from tidegate.engine.event_expression import event_filter
+from tidegate.engine.event_filter import EventFilter, acting
+from tidegate.engine.filter import DEFAULT_RULES, TableFilter, previous_name
+from tidegate.engine.frontier import WatermarkMerge
+from tidegate.engine.stop_signals import stop_on_signals
+from tidegate.model.errors import (
+    ConfigError,
+    DecodeError,
+    EncodeError,
+    SchemaError,
+    SqlError,
+    TidegateError,
+    UnsupportedError,
+    UriInvalid,
+)
+from tidegate.model.event import Ddl, Event, Field, Resolved, RowChange
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.meant import read
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import AlterTable, DropDatabase, DropTables, DropViews, RenameTables, RenameTo, Statement
-from tidegate.sink.kafka.topics import KnownTopics
-from tidegate.sink.kafka.writer import TopicWriter
+from tidegate.sink.kafka.topics import ClaimFiles, KnownTopics, random_names
+from tidegate.sink.kafka.writer import NewTopics, TopicWriter
+from tidegate.source.kafka.fetch import Gathered, Partition
 
 
 class RelayTarget(NamedTuple):
@@ -249,3 +294,190 @@ class TopicFilter:
     def _takes_ddl(self, ddl: Ddl) -> bool:
         previous = previous_name(ddl)
         return self._tables.takes_ddl(ddl, previous) and not self._events.drops_ddl(ddl, previous, _UNKNOWN)
+
+
+HOLD: Final = 5_000
+"""Events of a partition that may wait for others before it rests: a few megabytes of usual rows."""
+REPORT_S: Final = 1.0
+Settings = dict[str, object]
+_SELECTORS: Final = {
+    "sink.column-selectors[].": RefusedKey((), UnsupportedError, "a relay of messages sends them whole")
+}
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """How far it has come; `start` is the source's parameter that goes on from here."""
+
+    done: bool = False
+    messages_read: int = 0
+    messages_written: int = 0
+    rows: int = 0
+    ddls: int = 0
+    watermarks: int = 0
+    repeated: int = 0
+    left_out: int = 0
+    refused: int = 0
+    resolved_ts: int | None = None
+    start: str = ""
+
+
+def transcode_topic(
+    uris: tuple[str, str],
+    settings: tuple[Settings, Settings],
+    *,
+    path: str | None,
+    now_ms: int | None,
+    idle_s: float | None,
+    as_json: bool,
+) -> None:
+    """Write the topics of `uris[0]` into the topic of `uris[1]`; status 1 when something was refused."""
+    file = read_document(path)
+    check_dispatchers(file.dispatchers)
+    source = parse_source(uris[0], file.section("source."))
+    read = _read_options(source, settings[0])
+    sink = parse_source(uris[1], {**LOOKING, **_client_options(file)})
+    target = _target(sink, uris[1], settings[1], read, file)
+    if (source.bootstrap, target.topic) in {(sink.bootstrap, topic) for topic in source.topics}:
+        raise UriInvalid(f"--to: topic {target.topic} is the one that is read")
+    tables = TableFilter.parse(file.rules or DEFAULT_RULES, case_sensitive=file.case_sensitive)
+    chosen = TopicFilter(tables, _events(file, read))
+    idle = idle_keys(file, SOURCES["kafka"], SINKS["kafka"])
+    if idle:
+        say(f"warning: accepted without effect: {', '.join(idle)}", err=True)
+    for complaint in (*complaints(target.rules), *map(hour_twice, {read.time_zone, target.options.time_zone})):
+        if complaint:
+            say(f"warning: {complaint}", err=True)
+    connected = partial(TopicWriter, sink.client_config(), target.options.max_message_bytes)
+    known = KnownTopics(partial(connected, None), BatchEncoder(target.options, now_ms=clock(now_ms)))
+    writer = connected(_new_topics(uris[1]))
+    run = _Run(source, read, as_json=as_json)
+    claims = ClaimFiles(target.options.claim_check_storage_uri, random_names())
+    relay = Relay(target, writer, known, now_ms=clock(now_ms), claims=claims, refused=run.refused)
+    run.play(Gathered(topics_of(source, read), idle_s=idle_s), relay, writer, chosen)
+    if run.report.refused:
+        click.get_current_context().exit(1)
+
+
+class _Run:
+    """One transcoding: what is refused, and how far it has come."""
+
+    def __init__(self, source: KafkaSource, read: DecodeOptions, *, as_json: bool) -> None:
+        self._source, self._read, self._as_json = source, read, as_json
+        self.report = Report()
+
+    def refused(self, place: str, error: TidegateError) -> None:
+        """A line on standard error."""
+        self.report.refused += 1
+        say(f"error {error.code}: {place}: {error}", err=True)
+
+    def _cut(self, place: tuple[Partition, str], error: TidegateError) -> None:
+        self.refused(place[1], error)
+
+    def play(self, messages: Gathered, relay: Relay, writer: TopicWriter, chosen: TopicFilter) -> None:
+        """Read to the end and writes; stops in good order on a signal."""
+        merge: WatermarkMerge[Partition] = WatermarkMerge(messages.positions)
+        told = time.monotonic()
+        with stop_on_signals() as stop:
+            for chunk in messages.chunks(lambda: merge.ahead(HOLD)):
+                self.report.messages_read += len(chunk)
+                decoded = self._decoded((took.partition, took.message.offset, *took.message[1:]) for took in chunk)
+                for (partition, place), event in whole_events(
+                    decoded, self._read, lambda at, e: self.refused(at[1], e)
+                ):
+                    try:
+                        merge.add(partition, acting(event) if isinstance(event, Ddl) else event)
+                    except EncodeError as error:
+                        self.refused(place, error)
+                chosen.pass_on(merge.take(), relay)
+                self.report.left_out = chosen.left_out
+                if stop.is_set():
+                    break
+                if time.monotonic() - told > REPORT_S:
+                    told = time.monotonic()
+                    self._tell(merge, relay, writer)
+        if not stop.is_set():
+            chosen.pass_on(merge.rest(), relay)
+            self.report.left_out = chosen.left_out
+            self.report.start = _as_start(messages.positions)
+        relay.flush()
+        self.report.done = True
+        self._tell(merge, relay, writer)
+
+    def _decoded(
+        self, chunk: Iterator[tuple[Partition, int, bytes | None, bytes | None]]
+    ) -> Iterator[tuple[tuple[Partition, str], Event]]:
+        for partition, offset, key, value in chunk:
+            place = f"{partition[0]}/{partition[1]}/{offset}"
+            try:
+                for event in decode(key, value, self._read):
+                    yield (partition, place), event
+            except DecodeError as error:
+                self.refused(place, error)
+
+    def _tell(self, merge: WatermarkMerge[Partition], relay: Relay, writer: TopicWriter) -> None:
+        report = self.report
+        report.rows, report.ddls, report.watermarks = relay.rows, relay.ddls, relay.watermarks
+        report.messages_written, report.repeated, report.resolved_ts = writer.messages, merge.repeated, merge.resolved
+        if self._as_json:
+            say_json(report)
+            return
+        line = f"{report.messages_read:,} messages read, {report.messages_written:,} written: {report.rows:,} rows, "
+        line += f"{report.ddls:,} DDLs, {report.watermarks:,} watermarks up to {report.resolved_ts}"
+        line += f"; {report.left_out:,} events left out" if report.left_out else ""
+        if report.done and report.start:
+            line += f"; to go on from here: start={report.start}"
+        click.echo(line, err=True)
+
+
+def _as_start(positions: Mapping[Partition, int]) -> str:
+    """Positions as the source's parameter `start`."""
+    return ",".join(f"{topic}/{number}:{offset}" for (topic, number), offset in sorted(positions.items()))
+
+
+def _read_options(source: KafkaSource, given: Settings) -> DecodeOptions:
+    """How messages are read: the address's options, and those of --from-set over them."""
+    if not given:
+        return source.decode_options()
+    found = from_config(given, source.protocol)
+    named = {DECODE_KEYS[last][0] for key in given if (last := key.rpartition(".")[2]) in DECODE_KEYS}
+    changes = {field: getattr(found, field) for field in named}
+    return msgspec.structs.replace(source.decode_options(), **changes)
+
+
+def _client_options(file: Document) -> dict[str, Given]:
+    """How to reach the brokers, as the file says it."""
+    found = {name: Given(path := f"sink.kafka-config.{name}", file.flat.get(path)) for name in KAFKA_CLIENT}
+    return {name: given for name, given in found.items() if given.value not in {None, ""}}
+
+
+def _target(sink: KafkaSource, uri: str, given: Settings, read: DecodeOptions, file: Document) -> RelayTarget:
+    if len(sink.topics) != 1:
+        raise UriInvalid("--to: name one topic, the default one; others come from dispatchers")
+    query = {f"uri.{name}": value for name, value in parse_qsl(urlsplit(uri).query) if value}
+    told = {key.rpartition(".")[2] for key in given}
+    below = {key: value for key, value in {**encoder_keys(file), **query}.items() if key.rpartition(".")[2] not in told}
+    options = target_options({**below, **given}, None, read)
+    raw = file.flat.get("sink.kafka-config.output-raw-change-event") is True
+    if options.protocol == "canal-json" and not options.enable_tidb_extension:
+        click.echo("warning: canal-json without enable-tidb-extension has no watermarks and no commit_ts", err=True)
+    policy = SplitPolicy(unique_keys=not raw, newarch=options.newarch)
+    return RelayTarget(sink.topics[0], options, file.dispatchers, file.case_sensitive, policy)
+
+
+def _events(file: Document, read: DecodeOptions) -> EventFilter:
+    """The event filters of a file. Raises what is wrong with them, and for keys that messages cannot serve."""
+    refuse(file.keys, {**refused_keys(SOURCES["kafka"], SINKS["kafka"]), **_SELECTORS})
+    if read.protocol == "open-protocol":
+        check_old_values(file, file.event_rules)
+    return event_filter(file.tree, case_sensitive=file.case_sensitive, time_zone=read.time_zone)
+
+
+def _new_topics(uri: str) -> NewTopics | None:
+    """TiCDC's parameters of topics that it makes."""
+    query = dict(parse_qsl(urlsplit(uri).query))
+    if query.get("auto-create-topic", "true").lower() in {"false", "0", "f"}:
+        return None
+    try:
+        return NewTopics(int(query.get("partition-num", 3)), int(query.get("replication-factor", 1)))
+    except ValueError as error:
+        raise ConfigError(f"--to: partition-num and replication-factor are whole numbers: {error}") from error

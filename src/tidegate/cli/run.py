@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidegate.cli.spark_options import conf_of
+from tidegate.cli.options import conf_of
 from tidegate.config.load import load
 from tidegate.config.say import say, say_json
 from tidegate.engine.stop_signals import stop_on_signals
@@ -103,7 +103,7 @@ def run(
         target_ts=None if until is None else parse_ts(until, now_ms=now_ms),
         state_dir=state_dir,
     )
-    from tidegate.cli import logging
+    from tidegate.cli import options as logging
     from tidegate.config.changefeed import Changefeed
     from tidegate.engine import progress
 

@@ -66,15 +66,13 @@ def server(
     """Run many changefeeds in one process, with TiCDC's API, metrics and a page, until Ctrl-C or SIGTERM."""
     if ctx.invoked_subcommand is not None:
         return
-    from tidegate.cli import logging
+    from tidegate.cli import options as logging
     from tidegate.engine.stop_signals import stop_on_signals
-    from tidegate.server.config import server_config
+    from tidegate.server.config import announced, server_config
     from tidegate.server.http.application import application
-    from tidegate.server.listening import listening, place_of, serve
+    from tidegate.server.running import SparkHost
     from tidegate.server.server import Server
-    from tidegate.server.spark_host import SparkHost
-    from tidegate.server.web_server import web_server
-    from tidegate.server.write_token import announced
+    from tidegate.server.web_server import listening, place_of, serve, web_server
 
     config = server_config(path, **flags)
     level = LEVELS.get(config.log_level.lower())
@@ -99,7 +97,7 @@ def server(
 @click.password_option(help="Asked for if it is not given.")
 def user(name: str, file: Path, password: str) -> None:
     """Put NAME into a users-file, or give it another password, which cannot be read from there."""
-    from tidegate.server.http.passwords import with_user
+    from tidegate.server.http.entrance import with_user
     from tidegate.spark.cache import write_whole
 
     write_whole(file, with_user(file.read_text("utf-8") if file.exists() else "", name, password))
@@ -107,8 +105,8 @@ def user(name: str, file: Path, password: str) -> None:
 
 
 def _session(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "SparkSession":
-    from tidegate.cli.spark_options import conf_of
-    from tidegate.server.spark_host import FAIR
+    from tidegate.cli.options import conf_of
+    from tidegate.server.running import FAIR
     from tidegate.spark.fitness import check_session
     from tidegate.spark.session import session
 

@@ -4,7 +4,7 @@
     gzip or plain       first messages      │                                   │
                                             └── DecodeError                     └── EncodeError
                                                     a line on standard error, and on with the next
-    topic ─→ cli/relay_topic.py ─→ topic
+    topic ─→ cli/relay.py ─→ topic
 
 $ tidegate transcode --set enable-tidb-extension=true open.bin.gz > canal.bin
 $ tidegate transcode --from canal-json --to open-protocol --set max-batch-size=64 canal.bin > open.bin
@@ -101,7 +101,7 @@ def transcode(
     if source.startswith(KAFKA) or (target or "").startswith(KAFKA):
         if not (source.startswith(KAFKA) and (target or "").startswith(KAFKA)) or file != "-":
             raise click.UsageError("a topic becomes a topic: give --from kafka://… and --to kafka://…, and no FILE")
-        from tidegate.cli.relay_topic import transcode_topic
+        from tidegate.cli.relay import transcode_topic
 
         settings = settings_of(read_words, "--from-set"), settings_of(words)
         transcode_topic((source, target or ""), settings, path=path, now_ms=now_ms, idle_s=idle_s, as_json=as_json)

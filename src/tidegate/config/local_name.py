@@ -4,7 +4,7 @@
     the directory of an address                            ──────────────┴─► name_file, name_place ──► who hears of it
 
 Whoever runs a command may name what the account may read.  A server hears of each name before anything looks at it, and
-refuses those that its clients may not name (server/reach.py).
+refuses those that its clients may not name (server/changefeeds.py).
 """
 
 import os

@@ -35,6 +35,7 @@ from typing import Final, TypeAlias
 from sqlglot import exp
 
 from tidegate.expr.dialect import Node
+from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.result_type import (
     BOOL,
     DOUBLE,
@@ -51,7 +52,7 @@ from tidegate.expr.result_type import (
     number_family,
     text_type,
 )
-from tidegate.expr.scope import Build, Compiled, Evaluate, Row, Scope, compile_scalar
+from tidegate.expr.scope import Compiled, Evaluate, Row, Scope
 from tidegate.model.errors import EncodeError, SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered

@@ -28,8 +28,9 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from tidegate.expr.dialect import Node
+from tidegate.expr.form import Build, compile_scalar, refuse
 from tidegate.expr.result_type import BOOL, ValueFamily, agreed, converter, family_of, shared
-from tidegate.expr.scope import Build, Compiled, Evaluate, Row, Scope, compile_scalar, refuse
+from tidegate.expr.scope import Compiled, Evaluate, Row, Scope
 from tidegate.model.errors import InputError, SqlRefused
 from tidegate.model.pattern import RegularExpression, expression, like
 from tidegate.model.table import ColumnType

@@ -34,9 +34,10 @@ from sqlglot import exp
 from tidegate.expr.arithmetic import ARITHMETIC, BITS, LITERALS
 from tidegate.expr.comparison import COMPARISONS, LOGIC, PATTERNS
 from tidegate.expr.dialect import Node
+from tidegate.expr.form import Build, builder, compile_scalar
 from tidegate.expr.functions import CAST_FUNCTIONS, FLOW_FUNCTIONS, NUMBER_FUNCTIONS, Function
 from tidegate.expr.parse import Dml, parse, parse_expression
-from tidegate.expr.scope import Build, Compiled, Scope, builder, compile_scalar
+from tidegate.expr.scope import Compiled, Scope
 from tidegate.expr.text_functions import JSON_FUNCTIONS, STRING_FUNCTIONS
 from tidegate.expr.time_functions import INTERVAL_FUNCTIONS, TIME_FUNCTIONS
 from tidegate.model.errors import SqlRefused

@@ -55,6 +55,7 @@ from typing import Any, Final, TypeAlias
 from tidegate.expr.arithmetic import remainder, turned_sign
 from tidegate.expr.comparison import as_shared, chosen, truth
 from tidegate.expr.dialect import Node
+from tidegate.expr.form import Build, compile_scalar
 from tidegate.expr.result_type import (
     BINARY,
     BOOL,
@@ -76,7 +77,7 @@ from tidegate.expr.result_type import (
     parse_document,
 )
 from tidegate.expr.result_type import time_type as span_type
-from tidegate.expr.scope import Build, Compiled, Evaluate, Row, Scope, compile_scalar
+from tidegate.expr.scope import Compiled, Evaluate, Row, Scope
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import STRINGS
 from tidegate.model.mysql import MysqlType as T

@@ -15,22 +15,12 @@ An expression ready to run.
 `rank` is MySQL's coercibility: 0 COLLATE, 2 column, 4 literal, 5 number, 6 NULL: in a comparison the lower rank's
 collation wins.
 Source: MySQL manual, "Collation Coercibility in Expressions".
-
-The form of a compiled expression, and the table of those who compile.
-
-    node ──compile_scalar(node, scope)──► Compiled(run, type, collation, rank) ──run(row, context)──► SqlValue
-
-A node is looked up by its class; each entry builds a closure over the closures of its operands, so that nothing is
-decided twice for every row.  compiler.py fills the table: import `compile_scalar` from there.
-
-Source: MySQL manual, "Expressions"; TiDB's expression package.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from tidegate.expr.dialect import Node
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType
@@ -210,28 +200,3 @@ class Scope:
             and (not table or lowered(slot.table) == table)
             and (not schema or lowered(slot.schema) == schema)
         ]
-
-
-Build: TypeAlias = Callable[[Node, Scope], Compiled]
-_BUILDERS: dict[str, Build] = {}
-_NOT_SUPPORTED: Final = 1235
-
-
-def builder(table: Mapping[str, Build]) -> None:
-    """Add entries by class name of the node."""
-    assert not _BUILDERS.keys() & table.keys(), table
-    _BUILDERS.update(table)
-
-
-def compile_scalar(node: Node, scope: Scope) -> Compiled:
-    """Return the function of a row that `node` stands for; SqlRefused for unknown names and functions."""
-    build = _BUILDERS.get(type(node).__name__)
-    if build is None:
-        raise refuse(node)
-    return build(node, scope)
-
-
-def refuse(node: Node) -> SqlRefused:
-    """Return the error for a form that is not evaluated here."""
-    shown = node.meta.get("source") or type(node).__name__
-    return SqlRefused(_NOT_SUPPORTED, f"This version of Tidegate doesn't yet support '{shown:.80}'", "42000")

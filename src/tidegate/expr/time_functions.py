@@ -40,9 +40,10 @@ from typing import Final, NamedTuple
 
 from tidegate.expr.arithmetic import constant
 from tidegate.expr.dialect import Node
+from tidegate.expr.form import compile_scalar
 from tidegate.expr.functions import Function, arguments, define, wrong_count
 from tidegate.expr.result_type import DATE, INT, TEXT, ValueFamily, datetime_type, decimal_type, family_of, time_type
-from tidegate.expr.scope import Compiled, Row, Scope, compile_scalar
+from tidegate.expr.scope import Compiled, Row, Scope
 from tidegate.expr.tokens import UNITS
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T

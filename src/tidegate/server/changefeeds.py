@@ -12,47 +12,73 @@ Only the owner runs changefeeds; a server that takes over writes every record an
 and starts what should run.
 
 Source: TiCDC's OpenAPI v2: verbs and the states in which they act; changefeed states.
+
+What clients of a server may name on its machine, and who may get its tokens.
+
+    a file or a directory    below --allow-path, links followed; and none of the server's own
+    a token of a file, or    to the hosts of token-hosts alone: a client names the address that it is sent to
+    of the environment
+
+What the server's own --source-uri names may be named by clients, too.  A changefeed that is there goes on with what it
+names, and keeps that when it is changed.
+
+The checkpoint of a changefeed that does not run: moved, or forgotten.
+
+sink keeps progress itself (a lake)   its data tells where it stands: neither moved nor forgotten
+a database                            its rows and its ledger of DDLs tell: not moved; forgotten, if the server answers
+state directory or store              moved, where the source can be read from any ts; forgotten, changelog too
+
+Which tables a changefeed would carry: asked of its source, where that knows its tables beforehand.
+
+a change log    its schema at the start ts: tables with a handle key, and those without
+a topic         nothing: it tells its tables as it is read
 """
 
 import logging
+import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import obstore
 
-from tidegate.config.document import document_of
+from tidegate.config.document import Document, document_of
+from tidegate.config.entry import is_landed
 from tidegate.config.feed import FeedConfig
 from tidegate.config.load import load
-from tidegate.config.registry import SOURCES, feed_of
+from tidegate.config.local_name import LocalName, heard_by
+from tidegate.config.registry import SOURCES, checkpoints_of, entries_of, feed_of
+from tidegate.config.sql_target import SqlAddress
+from tidegate.config.tidb_source import TidbSource
 from tidegate.config.uri import mask_text, mask_uri, scheme_of, state_place
+from tidegate.engine.plan import Checkpoint
+from tidegate.engine.ports import Saved, Standing
 from tidegate.engine.progress import FeedError, Progress, now
-from tidegate.model.errors import TidegateError, UriInvalid
+from tidegate.model.errors import EnvironmentFault, HistoryLost, InputError, TidegateError, UriInvalid
 from tidegate.model.tso import compose
 from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.lifespan import delete
+from tidegate.objectstore.stores import store
+from tidegate.objectstore.storing import STORE_ERRORS, first_line
+from tidegate.schema.state import SchemaState
 from tidegate.server.config import ServerConfig
 from tidegate.server.documents import Changed, Documents, StoreAway, check_kept
-from tidegate.server.errors import (
-    ApiParamInvalid,
-    ChangefeedExists,
-    ChangefeedMissing,
-    NotOwner,
-    TargetBelowStart,
-    UpdateRefused,
-)
-from tidegate.server.forget import forget_checkpoint, forget_in_database, move_checkpoint
 from tidegate.server.metrics import Metrics
-from tidegate.server.operations import OperationLog
-from tidegate.server.reach import ClientReach
 from tidegate.server.record import (
     RUNS,
+    ApiParamInvalid,
     Capture,
+    ChangefeedExists,
+    ChangefeedMissing,
     FeedChange,
     FeedId,
     FeedOperation,
@@ -60,15 +86,214 @@ from tidegate.server.record import (
     FeedView,
     Moment,
     NewFeed,
+    NotOwner,
+    OperationLog,
     Sample,
+    StartBelowHistory,
+    TableRef,
+    TargetBelowStart,
+    UpdateRefused,
     Verified,
 )
-from tidegate.server.running import RunEnd, RunningFeed
-from tidegate.server.spark_host import SparkHost
-from tidegate.server.verify_table import check_eligible, verified
+from tidegate.server.running import RunEnd, RunningFeed, SparkHost
 from tidegate.sink.metrics.tally import SHOWN, ShownNumbers
 
 LOG: Final = logging.getLogger(__name__)
+OWN: Final = ("server.db", "server.db-wal", "server.db-shm", "token")
+"""What a server keeps in its data directory for itself alone."""
+
+Loads = Callable[[], FeedConfig]
+
+
+class ClientReach:
+    """The rules of one server."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        security = config.security
+        own = (security.users_file, security.token_file, security.key_path)
+        kept = () if "://" in config.data_dir else (f"{config.data_dir}/{name}" for name in OWN)
+        self._roots = tuple(filter(None, map(_real, config.allow_path)))
+        self._own = tuple(filter(None, map(_real, (*filter(None, own), *kept))))
+        self._hosts = frozenset(host.lower() for host in config.security.token_hosts)
+        self._upstream, self._upstream_hosts = _upstream(config.source_uri)
+
+    def admitted(self, wanted: Loads, before: Loads | None = None) -> FeedConfig:
+        """Return what a client asks for, which may name what it named `before`. UriInvalid for what it may not name,
+        and whatever `wanted` raises."""
+        named, hosts = (set[LocalName](), frozenset[str]()) if before is None else _named(before)
+        kept = {name.path for name in named}
+
+        def hear(name: LocalName) -> None:
+            if name.path not in kept and not self._knows(name.path):
+                raise UriInvalid(
+                    f"{name.where}: {name.path} is on the server's machine, where clients may name what lies below "
+                    f"{', '.join(map(str, self._roots)) or 'no directory'}, but for the server's own files; start the "
+                    "server with --allow-path DIRECTORY (allow-path in its file) to let them name others"
+                )
+
+        with heard_by(hear):
+            config = wanted()
+        for host in self._strange(_hosts(config) - hosts):
+            raise UriInvalid(
+                f"{host} may not get a token that a file or the environment of the server holds, or what is signed "
+                "with it; token-hosts under [security] of the server's file allows it"
+            )
+        return config
+
+    def _knows(self, path: str) -> bool:
+        """Whether a client may name a path."""
+        if path in self._upstream:
+            return True
+        real = _real(path)
+        if real is None or any(real.is_relative_to(own) for own in self._own):
+            return False
+        return any(real.is_relative_to(root) for root in self._roots)
+
+    def _strange(self, hosts: Iterable[str]) -> list[str]:
+        """Hosts that may get no token, sorted."""
+        allowed = self._hosts | self._upstream_hosts
+        return sorted(host for host in hosts if not {host, host.rpartition(":")[0]} & allowed)
+
+    def tell(self, feeds: Iterable[tuple[str, Loads]]) -> None:
+        """Log which changefeeds go on with what no client may name."""
+        found = {}
+        for feed, loads in feeds:
+            names, hosts = _named(loads)
+            files = {f"{where} {path}" for where, path in names if not self._knows(path)}
+            found[feed] = sorted(files | {f"tokens to {host}" for host in self._strange(hosts)})
+        if named := [f"{feed} ({', '.join(strange)})" for feed, strange in found.items() if strange]:
+            LOG.warning(
+                "these changefeeds go on, and name what clients may not name now (--allow-path, token-hosts): %s",
+                "; ".join(named),
+            )
+
+
+def _real(path: str) -> Path | None:
+    """The place that a path leads to; None for one that no file can have."""
+    try:
+        return Path(path).resolve()
+    except (OSError, ValueError, RuntimeError):  # a NUL byte; links in a circle
+        return None
+
+
+def _named(loads: Loads) -> tuple[set[LocalName], frozenset[str]]:
+    """What a configuration names, as far as it can be read, and who gets tokens."""
+    names: set[LocalName] = set()
+    with heard_by(names.add), suppress(TidegateError):
+        return names, _hosts(loads())
+    return names, frozenset()
+
+
+def _hosts(config: FeedConfig) -> frozenset[str]:
+    source, sink = entries_of(config)
+    return frozenset(host.lower() for host in source.tokens_go_to(config.source) | sink.tokens_go_to(config.sink))
+
+
+def _upstream(uri: str) -> tuple[set[str], frozenset[str]]:
+    """Paths of the server's own source, and hosts that get its tokens."""
+    entry, names = SOURCES.get(scheme_of(uri).partition("+")[0]), set[str]()
+    if entry is not None:
+        with heard_by(lambda name: names.add(name.path)), suppress(TidegateError):
+            return names, entry.tokens_go_to(entry.parse(uri, Document()))
+    return names, frozenset()
+
+
+ANSWER_S: Final = 5.0
+"""How long a database is waited for whose changefeed is removed."""
+
+
+def move_checkpoint(config: FeedConfig, ts: int) -> None:
+    """Put the checkpoint of a changefeed at `ts`. UpdateRefused where its sink or its source does not allow it."""
+    source, sink = entries_of(config)
+    if sink.keeps_progress or isinstance(config.sink, SqlAddress):
+        raise UpdateRefused(
+            f"{config.sink_uri} itself keeps how far it is, with its rows, so its checkpoint cannot be overwritten; "
+            "make a changefeed into another place"
+        )
+    if is_landed(source, sink):
+        raise UpdateRefused(
+            f"what {config.source_uri} has brought is forgotten behind the checkpoint, so that cannot be overwritten; "
+            "make a changefeed that reads it anew"
+        )
+    checkpoints = checkpoints_of(config)
+    with checkpoints.held():
+        saved = checkpoints.load()
+        # Without a schema: the source tells the tables of that ts.
+        checkpoints.save(Saved(Standing(Checkpoint(ts), SchemaState()), {} if saved is None else saved.notes))
+
+
+def forget_in_database(config: FeedConfig) -> None:
+    """Remove what a database holds of a changefeed into it. SinkError where it does not answer, or refuses."""
+    from tidegate.sink.sql.connection import TargetSession
+    from tidegate.sink.sql.progress import forget
+
+    if not isinstance(config.sink, SqlAddress):
+        return
+    session = TargetSession(replace(config.sink.options(config.name), dial_s=ANSWER_S), read_s=ANSWER_S)
+    try:
+        forget(session, config.name)
+    finally:
+        session.close()
+
+
+def forget_checkpoint(place: str, name: str) -> None:
+    """Remove what a state directory holds of a changefeed. EnvironmentFault where that is refused."""
+    try:
+        if "://" in place:
+            listed = obstore.list(store(place))
+            found = [entry["path"] for batch in listed for entry in batch]
+            delete(place, [path for path in found if path.startswith((f"{name}.", f"{name}/"))])
+            return
+        for path in Path(place).glob(f"{name}.*"):
+            path.unlink()
+        shutil.rmtree(Path(place, name), ignore_errors=True)
+    except STORE_ERRORS as error:
+        raise EnvironmentFault(f"the checkpoint of {name} in {place} is not removed: {first_line(error)}") from error
+
+
+class TableIneligible(InputError):
+    """Tables without a handle key are in the filter, and nobody said what to do with them."""
+
+    code = "CDC:ErrTableIneligible"
+
+
+def verified(config: FeedConfig) -> Verified:
+    """Return the tables of a changefeed at its start. StartBelowHistory where its log no longer goes back so far."""
+    if not isinstance(config.source, TidbSource):
+        return Verified()
+    from tidegate.config.registry import entries_of, log_schema
+    from tidegate.source.tidb.log import Tables, name_of
+
+    try:
+        snapshot = log_schema(config)
+    except HistoryLost as error:
+        raise StartBelowHistory(str(error)) from error
+    matches = config.table_filter().matches
+    found = Tables(matches, force=True).replicated(snapshot)
+    keyed = Tables(matches, keeps=entries_of(config)[1].keeps_keyless)
+    eligible: list[TableRef] = []
+    ineligible: list[TableRef] = []
+    for each in found:
+        table = TableRef(*name_of(each), each.stored.id, len(each.stored.physical_ids) > 1)
+        (eligible if keyed.eligible(each) else ineligible).append(table)
+    return Verified(tuple(sorted(eligible, key=_name)), tuple(sorted(ineligible, key=_name)))
+
+
+def check_eligible(config: FeedConfig, tables: Verified, *, ignore: bool) -> None:
+    """Raise TableIneligible where tables cannot be told row by row, are not forced, and are not to be passed over."""
+    forced = isinstance(config.source, TidbSource) and config.source.force_replicate
+    if tables.ineligible and not forced and not ignore:
+        names = ", ".join(f"{table.database_name}.{table.table_name}" for table in tables.ineligible)
+        raise TableIneligible(
+            f"tables without a primary key or a unique key of NOT NULL columns: {names}; "
+            "ignore-ineligible-table passes over them, force-replicate takes them all the same"
+        )
+
+
+def _name(table: TableRef) -> tuple[str, str]:
+    return table.database_name, table.table_name
+
+
 FEEDS: Final = "feeds/"
 STOP_S: Final = 10.0
 """How long an answer waits for a run to end; it ends after that, too."""

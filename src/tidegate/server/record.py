@@ -3,18 +3,99 @@
     NewFeed ──create──► FeedRecord (a document of the store) ──► FeedView: the record, and the run as it is now
 
 `config` is a changefeed file as a tree, with TiCDC's keys.  Addresses hold secrets: whoever shows them masks them.
+
+Errors of the server's answers, with TiCDC's codes; the HTTP status of each follows from its code.
+
+    TidegateError
+    +- InputError
+       +- ApiParamInvalid          a word of a request
+       +- ChangefeedMissing, ChangefeedExists
+       +- UpdateRefused            not in this state, or nothing to change
+       +- TargetBelowStart, StartBelowHistory
+    +- EnvironmentFault
+       +- ServerNotReady, NotOwner    another server answers, or soon one will     LATER
+       +- FeedCrashed              a defect of ours ended a changefeed
+
+Source: TiCDC, pkg/errors/cdc_errors.go.
+
+What people did to changefeeds, for the question who paused it: the last hundred, in the store.
+
+    with log.noting("pause", feed, who): ..      success, or failed with its error
+
+Best effort: what was done has happened, whether or not it can be noted.
 """
 
-from collections.abc import Mapping
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from tidegate.config.feed import feed_id
-from tidegate.engine.progress import FeedError, Progress
-from tidegate.model.errors import ChangefeedIdInvalid
-from tidegate.server.errors import ApiParamInvalid
+from tidegate.config.uri import mask_text
+from tidegate.engine.progress import FeedError, Progress, now
+from tidegate.model.errors import ChangefeedIdInvalid, EnvironmentFault, InputError, Retry, TidegateError
+from tidegate.server.documents import Changed, Documents, StoreAway
+
+
+class ApiParamInvalid(InputError):
+    """A parameter or body of a request is wrong."""
+
+    code = "CDC:ErrAPIInvalidParam"
+
+
+class ChangefeedMissing(InputError):
+    """There is no changefeed of that name."""
+
+    code = "CDC:ErrChangeFeedNotExists"
+
+
+class ChangefeedExists(InputError):
+    """A changefeed of that name is there, whatever its state."""
+
+    code = "CDC:ErrChangeFeedAlreadyExists"
+
+
+class UpdateRefused(InputError):
+    """The changefeed is not in a state in which that can be done, or nothing would change."""
+
+    code = "CDC:ErrChangefeedUpdateRefused"
+
+
+class TargetBelowStart(InputError):
+    """The target ts is not above the start ts."""
+
+    code = "CDC:ErrTargetTsBeforeStartTs"
+
+
+class StartBelowHistory(InputError):
+    """The source no longer has what lies above the start ts."""
+
+    code = "CDC:ErrStartTsBeforeGC"
+
+
+class ServerNotReady(EnvironmentFault):
+    """The server has not joined yet, or is about to stop."""
+
+    code = "CDC:ErrServerIsNotReady"
+    retry = Retry.LATER
+
+
+class NotOwner(EnvironmentFault):
+    """Another server owns the changefeeds. A run of this one has nothing to wait for."""
+
+    code = "CDC:ErrNotOwner"
+
+
+class FeedCrashed(EnvironmentFault):
+    """A changefeed ended by an error that is none of ours: a defect."""
+
+    code = "CDC:ErrChangefeedUnretryable"
+
 
 NAMESPACE: Final = "default"
 RUNS: Final = frozenset({"", "normal", "pending", "warning"})
@@ -193,3 +274,51 @@ class Capture(msgspec.Struct, frozen=True):
     is_owner: bool
     address: str
     cluster_id: str
+
+
+LOG: Final = logging.getLogger(__name__)
+NAME: Final = "operations.json"
+MOST: Final = 100
+
+
+class OperationLog:
+    """The operations of a store; the owner alone writes them."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+        self._done: deque[FeedOperation] = deque(maxlen=MOST)
+        self._version: Any = None
+        self._lock = threading.Lock()
+
+    def take_over(self) -> None:
+        """Read what other owners noted. StoreAway."""
+        found = self._documents.read(NAME)
+        self._done.clear()
+        self._version = None
+        if found is not None:
+            self._done.extend(msgspec.json.decode(found.body, type=list[FeedOperation]))
+            self._version = found.version
+
+    def listed(self) -> list[FeedOperation]:
+        """Return them, the newest first."""
+        return list(reversed(self._done))
+
+    @contextmanager
+    def noting(self, operation: str, feed: FeedId, who: str, details: str = "") -> Iterator[None]:
+        """Note an operation when the block has ended, and how."""
+        done = FeedOperation(time=now(), operation=operation, feed=feed, who=who, details=details)
+        try:
+            yield
+        except TidegateError as error:
+            self._note(msgspec.structs.replace(done, result="failed", error=mask_text(str(error))))
+            raise
+        self._note(done)
+
+    def _note(self, done: FeedOperation) -> None:
+        LOG.info("%s %s by %s: %s %s", done.operation, done.feed, done.who or "anonymous", done.result, done.error)
+        with self._lock:
+            self._done.append(done)
+            try:
+                self._version = self._documents.write(NAME, msgspec.json.encode(list(self._done)), self._version)
+            except (Changed, StoreAway) as error:
+                LOG.warning("operation %s of %s is not kept: %s", done.operation, done.feed, error)

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from tidegate.config.keys import KEYS
 from tidegate.config.uri import mask_value
-from tidegate.server.errors import ApiParamInvalid
+from tidegate.server.record import ApiParamInvalid
 
 _ADDRESSES: Final = ("changefeed-id", "sink-uri")
 """Keys of a file that the API has beside `replica_config`."""

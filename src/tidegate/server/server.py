@@ -21,12 +21,10 @@ import msgspec
 
 from tidegate.model.errors import EnvironmentFault
 from tidegate.server.changefeeds import SAMPLE_S, STOP_S, Changefeeds
-from tidegate.server.config import ServerConfig
+from tidegate.server.config import ServerConfig, write_token
 from tidegate.server.documents import Changed, StoreAway, check_kept, documents_in
-from tidegate.server.lease import Lease, steady_s
 from tidegate.server.record import Capture
-from tidegate.server.spark_host import SparkHost
-from tidegate.server.write_token import write_token
+from tidegate.server.running import Lease, SparkHost, steady_s
 
 LOG: Final = logging.getLogger(__name__)
 LOOK_S: Final = 0.2

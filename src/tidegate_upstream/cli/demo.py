@@ -66,7 +66,7 @@ def demo(
 def _play_live(
     protocols: tuple[str, ...], replica: str | None, seed: int, seconds: float, home: Path, *, as_json: bool
 ) -> int:
-    from tidegate.cli import logging
+    from tidegate.cli import options as logging
     from tidegate_upstream.demo.live import LiveDemo, LiveOptions, Teller
     from tidegate_upstream.demo.replica import ReplicaDemo
     from tidegate_upstream.demo.upstream import WorkPace

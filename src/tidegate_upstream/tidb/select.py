@@ -47,8 +47,9 @@ from sqlglot import exp
 from tidegate.expr.comparison import Truth, truth
 from tidegate.expr.compiler import compile_scalar, is_aggregate
 from tidegate.expr.dialect import Node
+from tidegate.expr.form import refuse
 from tidegate.expr.result_type import DOUBLE, INT, ValueFamily, decimal_type, digits_of, number_family
-from tidegate.expr.scope import Compiled, RelationColumn, Relations, ResultColumn, ResultSet, Row, Scope, Slot, refuse
+from tidegate.expr.scope import Compiled, RelationColumn, Relations, ResultColumn, ResultSet, Row, Scope, Slot
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import all_digits, lowered
 from tidegate.model.table import ColumnType

@@ -4,8 +4,7 @@ import time
 
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress, TableProgress
 from tidegate.model.tso import compose
-from tidegate.server.errors import ChangefeedMissing
-from tidegate.server.record import FeedId, FeedRecord, FeedView, Moment, Sample
+from tidegate.server.record import ChangefeedMissing, FeedId, FeedRecord, FeedView, Moment, Sample
 from tidegate.server.server import Server
 
 STATES = ("normal", "normal", "normal", "warning", "failed", "stopped", "normal", "finished", "normal", "normal")

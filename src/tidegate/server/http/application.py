@@ -14,15 +14,11 @@ from fastapi.exceptions import RequestValidationError
 
 from tidegate.config.uri import declare
 from tidegate.model.errors import TidegateError
-from tidegate.server.http.changefeeds import ChangefeedRoutes
-from tidegate.server.http.config_schema import config_schema
-from tidegate.server.http.dashboard import DashboardRoutes
+from tidegate.server.http.answers import config_schema
+from tidegate.server.http.api import ChangefeedRoutes, ServerRoutes, place_of
+from tidegate.server.http.dashboard import DashboardRoutes, PageRoutes
 from tidegate.server.http.entrance import Entrance
-from tidegate.server.http.faults import on_defect, on_error, on_unknown_path, on_wrong_parameter
-from tidegate.server.http.page import PageRoutes
-from tidegate.server.http.place import place_of
-from tidegate.server.http.routes import REPLICA_CONFIG
-from tidegate.server.http.servers import ServerRoutes
+from tidegate.server.http.routes import REPLICA_CONFIG, on_defect, on_error, on_unknown_path, on_wrong_parameter
 from tidegate.server.server import Server
 
 

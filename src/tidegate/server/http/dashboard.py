@@ -12,13 +12,22 @@
     GET   operations                              who did what
 
 Pause, resume, remove, create and verify are TiCDC's own, under /api/v2.
+
+The page at `/`: files of tidegate/app/server/page/, as they are.
+
+    /              index.html            an answer says what it is (ETag), so an unchanged file is sent once
+    /page/NAME     scripts and style     CSP: nothing but these files and this server's API, nothing inline
+
+The files are read once, when the server begins; there are few and they are small.
 """
 
 import base64
+import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from fastapi import APIRouter, Query
@@ -29,17 +38,22 @@ from tidegate.config.registry import entries_of, home_of
 from tidegate.engine.change import DeadLetter, Place
 from tidegate.lakes.lake import Lake, moment_ts
 from tidegate.model.errors import ConfigError, DecodeError
-from tidegate.server.errors import ApiParamInvalid
-from tidegate.server.http.answers import safe, shown_state
-from tidegate.server.http.bodies import EmptyAnswer, LetterBody, TableBody, read_body
-from tidegate.server.http.changefeeds import Name, Namespace
-from tidegate.server.http.faults import JSON
-from tidegate.server.http.glance import glance, whole
-from tidegate.server.http.place import ServerPlace
-from tidegate.server.http.routes import RouteRow, body_of, routed, who
-from tidegate.server.mending import letters_of, replay_letter, skip_letter, unpark_table
-from tidegate.server.record import NAMESPACE, FeedView, parse_id
-from tidegate.server.trail import ShownDdl, Trail, trail_of
+from tidegate.server.history import ShownDdl, Trail, letters_of, replay_letter, skip_letter, trail_of, unpark_table
+from tidegate.server.http.answers import glance, safe, shown_state, whole
+from tidegate.server.http.api import Name, Namespace, ServerPlace
+from tidegate.server.http.routes import (
+    JSON,
+    EmptyAnswer,
+    LetterBody,
+    RouteRow,
+    TableBody,
+    body_of,
+    on_unknown_path,
+    read_body,
+    routed,
+    who,
+)
+from tidegate.server.record import NAMESPACE, ApiParamInvalid, FeedView, parse_id
 from tidegate.source.kafka.replay import Bytes
 
 ONE: Final = "/changefeeds/{changefeed_id}"
@@ -245,3 +259,68 @@ def _letter(letter: DeadLetter, state: str) -> dict[str, Any]:
 
 def _base64(body: bytes | None) -> str | None:
     return None if body is None else base64.b64encode(body[:LETTER_BYTES]).decode()
+
+
+HOME: Final = Path(__file__).parents[1] / "page"
+KINDS: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+
+
+class Asset(NamedTuple):
+    """A file of the page."""
+
+    body: bytes
+    kind: str
+    etag: str
+
+
+def assets() -> dict[str, Asset]:
+    """Return the files of the page by their names."""
+    found = {}
+    for path in sorted(HOME.iterdir()):
+        if path.suffix in KINDS:
+            body = path.read_bytes()
+            found[path.name] = Asset(body, KINDS[path.suffix], f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+    return found
+
+
+class PageRoutes:
+    """Routes of the page."""
+
+    def __init__(self) -> None:
+        self._assets = assets()
+
+    def router(self) -> APIRouter:
+        """Return the routes, which are no part of the API."""
+        router = APIRouter(redirect_slashes=False, include_in_schema=False)
+        router.add_api_route("/", self.index, methods=["GET", "HEAD"], response_model=None)
+        router.add_api_route("/page/{name}", self.file, methods=["GET", "HEAD"], response_model=None)
+        return router
+
+    async def index(self, request: Request) -> Response:
+        """Return the page."""
+        return await self.file(request, "index.html")
+
+    async def file(self, request: Request, name: str) -> Response:
+        """Return one of its files, or nothing but that it has not changed."""
+        asset = self._assets.get(name)
+        if asset is None:
+            return await on_unknown_path()
+        headers = {**HEADERS, "ETag": asset.etag}
+        if request.headers.get("if-none-match") == asset.etag:
+            return Response(status_code=304, headers=headers)
+        return Response(asset.body, headers=headers, media_type=asset.kind)

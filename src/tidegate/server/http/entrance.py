@@ -5,28 +5,363 @@
 
 Only `/api/v2` is gated and forwarded, and of it only what the owner knows better.  The body is read whole, at most
 BODY_BYTES in BODY_S; an answer that nobody takes for SEND_S ends the connection.
+
+Users with passwords: a file of lines that hold no password, and the check of one that a client sends.
+
+    anna:scrypt$16384$8$1$SALT$HASH          a line of the file, salt and hash in base64
+
+The hash costs time and 16 MiB on purpose, so one is computed at a time while at most WAITING wait.  A right password is
+known again by a keyed digest for as long as its line stays; an unknown name costs the time of a wrong password.  The
+file is read anew when it changes.
+
+Source: RFC 7914 (scrypt); OWASP Password Storage Cheat Sheet for its parameters.
+
+Who may ask: one look at the headers of a request, before its body is read.
+
+    nobody has to say who (loopback alone)    Host must be a name of this machine, else a page could reach the port
+                                              under a name of its own (rebinding)
+      who writes there                        the server's token, as bearer token or password of any user
+    others                                    client certificate, user and password, or bearer token
+    a write, in any case                      no page of another origin may send it (Origin, Sec-Fetch-Site)
+
+With `client-user-required` only the users in `client-allowed-user` may write, and they send a password for it; whoever
+else is known may read.  A body's Content-Type is never looked at, so a form of any page would do as a request: that is
+why origins are.
+
+Source: TiCDC's client authentication; Fetch Metadata (W3C); OWASP Cross-Site Request Forgery Prevention.
+
+Requests to a server that does not own the changefeeds go on to the one that does.
+
+    client ──► server b ── TiCDC-ForwardFromCapture: b's id ──► server a, the owner ──► answer, as it came
+                           TiCDC-ForwardTimes: 1
+
+Credentials travel along; with `mtls` the forwarding server shows its own certificate.  A request that was forwarded is
+not forwarded again: two servers that each take the other for the owner answer with an error.
+
+Source: TiCDC's OpenAPI v2, middleware of the owner (headers, ErrRequestForwardErr).
 """
 
 import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import http.client
 import logging
+import secrets
+import ssl
+import threading
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidegate.config.token_file import read_token
 from tidegate.config.uri import mask_uri
-from tidegate.model.errors import TidegateError
+from tidegate.model.errors import ConfigError, EnvironmentFault, Retry, TidegateError
+from tidegate.model.host import reaches_others
 from tidegate.model.name import all_digits, printable
-from tidegate.server.http.admission import ANONYMOUS, READS, Admission, Ask
-from tidegate.server.http.faults import RequestTooLarge, RequestTooSlow, fault, not_ready
-from tidegate.server.http.forward import Forwarder
+from tidegate.server.config import ServerConfig
+from tidegate.server.http.routes import (
+    CredentialMissing,
+    ForwardFailed,
+    RequestForbidden,
+    RequestTooLarge,
+    RequestTooSlow,
+    Unauthorized,
+    WriteTokenMissing,
+    WriteTokenWrong,
+    fault,
+    not_ready,
+)
 from tidegate.server.server import Server
 from tidegate.server.web_server import HEADER_BYTES
+from tidegate.sink.exchange import exchange
+
+_N, _R, _P = 1 << 14, 8, 1
+_MEMORY: Final = 1 << 26
+_KNOWN_MAX: Final = 1000
+WAITING: Final = 8
+
+
+def hashed(password: str) -> str:
+    """Return what the file holds of a password, under a new salt."""
+    salt = secrets.token_bytes(16)
+    return f"scrypt${_N}${_R}${_P}${_text(salt)}${_text(_scrypt(password, salt, _N, _R, _P))}"
+
+
+def with_user(lines: str, name: str, password: str) -> str:
+    """Return the text of a users file with one user's line added or replaced. ConfigError for a name or a password that
+    cannot be sent."""
+    if not name or ":" in name or not name.isprintable() or name != name.strip() or not password:
+        raise ConfigError("a user's name needs printable characters without ':', and a password that is not empty")
+    kept = [line for line in lines.splitlines() if line.partition(":")[0] != name]
+    return "\n".join([*kept, f"{name}:{hashed(password)}", ""])
+
+
+def read_users(file: Path) -> dict[str, str]:
+    """Return the hashes of a users file by their names. ConfigError for one that cannot be read."""
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"users-file {file}: {error}") from error
+    users = dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+    for name, kept in users.items():
+        if _parts(kept) is None:
+            raise ConfigError(f"users-file {file}: the line of {name!r} is not NAME:scrypt$N$R$P$SALT$HASH")
+    return users
+
+
+class LoginsBusy(EnvironmentFault):
+    """So many passwords are being checked that one more would keep requests of others waiting."""
+
+    code = "CDC:ErrServerIsNotReady"
+    retry = Retry.LATER
+
+
+class Users:
+    """The users of a file, as it is now."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._seen = file, file.stat().st_mtime_ns if file.exists() else 0
+        self._users = read_users(file)
+        self._key, self._known = secrets.token_bytes(32), set[bytes]()
+        self._nobody = hashed(secrets.token_hex())
+        self._busy, self._waiting = threading.Lock(), threading.BoundedSemaphore(WAITING)
+
+    def check(self, name: str, password: str) -> bool:
+        """Return True if the user has that password. LoginsBusy while too many others are being checked."""
+        kept = self._current().get(name)
+        mark = hmac.digest(self._key, f"{name}\0{password}\0{kept}".encode(), "sha256")
+        if kept is not None and mark in self._known:
+            return True
+        if not self._waiting.acquire(blocking=False):
+            raise LoginsBusy("too many passwords are being checked; try again in a second")
+        try:
+            with self._busy:
+                right = _matches(password, kept or self._nobody) and kept is not None
+        finally:
+            self._waiting.release()
+        if right:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known.add(mark)
+        return right
+
+    def _current(self) -> dict[str, str]:
+        """The users; those of before where the file is being replaced by one that cannot be read."""
+        try:
+            seen = self._file.stat().st_mtime_ns
+            if seen != self._seen:
+                self._users, self._seen = read_users(self._file), seen
+        except (OSError, ConfigError):
+            pass
+        return self._users
+
+
+def _matches(password: str, kept: str) -> bool:
+    parts = _parts(kept)
+    assert parts is not None, "read_users let it in"
+    n, r, p, salt, right = parts
+    return hmac.compare_digest(_scrypt(password, salt, n, r, p), right)
+
+
+def _parts(kept: str) -> tuple[int, int, int, bytes, bytes] | None:
+    """N, R, P, salt and hash; None for another text, and for numbers that would take the machine's memory."""
+    words = kept.strip().split("$")
+    try:
+        kind, n, r, p, salt, right = words
+        found = int(n), int(r), int(p), base64.b64decode(salt, validate=True), base64.b64decode(right, validate=True)
+    except ValueError:
+        return None
+    fits = 1 < found[0] <= 1 << 20 and 0 < 128 * found[0] * found[1] <= _MEMORY and 0 < found[2] <= 16
+    return found if kind == "scrypt" and fits and found[3] and found[4] else None
+
+
+def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
+    return hashlib.scrypt(password.encode(), salt=salt, n=n, r=r, p=p, maxmem=2 * _MEMORY)
+
+
+def _text(part: bytes) -> str:
+    return base64.b64encode(part).decode()
+
+
+ANONYMOUS: Final = "anonymous"
+BEARER: Final = "bearer"
+READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+WRITES_BY_QUESTION: Final = frozenset({"/api/v2/tso", "/api/v2/verify_table", "/api/v2/get_all_tables"})
+"""Paths whose POST changes nothing; a source that the client names is opened for those alone who may write."""
+OPEN: Final = frozenset({"/healthz", "/livez", "/readyz"})
+"""Paths that anybody may ask."""
+
+
+class Ask(NamedTuple):
+    """What admission looks at. `headers` are by lower-case names; `peer_cn` is of the client's certificate; with
+    `body_writes` the body asks for what takes the right to write."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    peer_cn: str = ""
+    body_writes: bool = False
+
+    @property
+    def writes(self) -> bool:
+        """True if the request may change something."""
+        return self.body_writes or (self.method not in READS and self.path not in WRITES_BY_QUESTION)
+
+
+class Admission:
+    """The rules of one server. Raises ConfigError for files that cannot be read."""
+
+    def __init__(self, config: ServerConfig, write_token: str = "") -> None:
+        self._write_token, self._data_dir = write_token, config.data_dir
+        self._security = security = config.security
+        self._own = {config.addr, config.advertise_addr}
+        self._users = Users(Path(security.users_file)) if security.users_file else None
+        self._token = read_token(Path(security.token_file), "token-file") if security.token_file else ""
+
+    def takes_time(self, ask: Ask) -> bool:
+        """Return True if a password may have to be hashed."""
+        return self._users is not None and "authorization" in ask.headers
+
+    def admit(self, ask: Ask) -> str:
+        """Return who sends a request. RequestForbidden, CredentialMissing or Unauthorized for one that may not."""
+        if ask.path in OPEN:
+            return ANONYMOUS
+        self._check_place(ask)
+        if not self._security.authenticates:
+            return self._holder(ask) if self._write_token and ask.writes else ANONYMOUS
+        who, by_password = self._who(ask)
+        required = self._security.client_user_required and ask.writes
+        if required and not (by_password and who in self._security.client_allowed_user):
+            raise Unauthorized(f"{who} may read alone: not in client-allowed-user, or without a password")
+        return who
+
+    def _check_place(self, ask: Ask) -> None:
+        host = ask.headers.get("host", "")
+        if not self._security.authenticates and reaches_others(_name(host)):
+            raise RequestForbidden(f"without users this server answers to names of its own machine only, not to {host}")
+        if not ask.writes and ask.method in READS:
+            return
+        site, origin = ask.headers.get("sec-fetch-site", "none"), ask.headers.get("origin", "")
+        foreign = origin and origin.partition("://")[2] not in {host, *self._own}
+        if site not in {"same-origin", "none"} or foreign:
+            raise RequestForbidden("a page of another server sent this request")
+
+    def _holder(self, ask: Ask) -> str:
+        """Who sends a write with the server's token: the name given with it, which proves nothing more."""
+        kind, _, given = ask.headers.get("authorization", "").partition(" ")
+        name, word = _login(given.strip()) if kind.lower() == "basic" else ("", given.strip())
+        if kind.lower() not in {"basic", "bearer"} or not word:
+            raise WriteTokenMissing(
+                f"writes need this server's token, the word in {self._data_dir}/token: as bearer token (tidegate cli "
+                "--token-file), as the password of any user (TICDC_USER, TICDC_PASSWORD), or by the page's address as "
+                "the server printed it"
+            )
+        if not hmac.compare_digest(word.encode(), self._write_token.encode()):
+            raise WriteTokenWrong(f"this is not the token of this server, which is the word in {self._data_dir}/token")
+        return name or ANONYMOUS
+
+    def _who(self, ask: Ask) -> tuple[str, bool]:
+        """The sender's name, and whether a password proves it."""
+        certified = self._certified(ask.peer_cn) if self._security.mtls else ""
+        kind, _, given = ask.headers.get("authorization", "").partition(" ")
+        match kind.lower():
+            case "basic" if self._users is not None:
+                return self._user(self._users, given.strip()), True
+            case "bearer" if self._token:
+                if not hmac.compare_digest(given.strip().encode(), self._token.encode()):
+                    raise Unauthorized("this is not the bearer token of this server")
+                return BEARER, False
+            case "" if certified:
+                return certified, False
+            case "":
+                raise CredentialMissing("this server wants to know who asks: a user and a password, or a bearer token")
+        raise Unauthorized(f"this server does not take credentials of the kind {kind[:20]!r}")
+
+    def _certified(self, name: str) -> str:
+        allowed = self._security.cert_allowed_cn
+        if not name or (allowed and name not in allowed):
+            raise Unauthorized(f"the name {name!r} of the client's certificate is not in cert-allowed-cn")
+        return name
+
+    @staticmethod
+    def _user(users: Users, given: str) -> str:
+        name, password = _login(given)
+        if not users.check(name, password):
+            raise Unauthorized("unknown user or wrong password")
+        return name
+
+
+def _login(given: str) -> tuple[str, str]:
+    """User and password of HTTP's Basic."""
+    try:
+        name, _, password = base64.b64decode(given, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise Unauthorized("the credentials are not base64 of USER:PASSWORD") from error
+    return name, password
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return host
+
+
+FROM: Final = "TiCDC-ForwardFromCapture"
+TIMES: Final = "TiCDC-ForwardTimes"
+TIMES_MAX: Final = 1
+ANSWER_S: Final = 60.0
+ANSWER_BYTES: Final = 64 * 1024 * 1024
+_SENT: Final = ("authorization", "accept", "content-type", "user-agent", "x-client-version")
+_RETURNED: Final = ("content-type", "www-authenticate", "cache-control")
+
+
+class Forwarder:
+    """Asks the owner in a client's place."""
+
+    def __init__(self, config: ServerConfig, own_id: str) -> None:
+        self._config, self._id = config, own_id
+
+    def ask(self, address: str, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Response:
+        """Return the answer of the server at `address` (HOST:PORT). ForwardFailed where there is none."""
+        times = headers.get(TIMES.lower(), "0")
+        if not all_digits(times) or int(times) >= TIMES_MAX:
+            raise ForwardFailed(f"the request was forwarded {times[:20]} times; who owns changes, ask again")
+        sent = {name: headers[name] for name in _SENT if name in headers}
+        sent |= {FROM: self._id, TIMES: str(int(times) + 1)}
+        connection = self._connect(address)
+        try:
+            answer = exchange(
+                connection, method, target, body or None, sent, within_s=ANSWER_S, most_bytes=ANSWER_BYTES
+            )
+        except (OSError, http.client.HTTPException) as error:
+            raise ForwardFailed(f"the owner at {address} does not answer: {type(error).__name__}: {error}") from error
+        finally:
+            connection.close()
+        returned = {name: value for name in _RETURNED if (value := answer.headers.get(name))}
+        return Response(answer.body, answer.status, returned)
+
+    def _connect(self, address: str) -> http.client.HTTPConnection:
+        security = self._config.security
+        if not security.cert_path:
+            return http.client.HTTPConnection(address, timeout=ANSWER_S)
+        context = ssl.create_default_context(cafile=security.ca_path or None)
+        if security.mtls:
+            context.load_cert_chain(security.cert_path, security.key_path)
+        return http.client.HTTPSConnection(address, timeout=ANSWER_S, context=context)
+
 
 LOG: Final = logging.getLogger("tidegate.http")
 BODY_BYTES: Final = 1 << 20

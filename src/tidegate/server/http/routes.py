@@ -1,19 +1,469 @@
 """One route: its method and path, who answers, and what /openapi.json says of its bodies.
 
 Every route may also answer with a fault (FAULTS); a route's own answers stand in its row.
+
+Errors as answers: the HTTP status of a code, and the body of two keys.
+
+    {
+        "error_msg": "[CDC:ErrChangeFeedNotExists]changefeed not exists, test-1",
+        "error_code": "CDC:ErrChangeFeedNotExists"
+    }
+
+TiCDC has few statuses: 400 for the codes of a list, also where a message contains one of them, 401, 503 for a server
+that is not ready, 500 for everything else; a changefeed that is missing is 400.  Its codes stand here as the classic
+architecture has them.  Codes of our own are 400 where the caller gave what cannot be used.
+
+Source: TiCDC's OpenAPI v2 (classic): api/middleware and api/util.
+
+Bodies of requests and answers: their fields for readers of /openapi.json, and how a body is read.
+
+The header Content-Type is never looked at, unknown fields are passed over, and null means absent, as in TiCDC.  A value
+of another type is an error, an empty body too, where one is read.
+
+Source: TiCDC's OpenAPI v2.
 """
 
+import json
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeVar
 
 import msgspec
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
-from tidegate.server.http.bodies import FaultBody, SentBody
-from tidegate.server.http.faults import JSON
+from tidegate.config.uri import mask_text
+from tidegate.model.errors import EnvironmentFault, InputError, TidegateError
+from tidegate.server.record import ApiParamInvalid, ServerNotReady
+
+BAD_REQUEST: Final = frozenset(
+    {
+        "CDC:ErrAPIInvalidParam",
+        "CDC:ErrSinkURIInvalid",
+        "CDC:ErrStartTsBeforeGC",
+        "CDC:ErrChangeFeedNotExists",
+        "CDC:ErrTargetTsBeforeStartTs",
+        "CDC:ErrTableIneligible",
+        "CDC:ErrFilterRuleInvalid",
+        "CDC:ErrChangefeedUpdateRefused",
+        "CDC:ErrMySQLConnectionError",
+        "CDC:ErrMySQLInvalidConfig",
+        "CDC:ErrCaptureNotExist",
+        "CDC:ErrSchedulerRequestFailed",
+    }
+)
+"""Codes of 400."""
+SERVER_FAULT: Final = frozenset(
+    {
+        "CDC:ErrChangeFeedAlreadyExists",
+        "CDC:ErrInvalidReplicaConfig",
+        "CDC:ErrSinkInvalidConfig",
+        "CDC:ErrSinkUnknownProtocol",
+        "CDC:ErrIncompatibleSinkConfig",
+        "CDC:ErrDispatcherFailed",
+        "CDC:ErrColumnSelectorFailed",
+        "CDC:ErrInvalidFilterExpression",
+        "CDC:ErrInvalidIgnoreEventType",
+        "CDC:ErrExpressionColumnNotFound",
+        "CDC:ErrKafkaInvalidConfig",
+        "CDC:ErrKafkaNewProducer",
+        "CDC:ErrStorageSinkInvalidConfig",
+        "CDC:ErrSameUpstreamDownstream",
+        "CDC:ErrUpstreamHasRunningImport",
+        "CDC:ErrUpstreamMissMatch",
+        "CDC:ErrChangeFeedDeletionUnfinished",
+        "CDC:ErrClusterIsUnhealthy",
+        "CDC:ErrPDEtcdAPIError",
+        "CDC:ErrAPIGetPDClientFailed",
+        "CDC:ErrNewStore",
+        "CDC:ErrOwnerNotFound",
+        "CDC:ErrNotOwner",
+        "CDC:ErrUpstreamNotFound",
+        "CDC:ErrInternalServerError",
+    }
+)
+"""Codes of TiCDC that are 500, also where the caller is wrong."""
+_OTHERS: Final = {
+    "CDC:ErrCredentialNotFound": 401,
+    "CDC:ErrUnauthorized": 401,
+    "CDC:ErrServerIsNotReady": 503,
+    "CDC:ErrRequestForbidden": 403,
+    "CDC:ErrRequestTimeout": 408,
+    "CDC:ErrRequestTooLarge": 413,
+}
+JSON: Final = "application/json; charset=utf-8"
+
+
+class CredentialMissing(InputError):
+    """The request does not say who sends it."""
+
+    code = "CDC:ErrCredentialNotFound"
+
+
+class Unauthorized(InputError):
+    """The user is unknown, the password or token wrong, or the user may only read."""
+
+    code = "CDC:ErrUnauthorized"
+
+
+class WriteTokenMissing(CredentialMissing):
+    """A write does not bring the token of a server without users."""
+
+
+class WriteTokenWrong(Unauthorized):
+    """A write brings another word than the token of a server without users."""
+
+
+class RequestForbidden(InputError):
+    """The request comes from a page of another server, or for a name that is not this one's."""
+
+    code = "CDC:ErrRequestForbidden"
+
+
+class RequestTooSlow(InputError):
+    """The body of a request did not come in time."""
+
+    code = "CDC:ErrRequestTimeout"
+
+
+class RequestTooLarge(InputError):
+    """The body of a request is beyond the limit."""
+
+    code = "CDC:ErrRequestTooLarge"
+
+
+class ClusterUnhealthy(EnvironmentFault):
+    """No server owns the changefeeds, or one that should run does not."""
+
+    code = "CDC:ErrClusterIsUnhealthy"
+
+
+class CaptureMissing(InputError):
+    """There is no server of that id."""
+
+    code = "CDC:ErrCaptureNotExist"
+
+
+class DrainRefused(InputError):
+    """Changefeeds are not moved from server to server: one owns all."""
+
+    code = "CDC:ErrSchedulerRequestFailed"
+
+
+class ForwardFailed(EnvironmentFault):
+    """The owner does not answer, or the request has been forwarded in a circle."""
+
+    code = "ErrRequestForwardErr"
+
+
+def status_of(error: TidegateError) -> int:
+    """Return the HTTP status of an error."""
+    code = error.code
+    if code in _OTHERS:
+        return _OTHERS[code]
+    if code in BAD_REQUEST or any(known in str(error) for known in BAD_REQUEST):
+        return 400
+    theirs = isinstance(error, InputError) and not isinstance(error, EnvironmentFault) and code not in SERVER_FAULT
+    return 400 if theirs else 500
+
+
+def fault(error: TidegateError) -> Response:
+    """Return an error as an answer."""
+    status = status_of(error)
+    by_token = isinstance(error, WriteTokenMissing | WriteTokenWrong)  # then a browser asks for no user and password
+    challenge = 'Bearer realm="tidegate"' if by_token else 'Basic realm="tidegate", charset="UTF-8"'
+    headers = {"WWW-Authenticate": challenge} if status == 401 else None
+    return _answer(error.code, str(error), status, headers)
+
+
+def _answer(code: str, text: str, status: int, headers: dict[str, str] | None = None) -> Response:
+    body = {"error_msg": f"[{code}]{mask_text(text)}", "error_code": code}
+    shown = json.dumps(body, indent=4, ensure_ascii=False).encode("utf-8", "replace")
+    return Response(shown, status, headers, JSON)
+
+
+# How FastAPI tells errors.
+
+
+async def on_error(_: Request, error: Exception) -> Response:
+    """Answer an error of ours."""
+    assert isinstance(error, TidegateError)
+    return fault(error)
+
+
+async def on_wrong_parameter(_: Request, error: Exception) -> Response:
+    """Answer a parameter of another type."""
+    return fault(ApiParamInvalid(" ".join(str(error).split())))
+
+
+async def on_unknown_path(*_: object) -> Response:
+    """Answer an unknown path or method."""
+    return PlainTextResponse("404 page not found", 404)
+
+
+async def on_defect(_: Request, error: Exception) -> Response:
+    """Answer a defect of ours; the log has its trace."""
+    return _answer("CDC:ErrInternalServerError", f"{type(error).__name__}: a defect of Tidegate; see the log", 500)
+
+
+def not_ready(*, stopping: bool) -> Response:
+    """Answer before the server has joined, and while it stops."""
+    return fault(ServerNotReady("the server is stopping" if stopping else "the server has not joined yet"))
+
+
+Tso = Annotated[int, Field(ge=0, lt=1 << 64)]
+ReplicaConfig = dict[str, Any]
+BodyOf = TypeVar("BodyOf", bound="SentBody")
+
+
+class SentBody(BaseModel):
+    """A body that is sent to us."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, found: object) -> object:
+        return {name: value for name, value in found.items() if value is not None} if isinstance(found, dict) else found
+
+
+class UpstreamWords(SentBody):
+    """TiCDC's words for another upstream. They have no effect here: `source_uri` says it."""
+
+    pd_addrs: list[str] = []
+    ca_path: str = ""
+    cert_path: str = ""
+    key_path: str = ""
+    cert_allowed_cn: list[str] = []
+
+
+class CreateBody(UpstreamWords):
+    """A changefeed that is wanted."""
+
+    namespace: str = ""
+    changefeed_id: str = ""
+    start_ts: Tso = 0
+    target_ts: Tso = 0
+    sink_uri: str = ""
+    source_uri: str = Field("", description="Where to read, instead of the server's own upstream. Not TiCDC's.")
+    replica_config: ReplicaConfig = {}
+
+
+class UpdateBody(UpstreamWords):
+    """What is to be another way; what is absent stays, `replica_config` is replaced whole."""
+
+    target_ts: Tso = 0
+    sink_uri: str = ""
+    source_uri: str = Field("", description="Where to read from now on. Not TiCDC's.")
+    replica_config: ReplicaConfig | None = None
+
+
+class ResumeBody(UpstreamWords):
+    """Where a changefeed goes on; 0: where it was."""
+
+    overwrite_checkpoint_ts: Tso = 0
+
+
+class LogBody(SentBody):
+    """How much is logged."""
+
+    log_level: str = "info"
+
+
+class LockBody(UpstreamWords):
+    """A region whose locks are to be resolved."""
+
+    region_id: Tso = 0
+    ts: Tso = 0
+
+
+class LetterBody(SentBody):
+    """Which message, and what to read in its place; a key or value that is absent stays."""
+
+    topic: str
+    partition: int
+    offset: int
+    key_b64: str | None = None
+    value_b64: str | None = None
+    options: dict[str, str] = {}
+
+
+class TableBody(SentBody):
+    """A table, as database.table."""
+
+    table: str
+
+
+def read_body(body: bytes, kind: type[BodyOf], *, required: bool = True) -> BodyOf:
+    """Return the body of a request. ApiParamInvalid for one that is empty, no JSON, or of other types."""
+    if not body.strip():
+        if required:
+            raise ApiParamInvalid("the body is empty")
+        return kind()
+    try:
+        return kind.model_validate(msgspec.json.decode(body))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ApiParamInvalid(f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ApiParamInvalid(f"invalid request body: {error}") from error
+
+
+# Answers, for readers of /openapi.json.
+
+
+class ShownBody(BaseModel):
+    """A body that we send."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
+
+
+class FaultBody(ShownBody):
+    """What was wrong."""
+
+    error_msg: str = Field(description="[CODE]text, with the cause behind it")
+    error_code: str
+
+
+class EmptyAnswer(ShownBody):
+    """Nothing but that it is done."""
+
+
+class RunningError(ShownBody):
+    """What is waited out, or what ended a changefeed."""
+
+    time: str
+    addr: str
+    code: str
+    message: str
+
+
+class ChangeFeedInfo(ShownBody):
+    """A changefeed. `tidegate` is not TiCDC's."""
+
+    id: str
+    namespace: str
+    sink_uri: str
+    create_time: str
+    start_ts: Tso | None = None
+    target_ts: Tso | None = None
+    config: dict[str, Any]
+    state: str | None = None
+    error: RunningError | None = None
+    creator_version: str
+    resolved_ts: Tso
+    checkpoint_ts: Tso
+    checkpoint_time: str
+    task_status: list[dict[str, Any]] | None = None
+    tidegate: dict[str, Any] | None = Field(None, description="What Tidegate knows more; its timestamps are texts")
+
+
+class ChangefeedItem(ShownBody):
+    """A changefeed in a list."""
+
+    upstream_id: int
+    namespace: str
+    id: str
+    state: str
+    checkpoint_tso: Tso
+    checkpoint_time: str
+    error: RunningError | None
+
+
+class ChangefeedList(ShownBody):
+    """Changefeeds, by namespace and id."""
+
+    total: int
+    items: list[ChangefeedItem]
+
+
+class ChangefeedStatus(ShownBody):
+    """How far a changefeed is."""
+
+    state: str | None = None
+    resolved_ts: Tso
+    checkpoint_ts: Tso
+    last_error: RunningError | None = None
+    last_warning: RunningError | None = None
+
+
+class SyncedStatus(ShownBody):
+    """Whether everything that was written upstream is in the sink."""
+
+    synced: bool
+    sink_checkpoint_ts: str
+    puller_resolved_ts: str
+    last_synced_ts: str
+    now_ts: str
+    info: str
+
+
+class VerifiedTable(ShownBody):
+    """A table."""
+
+    database_name: str
+    table_name: str
+    table_id: int
+    is_partition: bool
+
+
+class VerifiedTables(ShownBody):
+    """Tables that a changefeed would carry, and tables that cannot be replicated."""
+
+    ineligible_tables: list[VerifiedTable] | None = None
+    eligible_tables: list[VerifiedTable] | None = None
+
+
+class ServerStatus(ShownBody):
+    """A server. `liveness`: 0 it works, 1 it stops."""
+
+    version: str
+    git_hash: str
+    id: str
+    cluster_id: str | None = None
+    pid: int
+    is_owner: bool
+    liveness: int | None = None
+
+
+class CaptureItem(ShownBody):
+    """A server in a list."""
+
+    id: str
+    is_owner: bool
+    address: str
+    cluster_id: str
+
+
+class CaptureList(ShownBody):
+    """Servers of the store."""
+
+    total: int
+    items: list[CaptureItem]
+
+
+class ProcessorItem(ShownBody):
+    """A changefeed that runs, and where."""
+
+    namespace: str
+    changefeed_id: str
+    capture_id: str
+
+
+class ProcessorList(ShownBody):
+    """Changefeeds that run."""
+
+    total: int
+    items: list[ProcessorItem]
+
+
+class TsoAnswer(ShownBody):
+    """A timestamp in its parts."""
+
+    timestamp: int
+    logic_time: int
+
 
 FAULTS: Final[dict[int | str, dict[str, Any]]] = {
     400: {"model": FaultBody, "description": "A word of the request is wrong, or what it names is missing"},

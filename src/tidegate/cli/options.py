@@ -5,6 +5,8 @@
 
 Libraries that talk much (py4j, the Kafka client) are held at WARNING unless everything is asked for.  What librdkafka
 says line by line of a broker that is away is said once, by our own error: its log is for debugging.
+
+The options --master and --conf of commands that start Spark.
 """
 
 import logging
@@ -12,6 +14,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
+import click
 import msgspec
 
 from tidegate.config.uri import mask_text
@@ -61,3 +64,13 @@ def configure(*, level: int = logging.WARNING, json: bool = False, file: str = "
     for name in _LOUD:
         logging.getLogger(name).setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)
     logging.getLogger(_KAFKA).setLevel(logging.CRITICAL if level > logging.DEBUG else level)
+
+
+def conf_of(master: str | None, settings: tuple[str, ...]) -> dict[str, str]:
+    """Return the settings of Spark that the options give. BadParameter for words that are no setting."""
+    if wrong := [setting for setting in settings if "=" not in setting]:
+        raise click.BadParameter(f"{wrong[0]!r} is not NAME=VALUE", param_hint="--conf")
+    conf = dict(setting.split("=", 1) for setting in settings)
+    if master is not None:
+        conf["spark.master"] = master
+    return conf

@@ -6,13 +6,24 @@
 
 Nothing here is part of a run: each look reads files that are never changed, as many rows as are asked for and from the
 newest files alone.  A changelog is trimmed behind the checkpoint, so its past is as long as its retention.
+
+Messages and tables that a changefeed could not read or its sink refused, and what somebody decides about them.
+
+    failed at shop/2/7041 ──► letters   the message, with its bytes
+                          ──► skip      it becomes a dead letter        ─┐
+                          ──► replay    other bytes are read instead    ─┴─► resume
+
+    table is parked       ──► unpark    its changes since are brought to it, by the run that is or the next one
+
+A decision is noted with who took it.  Rows that are replayed are appended to the changelog, so the changefeed must not
+run meanwhile.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -20,10 +31,11 @@ import numpy as np
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.config.entry import is_landed
 from tidegate.config.feed import FeedConfig
+from tidegate.config.kafka_source import KafkaSource
 from tidegate.config.registry import checkpoints_of, entries_of, home_of, log_of
 from tidegate.config.tidb_source import TidbSource
 from tidegate.config.uri import mask_text
-from tidegate.engine.change import Chunk
+from tidegate.engine.change import Chunk, DeadLetter, Place
 from tidegate.engine.event_filter import EventFilter
 from tidegate.lakes.lake import LATEST, Lake
 from tidegate.model.errors import ConfigError, TidegateError
@@ -35,6 +47,12 @@ from tidegate.schema.job import JobState, decode_job_row
 from tidegate.schema.stored.create import render_create_table
 from tidegate.schema.stored.definition import ElementState
 from tidegate.schema.stored.snapshot import TableVersion, table_info
+from tidegate.server.changefeeds import Changefeeds
+from tidegate.server.record import FeedId, FeedView, UpdateRefused
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.parking import ask
+from tidegate.sink.delta.snapshots import latest
+from tidegate.source.kafka.replay import Bytes, Replayed, State, listed, replay, skip
 from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.ddl import JOBS, Timeline
 from tidegate.source.tidb.log import KvLog, LogPart, name_of
@@ -402,3 +420,59 @@ def _cell(value: object) -> str | None:
         return None
     text = mask_text(f"0x{value.hex()}" if isinstance(value, bytes) else str(value))
     return text if len(text) <= CELL_CHARS else f"{text[: CELL_CHARS - 1]}…"
+
+
+class Letters(NamedTuple):
+    """The newest letters of a changefeed, and how many there are."""
+
+    total: int
+    shown: list[tuple[DeadLetter, State]]
+
+
+def letters_of(feeds: Changefeeds, feed: FeedId, most: int) -> Letters:
+    """Return the letters of a changefeed: those that hold it up first, then the newest. None of a source without
+    messages."""
+    view = feeds.get(feed)
+    config = feeds.config_of(view.record)
+    if not isinstance(config.source, KafkaSource) or not is_landed(*entries_of(config)):
+        return Letters(0, [])
+    changelog = Changelog(changelog_uri(home_of(config)))
+    if not changelog.refresh():
+        return Letters(0, [])
+    found = listed(changelog, view.checkpoint_ts)
+    waiting = [pair for pair in found if pair[1] != "dead"]
+    dead = [pair for pair in found if pair[1] == "dead"]
+    return Letters(len(found), [*waiting, *reversed(dead)][:most])
+
+
+def skip_letter(feeds: Changefeeds, feed: FeedId, place: Place, who: str) -> None:
+    """Let a changefeed that stands pass a message. Raises ConfigError for a place where it does not stand."""
+    with feeds.operation_log.noting("skip", feed, who, str(place)):
+        view = _resting(feeds, feed)
+        skip(home_of(feeds.config_of(view.record)), place, checkpoint_ts=view.checkpoint_ts)
+
+
+def replay_letter(feeds: Changefeeds, feed: FeedId, place: Place, instead: Bytes, who: str) -> Replayed:
+    """Land a message after all, with other bytes or options. Raises what `replay` does."""
+    with feeds.operation_log.noting("replay", feed, who, str(place)):
+        view = _resting(feeds, feed)
+        home = home_of(feeds.config_of(view.record))
+        return replay(home, place, instead, checkpoint_ts=view.checkpoint_ts)
+
+
+def unpark_table(feeds: Changefeeds, feed: FeedId, table: str, who: str) -> tuple[str, ...]:
+    """Let a parked table of a lake go on; return the tables that come with it. ConfigError for one that is not
+    parked."""
+    with feeds.operation_log.noting("unpark", feed, who, table):
+        config = feeds.config_of(feeds.get(feed).record)
+        if not entries_of(config)[1].keeps_progress:
+            raise ConfigError(f"{feed.name} writes into no lake: nothing is parked there")
+        options = DeltaOptions(root=home_of(config), feed="")
+        return tuple(name for group in ask(options, latest(options), (table,)) for name in group.names)
+
+
+def _resting(feeds: Changefeeds, feed: FeedId) -> FeedView:
+    view = feeds.get(feed)
+    if view.running:
+        raise UpdateRefused(f"{feed.name} runs: pause it before a message is skipped or replayed")
+    return view

@@ -1,0 +1,670 @@
+"""A client of a server's API: where it is, who asks, and what it answers.
+
+    --user, --password, --ca, --cert, --key     first
+    TICDC_USER, TICDC_PASSWORD, TICDC_CA_PATH, TICDC_CERT_PATH, TICDC_KEY_PATH
+    ~/.ticdc/credentials                        ticdc_user = "..", ticdc_password = "..", ca_path = ".."
+    the token of a server of this user on this machine (server/config.py)                              last
+
+The first call asks for the server's version, so that a wrong address is told as such.
+
+Source: TiCDC's `cdc cli`: credentials, version check.
+
+`tidegate cli`: its group, the options that every command of it takes, and the small commands.
+
+    tidegate cli changefeed list --server http://127.0.0.1:8300       options may stand after any of the words
+    tidegate cli capture list
+    tidegate cli tso query
+    tidegate cli completion bash
+
+Answers are JSON on stdout, indented by two spaces, as TiCDC's; errors are `Error: [CODE]text` on stderr.  The exit
+status is 1 for any error, and for a question that was answered with no.
+
+Source: TiCDC's `cdc cli`.
+
+What `create` and `update` are told of a changefeed: flags, and a changefeed file as `tidegate run` takes it.
+
+--config FILE ──► its tree, unknown keys refused ──► replica_config in the words of the API
+--sink-uri, --source-uri, --schema-registry      win over the file
+
+`tidegate cli changefeed`: TiCDC's verbs, flags, questions and outputs.
+
+    create     file and flags ─► verify_table ─► questions ─► POST      "Create changefeed successfully!", ID, Info
+    update     GET ─► the file laid over it ─► diff ─► question ─► PUT
+    resume     GET ─► questions ─► POST
+    list, query, pause, remove, statistics
+
+Source: TiCDC's `cdc cli changefeed` (classic).
+"""
+
+import base64
+import json
+import os
+import re
+import ssl
+import sys
+import time
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
+
+import click
+import msgspec
+from click.shell_completion import get_completion_class
+
+from tidegate.config.document import read_document
+from tidegate.config.uri import mask_text, told
+from tidegate.model.errors import ConfigError, EnvironmentFault, InputError, TidegateError
+from tidegate.model.name import all_digits, printable
+from tidegate.model.tso import compose, physical_ms
+from tidegate.server.config import found_token
+from tidegate.server.replica_config import parse, spelled
+
+SERVER: Final = "http://127.0.0.1:8300"
+OLDEST: Final = (6, 2, 0)
+"""The first TiCDC with this API."""
+ANSWER_S: Final = 120.0
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)\.(\d+)\b")
+_FILE: Final = Path("~/.ticdc/credentials")
+
+
+class ServerRefused(EnvironmentFault):
+    """What a server answered that it could not do: (its message, its code)."""
+
+    def __init__(self, message: str, code: str, /) -> None:
+        super().__init__(message, code)
+        self.message, self.code = message, code  # type: ignore[misc]  # each answer has its own
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """Who asks, and the certificates of a connection."""
+
+    ticdc_user: str = ""
+    ticdc_password: str = ""
+    ca_path: str = ""
+    cert_path: str = ""
+    key_path: str = ""
+
+
+def credentials(user: str, password: str, ca: str, cert: str, key: str) -> Credentials:
+    """Return the first that are there: those given, those of the environment, those of the file."""
+    kept = _kept()
+    env = {name: os.environ.get(f"{'' if name.startswith('ticdc') else 'TICDC_'}{name}".upper(), "")
+           for name in Credentials.__struct_fields__}  # fmt: skip
+    if not user:
+        user, password = (
+            (env["ticdc_user"], env["ticdc_password"]) if env["ticdc_user"] else (kept.ticdc_user, kept.ticdc_password)
+        )
+    elif not password:
+        password = click.prompt("Enter password", hide_input=True, err=True)
+    return Credentials(
+        user,
+        password,
+        ca or env["ca_path"] or kept.ca_path,
+        cert or env["cert_path"] or kept.cert_path,
+        key or env["key_path"] or kept.key_path,
+    )
+
+
+def _kept() -> Credentials:
+    file = _FILE.expanduser()
+    try:
+        return msgspec.convert(tomllib.loads(file.read_text("utf-8")), Credentials)
+    except FileNotFoundError:
+        return Credentials()
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{file}: {error}") from error
+
+
+class ApiClient:
+    """Asks a server. Raises ServerRefused for what it refuses, EnvironmentFault where none answers."""
+
+    def __init__(self, server: str, given: Credentials, token: str = "") -> None:
+        self._server = server.rstrip("/")
+        if not re.match(r"https?://[^/]", self._server):
+            raise ConfigError(f"--server {server}: expected http://HOST:PORT or https://HOST:PORT")
+        self._headers = {"X-client-version": "tidegate"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        elif given.ticdc_user:
+            pair = f"{given.ticdc_user}:{given.ticdc_password}".encode()
+            self._headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=_tls(given))
+        )
+        self._checked = False
+
+    def ask(self, method: str, path: str, body: object = None, **query: object) -> Any:
+        """Return the answer to a request below /api/v2."""
+        if not self._checked:
+            self._checked = True
+            _check(self.ask("GET", "/status"), self._server)
+        words = urlencode({name: value for name, value in query.items() if value not in {"", None}})
+        url = f"{self._server}/api/v2{path}{'?' if words else ''}{words}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, self._headers, method=method)  # noqa: S310  http or https alone
+        try:
+            with self._opener.open(request, timeout=ANSWER_S) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            raise _refused(error) from error
+        except (OSError, HTTPException, ValueError) as error:
+            why = getattr(error, "reason", error)
+            raise EnvironmentFault(f"no server answers at {self._server}: {why}; another one: --server") from error
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise EnvironmentFault(f"what answers at {self._server} is no server of changefeeds") from error
+
+
+def _tls(given: Credentials) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=given.ca_path or None)
+        if given.cert_path:
+            context.load_cert_chain(given.cert_path, given.key_path or None)
+    except OSError as error:
+        raise ConfigError(f"the certificates of this client: {error}") from error
+    return context
+
+
+def _refused(answer: urllib.error.HTTPError) -> ServerRefused | EnvironmentFault:
+    with answer:
+        text = answer.read().decode("utf-8", "replace")
+    try:
+        found = json.loads(text)
+        message, code = str(found["error_msg"]), str(found["error_code"])
+    except (ValueError, TypeError, KeyError):
+        return EnvironmentFault(f"{answer.code} {' '.join(text.split())[:200]}")
+    return ServerRefused(message.removeprefix(f"[{code}]"), code)
+
+
+def _check(status: Any, server: str) -> None:
+    version = str(status.get("version", "")) if isinstance(status, dict) else ""
+    found = _VERSION.match(version)
+    if found is None or tuple(map(int, found.groups())) < OLDEST:
+        raise EnvironmentFault(f"{server} is of version {version!r}; this command line is for v6.2.0 and newer")
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_KEY: Final = "tidegate.connection"
+
+
+class Aborted(InputError):
+    """A question was answered with no."""
+
+    code = "CDC:ErrCliAborted"
+
+
+class CliGroup(click.Group):
+    """A group whose errors read as TiCDC's."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. Errors end it with 1, those of its words too."""
+        try:
+            return super().invoke(ctx)
+        except TidegateError as error:
+            click.echo(f"Error: [{error.code}]{printable(mask_text(' '.join(str(error).split())))}", err=True)
+        except click.UsageError as error:
+            error.show()
+        sys.exit(1)
+
+
+def connects(command: Command) -> Command:
+    """Add the options of a connection to a command; its client is `connected()`."""
+    for words, about in reversed(
+        (
+            (("--server",), f"The server's address.  [default: {SERVER}]"),
+            (("--user",), "Who asks; the password is asked for, if none is given."),
+            (("--password",), "The user's password."),
+            (("--token-file",), "A file with a bearer token, in place of a user."),
+            (("--ca",), "The authority of the server's certificate (PEM)."),
+            (("--cert",), "This client's certificate (PEM)."),
+            (("--key",), "Its key (PEM)."),
+            (("--log-level",), ""),
+            (("--pd",), ""),
+        )
+    ):
+        option = click.option(*words, help=about, hidden=not about, expose_value=False, callback=_note)
+        command = option(command)
+    return command
+
+
+def _note(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta.setdefault(_KEY, {})[option.name] = value
+
+
+def connected() -> ApiClient:
+    """Return a client of the server that the options name."""
+    given: dict[str, str] = click.get_current_context().meta.get(_KEY, {})
+    if "pd" in given:
+        raise ConfigError("--pd: changefeeds are asked of their server; name it with --server")
+    file = given.get("token_file", "")
+    try:
+        token = Path(file).read_text("utf-8").strip() if file else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--token-file {file}: {error}") from error
+    server = given.get("server", SERVER)
+    login = credentials(*(given.get(name, "") for name in ("user", "password", "ca", "cert", "key")))
+    return ApiClient(server, login, token if token or login.ticdc_user else found_token(server))
+
+
+def show(value: object) -> None:
+    """Print JSON for people."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def confirm(text: str) -> None:
+    """Ask a question. Aborted for any answer but y."""
+    click.echo(f"{text} [Y/N]")
+    if sys.stdin is None or sys.stdin.readline().strip() not in {"y", "Y"}:
+        raise Aborted("aborted: nothing was changed")
+
+
+def now_ts(client: ApiClient) -> int:
+    """Return the timestamp of this moment as the server has it."""
+    found = client.ask("POST", "/tso", {})
+    return compose(int(found["timestamp"]), int(found["logic_time"]))
+
+
+@click.group("cli", cls=CliGroup)
+@connects
+def cli() -> None:
+    """Look after the changefeeds of a server, as with TiCDC's `cdc cli`."""
+
+
+@cli.group()
+def capture() -> None:
+    """Show the servers that share a store."""
+
+
+@capture.command("list")
+@connects
+def list_captures() -> None:
+    """List the servers, and which of them owns the changefeeds."""
+    found = connected().ask("GET", "/captures")["items"]
+    show([{name.replace("_", "-"): value for name, value in item.items()} for item in found])
+
+
+@cli.group()
+def tso() -> None:
+    """Ask for timestamps."""
+
+
+@tso.command()
+@connects
+def query() -> None:
+    """Print the timestamp of this moment."""
+    click.echo(now_ts(connected()))
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes a shell complete the words of tidegate: source it from the shell's own file."""
+    kind = get_completion_class(shell)
+    assert kind is not None, shell
+    root = click.get_current_context().find_root().command
+    click.echo(kind(root, {}, "tidegate", "_TIDEGATE_COMPLETE").source())
+
+
+_IDLE: Final = ("--tz", "--sort-engine", "--sort-dir", "--upstream-pd", "--upstream-ca", "--upstream-cert",
+                "--upstream-key")  # fmt: skip
+"""Hidden flags of TiCDC, which have no effect."""
+
+
+class Wish(NamedTuple):
+    """The body of a request, as far as flags and file say it, and the name that the file has."""
+
+    body: dict[str, Any]
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WishOptions:
+    """The flags, as given."""
+
+    sink_uri: str
+    source_uri: str
+    config: Path | None
+    target_ts: int
+    schema_registry: str
+
+    @staticmethod
+    def added(command: Command) -> Command:
+        """Add the flags to a command."""
+        file = click.Path(dir_okay=False, path_type=Path)
+        for option in (
+            click.option("--sink-uri", default="", help="Where to write; @FILE and env:NAME keep it out of sight."),
+            click.option("--source-uri", default="", help="Where to read.  [default: the server's own upstream]"),
+            click.option("--config", type=file, help="A changefeed file."),
+            click.option("--target-ts", type=int, default=0, help="Where it ends.  [default: never]"),
+            click.option("--schema-registry", default="", help="Address of a schema registry."),
+            *(click.option(name, hidden=True, expose_value=False) for name in _IDLE),
+        ):
+            command = option(command)
+        return command
+
+
+def read_wish(options: WishOptions) -> Wish:
+    """Return what the flags and the file ask for. ConfigError for a file that cannot be read, or has other keys."""
+    tree = dict(read_document(options.config).tree)
+    name, sink, source = str(tree.pop("changefeed-id", "")), str(tree.pop("sink-uri", "")), dict(tree.pop("source", {}))
+    upstream = str(source.pop("uri", ""))
+    tree |= {"source": source} if source else {}
+    if options.schema_registry:
+        tree["sink"] = {**tree.get("sink", {}), "schema-registry": options.schema_registry}
+    config = spelled(tree)
+    parse(config)  # a duration that is none, told before the server is asked
+    body = {
+        "sink_uri": told(options.sink_uri or sink, "sink-uri"),
+        "source_uri": told(options.source_uri or upstream, "source-uri"),
+        "target_ts": options.target_ts,
+        "replica_config": config,
+    }
+    return Wish(body, name)
+
+
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with the values of another one in place of its own; lists are replaced whole."""
+    merged = dict(below)
+    for name, value in above.items():
+        known = merged.get(name)
+        merged[name] = laid_over(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return merged
+
+
+OLD_MS: Final = 86_400_000
+"""A start that lies longer ago is asked about."""
+MISSING: Final = "CDC:ErrChangeFeedNotExists"
+
+
+class CheckpointTsInvalid(InputError):
+    """The checkpoint ts of `resume` is neither `now` nor a number."""
+
+    code = "CDC:ErrCliInvalidCheckpointTs"
+
+
+class CheckpointTsAhead(InputError):
+    """The checkpoint ts of `resume` lies in the future."""
+
+    code = "CDC:ErrCliCheckpointTsIsInFuture"
+
+
+def names(command: Command) -> Command:
+    """Add the options that name a changefeed, which is required."""
+    name = click.option("-c", "--changefeed-id", "name", required=True, help="The changefeed's name.")
+    return connects(name(spaced(command)))
+
+
+def spaced(command: Command) -> Command:
+    """Add the option of a namespace."""
+    words = ("-n", "--namespace", "-k", "--keyspace", "namespace")
+    return click.option(*words, default="default", show_default=True, help="The changefeed's namespace.")(command)
+
+
+def as_json(command: Command) -> Command:
+    """Add the option that prints the answer alone."""
+    return click.option("--json", "as_json", is_flag=True, help="Print the changefeed as JSON, and no words.")(command)
+
+
+def unasked(command: Command) -> Command:
+    """Add the option that answers questions beforehand."""
+    return click.option("--no-confirm", is_flag=True, help="Ask no questions.")(command)
+
+
+@cli.group()
+def changefeed() -> None:
+    """Make, look at, change and end changefeeds."""
+
+
+@changefeed.command()
+@click.option("-c", "--changefeed-id", "name", default="", help="Its name.  [default: a new UUID]")
+@spaced
+@WishOptions.added
+@click.option("--start-ts", type=int, default=0, help="Where it begins.  [default: now]")
+@click.option("--disable-gc-check", is_flag=True, help="Do not check the GC safe point.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell the tables that it carries.")
+@unasked
+@as_json
+@connects
+def create(
+    name: str,
+    namespace: str,
+    start_ts: int,
+    *,
+    disable_gc_check: bool,
+    verbose: bool,
+    no_confirm: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Make a changefeed and start it."""
+    wish = read_wish(WishOptions(**given))
+    client = connected()
+    body: dict[str, Any] = {**wish.body, "namespace": namespace, "start_ts": start_ts}
+    body["changefeed_id"] = name or wish.name
+    config = body["replica_config"]
+    if disable_gc_check:
+        config["check_gc_safe_point"] = False
+    if start_ts and not no_confirm:
+        _ask_old("start-ts", start_ts, now_ts(client))
+    tables = client.ask("POST", "/verify_table", body)
+    _ask_ineligible(tables.get("ineligible_tables", []), config, no_confirm=no_confirm)
+    info = client.ask("POST", "/changefeeds", body)
+    if as_json:
+        show(info)
+        return
+    click.echo(f"Create changefeed successfully!\nID: {info['id']}\nInfo: {_line(info)}")
+    if verbose:
+        for kind in ("ineligible", "eligible"):
+            found = [_table(table) for table in tables.get(f"{kind}_tables", [])]
+            click.echo(f"{kind.capitalize()}TablesCount: {len(found)}")
+            click.echo(f"{kind.capitalize()}Tables: [{', '.join(found)}]")
+
+
+@changefeed.command()
+@names
+@WishOptions.added
+@unasked
+def update(name: str, namespace: str, *, no_confirm: bool, **given: Any) -> None:
+    """Change a changefeed that is paused: a file is laid over what it has."""
+    wish = read_wish(WishOptions(**given))
+    client = connected()
+    path = _path(name)
+    before = client.ask("GET", path, namespace=namespace)
+    config = laid_over(before["config"], wish.body["replica_config"])
+    wanted = {"config": config}
+    wanted |= {key: wish.body[key] for key in ("sink_uri", "source_uri", "target_ts") if wish.body.get(key)}
+    known = {key: before.get(key, before.get("tidegate", {}).get(key)) for key in wanted}
+    changes = list(_differences(known, wanted, ()))
+    if not changes:
+        click.echo("changefeed config is the same with the old one, do nothing")
+        return
+    click.echo("Diff of changefeed config:")
+    for change in changes:
+        click.echo(change)
+    if not no_confirm:
+        confirm("Could you agree to apply changes above to changefeed")
+    sent = {**{key: value for key, value in wanted.items() if key != "config"}, "replica_config": config}
+    info = client.ask("PUT", path, sent, namespace=namespace)
+    click.echo(f"Update changefeed config successfully! \nID: {info['id']}\nInfo: {_line(info)}")
+
+
+@changefeed.command("list")
+@spaced
+@click.option("-a", "--all", "every", is_flag=True, help="List those that are finished, too.")
+@connects
+def list_(namespace: str, *, every: bool) -> None:
+    """List changefeeds."""
+    found = connected().ask("GET", "/changefeeds", state="all" if every else "", namespace=namespace)
+    show([_summary(item) for item in found["items"]])
+
+
+def _summary(item: dict[str, Any]) -> dict[str, Any]:
+    summary = {
+        "state": item["state"],
+        "tso": item["checkpoint_tso"],
+        "checkpoint": item["checkpoint_time"],
+        "error": item["error"],
+    }
+    return {"id": item["id"], "namespace": item["namespace"], "summary": summary}
+
+
+@changefeed.command("query")
+@names
+@click.option("-s", "--simple", is_flag=True, help="Show it as `list` of the API does.")
+def query_changefeed(name: str, namespace: str, *, simple: bool) -> None:
+    """Show a changefeed."""
+    client = connected()
+    if simple:
+        items = client.ask("GET", "/changefeeds", state="all", namespace=namespace)["items"]
+        found = next((item for item in items if item["id"] == name), None)
+        if found is None:
+            raise ServerRefused(f"changefeed not exists, {name}", MISSING)
+        show(found)
+        return
+    info = client.ask("GET", _path(name), namespace=namespace)
+    info["checkpoint_tso"] = info.pop("checkpoint_ts")
+    info["create_time"] = _local(str(info["create_time"]))
+    always = {"upstream_id": 0, "start_ts": 0, "target_ts": 0, "state": ""}
+    show({key: info.get(key, always.get(key)) for key in _QUERY if key in info or key in always})
+
+
+_QUERY: Final = ("upstream_id", "namespace", "id", "sink_uri", "config", "create_time", "start_ts", "resolved_ts",
+                 "target_ts", "checkpoint_tso", "checkpoint_time", "sort_engine", "state", "error", "error_history",
+                 "creator_version", "task_status", "tidegate")  # fmt: skip
+
+
+def _local(time_text: str) -> str:
+    """A time of RFC 3339 as TiCDC shows one: local, to the millisecond."""
+    from datetime import datetime
+
+    return f"{datetime.fromisoformat(time_text).astimezone():%Y-%m-%d %H:%M:%S.%f}"[:-3]
+
+
+@changefeed.command()
+@names
+def pause(name: str, namespace: str) -> None:
+    """Stop a changefeed; its checkpoint stays."""
+    connected().ask("POST", f"{_path(name)}/pause", namespace=namespace)
+
+
+@changefeed.command()
+@names
+@click.option("--overwrite-checkpoint-ts", "checkpoint", metavar="now|TSO", default="", help="Go on from there.")
+@click.option("--upstream-pd", hidden=True, expose_value=False)
+@unasked
+def resume(name: str, namespace: str, checkpoint: str, *, no_confirm: bool) -> None:
+    """Let a changefeed go on that was paused, has failed or is finished."""
+    client = connected()
+    path = _path(name)
+    now = now_ts(client)
+    ts = now if checkpoint == "now" else _checkpoint(checkpoint, now)
+    info = client.ask("GET", path, namespace=namespace)
+    if not no_confirm:
+        _ask_old("checkpoint-ts", ts or int(info["checkpoint_ts"]), now)
+        if ts:
+            confirm(f"You are overwriting the checkpoint of {name} with {ts}: rows between are skipped or repeated.")
+    client.ask("POST", f"{path}/resume", {"overwrite_checkpoint_ts": ts}, namespace=namespace)
+
+
+def _checkpoint(text: str, now: int) -> int:
+    if text and not all_digits(text):
+        raise CheckpointTsInvalid(f"--overwrite-checkpoint-ts {text}: expected `now` or a TSO")
+    ts = int(text or 0)
+    if ts > now:
+        raise CheckpointTsAhead(f"--overwrite-checkpoint-ts {ts} is larger than the current TSO {now}")
+    return ts
+
+
+@changefeed.command()
+@names
+def remove(name: str, namespace: str) -> None:
+    """End a changefeed and forget how far it was; what its sink holds stays."""
+    client = connected()
+    try:
+        info = client.ask("GET", _path(name), namespace=namespace)
+    except ServerRefused as error:
+        if error.code != MISSING:
+            raise
+        click.echo(f"Changefeed not found.\nID: {name}")
+        return
+    try:
+        client.ask("DELETE", _path(name), namespace=namespace)
+    except ServerRefused as error:
+        click.echo(f"Changefeed remove failed.\nID: {name}\nError: [{error.code}]{error}")
+        raise
+    told = f"CheckpointTs: {info['checkpoint_ts']}\nSinkURI: {info['sink_uri']}"
+    click.echo(f"Changefeed remove successfully.\nID: {name}\n{told}")
+
+
+@changefeed.command()
+@names
+@click.option("-I", "--interval", type=click.IntRange(min=1), default=10, show_default=True, help="Seconds.")
+@click.option("--times", type=click.IntRange(min=1), help="End after so many lines.")
+def statistics(name: str, namespace: str, interval: int, times: int | None) -> None:
+    """Print again and again how far a changefeed is behind."""
+    client = connected()
+    printed = 0
+    while True:
+        info = client.ask("GET", _path(name), namespace=namespace)
+        done_ms = physical_ms(info["checkpoint_ts"])
+        gaps = physical_ms(info["resolved_ts"]) - done_ms, physical_ms(now_ts(client)) - done_ms
+        show({"sink_gap": f"{gaps[0]}ms", "replication_gap": f"{gaps[1]}ms"})
+        printed += 1
+        if printed == times:
+            return
+        time.sleep(interval)
+
+
+def _path(name: str) -> str:
+    return f"/changefeeds/{quote(name, safe='')}"
+
+
+def _line(info: dict[str, Any]) -> str:
+    return json.dumps(info, separators=(",", ":"), ensure_ascii=False)
+
+
+def _table(table: dict[str, Any]) -> str:
+    return f"{table['database_name']}.{table['table_name']}"
+
+
+def _ask_old(what: str, ts: int, now: int) -> None:
+    late_ms = physical_ms(now) - physical_ms(ts)
+    if late_ms > OLD_MS:
+        confirm(
+            f"Replicate lag ({late_ms // 3_600_000} hours) is larger than 1 day: {what} {ts}. Until it has caught up, "
+            "the changefeed needs more memory and time. Do you want to continue?"
+        )
+
+
+def _ask_ineligible(tables: list[dict[str, Any]], config: dict[str, Any], *, no_confirm: bool) -> None:
+    if not tables or config.get("ignore_ineligible_table"):
+        return
+    found = ", ".join(map(_table, tables))
+    if config.get("force_replicate"):
+        click.echo(f"[WARN] force to replicate some ineligible tables, {found}")
+        return
+    click.echo(f"[WARN] some tables are not eligible to replicate, {found}")
+    if not no_confirm:
+        confirm("Could you agree to ignore those tables, and continue to replicate")
+    config["ignore_ineligible_table"] = True
+
+
+def _differences(before: Any, after: Any, path: tuple[str, ...]) -> Iterator[str]:
+    """One line for each value that differs."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in {**before, **after}:
+            yield from _differences(before.get(name), after.get(name), (*path, name))
+    elif before != after:
+        kind = "create" if before is None else "delete" if after is None else "update"
+        yield f"{{Type:{kind} Path:[{' '.join(path)}] From:{before} To:{after}}}"
