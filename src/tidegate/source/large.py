@@ -33,7 +33,7 @@ The connection is made when the first row needs it, kept, and made anew once whe
 closes what was idle for long.  Every value comes as the bytes that the server printed, and is read by its column.
 
 It is encrypted, and the server's certificate and name are checked, before the account's name goes out; the address may
-ask for less (address.py).
+ask for less (below).
 
     the server says                     error                  try again
     9006, 8055  snapshot collected      HistoryLost            no: what was there is gone

@@ -1,7 +1,7 @@
 """The server as a web application.
 
-    Entrance (who may ask, bounds, forwarding, log) ──► FastAPI: changefeeds.py, servers.py ──► /openapi.json
-                                                                 dashboard.py, page.py: the page at /
+    Entrance (who may ask, bounds, forwarding, log) ──► FastAPI: changefeeds.py, api.py ──► /openapi.json
+                                                                 dashboard.py, dashboard.py: the page at /
 
 No page of documentation is served: it would load scripts from elsewhere.
 """
