@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from tests.lakes.stages import WORKLOAD, Play, truths
 from tests.lakes.test_selected_columns import RULES
@@ -11,6 +12,7 @@ from tests.log_source import log_source
 from tests.mariadb import running_server
 from tests.replay.test_database import recorded
 from tests.verify.shop import verified
+from tidegate.cli.main import main
 from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.script import run_here
@@ -47,6 +49,13 @@ def test_recorded(tmp_path: Path, lakes: list[Path]) -> None:
                 said = verified(mariadb, str(upstream), "--at", str(ts))
                 assert (said.status, said.wrong) == (0, {}), (n, upstream, said.error)
                 assert said.last["tables"] == len(truths()[n - 1].tables)
+        for lake in lakes:  # the other way round: a lake beside a server, which has no past
+            words = ["verify", str(lake), "--upstream", f"mysql://root@127.0.0.1:{mariadb.port}/", "--at", str(ts)]
+            done = CliRunner().invoke(main, words)
+            assert (done.exit_code, done.stdout.splitlines()[-1]) == (
+                0,
+                f"all {len(truths()[n - 1].tables)} tables equal",
+            )
         mariadb.run("DELETE FROM bank.accounts LIMIT 1")
         for upstream in (str(WORKLOAD), *(f"delta://{lake}" for lake in lakes)):
             found = verified(mariadb, upstream).wrong

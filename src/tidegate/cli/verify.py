@@ -9,7 +9,7 @@ $ tidegate verify 'redis://cache:6379/?mode=json' --upstream /srv/lake --json
         missing    shop:orders:17
         different  shop:orders:18 column qty: expected 3, found 4
 
-A table is a line when it was compared; a table of many rows is told on standard error when it is begun.
+A table is one line when it was compared; large tables are reported on standard error when they begin.
 """
 
 import time
@@ -53,8 +53,8 @@ class Compared(NamedTuple):
     truth: Truth | None = None
 
 
-class Asked(NamedTuple):
-    """What the options say."""
+class VerifyOptions(NamedTuple):
+    """The options that choose the moment and the tables."""
 
     feed: str | None
     at: str
@@ -68,21 +68,17 @@ class Asked(NamedTuple):
 
 
 def upstream_of(uri: str) -> Recording | Open:
-    """Return a recording, or what opens another upstream at a ts. Raises what is wrong with its
-    address, before anything is asked."""
+    """Return a recording, or what opens another upstream at a ts. Raises what is wrong with the
+    address, before anything is read."""
     uri = told(uri, UPSTREAM)
     if scheme_of(uri).partition("+")[0] in SQL:
         parse_sql(uri, where=UPSTREAM)
         return partial(_upstream_database, uri)
     path = _lake_path(uri, UPSTREAM, "tidb", "mysql")
-    if _is_recording(path):
+    if "://" not in path and (Path(path, "truth").is_dir() or any(Path(path).glob("[0-9]*.json*"))):
         return Recording(path, load_truth(path))
     root = lake_root(path)
     return lambda ts, passes: _lake(root, ts, passes)
-
-
-def _is_recording(path: str) -> bool:
-    return "://" not in path and (Path(path, "truth").is_dir() or any(Path(path).glob("[0-9]*.json*")))
 
 
 def _lake_path(uri: str, where: str, *others: str) -> str:
@@ -112,16 +108,16 @@ def _opened(upstream: Recording | Open, ts: int, passes: Passes) -> AbstractCont
 
 
 @contextmanager
-def _beside_database(uri: str, upstream: Recording | Open, asked: Asked) -> Iterator[Compared]:
+def _beside_database(uri: str, upstream: Recording | Open, options: VerifyOptions) -> Iterator[Compared]:
     with closing(session_of(uri, where="TARGET")) as session:
-        wanted = WantedMoment(asked.ts, asked.wait_s)
-        target, ts = replica_at(session, feed_of(session, asked.feed), wanted, asked.passes)
-        with _opened(upstream, ts, asked.passes) as source:
+        wanted = WantedMoment(options.ts, options.wait_s)
+        target, ts = replica_at(session, feed_of(session, options.feed), wanted, options.passes)
+        with _opened(upstream, ts, options.passes) as source:
             yield Compared(ts, source, target)
 
 
 @contextmanager
-def _beside_redis(uri: str, upstream: Recording | Open, asked: Asked) -> Iterator[Compared]:
+def _beside_redis(uri: str, upstream: Recording | Open, options: VerifyOptions) -> Iterator[Compared]:
     from tidegate.sink.redis.server import RedisServers
     from tidegate.verify.cache import CacheReader, standing_at
 
@@ -129,37 +125,37 @@ def _beside_redis(uri: str, upstream: Recording | Open, asked: Asked) -> Iterato
     if address.mode not in {"hash", "json"}:
         raise ConfigError(f"mode={address.mode} keeps no rows; what is compared are rows of mode=hash and mode=json")
     with closing(RedisServers(address.options("", "UTC"))) as servers:
-        standing = standing_at(servers, asked.feed, asked.ts, asked.wait_s)
-        ts = standing.checkpoint.ts if asked.ts is None else asked.ts
+        standing = standing_at(servers, options.feed, options.ts, options.wait_s)
+        ts = standing.checkpoint.ts if options.ts is None else options.ts
         tables = standing.state.tables.values()
-        target = CacheReader(servers, tables, asked.passes, ts, lookups=address.lookups)
-        with _opened(upstream, ts, asked.passes) as source:
+        target = CacheReader(servers, tables, options.passes, ts, lookups=address.lookups)
+        with _opened(upstream, ts, options.passes) as source:
             yield Compared(ts, source, target)
 
 
 @contextmanager
-def _beside_lake(uri: str, upstream: Recording | Open, asked: Asked) -> Iterator[Compared]:
+def _beside_lake(uri: str, upstream: Recording | Open, options: VerifyOptions) -> Iterator[Compared]:
     path = _lake_path(uri, "TARGET", "tidb", "mysql", "redis")
-    if asked.feed is not None:
+    if options.feed is not None:
         raise ConfigError("--changefeed is for databases and Redis; a lake has one changefeed")
     if isinstance(upstream, Recording):
-        truth, recorded, stored = lake_beside(path, upstream.truths, asked.at, asked.passes)
+        truth, recorded, stored = lake_beside(path, upstream.truths, options.at, options.passes)
         yield Compared(truth.ts, recorded, stored, truth)
         return
-    with lake_at(lake_root(path), asked.ts, asked.passes) as (target, ts), upstream(ts, asked.passes) as source:
+    with lake_at(lake_root(path), options.ts, options.passes) as (target, ts), upstream(ts, options.passes) as source:
         yield Compared(ts, source, target)
 
 
-def _sides(uri: str, upstream: Recording | Open, asked: Asked) -> AbstractContextManager[Compared]:
+def _sides(uri: str, upstream: Recording | Open, options: VerifyOptions) -> AbstractContextManager[Compared]:
     scheme = scheme_of(uri).partition("+")[0]
     if scheme not in SQL | CACHES:
-        return _beside_lake(uri, upstream, asked)
+        return _beside_lake(uri, upstream, options)
     if isinstance(upstream, Recording):
-        asked = asked._replace(at=upstream.named(asked.at))
-    return (_beside_database if scheme in SQL else _beside_redis)(uri, upstream, asked)
+        options = options._replace(at=upstream.named(options.at))
+    return (_beside_database if scheme in SQL else _beside_redis)(uri, upstream, options)
 
 
-def tell(reports: Iterable[TableReport], *, shown: int = SHOWN) -> tuple[int, int]:
+def print_reports(reports: Iterable[TableReport], *, shown: int = SHOWN) -> tuple[int, int]:
     """Print each table's line and its first differences; (tables, tables that differ)."""
     total = wrong = 0
     for report in reports:
@@ -179,7 +175,7 @@ def tell(reports: Iterable[TableReport], *, shown: int = SHOWN) -> tuple[int, in
     return total, wrong
 
 
-def tell_json(reports: Iterable[TableReport], *, shown: int) -> tuple[int, int]:
+def print_json(reports: Iterable[TableReport], *, shown: int) -> tuple[int, int]:
     """Print each table as a line of JSON, with its first differences; (tables, tables that differ)."""
     total = wrong = 0
     for report in reports:
@@ -211,17 +207,9 @@ def _json(value: object) -> object:
     return f"0x{value.hex()}" if isinstance(value, bytes) else value
 
 
-def _tell_begun(name: str, rows: int) -> None:
+def _report_large(name: str, rows: int) -> None:
     if rows > CHUNK_ROWS:
         say(f"{name}: comparing {rows:,} rows", err=True)
-
-
-def _tell_sides(compared: Compared) -> None:
-    if (truth := compared.truth) is not None:
-        say(f"moment {truth.n}, ts {truth.ts}{f' ({truth.after})' if truth.after else ''}")
-        return
-    at = f"{to_datetime(compared.ts):%Y-%m-%d %H:%M:%S}"
-    say(f"ts {compared.ts} ({at} UTC): {compared.target.place} beside {compared.upstream.place}")
 
 
 class _Verify(click.Command):
@@ -278,16 +266,20 @@ def verify(
     key-template say how rows are kept, lookups that look-ups are compared with rows, too; tables without a key are
     left out."""
     source = upstream_of(upstream)
-    asked = Asked(feed, at, wait_s, TableFilter.parse(rules).matches)
-    with _sides(told(target, "TARGET"), source, asked) as compared:
-        if not as_json:
-            _tell_sides(compared)
-        reports = compare_sides(compared.upstream, compared.target, _tell_begun)
-        total, wrong = (tell_json if as_json else tell)(reports, shown=limit)
+    options = VerifyOptions(feed, at, wait_s, TableFilter.parse(rules).matches)
+    with _sides(told(target, "TARGET"), source, options) as compared:
+        truth = compared.truth
+        if truth is not None and not as_json:
+            say(f"moment {truth.n}, ts {truth.ts}{f' ({truth.after})' if truth.after else ''}")
+        elif not as_json:
+            at_utc = f"{to_datetime(compared.ts):%Y-%m-%d %H:%M:%S} UTC"
+            say(f"ts {compared.ts} ({at_utc}): {compared.target.place} beside {compared.upstream.place}")
+        reports = compare_sides(compared.upstream, compared.target, _report_large)
+        total, wrong = (print_json if as_json else print_reports)(reports, shown=limit)
     if not total:
         raise ConfigError(f"nothing was compared: no table passes the filter {' '.join(rules) or '*.*'}")
     if as_json:
-        moment = {} if compared.truth is None else {"moment": compared.truth.n}
+        moment = {} if truth is None else {"moment": truth.n}
         say_json({**moment, "ts": compared.ts, "tables": total, "different": wrong, "equal": not wrong})
     else:
         say(f"{wrong} of {total} tables differ" if wrong else f"all {total} tables equal")

@@ -23,8 +23,8 @@ from tidegate.sink.redis.options import LOOKUP_PREFIX, escaped_pattern, parse_te
 from tidegate.sink.redis.server import TS_DIGITS, RedisServers, feeds_of
 from tidegate.verify.compare import ChunkPlan, ComparedTable, Difference, Key, Passes, RowReader, shape_of_table
 
-ASKED_KEYS: Final = 1000
-"""So many keys are asked for their versions at once."""
+KEY_BATCH: Final = 1000
+"""Keys whose versions are read at once."""
 ROW_KINDS = {"missing row": "missing", "extra row": "extra", "value": "different", "repeated row": "extra"}
 
 
@@ -77,8 +77,8 @@ class CacheReader(RowReader):
                 values = dict(zip(names, one.key, strict=True))
                 faults.append((row_key(prefix, [values[name] for name in key]), one))
         kept: list[Difference] = []
-        for start in range(0, len(faults), ASKED_KEYS):
-            part = faults[start : start + ASKED_KEYS]
+        for start in range(0, len(faults), KEY_BATCH):
+            part = faults[start : start + KEY_BATCH]
             still = self._kept([(key,) for key, _ in part])
             kept += [
                 replace(one, kind=ROW_KINDS[one.kind], stored_key=_shown(key))
@@ -93,9 +93,9 @@ class CacheReader(RowReader):
         servers, info = self._servers, self._infos[name]
         prefix = parse_template(servers.options.template).prefix(info.name)
         for rows in rows_of(servers, info):
-            asked = [(key, row.key) for row in rows for key in lookup_keys(info, prefix, row.values)]
-            owners = owners_of(servers, [key for key, _ in asked])
-            wrong = [(*pair, found) for pair, found in zip(asked, owners, strict=True) if found != pair[1]]
+            expected = [(key, row.key) for row in rows for key in lookup_keys(info, prefix, row.values)]
+            owners = owners_of(servers, [key for key, _ in expected])
+            wrong = [(*pair, found) for pair, found in zip(expected, owners, strict=True) if found != pair[1]]
             kept = self._kept([(key, row) for key, row, _ in wrong])
             for (key, _, found), old in zip(wrong, kept, strict=True):
                 if old:
@@ -138,8 +138,8 @@ def standing_at(servers: RedisServers, feed: str | None, ts: int | None, wait_s:
     name = next(iter(feeds)) if feed is None and len(feeds) == 1 else feed
     if name not in feeds:
         known = f"it has {', '.join(feeds)}; give --changefeed" if feeds else "none has, in this database"
-        asked = f"no changefeed {feed} writes" if feed else "several or no changefeeds write"
-        raise ConfigError(f"{asked} to {servers.options.place}: {known}")
+        which = f"no changefeed {feed} writes" if feed else "several or no changefeeds write"
+        raise ConfigError(f"{which} to {servers.options.place}: {known}")
     if ts is not None and feeds[name].checkpoint.ts < ts:
         wait_until(lambda: feeds_of(servers)[name].checkpoint.ts >= ts, wait_s)
         feeds = feeds_of(servers)

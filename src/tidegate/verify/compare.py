@@ -26,7 +26,7 @@ sums.  Memory: one chunk of each side, and the rows that differ.
 A key that the two sides write in different forms puts one row into two chunks.  Both chunks differ then, the row is
 left over on both sides, and is found equal at the end.
 
-    types                    asked of a server                               hashed as        compared as
+    types                    read from a server                              hashed as        compared as
     integers, BIT, YEAR      c + 0                                           digits           int
     DECIMAL                  c                                               text             its digits, no zeros ahead
     FLOAT, DOUBLE            c + 0e0                                         text             the number, of 32 bits
@@ -137,7 +137,7 @@ class TableReport:
         return not self.differences
 
 
-# How values are asked for, hashed and compared.
+# How values are read, hashed and compared.
 
 _WORD: Final = re.compile(r"[a-z_0-9]+")
 _LEAST: Final = -(1 << 63)
@@ -301,17 +301,17 @@ class ChunkSum(NamedTuple):
     total: int
 
 
-def different(ours: dict[int, ChunkSum], theirs: dict[int, ChunkSum]) -> list[int]:
+def different(left: dict[int, ChunkSum], right: dict[int, ChunkSum]) -> list[int]:
     """Return the chunks that are not surely equal on both sides."""
-    chunks = sorted(ours.keys() | theirs.keys())
-    return [at for at in chunks if ours.get(at) != theirs.get(at) or ours[at].total >= UNHASHED]
+    chunks = sorted(left.keys() | right.keys())
+    return [at for at in chunks if left.get(at) != right.get(at) or left[at].total >= UNHASHED]
 
 
 def chunk_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
     """Return the expression of a row's chunk."""
     if plan.chunks == 1 or not plan.spread:
         return "0"
-    texts = ", ".join(map(_asked, shape.chosen(plan.spread)))
+    texts = ", ".join(map(_read_sql, shape.chosen(plan.spread)))
     return sent.CHUNK.format(texts=texts, chunks=plan.chunks)
 
 
@@ -320,8 +320,8 @@ def hash_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
     columns = shape.chosen(plan.columns)
     parts: list[str] = []
     for column in columns:
-        asked = _asked(column)
-        parts += [f"LENGTH({asked})", asked] if form_of(column.type).sized else [asked]
+        read = _read_sql(column)
+        parts += [f"LENGTH({read})", read] if form_of(column.type).sized else [read]
     nulls = ", ".join(f"ISNULL({quote_name(column.name)})" for column in columns)
     digest = sent.DIGEST.format(parts=", ".join(parts), nulls=nulls)
     return sent.HASH.format(digest=digest, digits=_DIGITS, unhashed=UNHASHED)
@@ -329,10 +329,10 @@ def hash_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
 
 def row_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
     """Return the expressions of a row's values."""
-    return ", ".join(map(_asked, shape.chosen(plan.columns)))
+    return ", ".join(map(_read_sql, shape.chosen(plan.columns)))
 
 
-def _asked(column: TruthColumn) -> str:
+def _read_sql(column: TruthColumn) -> str:
     return form_of(column.type).sql.format(quote_name(column.name))
 
 
@@ -473,11 +473,11 @@ def _by_chunks(
     expected, found = shapes
     if not plan.columns:
         return upstream.count(expected), []
-    asked = pool.submit(upstream.sums, expected, plan)
-    theirs = target.sums(found, plan)
-    ours = asked.result()
-    count = sum(one.rows for one in ours.values())
-    chunks = different(ours, theirs)
+    pending = pool.submit(upstream.sums, expected, plan)
+    target_sums = target.sums(found, plan)
+    upstream_sums = pending.result()
+    count = sum(one.rows for one in upstream_sums.values())
+    chunks = different(upstream_sums, target_sums)
     if not chunks:
         return count, []
     forms = [
@@ -566,14 +566,14 @@ def _rows(
     def meant(rows: Counter[Key], side: Meanings) -> Counter[Key]:
         return Counter(tuple(mean(value) for mean, value in zip(side, row, strict=True)) for row in rows.elements())
 
-    for ours, theirs in _by_chunk(want, have):
-        mine, other = Counter(ours), Counter(theirs)
+    for expected_rows, found_rows in _grouped(want, have):
+        mine, other = Counter(expected_rows), Counter(found_rows)
         left, right = meant(mine - other, meanings[0]), meant(other - mine, meanings[1])
         missing += (left - right).elements()
         more = list((right - left).elements())
         extra += more
         if places and more:
-            keys = Counter(tuple(meanings[1][place](row[place]) for place in places) for row in theirs)
+            keys = Counter(tuple(meanings[1][place](row[place]) for place in places) for row in found_rows)
             repeated |= {key for key, times in keys.items() if times > 1}
     if places:
         return _by_key(expected.chosen(plan.columns), places, missing, extra, repeated)
@@ -609,7 +609,7 @@ def _by_key(
     return out + [Difference("repeated row" if mine in repeated else "extra row", mine) for mine in have]
 
 
-def _by_chunk(*sides: Chunked) -> Iterator[list[list[Key]]]:
+def _grouped(*sides: Chunked) -> Iterator[list[list[Key]]]:
     """The rows of each chunk, of one side after the other; a chunk that a side does not have is empty there."""
     groups = [groupby(rows, key=itemgetter(0)) for rows in sides]
     heads = [next(group, None) for group in groups]

@@ -14,7 +14,7 @@
 
 A lake of mode changelog or history is read as its state at the ts: its changes folded, its versions of then.  A zero
 date cannot be a DATE; in a column of type date or timestamp it must be NULL.  Views are in no recording.  Rows of a
-table are read once; the last table's are kept until the next one is asked for.
+table are read once; the last table's are kept until the next one is read.
 
 Source: the recordings' README.
 """
@@ -37,7 +37,7 @@ import msgspec
 
 from tidegate.model.errors import ConfigError
 from tidegate.model.name import lowered, parts_of
-from tidegate.model.table import TableInfo, TableName
+from tidegate.model.table import TableName
 from tidegate.verify.compare import (
     ChunkPlan,
     ComparedTable,
@@ -219,7 +219,7 @@ class LakeReader(RowReader):
 
 
 class _LazyTables(Mapping[str, ComparedTable]):
-    """Tables whose columns are read when they are asked for."""
+    """Tables whose columns are read on access."""
 
     def __init__(self, names: Mapping[str, str], read: Callable[[str], ComparedTable]) -> None:
         self._names, self._read = names, read
@@ -276,19 +276,16 @@ def lake_at(root: str, ts: int | None, passes: Passes) -> Iterator[tuple[LakeRea
 
 
 def _lake_reader(root: str, view: "Lake | Live", options: "DeltaOptions", passes: Passes) -> LakeReader:
+    from tidegate.sink.delta.selection import stored_definition
+
     names = [name for name in view.tables() if passes(*parts_of(name))]
 
     def shape_of(name: str) -> ComparedTable:
-        return _stored_shape(view.definition(name), options)
+        table = view.definition(name)
+        kept = stored_definition(table, options).columns
+        return replace(shape_of_table(table, kept), is_whole=len(kept) == len(table.columns))
 
     return LakeReader(root, view.checkpoint_ts, names, view.arrow, shape_of=shape_of, keeps=_keeps(options))
-
-
-def _stored_shape(table: TableInfo, options: "DeltaOptions") -> ComparedTable:
-    from tidegate.sink.delta.selection import stored_definition
-
-    kept = stored_definition(table, options).columns
-    return replace(shape_of_table(table, kept), is_whole=len(kept) == len(table.columns))
 
 
 def _keeps(options: "DeltaOptions") -> Callable[[TableName, str], bool]:

@@ -29,7 +29,7 @@ import click
 import msgspec
 
 from tidegate.cli.main import INTERRUPTED
-from tidegate.cli.verify import tell
+from tidegate.cli.verify import print_reports
 from tidegate.codec.stream import read_frames
 from tidegate.config.feed import FeedConfig
 from tidegate.config.load import load
@@ -275,7 +275,7 @@ class _Stage:
         if self.as_json:
             click.echo(msgspec.json.encode(outcome).decode())
             return
-        tell(reports)
+        print_reports(reports)
         rate = outcome.rows / max(outcome.seconds, 0.1)
         click.echo(
             f"{outcome.protocol}: {outcome.rows:,} rows and {outcome.ddls} DDLs in {outcome.seconds:.1f} s "

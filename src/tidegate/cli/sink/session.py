@@ -14,14 +14,14 @@ def session_of(uri: str, feed: str = "", *, where: str = "sink-uri") -> TargetSe
     return session.prepare(probe(session))
 
 
-def feed_of(session: TargetSession, given: str | None) -> str:
-    """Return the changefeed that is `given`, else the only one that writes to the server. ConfigError,
+def feed_of(session: TargetSession, name: str | None) -> str:
+    """Return the changefeed with this name, else the only one that writes to the server. ConfigError,
     StateTooNew."""
     feeds = feeds_of(session)
-    chosen = given or (feeds[0] if len(feeds) == 1 else None)
+    chosen = name or (feeds[0] if len(feeds) == 1 else None)
     if chosen in feeds:
         check_kept(session, chosen)
         return chosen
     known = f"it has {', '.join(feeds)}; give --changefeed" if feeds else "none has"
-    asked = f"no changefeed {given} writes" if given else "several or no changefeeds write"
-    raise ConfigError(f"{asked} to {session.options.place}: {known}")
+    which = f"no changefeed {name} writes" if name else "several or no changefeeds write"
+    raise ConfigError(f"{which} to {session.options.place}: {known}")
