@@ -18,7 +18,7 @@ from tests.sink.sql.test_sync_point import emptied_of_points, points
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource
 from tidegate.sink.sql.connection import SqlOptions
-from tidegate.sink.sql.progress import Hold, SyncPoints
+from tidegate.sink.sql.progress import Lease, SyncPoints
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.script import run_here
 
@@ -49,13 +49,13 @@ def test_a_mariadb_that_is_held(server: Server, home: Path) -> None:
     run_here(*feed(home, server), until=MOMENTS[0])
     assert not list(unlike(server, truths()[0]))
     holder = session(server)
-    leases = [Hold(holder, "feed", truth["ts"]) for truth in HELD]
-    leases[0].ask()
+    leases = [Lease(holder, "feed", truth["ts"]) for truth in HELD]
+    leases[0].request()
     with in_a_thread(*feed(home, server)):
         for at, (lease, truth) in enumerate(zip(leases, HELD, strict=True)):
             until(lease.stands)
             for after in leases[at + 1 : at + 2]:
-                after.ask()
+                after.request()
             assert max(points(server)) == truth["ts"]
             assert not list(unlike(server, truth)), truth["n"]
             lease.release()

@@ -26,7 +26,7 @@ from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import parse_ts, time_of
 from tidegate.mysql import server_sql as sent
-from tidegate.sink.sql.progress import reached, stands_at
+from tidegate.sink.sql.progress import checkpoint_of, reached
 
 SILENCE_S = 1.0
 """A source that brings nothing for so long has brought all."""
@@ -88,7 +88,7 @@ def _standing(sink: str, name: str | None) -> tuple[int, int, str | None]:
         if not session.ask(sent.OWN_TABLES, values=(sent.DATABASE,)):
             return 0, 0, name
         feed = feed_of(session, name)
-        return stands_at(session, feed), reached(session, feed), feed
+        return checkpoint_of(session, feed), reached(session, feed), feed
     finally:
         session.close()
 

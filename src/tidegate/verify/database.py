@@ -22,7 +22,7 @@ from tidegate.model.errors import ConfigError, LoginRefused, SinkError
 from tidegate.model.name import lowered, parts_of, qualified
 from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.connection import TargetSession, probe
-from tidegate.sink.sql.progress import MAIN, holding, secondary_of
+from tidegate.sink.sql.progress import MAIN, lease_at, secondary_of
 from tidegate.verify.compare import (
     ChunkPlan,
     ChunkSum,
@@ -185,7 +185,7 @@ def _held_side(
     session: TargetSession, second: TargetSession, feed: str, wanted: WantedMoment, passes: Passes
 ) -> tuple[DatabaseReader, int] | None:
     """The tables in a snapshot that begins while the feed is held; None where it does not come to stand in time."""
-    with holding(second, feed, wanted.ts) as lease:
+    with lease_at(second, feed, wanted.ts) as lease:
         until_s = time.monotonic() + wanted.wait_s
         while time.monotonic() < until_s:
             stands = lease.stands() or standing(second, feed).stands

@@ -21,7 +21,7 @@ from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.sink.sql import progress as hold
 from tidegate.sink.sql.connection import SqlOptions, TargetSession
-from tidegate.sink.sql.progress import Hold, holding
+from tidegate.sink.sql.progress import Lease, lease_at
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing import validators
 from tidegate.testing.script import Script, ScriptedSource, put, run_here
@@ -115,7 +115,7 @@ def test_held(server: Server, *, given: bool) -> None:
     story = pairs()
     with feeding(server, story):
         until(lambda: started(server, story))
-        with holding(session(server), "shop", story.marks[PAIRS // 2] if given else None) as lease:
+        with lease_at(session(server), "shop", story.marks[PAIRS // 2] if given else None) as lease:
             until(lease.stands)
             assert lease.ts is not None
             assert not given or lease.ts == story.marks[PAIRS // 2]
@@ -132,8 +132,8 @@ def test_two_holders(server: Server) -> None:
     story = pairs()
     with feeding(server, story):
         until(lambda: started(server, story))
-        with holding(session(server), "shop", story.marks[40]) as later:
-            with holding(session(server), "shop", story.marks[30]) as sooner:
+        with lease_at(session(server), "shop", story.marks[40]) as later:
+            with lease_at(session(server), "shop", story.marks[30]) as sooner:
                 until(sooner.stands)
                 assert not later.stands()
             until(later.stands)
@@ -146,8 +146,8 @@ def test_a_dead_holder(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     story = pairs()
     with feeding(server, story):
         until(lambda: started(server, story))
-        lease = Hold(session(server), "shop", None)
-        lease.ask()
+        lease = Lease(session(server), "shop", None)
+        lease.request()
         until(lambda: position(server) == story.ts)
         with pytest.raises(SinkError, match="over"):
             lease.renew()
@@ -159,7 +159,7 @@ def test_too_late(server: Server) -> None:
     with feeding(server, story):
         until(lambda: started(server, story) and position(server) == story.ts)
         with (
-            holding(session(server), "shop", story.marks[1]) as lease,
+            lease_at(session(server), "shop", story.marks[1]) as lease,
             pytest.raises(ConfigError, match=f"has passed .* at {story.ts}"),
         ):
             lease.stands()
@@ -176,7 +176,7 @@ def test_after_a_crash_amid_a_round(server: Server) -> None:
     with armed({"sql/before-advance": die}), pytest.raises(Dies):
         run_here(ScriptedSource(story), SqlSink(options))
     story.marks[:] = marks
-    with holding(session(server), "shop", middle) as early, holding(session(server), "shop", None) as lease:
+    with lease_at(session(server), "shop", middle) as early, lease_at(session(server), "shop", None) as lease:
         with feeding(server, story):
             with pytest.raises(ConfigError, match=f"has passed {middle}: it is at {story.ts}"):
                 until(early.stands)
@@ -197,7 +197,7 @@ def test_after_a_crash_behind_a_ddl(server: Server) -> None:
     run_here(ScriptedSource(story), SqlSink(options), until=begin)
     with armed({"ddl/done": die}), pytest.raises(Dies):
         run_here(ScriptedSource(story), SqlSink(options))
-    with holding(session(server), "shop", middle) as early:
+    with lease_at(session(server), "shop", middle) as early:
         with pytest.raises(ConfigError, match=f"has passed {middle}: it is at {ran}"):
             early.stands()
         with feeding(server, story):

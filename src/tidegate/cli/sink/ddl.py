@@ -12,7 +12,7 @@ import click
 
 from tidegate.cli.sink.session import feed_of, session_of
 from tidegate.config.say import say, say_json
-from tidegate.sink.sql.ddl.ledger import LedgerDdl, ddls_of, settle
+from tidegate.sink.sql.ddl.ledger import LedgerDdl, list_ddls, settle
 
 
 @click.command()
@@ -33,7 +33,7 @@ def ddl(
         if wanted := done_id or again_id:
             found = [settle(session, feed, wanted, was_done=bool(done_id))]
         else:
-            found = ddls_of(session, feed, every=every)
+            found = list_ddls(session, feed, every=every)
     for one in found:
         say_json(one._asdict()) if as_json else _show(one)
     if wanted and not as_json:

@@ -17,7 +17,7 @@ from tidegate.config.say import say, say_json
 from tidegate.engine.stop_signals import StopEvent, stop_on_signals, wait_until
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.model.tso import parse_ts, time_of
-from tidegate.sink.sql.progress import LEASE_S, Hold, holding
+from tidegate.sink.sql.progress import LEASE_S, Lease, lease_at
 
 RENEW_S = LEASE_S / 6
 STOP_S = 10.0
@@ -51,7 +51,7 @@ def hold(
     session = session_of(uri)
     feed = feed_of(session, changefeed)
     try:
-        with stop_on_signals() as stop, holding(session, feed, ts) as lease:
+        with stop_on_signals() as stop, lease_at(session, feed, ts) as lease:
             held_ts = _stands(lease, stop, wait_s)
             if as_json:
                 say_json({"changefeed": feed, "ts": held_ts})
@@ -65,7 +65,7 @@ def hold(
     ctx.exit(status)
 
 
-def _stands(lease: Hold, stop: StopEvent, wait_s: float) -> int:
+def _stands(lease: Lease, stop: StopEvent, wait_s: float) -> int:
     """Where the feed stands. ConfigError if it does not come to stand in time."""
     wait_until(lambda: stop.is_set() or lease.stands(), wait_s)
     if stop.is_set():
@@ -79,7 +79,7 @@ def _stands(lease: Hold, stop: StopEvent, wait_s: float) -> int:
     return lease.ts
 
 
-def _during(lease: Hold, stop: StopEvent, hold_s: float, command: tuple[str, ...], ts: int) -> int:
+def _during(lease: Lease, stop: StopEvent, hold_s: float, command: tuple[str, ...], ts: int) -> int:
     """Keep the lease until the command has ended or time is over; the exit status."""
     child = subprocess.Popen(command, env={**os.environ, "TIDEGATE_HELD_TS": str(ts)}) if command else None
     end_s, renewed_s = time.monotonic() + hold_s, time.monotonic()

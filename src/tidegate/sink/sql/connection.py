@@ -120,11 +120,11 @@ _UNCHECKED: Final = Setting("check_constraint_checks", "0", since=(10, 2, 1))
 class KindTraits:
     """What servers of a kind have, and what sessions set there besides ROWS.
 
-    `asked` are variables that not all of its versions have: the server is asked, and they are set where it has them."""
+    `optional` are variables that not all of its versions have: they are probed, and set where the server has them."""
 
     rows: tuple[Setting, ...]
     ddls: tuple[Setting, ...]
-    asked: tuple[str, ...]
+    optional: tuple[str, ...]
     duplicates: bool = True
     """INSERT .. ON DUPLICATE KEY UPDATE tells how many rows were there."""
     documents: bool = True
@@ -139,9 +139,11 @@ class KindTraits:
     """Rows of the past can be read, by tidb_snapshot."""
 
 
-_ASKED: Final = ("max_allowed_packet", "transaction_isolation", "tx_isolation")
+_PROBED: Final = ("max_allowed_packet", "transaction_isolation", "tx_isolation")
 KINDS: Final[Mapping[ServerKind, KindTraits]] = {
-    ServerKind.MYSQL: KindTraits(rows=_READ_COMMITTED, ddls=(*_DDLS, *_TABLES), asked=_ASKED, numbers="INNODB_TABLES"),
+    ServerKind.MYSQL: KindTraits(
+        rows=_READ_COMMITTED, ddls=(*_DDLS, *_TABLES), optional=_PROBED, numbers="INNODB_TABLES"
+    ),
     ServerKind.MARIADB: KindTraits(
         rows=(
             *_READ_COMMITTED,
@@ -156,7 +158,7 @@ KINDS: Final[Mapping[ServerKind, KindTraits]] = {
             Setting("max_statement_time", "0", since=(10, 1, 1)),
             *_TABLES,
         ),
-        asked=_ASKED,
+        optional=_PROBED,
         documents=False,
         numbers="INNODB_SYS_TABLES",
     ),
@@ -169,8 +171,8 @@ KINDS: Final[Mapping[ServerKind, KindTraits]] = {
             *_WRITE_SOURCE,
         ),
         ddls=(*_DDLS, *_WRITE_SOURCE),
-        asked=(
-            *_ASKED,
+        optional=(
+            *_PROBED,
             "allow_auto_random_explicit_insert",
             "tidb_cdc_write_source",
             "tidb_enable_external_ts_read",
@@ -184,7 +186,7 @@ KINDS: Final[Mapping[ServerKind, KindTraits]] = {
         past=True,
     ),
 }
-"""A MariaDB rounds fractions of a second as the others do only when it is told to, by a mode of its own."""
+"""A MariaDB rounds fractions of a second as the others do only in a mode of its own."""
 
 _TIDB: Final = re.compile(r"tidb-v?(\d+(?:\.\d+)*)", re.IGNORECASE)
 _MARIADB: Final = re.compile(r"(?:5\.5\.5-)?(\d+(?:\.\d+)*)-mariadb", re.IGNORECASE)
@@ -193,7 +195,7 @@ _NUMBERS: Final = re.compile(r"(\d+(?:\.\d+)*)")
 
 @dataclass(frozen=True, slots=True)
 class TargetServer:
-    """A server: whose SQL it speaks, its version, and those of the variables asked for that it has."""
+    """A server: whose SQL it speaks, its version, and those of the probed variables that it has."""
 
     kind: ServerKind
     version: tuple[int, ...]
@@ -203,7 +205,7 @@ class TargetServer:
         return f"{self.kind.value} {'.'.join(map(str, self.version))}"
 
     def has(self, variable: str) -> bool:
-        """Return whether the server knows a variable that its kind was asked for."""
+        """Return whether the server knows a variable that was probed."""
         return variable in self.variables
 
     @property
@@ -213,9 +215,11 @@ class TargetServer:
 
     def settings(self, wanted: Iterable[Setting]) -> list[Setting]:
         """Return the settings among `wanted` that the server has."""
-        asked = self.traits.asked
+        optional = self.traits.optional
         return [
-            one for one in wanted if self.version >= one.since and (one.name not in asked or one.name in self.variables)
+            one
+            for one in wanted
+            if self.version >= one.since and (one.name not in optional or one.name in self.variables)
         ]
 
     def modes(self, *, strict: bool) -> Setting:
@@ -288,7 +292,7 @@ def advice(code: int) -> str:
 
 
 def sink_error(error: Exception, options: SqlOptions) -> SinkError:
-    """Return the error of ours for one of the driver's."""
+    """Return the sink's error for one of the driver's."""
     if isinstance(error.__context__, ssl.SSLError):
         why = getattr(error.__context__, "verify_message", "") or error.__context__.reason
         return AccountRefused(f"{options.place}: no TLS: {why}; check ssl-ca, ssl-cert, ssl-key and the host's name")
@@ -307,7 +311,7 @@ def _late(options: SqlOptions) -> str:
 
 
 def number_of(error: SinkError) -> int:
-    """Return the number of the server's error that an error of ours tells; 0 for none."""
+    """Return the number of the server's error behind a sink's error; 0 for none."""
     cause = error.__cause__
     return cause.args[0] if cause is not None and cause.args and isinstance(cause.args[0], int) else 0
 
@@ -391,12 +395,12 @@ class TargetSession:
 
 
 def probe(session: TargetSession) -> TargetServer:
-    """Return what the server says of itself."""
+    """Return kind, version and variables of the server."""
     ((version,),) = session.ask(sent.VERSION)
     server = target_of(str(version))
     variables: dict[str, str] = {}
     session.ask(sent.IN_INFORMATION)
-    for name in server.traits.asked:
+    for name in server.traits.optional:
         for found, value in session.ask(sent.VARIABLE.format(name=name)):
             variables[str(found).lower()] = str(value)
     return replace(server, variables=variables)

@@ -47,7 +47,7 @@ from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import Atomicity, TargetServer, TargetSession
-from tidegate.sink.sql.ddl.ledger import last_ran
+from tidegate.sink.sql.ddl.ledger import last_ddl_ts
 
 MAIN: Final = -1
 """The shard whose row holds the checkpoint."""
@@ -107,17 +107,17 @@ class TargetProgress:
         return Standing(self._state.checkpoint, self._known)
 
     def start(self, standing: Standing) -> None:
-        """Take notice of where the first round begins."""
+        """Set the checkpoint of the first round."""
         self._state = msgspec.structs.replace(self._state, checkpoint=standing.checkpoint)
 
-    def lay_out(self, session: TargetSession, wanted: ShardLayout) -> None:
-        """Raise the epoch, and take `wanted` as layout if no shard is ahead of the checkpoint. Fenced where another
+    def lay_out(self, session: TargetSession, requested: ShardLayout) -> None:
+        """Raise the epoch, and take `requested` as layout if no shard is ahead of the checkpoint. Fenced where another
         writer began."""
         self._raise(session)
         rows = session.ask(sent.SHARDS, values=(self._feed,))
         found = {int(shard): int(position) for shard, position in rows}
         behind = max(found.values(), default=0) <= self._state.checkpoint.ts
-        layout = wanted if behind else self._state.layout
+        layout = requested if behind else self._state.layout
         if layout == self._state.layout and len(found) == layout.shards:
             return
         state = msgspec.structs.replace(self._state, layout=layout)
@@ -238,7 +238,7 @@ class SyncPointTable:
     def __init__(self, feed: str, points: SyncPoints) -> None:
         self._name, self._points = changefeed_name(feed), points
         self._forgotten_ms = 0
-        self._is_told = False
+        self._is_warned = False
 
     def create(self, session: TargetSession) -> None:
         """Make the table where it is not there."""
@@ -264,9 +264,9 @@ class SyncPointTable:
         try:
             session.ask(sent.SHOW_POINT.format(ts=secondary_ts))
         except SinkError as error:
-            if not self._is_told:
+            if not self._is_warned:
                 LOGGER.warning("tidb_external_ts stays as it is: %s", error)
-            self._is_told = True
+            self._is_warned = True
 
 
 def changefeed_name(feed: str) -> str:
@@ -287,21 +287,22 @@ def secondary_of(session: TargetSession, feed: str, primary_ts: int | None) -> t
 LEASE_S: Final = 30
 
 
-def held_at(session: TargetSession, feed: str, ts: int) -> int | None:
-    """Return the ts that rounds of a feed at `ts` must not pass, and tell those who wait for it; None: go on."""
+def leased_ts(session: TargetSession, feed: str, ts: int) -> int | None:
+    """Return the lowest leased ts that rounds of a feed at `ts` must not pass, and mark leases of `ts` as seen; None:
+    go on."""
     name = feed.encode()
     rows = session.ask(sent.HOLDS_OF, values=(name,))
-    wanted = [(holder, ts if position is None else int(position), seen) for holder, position, seen in rows]
-    if any(position == ts for _, position, _ in wanted) and reached(session, feed) > ts:
-        wanted = [one for one in wanted if one[1] != ts]
-    for holder, position, seen in wanted:
+    leases = [(holder, ts if position is None else int(position), seen) for holder, position, seen in rows]
+    if any(position == ts for _, position, _ in leases) and reached(session, feed) > ts:
+        leases = [one for one in leases if one[1] != ts]
+    for holder, position, seen in leases:
         if position == ts and not seen:
             session.changed(sent.SEE_HOLD, ts, name, holder)
-    return min((position for _, position, _ in wanted if position >= ts), default=None)
+    return min((position for _, position, _ in leases if position >= ts), default=None)
 
 
 @dataclass(slots=True)
-class Hold:
+class Lease:
     """A lease of one holder: `ts` is where the feed stands, once it does."""
 
     session: TargetSession
@@ -309,18 +310,18 @@ class Hold:
     ts: int | None
     holder: str = field(default_factory=lambda: str(uuid.uuid4()))
 
-    def ask(self) -> None:
-        """Ask for the hold."""
+    def request(self) -> None:
+        """Request the lease."""
         self.session.changed(sent.ADD_HOLD, self.feed.encode(), self.holder, self.ts, LEASE_S)
 
     def renew(self) -> None:
-        """Keep it for another while. SinkError where it is over, so that the feed may have gone on."""
+        """Renew it for LEASE_S. SinkError where it has expired, so that the feed may have gone on."""
         if not self.session.changed(sent.RENEW_HOLD, LEASE_S, self.feed.encode(), self.holder):
             raise SinkError(f"the hold of changefeed {self.feed} is over: it was not renewed within {LEASE_S} s")
 
     def stands(self) -> bool:
-        """Return whether the feed stands at `ts` and does not go on; keep asking. ConfigError if it has passed it, with
-        some rows at least."""
+        """Return whether the feed stands at `ts`; renew the lease while it does not. ConfigError if some rows at least
+        have passed it."""
         rows = self.session.ask(sent.HOLD, values=(self.feed.encode(), self.holder))
         if rows and rows[0][1]:
             self.ts = int(rows[0][0])
@@ -337,14 +338,14 @@ class Hold:
 
 
 @contextmanager
-def holding(session: TargetSession, feed: str, ts: int | None) -> Iterator[Hold]:
-    """Ask for a hold at `ts`, or where the feed stands next, until the block ends."""
-    hold = Hold(session, feed, ts)
-    hold.ask()
+def lease_at(session: TargetSession, feed: str, ts: int | None) -> Iterator[Lease]:
+    """Hold a lease at `ts`, or where the feed stands next, until the block ends."""
+    lease = Lease(session, feed, ts)
+    lease.request()
     try:
-        yield hold
+        yield lease
     finally:
-        hold.release()
+        lease.release()
 
 
 def feeds_of(session: TargetSession) -> list[str]:
@@ -354,7 +355,7 @@ def feeds_of(session: TargetSession) -> list[str]:
     return [bytes(name).decode() for (name,) in session.ask(sent.FEEDS)]
 
 
-def stands_at(session: TargetSession, feed: str) -> int:
+def checkpoint_of(session: TargetSession, feed: str) -> int:
     """Return the checkpoint of a feed. ConfigError for one that has none here."""
     return _position(session, feed, sent.CHECKPOINT)
 
@@ -362,7 +363,7 @@ def stands_at(session: TargetSession, feed: str) -> int:
 def reached(session: TargetSession, feed: str) -> int:
     """Return the checkpoint of a feed, or the ts of its last rows or DDL if that is higher. ConfigError for a feed that
     has none here."""
-    return max(_position(session, feed, sent.REACHED), last_ran(session, feed))
+    return max(_position(session, feed, sent.REACHED), last_ddl_ts(session, feed))
 
 
 def _position(session: TargetSession, feed: str, question: str) -> int:

@@ -186,20 +186,18 @@ def meets(table: TableInfo) -> bool:
 
 def written_table(table: TableInfo, fields: Sequence[Field]) -> WrittenTable:
     """Return how rows with `fields` are written. SinkRefused for rows that lack a column of the key."""
-    places = tuple(at for at, field in enumerate(fields) if not _is_generated(table, field))
+    generated = {lowered(column.name) for column in table.columns if column.generated is not None}
+    places = tuple(
+        at
+        for at, field in enumerate(fields)
+        if lowered(field.name) not in generated and not (field.flag and field.flag & ColumnFlag.GENERATED)
+    )
     at = {lowered(fields[place].name): place for place in range(len(fields))}
     missing = [name for name in table.handle_key if lowered(name) not in at]
     if missing:
         raise SinkRefused(f"table {table.name}: its rows come without {', '.join(missing)}, a column of its key")
     key = tuple(at[lowered(name)] for name in table.handle_key)
     return WrittenTable(table.name.schema, table.name.table, tuple(fields), places, key, meets(table))
-
-
-def _is_generated(table: TableInfo, field: Field) -> bool:
-    column = table.column(field.name)
-    if column is not None and column.generated is not None:
-        return True
-    return field.flag is not None and bool(field.flag & ColumnFlag.GENERATED)
 
 
 def is_text(field: Field) -> bool:
@@ -419,13 +417,13 @@ def packed(rows: Any, between: bytes, limits: StatementLimits, names_bytes: int)
     """Return `rows` joined, in pieces that are within the limits; a row above them is a piece of its own."""
     sizes = pc.binary_length(rows).to_pylist()
     most = limits.size_bytes - names_bytes - ROOM_BYTES
-    start = taken = 0
+    start = filled = 0
     for at, length in enumerate(sizes):
         size = length + len(between)
-        if at > start and (at - start >= limits.rows or taken + size > most):
+        if at > start and (at - start >= limits.rows or filled + size > most):
             yield between.join(rows.slice(start, at - start).to_pylist()), at - start
-            start, taken = at, 0
-        taken += size
+            start, filled = at, 0
+        filled += size
     if len(rows) > start:
         yield between.join(rows.slice(start).to_pylist()), len(rows) - start
 
@@ -535,7 +533,7 @@ class EntryReader:
         order = _order(ts[row], put, row)
         sides = [(before, old_at), (after, new_at)]
         identity, rows, keys, shard = (
-            _both([getattr(side, name) for side, _ in sides], [at for _, at in sides], order)
+            pa.concat_arrays([getattr(side, name).take(places) for side, places in sides]).take(pa.array(order))
             for name in ("identity", "rows", "keys", "shard")
         )
         existed = np.where(put, same[row], True)
@@ -615,11 +613,6 @@ def _places(chosen: Any, rows: int) -> Any:
 def _order(commit_ts: Any, put: Any, row: Any) -> Any:
     """The order of entries: by transaction, what goes first, then by row."""
     return np.lexsort((row, put, commit_ts))
-
-
-def _both(columns: Sequence[Any], at: Sequence[Any], order: Any) -> Any:
-    taken = [column.take(places) for column, places in zip(columns, at, strict=True)]
-    return pa.concat_arrays(taken).take(pa.array(order))
 
 
 def _merged(parts: Sequence[Entries]) -> Entries:

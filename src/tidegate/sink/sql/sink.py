@@ -50,11 +50,11 @@ from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import SqlOptions, TargetServer, TargetSession, probe
-from tidegate.sink.sql.ddl.ledger import DdlWriter, fence_by_progress, has_ahead
+from tidegate.sink.sql.ddl.ledger import DdlWriter, fence_by_progress, has_ddl_above
 from tidegate.sink.sql.ddl.rewrite import TAKES_ALL
 from tidegate.sink.sql.ddl.runner import DdlRunner
 from tidegate.sink.sql.ddl.shape import type_in, type_shown
-from tidegate.sink.sql.progress import ShardLayout, SyncPoints, SyncPointTable, TargetProgress, held_at, reached
+from tidegate.sink.sql.progress import ShardLayout, SyncPoints, SyncPointTable, TargetProgress, leased_ts, reached
 from tidegate.sink.sql.rows import splits
 from tidegate.sink.sql.task import ShardJob, write_shard
 
@@ -129,7 +129,7 @@ class SqlSink(Sink[Written]):
                 f"{self.options.place}: {summary(lacking)}: a replica of tables that have rows begins with a copy "
                 "of them, as of the start ts"
             )
-        if self._progress.is_fresh or not has_ahead(session, self.options.feed, ts):
+        if self._progress.is_fresh or not has_ddl_above(session, self.options.feed, ts):
             found = differences(session, target, tables)
             if found:
                 self._say(
@@ -153,7 +153,7 @@ class SqlSink(Sink[Written]):
         them since 1970."""
         if time.monotonic() - self._looked_s >= LOOK_S or self._held_ts == checkpoint_ts:
             with self._connected() as session:
-                held_ts = held_at(session, self.options.feed, checkpoint_ts)
+                held_ts = leased_ts(session, self.options.feed, checkpoint_ts)
             if held_ts is not None and held_ts != self._held_ts:
                 LOGGER.warning("changefeed %s is held at %d by a reader of its target", self.options.feed, held_ts)
             self._held_ts, self._looked_s = held_ts, time.monotonic()

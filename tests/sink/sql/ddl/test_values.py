@@ -26,7 +26,7 @@ from tidegate.mysql.conversion import enum_index, set_mask
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import ServerKind, SqlOptions, TargetSession
 from tidegate.sink.sql.ddl import values
-from tidegate.sink.sql.ddl.ledger import ddls_of, settle
+from tidegate.sink.sql.ddl.ledger import list_ddls, settle
 from tidegate.sink.sql.ddl.values import answered, asked
 
 pytestmark = pytest.mark.slow
@@ -303,7 +303,7 @@ def test_a_ddl_that_is_run_again(maria: World) -> None:
     assert world.ask(f"SELECT COUNT(*) FROM tidegate.{name}") == [(len(due),)]
 
     session = TargetSession(SqlOptions(FEED, "127.0.0.1", world.port))
-    (waiting,) = ddls_of(session, FEED)
+    (waiting,) = list_ddls(session, FEED)
     settle(session, FEED, waiting.id, was_done=True)
     session.close()
     assert kept(world) == []

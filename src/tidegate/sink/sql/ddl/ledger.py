@@ -67,7 +67,7 @@ class DdlLedger:
 
     def read(self, session: DdlConnection, ddl: Ddl) -> DdlRecord | None:
         """Return the row of a DDL; None if there is none."""
-        rows = session.ask(sent.DDL, (self.writer.feed, ddl.commit_ts or 0, id_of(ddl)))
+        rows = session.ask(sent.DDL, (self.writer.feed, ddl.commit_ts or 0, ddl_id_of(ddl)))
         if not rows:
             return None
         row = rows[0]
@@ -83,8 +83,8 @@ class DdlLedger:
         """Put a row in place of the one of a DDL, under the fence. Raises what the fence raises."""
         facts = record.facts | record.was
         kept = msgspec.json.encode(sorted(facts)).decode() if facts else ""
-        told = (ddl.schema, ddl.table, ddl.query, record.executed, record.connection_id, kept, record.note[:16_000])
-        row = (self.writer.feed, ddl.commit_ts or 0, id_of(ddl), record.state, self.writer.epoch, *told)
+        columns = (ddl.schema, ddl.table, ddl.query, record.executed, record.connection_id, kept, record.note[:16_000])
+        row = (self.writer.feed, ddl.commit_ts or 0, ddl_id_of(ddl), record.state, self.writer.epoch, *columns)
         with session.transaction():
             self.writer.fence(session)
             session.ask(sent.PUT_DDL, row)
@@ -101,12 +101,12 @@ def fence_by_progress(feed: str, epoch: int) -> "Fence":
     return fence
 
 
-def id_of(ddl: Ddl) -> str:
+def ddl_id_of(ddl: Ddl) -> str:
     """Return what tells DDLs of one ts apart."""
     return sha256(f"{ddl.schema}\x1f{ddl.table}\x1f{ddl.query}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def values_of(feed: str, ddl_ts: int, ddl_id: str) -> TableName:
+def values_table(feed: str, ddl_ts: int, ddl_id: str) -> TableName:
     """Return the table in which the values of a DDL are kept (values.py)."""
     return TableName(sent.DATABASE, f"ddl_values_{sha256(f'{feed}:{ddl_ts}:{ddl_id}'.encode()).hexdigest()[:16]}")
 
@@ -127,7 +127,7 @@ class LedgerDdl(NamedTuple):
     note: str
 
 
-def ddls_of(session: TargetSession, feed: str, *, every: bool = False) -> list[LedgerDdl]:
+def list_ddls(session: TargetSession, feed: str, *, every: bool = False) -> list[LedgerDdl]:
     """Return the DDLs of a feed that wait, by ts; with `every` all that its ledger has."""
     if not _has_ledger(session):
         return []
@@ -135,14 +135,14 @@ def ddls_of(session: TargetSession, feed: str, *, every: bool = False) -> list[L
     return [LedgerDdl(int(row[0]), *row[1:]) for row in rows]
 
 
-def has_ahead(session: TargetSession, feed: str, ts: int) -> bool:
+def has_ddl_above(session: TargetSession, feed: str, ts: int) -> bool:
     """Return whether tables may be ahead of a feed at `ts`: a DDL was begun above it, or waits for somebody."""
     if not _has_ledger(session):
         return False
     return bool(session.ask(sent.HAS_AHEAD, values=(feed, ts)))
 
 
-def last_ran(session: TargetSession, feed: str) -> int:
+def last_ddl_ts(session: TargetSession, feed: str) -> int:
     """Return the ts of the last DDL of a feed that was run, or begun at least; 0 if none was."""
     if not _has_ledger(session):
         return 0
@@ -151,13 +151,13 @@ def last_ran(session: TargetSession, feed: str) -> int:
 
 
 def settle(session: TargetSession, feed: str, ddl_id: str, *, was_done: bool) -> LedgerDdl:
-    """Note that a DDL that waits was done by hand, or let it be run again; return it. ConfigError where none waits."""
-    waiting = [one for one in ddls_of(session, feed) if one.id == ddl_id]
+    """Record that a waiting DDL was done manually, or let it run again; return it. ConfigError where none waits."""
+    waiting = [one for one in list_ddls(session, feed) if one.id == ddl_id]
     if not waiting:
         raise ConfigError(f"no DDL {ddl_id} of changefeed {feed} waits in {session.options.place}")
     found = waiting[-1]
     if was_done:
-        values = values_of(feed, found.ddl_ts, found.id)
+        values = values_table(feed, found.ddl_ts, found.id)
         session.ask(sent.DROP_VALUES.format(values=quote_names(values.schema, values.table)))
     session.changed(sent.SETTLE_DONE if was_done else sent.SETTLE_AGAIN, feed, found.ddl_ts, found.id)
     return found

@@ -141,14 +141,6 @@ def _mysql_before_8(target: TargetServer) -> bool:
     return _mysql(target) and target.version < (8,)
 
 
-def _without_expression_keys(target: TargetServer) -> bool:
-    return _mariadb(target) or (_mysql(target) and target.version < (8, 0, 13))
-
-
-def _without_validation_clause(target: TargetServer) -> bool:
-    return _mariadb(target) and target.version < (11, 4)
-
-
 def _no_ignored_keys(target: TargetServer) -> bool:
     return _mysql_before_8(target) or (_mariadb(target) and target.version < (10, 6))
 
@@ -195,7 +187,12 @@ TEXT: Final = (
     _row("INTERVAL ( value [ DAY|MONTH|YEAR|HOUR|WEEK|MINUTE|SECOND|QUARTER ] ) FIRST", None, "INTERVAL partitioning"),
     _row("VALUES IN ( DEFAULT )", None, "a DEFAULT partition", _mysql),
     _row("PARTITION name DEFAULT", None, "a DEFAULT partition", _mysql),
-    _row("WITHOUT VALIDATION", "", "WITHOUT VALIDATION: rows of the table are checked", _without_validation_clause),
+    _row(
+        "WITHOUT VALIDATION",
+        "",
+        "WITHOUT VALIDATION: rows of the table are checked",
+        lambda target: _mariadb(target) and target.version < (11, 4),
+    ),
     _row("VECTOR INDEX|KEY", KEEP),
     _row("VECTOR [ group ] [ DEFAULT value ]", "LONGTEXT", "a VECTOR column, as text"),
     _row("INVISIBLE", "", "INVISIBLE", _no_ignored_keys),
@@ -252,7 +249,12 @@ PARTS: Final = (
 )
 """Clauses of ALTER TABLE and keys of CREATE TABLE by their first words."""
 
-EXPRESSION_KEY: Final = _row("", "", "a key on an expression", _without_expression_keys)
+EXPRESSION_KEY: Final = _row(
+    "",
+    "",
+    "a key on an expression",
+    lambda target: _mariadb(target) or (_mysql(target) and target.version < (8, 0, 13)),
+)
 PARTIAL_KEY: Final = _row("", "", "a key with WHERE")
 
 _MARIADB_COLLATIONS: Final = {

@@ -42,7 +42,7 @@ from tidegate.mysql.server_answer import AnswerKind, answer_kind
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import ERRORS, OWN_ZONE, Connect, DdlConnection, StatementFailed, TargetServer, advice
-from tidegate.sink.sql.ddl.ledger import DdlLedger, DdlRecord, DdlWriter, id_of, values_of
+from tidegate.sink.sql.ddl.ledger import DdlLedger, DdlRecord, DdlWriter, ddl_id_of, values_table
 from tidegate.sink.sql.ddl.rewrite import TAKES_ALL, DdlVerdict, statement_for, statements_of
 from tidegate.sink.sql.ddl.shape import (
     Executed,
@@ -55,7 +55,7 @@ from tidegate.sink.sql.ddl.shape import (
     running_statement,
 )
 from tidegate.sink.sql.ddl.task import DdlTask, task_of
-from tidegate.sink.sql.ddl.values import ValueTable, columns_of_unknown, computed_values, with_columns
+from tidegate.sink.sql.ddl.values import ValueTable, computed_values, unknown_columns, with_target_columns
 
 IGNORABLE: Final = frozenset({1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1176, 1507, 1517, 1831})
 """Errors of an object that is there, or gone, already."""
@@ -146,8 +146,8 @@ class DdlRunner:
             return
         if record is not None and record.state == "refused":
             record = None
-        was = columns_of_unknown(session, task) if record is None else record.was
-        values = self._values(session, with_columns(task, was))
+        was = unknown_columns(session, task) if record is None else record.was
+        values = self._values(session, with_target_columns(task, was))
         if record is None:
             facts = read_facts(session, task.keys, self._target)
             record = DdlRecord("planned", found.text, note=token_hex(4), facts=facts, was=was)
@@ -173,7 +173,7 @@ class DdlRunner:
             found = computed_values(task, self._target)
         except UnsupportedError as error:
             self._refuse(session, task.ddl, str(error))
-        name = values_of(self._writer.feed, task.ddl.commit_ts or 0, id_of(task.ddl))
+        name = values_table(self._writer.feed, task.ddl.commit_ts or 0, ddl_id_of(task.ddl))
         return None if found is None else ValueTable(session, self._target, found, name)
 
     def _complete(self, session: DdlConnection, task: DdlTask, record: DdlRecord, values: ValueTable | None) -> None:
@@ -316,7 +316,7 @@ class DdlRunner:
         )
 
     def _done_by_hand(self, ddl: Ddl) -> str:
-        return f"`tidegate sink ddl SINK-URI --changefeed {self._writer.feed} --done {id_of(ddl)}`"
+        return f"`tidegate sink ddl SINK-URI --changefeed {self._writer.feed} --done {ddl_id_of(ddl)}`"
 
     @contextmanager
     def _session(self) -> Iterator[DdlConnection]:
@@ -367,7 +367,7 @@ class DdlRunner:
             pause_s = min(pause_s * 1.5, POLL_MAX_S)
 
     def _mark(self, ddl: Ddl, record: DdlRecord) -> str:
-        return f"tidegate:{self._lock[-12:]}:{ddl.commit_ts}:{id_of(ddl)}:{record.note}"
+        return f"tidegate:{self._lock[-12:]}:{ddl.commit_ts}:{ddl_id_of(ddl)}:{record.note}"
 
     def _marks(self, task: DdlTask, record: DdlRecord) -> list[tuple[str, str]]:
         """The statements, each with its mark: several of one text are told apart by their numbers."""

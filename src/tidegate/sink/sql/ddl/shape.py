@@ -125,13 +125,10 @@ def changed_tables(before: SchemaState, after: SchemaState) -> list[tuple[str, s
 
 def is_exchange(effects: Sequence[Effect]) -> bool:
     """Return whether rows change places between tables that may look alike: only numbers tell whether it was done."""
-    return any(isinstance(effect, PartitionExchanged) for effect in effects) or _is_circle(effects)
-
-
-def _is_circle(effects: Sequence[Effect]) -> bool:
     renames = [effect for effect in effects if isinstance(effect, TableRenamed)]
     old = {effect.old.name.key for effect in renames}
-    return any(effect.new.name.key in old for effect in renames)
+    is_circle = any(effect.new.name.key in old for effect in renames)
+    return is_circle or any(isinstance(effect, PartitionExchanged) for effect in effects)
 
 
 def _moves(effect: Effect, ids: Facts) -> Iterable[tuple[Fact, Fact]]:

@@ -151,7 +151,10 @@ def _of_table(task: DdlTask, effect: TableAltered, target: TargetServer) -> Comp
             columns.append(ComputedColumn(old, new, rule or _same))
     if not (columns or fills):
         return None
-    name, later = (_name_in(tables, effect.old) for tables in (task.before.tables, task.after.tables))
+    name, later = (
+        next((one.name for one in state.tables.values() if one.incarnation == effect.old.incarnation), effect.old.name)
+        for state in (task.before, task.after)
+    )
     return ComputedValues(name, later, tuple(columns), tuple(fills), staying)
 
 
@@ -170,15 +173,11 @@ def _stays(old: ColumnType, new: ColumnType) -> bool:
     return old.charset == new.charset and family_of(old) is family_of(new) and keeps_values(old, new)
 
 
-def _name_in(tables: Mapping[tuple[str, str], TableInfo], table: TableInfo) -> TableName:
-    return next((one.name for one in tables.values() if one.incarnation == table.incarnation), table.name)
-
-
 def _same(value: Value) -> Value:
     return value
 
 
-def columns_of_unknown(session: DdlConnection, task: DdlTask) -> Facts:
+def unknown_columns(session: DdlConnection, task: DdlTask) -> Facts:
     """Return the columns of the tables that a DDL alters and schema/ does not know for certain."""
     return frozenset(fact for name in _unknown(task) for fact in _columns(session, name))
 
@@ -196,7 +195,7 @@ def _columns(session: DdlConnection, name: TableName) -> Iterator[Fact]:
         yield WAS, fact_name(name), f"{at:04}", column, kind, charset or "binary"
 
 
-def with_columns(task: DdlTask, columns: Facts) -> DdlTask:
+def with_target_columns(task: DdlTask, columns: Facts) -> DdlTask:
     """Return the task with what the target had of its tables."""
     if not columns:
         return task
@@ -400,7 +399,7 @@ class ValueTable:
         while rows := self._after(both, after):
             after = rows[-1][0]
             for _, *answers in rows:
-                found = map(_otherwise, self._found.columns, answers[::2], answers[1::2])
+                found = map(_mismatch, self._found.columns, answers[::2], answers[1::2])
                 if why := next(filter(None, found), ""):
                     self._session.ask(sent.DROP_VALUES.format(values=self._values))
                     return f"{why}, and table {self._found.old} has no key by which rows could be found"
@@ -458,7 +457,7 @@ def _computed(column: ComputedColumn, answer: Any) -> Value:
         ) from error
 
 
-def _otherwise(column: ComputedColumn, theirs: Any, ours: Any) -> str:
+def _mismatch(column: ComputedColumn, theirs: Any, ours: Any) -> str:
     """What the target makes otherwise of a value; "" for nothing."""
     made = None if theirs is None else _stored(column.new.type, answered(column.new.type, theirs))
     if theirs is None or made == ours:
