@@ -49,6 +49,7 @@ def test_recorded(tmp_path: Path, lakes: list[Path]) -> None:
                 said = verified(mariadb, str(upstream), "--at", str(ts))
                 assert (said.status, said.wrong) == (0, {}), (n, upstream, said.error)
                 assert said.last["tables"] == len(truths()[n - 1].tables)
+        assert verified(mariadb, str(WORKLOAD), "--at", str(n)).last["ts"] == ts
         for lake in lakes:  # the other way round: a lake beside a server, which has no past
             words = ["verify", str(lake), "--upstream", f"mysql://root@127.0.0.1:{mariadb.port}/", "--at", str(ts)]
             done = CliRunner().invoke(main, words)

@@ -13,11 +13,10 @@ A table is one line when it was compared; large tables are reported on standard 
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from functools import partial
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import click
 
@@ -41,7 +40,7 @@ UPSTREAM: Final = "--upstream"
 SHOWN: Final = 20
 SQL: Final = frozenset({"mysql", "tidb"})
 CACHES: Final = frozenset({"redis", "rediss"})
-Open = Callable[[int, Passes], AbstractContextManager[TableReader]]
+Upstream: TypeAlias = Recording | str
 
 
 class Compared(NamedTuple):
@@ -67,18 +66,17 @@ class VerifyOptions(NamedTuple):
         return None if self.at == "latest" else parse_ts(self.at, now_ms=time.time_ns() // 1_000_000)
 
 
-def upstream_of(uri: str) -> Recording | Open:
-    """Return a recording, or what opens another upstream at a ts. Raises what is wrong with the
-    address, before anything is read."""
+def upstream_of(uri: str) -> Upstream:
+    """Return the recording, the address of the server or the root of the lake that is meant. Raises what is wrong with
+    it, before anything is compared."""
     uri = told(uri, UPSTREAM)
     if scheme_of(uri).partition("+")[0] in SQL:
         parse_sql(uri, where=UPSTREAM)
-        return partial(_upstream_database, uri)
+        return uri
     path = _lake_path(uri, UPSTREAM, "tidb", "mysql")
     if "://" not in path and (Path(path, "truth").is_dir() or any(Path(path).glob("[0-9]*.json*"))):
         return Recording(path, load_truth(path))
-    root = lake_root(path)
-    return lambda ts, passes: _lake(root, ts, passes)
+    return lake_root(path)
 
 
 def _lake_path(uri: str, where: str, *others: str) -> str:
@@ -92,23 +90,19 @@ def _lake_path(uri: str, where: str, *others: str) -> str:
 
 
 @contextmanager
-def _upstream_database(uri: str, ts: int, passes: Passes) -> Iterator[TableReader]:
-    with closing(session_of(uri, where=UPSTREAM)) as session:
-        yield upstream_at(session, ts, passes)
+def _opened(upstream: Upstream, ts: int, passes: Passes) -> Iterator[TableReader]:
+    if isinstance(upstream, Recording):
+        yield upstream.at(ts, passes)
+    elif scheme_of(upstream).partition("+")[0] in SQL:
+        with closing(session_of(upstream, where=UPSTREAM)) as session:
+            yield upstream_at(session, ts, passes)
+    else:
+        with lake_at(upstream, ts, passes) as (reader, _):
+            yield reader
 
 
 @contextmanager
-def _lake(root: str, ts: int, passes: Passes) -> Iterator[TableReader]:
-    with lake_at(root, ts, passes) as (reader, _):
-        yield reader
-
-
-def _opened(upstream: Recording | Open, ts: int, passes: Passes) -> AbstractContextManager[TableReader]:
-    return nullcontext(upstream.at(ts, passes)) if isinstance(upstream, Recording) else upstream(ts, passes)
-
-
-@contextmanager
-def _beside_database(uri: str, upstream: Recording | Open, options: VerifyOptions) -> Iterator[Compared]:
+def _beside_database(uri: str, upstream: Upstream, options: VerifyOptions) -> Iterator[Compared]:
     with closing(session_of(uri, where="TARGET")) as session:
         wanted = WantedMoment(options.ts, options.wait_s)
         target, ts = replica_at(session, feed_of(session, options.feed), wanted, options.passes)
@@ -117,7 +111,7 @@ def _beside_database(uri: str, upstream: Recording | Open, options: VerifyOption
 
 
 @contextmanager
-def _beside_redis(uri: str, upstream: Recording | Open, options: VerifyOptions) -> Iterator[Compared]:
+def _beside_redis(uri: str, upstream: Upstream, options: VerifyOptions) -> Iterator[Compared]:
     from tidegate.sink.redis.server import RedisServers
     from tidegate.verify.cache import CacheReader, standing_at
 
@@ -134,7 +128,7 @@ def _beside_redis(uri: str, upstream: Recording | Open, options: VerifyOptions) 
 
 
 @contextmanager
-def _beside_lake(uri: str, upstream: Recording | Open, options: VerifyOptions) -> Iterator[Compared]:
+def _beside_lake(uri: str, upstream: Upstream, options: VerifyOptions) -> Iterator[Compared]:
     path = _lake_path(uri, "TARGET", "tidb", "mysql", "redis")
     if options.feed is not None:
         raise ConfigError("--changefeed is for databases and Redis; a lake has one changefeed")
@@ -142,11 +136,14 @@ def _beside_lake(uri: str, upstream: Recording | Open, options: VerifyOptions) -
         truth, recorded, stored = lake_beside(path, upstream.truths, options.at, options.passes)
         yield Compared(truth.ts, recorded, stored, truth)
         return
-    with lake_at(lake_root(path), options.ts, options.passes) as (target, ts), upstream(ts, options.passes) as source:
+    with (
+        lake_at(lake_root(path), options.ts, options.passes) as (target, ts),
+        _opened(upstream, ts, options.passes) as source,
+    ):
         yield Compared(ts, source, target)
 
 
-def _sides(uri: str, upstream: Recording | Open, options: VerifyOptions) -> AbstractContextManager[Compared]:
+def _sides(uri: str, upstream: Upstream, options: VerifyOptions) -> AbstractContextManager[Compared]:
     scheme = scheme_of(uri).partition("+")[0]
     if scheme not in SQL | CACHES:
         return _beside_lake(uri, upstream, options)
@@ -155,40 +152,28 @@ def _sides(uri: str, upstream: Recording | Open, options: VerifyOptions) -> Abst
     return (_beside_database if scheme in SQL else _beside_redis)(uri, upstream, options)
 
 
-def print_reports(reports: Iterable[TableReport], *, shown: int = SHOWN) -> tuple[int, int]:
-    """Print each table's line and its first differences; (tables, tables that differ)."""
-    total = wrong = 0
-    for report in reports:
-        total += 1
-        if report.equal:
-            say(f"{report.name}: equal ({report.rows:,} rows)")
-            continue
-        wrong += 1
-        keys = {one.stored_key for one in report.differences if one.stored_key}
-        count = len(keys or report.differences)
-        what = f"key{'s' * (count > 1)} differ{'s' * (count == 1)}" if keys else f"difference{'s' * (count > 1)}"
-        say(f"{report.name}: {count:,} {what} ({report.rows:,} rows expected)")
-        for difference in report.differences[:shown]:
-            say(f"    {difference}")
-        if len(report.differences) > shown:
-            click.echo(f"    ... {len(report.differences) - shown:,} more")
-    return total, wrong
-
-
-def print_json(reports: Iterable[TableReport], *, shown: int) -> tuple[int, int]:
-    """Print each table as a line of JSON, with its first differences; (tables, tables that differ)."""
+def print_reports(reports: Iterable[TableReport], *, shown: int = SHOWN, as_json: bool = False) -> tuple[int, int]:
+    """Print each table's line and its first differences, or a line of JSON; (tables, tables that differ)."""
     total = wrong = 0
     for report in reports:
         total += 1
         wrong += not report.equal
-        entry = {
-            "table": report.name,
-            "equal": report.equal,
-            "rows": report.rows,
-            "differences": len(report.differences),
-            "shown": [_plain(difference) for difference in report.differences[:shown]],
-        }
-        say_json(entry)
+        first = report.differences[:shown]
+        if as_json:
+            entry = {"table": report.name, "equal": report.equal, "rows": report.rows}
+            say_json({**entry, "differences": len(report.differences), "shown": list(map(_plain, first))})
+            continue
+        if report.equal:
+            say(f"{report.name}: equal ({report.rows:,} rows)")
+            continue
+        keys = {one.stored_key for one in report.differences if one.stored_key}
+        count = len(keys or report.differences)
+        what = f"key{'s' * (count > 1)} differ{'s' * (count == 1)}" if keys else f"difference{'s' * (count > 1)}"
+        say(f"{report.name}: {count:,} {what} ({report.rows:,} rows expected)")
+        for difference in first:
+            say(f"    {difference}")
+        if len(report.differences) > shown:
+            say(f"    ... {len(report.differences) - shown:,} more")
     return total, wrong
 
 
@@ -275,7 +260,7 @@ def verify(
             at_utc = f"{to_datetime(compared.ts):%Y-%m-%d %H:%M:%S} UTC"
             say(f"ts {compared.ts} ({at_utc}): {compared.target.place} beside {compared.upstream.place}")
         reports = compare_sides(compared.upstream, compared.target, _report_large)
-        total, wrong = (print_json if as_json else print_reports)(reports, shown=limit)
+        total, wrong = print_reports(reports, shown=limit, as_json=as_json)
     if not total:
         raise ConfigError(f"nothing was compared: no table passes the filter {' '.join(rules) or '*.*'}")
     if as_json:

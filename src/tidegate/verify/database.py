@@ -229,18 +229,13 @@ def standing(session: TargetSession, feed: str) -> FeedStanding:
     rows = session.ask(sent.POSITIONS, values=(feed.encode(),))
     positions = {int(shard): int(position) for shard, position in rows}
     ts = positions[MAIN]
-    return FeedStanding(ts, stands=max(positions.values()) <= ts and not _ddls_after(session, feed, ts))
+    has_ledger = _has_table(session, sent.DATABASE, "ddl_history")
+    is_amid_ddl = has_ledger and bool(session.ask(sent.HAS_BEGUN, values=(feed, ts, ts)))
+    return FeedStanding(ts, stands=max(positions.values()) <= ts and not is_amid_ddl)
 
 
 def _has_table(session: TargetSession, schema: str, table: str) -> bool:
     return bool(session.ask(sent.HAS_TABLE, values=(schema, table)))
-
-
-def _ddls_after(session: TargetSession, feed: str, ts: int) -> bool:
-    """Whether a DDL that is not behind the checkpoint has begun."""
-    if not _has_table(session, sent.DATABASE, "ddl_history"):
-        return False
-    return bool(session.ask(sent.HAS_BEGUN, values=(feed, ts, ts)))
 
 
 def _set_snapshot(session: TargetSession, ts: int) -> None:
