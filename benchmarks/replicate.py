@@ -42,7 +42,7 @@ from tests.mariadb import Server, running_server
 
 from tidegate.config.changefeed import Changefeed
 from tidegate.engine.change import Batch, Chunk, ChunkPart
-from tidegate.engine.plan import Checkpoint, Rows, Unit
+from tidegate.engine.plan import Checkpoint, Segment
 from tidegate.engine.ports import LocalTasks, Standing
 from tidegate.model.event import Ddl, Field
 from tidegate.model.mysql import MysqlType
@@ -226,9 +226,9 @@ def ours(server: Server, name: str, rows: int, atomicity: str, tasks: Processes 
     sink.recover()
     sink.open(Standing(Checkpoint(BASE_TS - 1), state))
     changes = MadeChanges(name, rows)
-    steps = tuple(Rows(table, changes.after, changes.upto) for table in state.tables.values())
+    segment = Segment(changes.after, changes.upto, tuple(state.tables.values()), rows)
     begun = time.perf_counter()
-    sink.run(tasks, [Unit(steps, rows)], changes)  # type: ignore[arg-type]
+    sink.run(tasks, segment, changes)  # type: ignore[arg-type]
     took = time.perf_counter() - begun
     sink.close()
     return rows / took

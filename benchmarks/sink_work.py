@@ -17,7 +17,7 @@ from traffic import SCHEMA, messages, mixture, table_ddl
 from tidegate.codec.columnar import Batch, decode_chunk, typed_batch
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import Chunk, ChunkPart
-from tidegate.engine.plan import Checkpoint, Round, Rows, Unit
+from tidegate.engine.plan import Checkpoint, Round, Segment
 from tidegate.engine.ports import LocalTasks, Sink
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
@@ -112,8 +112,8 @@ def run(sink: Sink[Any], work: Work) -> None:
     """A round of all rows, published."""
     standing = sink.recover()
     sink.open(standing._replace(state=work.state))
-    unit = Unit((Rows(work.table, 0, work.upto),), work.rows)
-    done = sink.run(LocalTasks(1, pickles=False), [unit], WorkChanges(work))  # type: ignore[arg-type]
-    sink.advance(Round((unit,), work.state, Checkpoint(work.upto), (), ()), done)
+    segment = Segment(0, work.upto, (work.table,), work.rows)
+    done = sink.run(LocalTasks(1, pickles=False), segment, WorkChanges(work))  # type: ignore[arg-type]
+    sink.advance(Round((), work.state, Checkpoint(work.upto), (), ()), done)
     sink.close()
     assert sum(one.rows for one in done) == work.rows

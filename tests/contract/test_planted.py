@@ -4,6 +4,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.contract.adapters import Journal
@@ -18,19 +19,19 @@ from tidegate.sink.callback import CallbackSink
 class LosesATable(CallbackSink):
     """Leaves out the last table of a round."""
 
-    def run(self, tasks: Any, units: Any, changes: Any) -> Any:
+    def run(self, tasks: Any, segment: Any, changes: Any) -> Any:
         """Run a round."""
-        some = [unit.__class__(unit.steps[:-1] or unit.steps, unit.rows) for unit in units]
+        some = msgspec.structs.replace(segment, tables=segment.tables[:-1] or segment.tables)
         return super().run(tasks, some, changes)
 
 
 class WritesTwice(CallbackSink):
     """Writes each round once more."""
 
-    def run(self, tasks: Any, units: Any, changes: Any) -> Any:
+    def run(self, tasks: Any, segment: Any, changes: Any) -> Any:
         """Run a round."""
-        super().run(tasks, units, changes)
-        return super().run(tasks, units, changes)
+        super().run(tasks, segment, changes)
+        return super().run(tasks, segment, changes)
 
 
 class WritesLate(CallbackSink):
@@ -38,21 +39,21 @@ class WritesLate(CallbackSink):
 
     held_back: tuple[Any, ...] = ()
 
-    def run(self, tasks: Any, units: Any, changes: Any) -> Any:
+    def run(self, tasks: Any, segment: Any, changes: Any) -> Any:
         """Run a round."""
         if self.held_back:
             super().run(*self.held_back)
-        self.held_back = (tasks, units, changes)
+        self.held_back = (tasks, segment, changes)
         return []
 
 
 class SwallowsErrors(CallbackSink):
     """Goes on behind a row that it could not write."""
 
-    def run(self, tasks: Any, units: Any, changes: Any) -> Any:
+    def run(self, tasks: Any, segment: Any, changes: Any) -> Any:
         """Run a round."""
         try:
-            return super().run(tasks, units, changes)
+            return super().run(tasks, segment, changes)
         except TidegateError:
             return []
 
@@ -107,11 +108,11 @@ class ForgetsDoneDdls(CallbackSink):
 class AdvancesFirst(CallbackSink):
     """Saves the round's end before its rows are written, as far as it knows it."""
 
-    def run(self, tasks: Any, units: Any, changes: Any) -> Any:
+    def run(self, tasks: Any, segment: Any, changes: Any) -> Any:
         """Run a round."""
         standing = self.recover()
         self._checkpoints.save(Saved(Standing(Checkpoint(changes.upto), standing.state), {}))
-        return super().run(tasks, units, changes)
+        return super().run(tasks, segment, changes)
 
 
 PLANTED = [

@@ -132,7 +132,7 @@ def test_an_action_that_cannot_be_told_of_a_left_out_table_is_not_asked_for():
     rules = TableFilter.parse(("s.t",))
     found = Landed({}, lambda *_: (), rules.matches, events.ddls(), rules.takes_ddl)
     segment = plan_segment(SchemaState(), Checkpoint(), placed(odd), 40, found)
-    assert not segment.handed
+    assert not segment.planned_ddls
     assert not segment.warnings
 
 
@@ -174,6 +174,6 @@ def test_nor_does_it_where_every_ddl_cuts(texts):
     while at.ts < 100:
         segment = plan_segment(state, at, ddls, segment_end(at, ddls, 100), found)
         state, at = segment.state, segment.checkpoint
-        handed += [one.ddl.query for one in segment.handed]
+        handed += [one.ddl.query for one in segment.planned_ddls]
 
     assert handed == [KEPT[2]]

@@ -108,9 +108,11 @@ def test_a_layout() -> None:
 
 def test_a_table_that_only_its_rows_tell_of() -> None:
     """The row that the error names is to blame, else those in the layout that fewest rows have."""
-    named = blamed(SinkRefused("no").at(table="s.t", commit_ts=9, topic="x", partition=3, offset=2), [unit()], CHANGES)  # type: ignore[arg-type]
+    named = blamed(
+        SinkRefused("no").at(table="s.t", commit_ts=9, topic="x", partition=3, offset=2), unit().row_steps, CHANGES
+    )  # type: ignore[arg-type]
     assert named.messages == (("x", 3, 2, 9),)
-    other = blamed(SinkRefused("no").at(table="s.t"), [unit()], CHANGES)  # type: ignore[arg-type]
+    other = blamed(SinkRefused("no").at(table="s.t"), unit().row_steps, CHANGES)  # type: ignore[arg-type]
     assert other.messages == (("x", 3, 3, 103),)
     assert (other.where.commit_ts, other.where.offset) == (103, 3)
 
@@ -128,4 +130,4 @@ def test_a_table_that_only_its_rows_tell_of() -> None:
 )
 def test_what_no_message_is_to_blame_for(error: TidegateError, *, inferred: bool) -> None:
     """A table that a DDL made, another table, what may pass, the configuration and another writer."""
-    assert blamed(error, [unit(inferred=inferred)], CHANGES).messages == ()  # type: ignore[arg-type]
+    assert blamed(error, unit(inferred=inferred).row_steps, CHANGES).messages == ()  # type: ignore[arg-type]

@@ -46,8 +46,8 @@ def segments(
 
 def shown(segment: Round) -> tuple[list[str], list[str], int]:
     """Tables with rows, DDLs, and the end."""
-    rows = [f"{step.table.name.table} ({step.after}, {step.upto}]" for unit in segment.units for step in unit.steps]
-    return rows, [one.ddl.query for one in segment.handed], segment.checkpoint.ts
+    rows = [f"{step.table.name.table} ({step.after}, {step.upto}]" for step in segment.row_steps]
+    return rows, [one.ddl.query for one in segment.planned_ddls], segment.checkpoint.ts
 
 
 def test_every_ddl_cuts_every_table() -> None:
@@ -118,7 +118,7 @@ def test_ways_out_of_a_refused_rename() -> None:
     with pytest.raises(RenameRefused, match="take both names and begin where the table began, or leave the new name"):
         segments(*ddls, rules=("s.u", "s.v"))
     assert list(map(shown, segments(*ddls, rules=("s.v",), v=(5, 20, 90))))[-1] == (["v (50, 100]"], [], 100)
-    assert [one.ddl.query for each in segments(*ddls, rules=("s.t", "s.u")) for one in each.handed] == [
+    assert [one.ddl.query for each in segments(*ddls, rules=("s.t", "s.u")) for one in each.planned_ddls] == [
         query for _, query, *_ in ddls
     ]
 
@@ -126,14 +126,14 @@ def test_ways_out_of_a_refused_rename() -> None:
     with pytest.raises(RenameRefused, match="take all of them, or none"):
         segments(*together, rules=("s.t", "s.t2"))
     for rules, handed in (("s.*",), 3), (("s.w",), 0):
-        assert len([one for each in segments(*together, rules=rules) for one in each.handed]) == handed
+        assert len([one for each in segments(*together, rules=rules) for one in each.planned_ddls]) == handed
 
 
 def test_renames_know_the_old_name() -> None:
     """A RENAME is handed on with the name that its table had before."""
     found = segments(CREATE, (20, "alter table t rename to u"), (30, "rename table u to s.v"))
 
-    assert [one.previous for segment in found for one in segment.handed] == [
+    assert [one.placed.previous for segment in found for one in segment.planned_ddls] == [
         None,
         TableName("s", "t"),
         TableName("s", "u"),

@@ -11,6 +11,7 @@ import msgspec
 
 from tidegate.config.feed import FeedConfig
 from tidegate.config.registry import entries_of
+from tidegate.engine.ports import WithCheck
 from tidegate.model.left_out import LeftOut
 
 
@@ -44,7 +45,7 @@ def check(config: FeedConfig) -> Checked:
     told = source.check(config)
     opened = sink.open(config)
     try:
-        met = opened.check()
+        met = isinstance(opened, WithCheck) and opened.check()
     finally:
         opened.close()
     return Checked(

@@ -49,20 +49,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
-from tidegate.engine.plan import Barrier, Checkpoint, Drops, Round, Unit, refusal
+from tidegate.engine.plan import Barrier, Checkpoint, Drops, Round, refusal
 from tidegate.engine.ports import (
     BUSY_ROWS,
     Changes,
     Parked,
     Reading,
     Result,
+    SegmentSink,
     Sink,
     Source,
     Standing,
     Stretch,
     Tasks,
+    WithAdmission,
+    WithGate,
+    WithOmissions,
+    WithParking,
+    WithUpkeep,
     parks,
     rest_s,
     touched,
@@ -434,7 +440,7 @@ class Engine:
         self.standing = standing = self.known(standing, begun)
         self.outage.retrying(lambda: self.sink.open(standing))
         self.source.release(begun)
-        self.meter.park(self.sink.parked())
+        self.meter.park(self.parked())
         self.meter.started(standing.checkpoint.ts, resumed=at is not None)
         self.outage.over()
         self.outage.patience = self.feed.patience
@@ -477,8 +483,9 @@ class Engine:
         moved_s, silent = time.monotonic(), False
         while not self.halt.is_set():
             self.keep_up()
-            for group, state in self.outage.retrying(self.sink.resuming):
-                self.bring_back(group, state)
+            if isinstance(self.sink, WithParking):
+                for group, state in self.outage.retrying(self.sink.resuming):
+                    self.bring_back(self.sink, group, state)
             failure = self.source.failure() or (None if self.sink.fences else self.source.replaced())
             if isinstance(failure, Fenced):
                 self.start_again(failure)
@@ -523,7 +530,7 @@ class Engine:
         at = self.standing.checkpoint
         if frontier is None or frontier < at.ts:
             return False
-        gate = self.outage.retrying(partial(self.sink.gate, at.ts))
+        gate = self.outage.retrying(partial(self.sink.gate, at.ts)) if isinstance(self.sink, WithGate) else None
         frontier = frontier if gate is None else min(frontier, gate)
         with self.meter.timed("read"):
             ddls = self.outage.retrying(partial(self.source.ddls, at.ts, frontier))
@@ -538,7 +545,7 @@ class Engine:
         end = end_of_round(at.ts, goal, waiting, until=until, floor=self.floor, most=most)
         with self.meter.timed("read"):
             planned, changes = self.outage.retrying(partial(self.plan, self.standing, whole, end))  # 5 cut
-        if planned.units or planned.ddls:
+        if not planned.is_idle:
             self.work(planned, changes)
             self.outage.over()
             return True
@@ -554,40 +561,44 @@ class Engine:
 
     def work(self, planned: Round, changes: Changes) -> None:
         """Do steps 6 to 8 for one round; nothing is published while some tables are further than others."""
-        rows = sum(unit.rows for unit in planned.units)
-        with span("round", changefeed=self.feed.name, rows=rows, upto=planned.checkpoint.ts):
-            self.write(planned, changes, rows)
+        with span("round", changefeed=self.feed.name, rows=planned.rows, upto=planned.checkpoint.ts):
+            self.write(planned, changes)
 
-    def write(self, planned: Round, changes: Changes, rows: int) -> None:
+    def write(self, planned: Round, changes: Changes) -> None:
         """Do the steps of `work`."""
         begun_s = time.monotonic()
-        self.sink.admit(planned)
+        if isinstance(self.sink, WithAdmission):
+            self.sink.admit(planned)
         self.meter.working(planned)
         reach("round/planned")
         with self.meter.timed("write"):
-            results = self.outage.retrying(partial(self.apply, planned.units, changes))  # 6 route, 7 write
+            results = self.outage.retrying(partial(self.apply, planned, changes))  # 6 route, 7 write
         reach("round/applied")
         self.floor = raised(self.floor, (result.ahead for result in results))
         if not is_whole(planned.checkpoint.ts, self.floor):
             return
-        for placed in planned.handed:
+        for ddl in planned.planned_ddls:
             try:
                 with self.meter.timed("ddl"):
-                    self.outage.retrying(partial(self.sink.ddl, placed))
+                    self.outage.retrying(partial(cast("SegmentSink[Any]", self.sink).ddl, ddl))
             except EncodeError as unsayable:
-                raise refusal(unsayable, placed.ddl, placed.place) from None
+                raise refusal(unsayable, ddl.ddl, ddl.placed.place) from None
         self.advance(planned, results)  # 8 advance
         if self.sink.rhythm.rests:
-            rest = rest_s(self.published_s - begun_s, rows, self.sink.rhythm.flush_s)
+            rest = rest_s(self.published_s - begun_s, planned.rows, self.sink.rhythm.flush_s)
             self.due_s = self.published_s + rest
 
-    def apply(self, units: Sequence[Unit], changes: Changes) -> Sequence[Result]:
-        """Let the sink do units; an error about a table that only messages made names them."""
+    def apply(self, planned: Round, changes: Changes) -> Sequence[Result]:
+        """Let the sink do the work of a round; an error about a table that only messages made names them."""
         try:
-            return self.sink.run(self.tasks, units, changes)
+            return self.sink.run(self.tasks, planned.segment or planned.units, changes)
         except TidegateError as error:
-            blamed(error, units, changes)
+            blamed(error, planned.row_steps, changes)
             raise
+
+    def parked(self) -> Sequence[Parked]:
+        """Return the tables that stand still."""
+        return self.sink.parked() if isinstance(self.sink, WithParking) else ()
 
     def advance(self, planned: Round, results: Sequence[Result]) -> None:
         """Publish a round's end."""
@@ -598,7 +609,7 @@ class Engine:
                 self.meter.warn(str(overtaken))
                 self.take_up()
                 return
-            parked = self.sink.parked()
+            parked = self.parked()
             self.source.release(min((planned.checkpoint.ts, *(group.at.ts for group in parked))))
         self.published_s = time.monotonic()
         self.meter.advanced(planned, results)
@@ -611,7 +622,7 @@ class Engine:
         self.outage.retrying(lambda: self.sink.open(standing))
         self.floor, self.published_s = 0, time.monotonic()
 
-    def bring_back(self, group: Parked, state: SchemaState) -> None:
+    def bring_back(self, sink: WithParking, group: Parked, state: SchemaState) -> None:
         """Bring parked tables from where they stand to the checkpoint, once the source shows all up to it, and publish
         them there; what is refused again stays parked, with the error of now."""
         self.outage.retrying(self.source.refresh)
@@ -627,7 +638,7 @@ class Engine:
                     return
                 planned, changes = self.outage.retrying(partial(self.next_part, standing, goal.ts))
                 units, tables = touched(planned.units, tables)
-                done += self.outage.retrying(partial(self.sink.resume, self.tasks, units, changes))
+                done += self.outage.retrying(partial(sink.resume, self.tasks, units, changes))
                 standing = Standing(planned.checkpoint, planned.state)
                 behind = planned.checkpoint.ts < goal.ts
             self.outage.over()
@@ -638,7 +649,7 @@ class Engine:
             if not parks(error):
                 raise
             done, refused = [], error
-        self.sink.resumed(group, refused)
+        sink.resumed(group, refused)
         self.advance(Round((), self.standing.state, goal, (), ()), done)
 
     def next_part(self, standing: Standing, goal: int) -> tuple[Round, Changes]:
@@ -664,13 +675,16 @@ class Engine:
         """Tell how far the source is; messages that come end an outage of it."""
         reading = self.source.reading()
         self.meter.read(reading, frontier)
-        self.meter.leave_out((*reading.left_out, *self.sink.left_out()))
+        unwritten = self.sink.left_out() if isinstance(self.sink, WithOmissions) else ()
+        self.meter.leave_out((*reading.left_out, *unwritten))
         if reading.messages > self.heard:
             self.heard = reading.messages
             self.outage.over()
 
     def keep_up(self) -> None:
         """Let the sink tidy up for a short while; its failures are warnings, the next pass tries again."""
+        if not isinstance(self.sink, WithUpkeep):
+            return
         end_s = time.monotonic() + UPKEEP_S
         try:
             with self.meter.timed("upkeep"):

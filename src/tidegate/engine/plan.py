@@ -39,6 +39,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
@@ -46,7 +47,7 @@ import msgspec
 from tidegate.engine.change import Layout, Place, PlacedDdl
 from tidegate.engine.filter import previous_name
 from tidegate.expr.change import depends_on_zone
-from tidegate.model.errors import InputError, RenameRefused, SchemaError, TidegateError
+from tidegate.model.errors import InputError, RenameRefused, SchemaError, SinkRefused, TidegateError
 from tidegate.model.event import UNTOLD, Ddl, ToldSession
 from tidegate.model.feed_errors import RowsLackDdl
 from tidegate.model.mysql import MysqlType
@@ -68,6 +69,7 @@ from tidegate.schema.effects import (
 from tidegate.schema.infer import infer_table, merge_inferred
 from tidegate.schema.meant import read
 from tidegate.schema.modify_kind import ModifyKind, kind_of_types
+from tidegate.schema.parse_ddl import parse
 from tidegate.schema.partition import MOMENT
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import (
@@ -147,6 +149,11 @@ class Unit(msgspec.Struct, frozen=True):
     """How many row changes the unit holds, to start the longest first."""
 
     @property
+    def row_steps(self) -> list[Rows]:
+        """The steps that are rows."""
+        return [step for step in self.steps if isinstance(step, Rows)]
+
+    @property
     def tables(self) -> list[TableInfo]:
         """The tables that it works on, as its steps name them."""
         found: list[TableInfo] = []
@@ -173,9 +180,19 @@ def position_of(step: Step) -> Position:
     return (step.upto, 0) if isinstance(step, Rows) else (step.ts, step.seq)
 
 
-def row_steps(units: Iterable[Unit]) -> list[Rows]:
-    """Return the steps of some units that are rows."""
-    return [step for unit in units for step in unit.steps if isinstance(step, Rows)]
+class Segment(msgspec.Struct, frozen=True):
+    """The rows of `tables` with after < commit_ts <= upto: what a sink with barrier ALL writes before the next DDL."""
+
+    after: int
+    upto: int
+    tables: tuple[TableInfo, ...] = ()
+    rows: int = 0
+    """How many row changes there are at most."""
+
+    @property
+    def steps(self) -> list[Rows]:
+        """The same as a step for each table."""
+        return [Rows(table, self.after, self.upto) for table in self.tables]
 
 
 class SkippedDdl(msgspec.Struct, frozen=True):
@@ -442,19 +459,85 @@ Drops: TypeAlias = Callable[[Ddl, TableName | None], bool]
 """Whether a rule says so of a DDL; the name is the one that its table had before."""
 
 
+@dataclass(frozen=True)
+class PlannedDdl:
+    """A DDL for a sink with barrier ALL: the schema before and after it, and what it does to tables; `number` counts
+    the DDLs of its ts from 1. Where the schema cannot follow it, `error` says why, and there is no effect."""
+
+    placed: PlacedDdl
+    number: int
+    before: SchemaState
+    after: SchemaState
+    effects: tuple[Effect, ...] = ()
+    error: InputError | SchemaError | None = None
+
+    @property
+    def ddl(self) -> Ddl:
+        """The DDL, its commit_ts set."""
+        return self.placed.ddl
+
+    @property
+    def commit_ts(self) -> int:
+        """The timestamp of the DDL."""
+        return self.ddl.commit_ts or 0
+
+    @cached_property
+    def statements(self) -> tuple[Statement, ...]:
+        """The statements of the text, with the names that it has; () where the schema cannot follow them."""
+        return () if self.error is not None else tuple(parse(self.ddl.query, self.ddl.schema))
+
+    @property
+    def table(self) -> str:
+        """The name of its table, or of its database."""
+        return qualified(self.ddl.schema, self.ddl.table) if self.ddl.table else self.ddl.schema
+
+    def refused(self, error: TidegateError) -> SinkRefused:
+        """Return the error of a sink that has to do what the DDL does, and cannot for `error`."""
+        refused = SinkRefused(f"DDL {self.ddl.query[:500]!r} cannot be followed: {error}")
+        return refusal(refused.at(table=self.table, commit_ts=self.commit_ts), self.ddl, self.placed.place)
+
+
+def plan_ddl(state: SchemaState, placed: PlacedDdl, number: int = 1) -> PlannedDdl:
+    """Return the DDL with what it does to `state`, where it is the `number`th of its ts."""
+    try:
+        after, effects = apply_ddl(state, placed.ddl, number)
+    except (InputError, SchemaError) as error:
+        return PlannedDdl(placed, number, state, state, error=error)
+    return PlannedDdl(placed, number, state, after, effects)
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The outcome: independent units of work, and where schema and checkpoint stand after them."""
+    """The outcome: units of work that are independent of each other, or with barrier ALL a segment and the DDLs behind
+    it, and where schema and checkpoint stand after them."""
 
     units: tuple[Unit, ...]
     state: SchemaState
     checkpoint: Checkpoint
     ddls: tuple[Ddl, ...]
     warnings: tuple[str, ...]
-    handed: tuple[PlacedDdl, ...] = ()
+    segment: Segment | None = None
+    planned_ddls: tuple[PlannedDdl, ...] = ()
     """Barrier ALL: the DDLs at the round's end that the sink does, one by one, behind all rows."""
     left_out: int = 0
     """DDLs that filters took out."""
+
+    @property
+    def rows(self) -> int:
+        """How many row changes it holds at most."""
+        return sum(unit.rows for unit in self.units) + (self.segment.rows if self.segment is not None else 0)
+
+    @property
+    def row_steps(self) -> list[Rows]:
+        """Its rows, table by table."""
+        if self.segment is not None:
+            return self.segment.steps
+        return [step for unit in self.units for step in unit.row_steps]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it only moves the checkpoint."""
+        return not (self.units or self.ddls or (self.segment is not None and self.segment.tables))
 
 
 def identity(ddl: Ddl) -> str:

@@ -35,12 +35,12 @@ import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from tidegate.engine.change import Chunk, Layout, PlacedDdl
-from tidegate.engine.plan import Barrier, Checkpoint, Round, Unit
+from tidegate.engine.plan import Barrier, Checkpoint, PlannedDdl, Round, Segment, Unit
 from tidegate.model.errors import EnvironmentFault, Fenced, HistoryLost, Retry, TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import RoadCounts
@@ -205,11 +205,19 @@ __all__ = [
     "Result",
     "Rhythm",
     "Saved",
+    "SegmentSink",
     "Sink",
     "Source",
     "Span",
     "Standing",
     "Tasks",
+    "UnitSink",
+    "WithAdmission",
+    "WithCheck",
+    "WithGate",
+    "WithOmissions",
+    "WithParking",
+    "WithUpkeep",
     "Written",
     "standing_of",
 ]
@@ -471,12 +479,12 @@ class Sink(Protocol[R]):
     """Where changes go; `R` is what its tasks answer. Its class says what it guarantees, where its progress lives, and
     what a DDL does.
 
-    A class that names this one as its base needs no method that does nothing: `held`, `open`, `admit`, `ddl`, `upkeep`
-    and `close` do nothing here, no table is ever `parked`, and no `gate` is shut."""
+    A sink is a SegmentSink or a UnitSink, and adds the abilities that it has: WithGate, WithAdmission, WithUpkeep,
+    WithOmissions, WithCheck, WithParking. `held`, `open` and `close` do nothing here."""
 
     barrier: Barrier
     """What a DDL cuts: TABLE the tables that it changes, whose DDLs are steps of units; ALL everything."""
-    rhythm: Rhythm
+    rhythm: Rhythm = Rhythm()
     fences: bool = True
     """Whether it lets the last of several runs alone write: then that one goes on, whoever fences its source. Else the
     epoch of the source decides."""
@@ -491,24 +499,12 @@ class Sink(Protocol[R]):
         """Return where the sink stands. SinkRefused when what is there is another feed's or of another form."""
 
     def open(self, standing: Standing) -> None:  # noqa: ARG002
-        """Meet the target before the first round: raises what an address, an account or a rule gets wrong."""
+        """Connect to the target before the first round: raises what an address, an account or a rule gets wrong."""
         return
 
-    def gate(self, checkpoint_ts: int) -> int | None:  # noqa: ARG002
-        """Return the ts, at or above the checkpoint, that rounds do not pass now, so that the target can be read as of
-        it; None: there is none. Asked before each round; for sinks with barrier ALL."""
-        return None
-
-    def admit(self, planned: Round) -> None:  # noqa: ARG002
-        """Raise SinkRefused for a round that cannot be done."""
-        return
-
-    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[R]:
-        """Do the units in tasks; return when all is durable. Doing a unit again changes nothing that is done."""
-
-    def ddl(self, placed: PlacedDdl) -> None:  # noqa: ARG002
-        """Do one DDL (barrier ALL); everything before it is durable, and it is when this returns."""
-        return
+    def run(self, tasks: Tasks, work: Any, changes: Changes) -> Sequence[R]:
+        """Do the work of a round in tasks: a segment, or units; return when all is durable. Doing it again changes
+        nothing that is done."""
 
     def advance(self, planned: Round, results: Sequence[R]) -> Standing:
         """Make the round's end the checkpoint, in one atomic write, and tell whom resolved timestamps are for.
@@ -516,38 +512,89 @@ class Sink(Protocol[R]):
         Raises Fenced where another run goes on, Overtaken where one of an earlier epoch has advanced: `recover` tells
         where."""
 
-    def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:  # noqa: ARG002
-        """Tidy up for a short while if it is time; `enough()` asks to end soon. Errors here are warnings."""
-        return
-
-    def left_out(self) -> Sequence[LeftOut]:
-        """Return the tables that come and are not written."""
-        return ()
-
-    def check(self) -> bool:
-        """Meet the target without a trace, for `run --check`; False if that cannot be. Raises what an address, an
-        account or another changefeed's data gets wrong."""
-        return False
-
-    def parked(self) -> Sequence[Parked]:
-        """Return the tables that stand still because a step of theirs was refused (engine/ports.py)."""
-        return ()
-
-    def resuming(self) -> Sequence[tuple[Parked, SchemaState]]:
-        """Return the parked tables that a user wants to go on, each group with the schema where it stands."""
-        return ()
-
-    def resume(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[R]:  # noqa: ARG002
-        """Do the units of tables that are parked. Raises what one of them meets."""
-        return ()
-
-    def resumed(self, group: Parked, error: TidegateError | None) -> None:  # noqa: ARG002
-        """Take parked tables back, or note why they stay where they are; the next `advance` publishes it."""
-        return
-
     def close(self) -> None:
         """Let go of connections."""
         return
+
+
+class SegmentSink(Sink[R], Protocol[R]):
+    """A sink in which a DDL cuts everything: rows of all tables up to it, then the DDL."""
+
+    barrier: Barrier = Barrier.ALL
+
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[R]:
+        """Write the rows of a segment, which may be none, in tasks; return when all are durable."""
+
+    def ddl(self, planned: PlannedDdl) -> None:
+        """Do one DDL; everything before it is durable, and it is when this returns."""
+
+
+class UnitSink(Sink[R], Protocol[R]):
+    """A sink in which a DDL cuts the tables that it changes; it is a step of a unit."""
+
+    barrier: Barrier = Barrier.TABLE
+
+    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[R]:
+        """Do the units in tasks; return when all is durable."""
+
+
+@runtime_checkable
+class WithGate(Protocol):
+    """A sink that holds rounds back (barrier ALL)."""
+
+    def gate(self, checkpoint_ts: int) -> int | None:
+        """Return the ts, at or above the checkpoint, that rounds do not pass now, so that the target can be read as of
+        it; None: there is none. Asked before each round."""
+
+
+@runtime_checkable
+class WithAdmission(Protocol):
+    """A sink that looks at a round before it is done."""
+
+    def admit(self, planned: Round) -> None:
+        """Raise SinkRefused for a round that cannot be done."""
+
+
+@runtime_checkable
+class WithUpkeep(Protocol):
+    """A sink that tidies up between rounds."""
+
+    def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:
+        """Tidy up for a short while if it is time; `enough()` asks to end soon. Errors here are warnings."""
+
+
+@runtime_checkable
+class WithOmissions(Protocol):
+    """A sink that cannot write every table."""
+
+    def left_out(self) -> Sequence[LeftOut]:
+        """Return the tables that come and are not written."""
+
+
+@runtime_checkable
+class WithCheck(Protocol):
+    """A sink that `run --check` can try."""
+
+    def check(self) -> bool:
+        """Connect to the target without leaving a trace; False if that cannot be. Raises what an address, an account
+        or another changefeed's data gets wrong."""
+
+
+@runtime_checkable
+class WithParking(Protocol):
+    """A sink (barrier TABLE) whose tables stand still when a step of theirs is refused, while the others go on."""
+
+    def parked(self) -> Sequence[Parked]:
+        """Return the tables that stand still."""
+
+    def resuming(self) -> Sequence[tuple[Parked, SchemaState]]:
+        """Return the parked tables that a user wants to go on, each group with the schema where it stands."""
+
+    def resume(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Result]:
+        """Do the units of tables that are parked. Raises what one of them meets."""
+
+    def resumed(self, group: Parked, error: TidegateError | None) -> None:
+        """Take parked tables back, or note why they stay where they are; the next `advance` publishes it."""
 
 
 class Saved(NamedTuple):

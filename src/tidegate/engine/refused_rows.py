@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from tidegate.engine.change import Batch, Layout
-from tidegate.engine.plan import Rows, Unit, row_steps
+from tidegate.engine.plan import Rows
 from tidegate.engine.ports import Changes, parks
 from tidegate.model.errors import EncodeError, SchemaError, SinkRefused, TidegateError
 from tidegate.model.table import TableName
@@ -81,12 +81,12 @@ def refused_layout(changes: Changes, name: TableName, layout: Layout, what: str)
     return error
 
 
-def blamed(error: TidegateError, units: Iterable[Unit], changes: Changes) -> TidegateError:
-    """Return a sink's error about `units`, with messages if it names none and is about a table that only rows tell
+def blamed(error: TidegateError, steps: Iterable[Rows], changes: Changes) -> TidegateError:
+    """Return a sink's error about these rows, with messages if it names none and is about a table that only rows tell
     of."""
     if not parks(error) or not isinstance(error, OF_TABLES):
         return error
-    for step in row_steps(units):
+    for step in steps:
         if step.table.inferred and error.where.table == str(step.table.name):
             at = error.where
             row = (at.topic, at.partition or 0, at.offset, at.commit_ts) if at.offset is not None else None

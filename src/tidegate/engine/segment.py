@@ -5,12 +5,12 @@
     visits      rows ─────┤
                 ◄ segment ►
 
-    one unit    Rows of every table up to D1, whole transactions in commit order
-    handed      the DDLs at the segment's end, in arrival order, those that touch no stored rows included; a sink does
+    segment     rows of every table up to D1, whole transactions in commit order
+    DDLs        those at the segment's end, in arrival order, those that touch no stored rows included; a sink does
                 them one by one.  Left out are those that table filter and event filters do not take
 
-The schema goes along with every DDL, handed or not.  One that we cannot read or that does not fit what is known of its
-table leaves the schema as it is: the sink hands it on as it came.
+The schema goes along with every DDL, left out or not, and a sink takes the schema before and after it and its effects
+from the plan.  A DDL that we cannot read or that does not fit what is known of its table leaves the schema as it is.
 
 A DDL that arrives when its ts is resolved already makes a segment without rows at the checkpoint's own ts.
 
@@ -28,7 +28,7 @@ reached the furthest of them.  So nothing below the floor is published, and the 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -39,23 +39,22 @@ from tidegate.engine.plan import (
     Checkpoint,
     Drops,
     Landed,
+    PlannedDdl,
     Round,
-    Rows,
-    Unit,
+    Segment,
     identity,
     null_warnings,
+    plan_ddl,
     plan_round,
     replace_ts,
 )
 from tidegate.engine.ports import ROUND, Changes, Most, Source, Standing, Stretch, round_end
 from tidegate.engine.refused_rows import refused_layout
-from tidegate.model.errors import InputError, SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import RowsLackDdl
 from tidegate.model.table import TableInfo, TableName
-from tidegate.schema.effects import Effect
 from tidegate.schema.infer import infer_table, merge_inferred, unusable
-from tidegate.schema.state import SchemaState, apply_ddl
+from tidegate.schema.state import SchemaState
 
 
 def segment_end(at: Checkpoint, ddls: Iterable[PlacedDdl], upto: int) -> int:
@@ -67,7 +66,7 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], 
     """Return the round from the checkpoint to `upto`, which is at or before the first DDL that is not done.
 
     `ddls` are ordered and without repeats. Raises RenameRefused for a table that a RENAME brings into the filter."""
-    steps: list[Rows] = []
+    tables: list[TableInfo] = []
     warnings: list[str] = []
     rows = 0
     for name, (count, low, high) in landed.spans.items():
@@ -79,32 +78,41 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], 
             if table is None:
                 continue
             state = state.with_table(table)
-        steps.append(Rows(table, at.ts, upto))
+        tables.append(table)
         rows += count
     done = list(at.done) if upto == at.ts else []
     applied: list[Ddl] = []
-    handed: list[PlacedDdl] = []
+    planned: list[PlannedDdl] = []
     left_out = 0
     for placed in ddls:
         if _ts(placed) != upto or not _is_pending(placed, at):
             continue
         done.append(identity(placed.ddl))
         ddl = replace_ts(placed.ddl, upto)
-        state, effects = _applied(state, ddl, len(done))
-        previous = placed.previous or previous_name(ddl, effects)
+        found = plan_ddl(state, msgspec.structs.replace(placed, ddl=ddl), len(done))
+        state = found.after
+        previous = placed.previous or previous_name(ddl, found.effects)
         if landed.takes is not None and not landed.takes(ddl, previous):
             left_out += 1
             continue
         if not placed.left_out and not (landed.drops is not None and landed.drops(ddl, previous)):
             applied.append(ddl)
-            warnings += null_warnings(ddl, placed.place, effects or ())
-            handed.append(msgspec.structs.replace(placed, ddl=ddl, previous=previous))
+            warnings += null_warnings(ddl, placed.place, found.effects)
+            planned.append(replace(found, placed=msgspec.structs.replace(found.placed, previous=previous)))
         else:
             left_out += 1
             why = "by an event filter, or as none of the primary by bdr-mode"
             warnings.append(f"DDL of ts {upto} left out {why}: {ddl.query[:500]}")
-    units = (Unit(tuple(steps), rows),) if steps else ()
-    return Round(units, state, Checkpoint(upto, tuple(done)), tuple(applied), tuple(warnings), tuple(handed), left_out)
+    return Round(
+        (),
+        state,
+        Checkpoint(upto, tuple(done)),
+        tuple(applied),
+        tuple(warnings),
+        Segment(at.ts, upto, tuple(tables), rows),
+        tuple(planned),
+        left_out,
+    )
 
 
 def _is_pending(placed: PlacedDdl, at: Checkpoint) -> bool:
@@ -122,13 +130,6 @@ def _inferred(name: TableName, version: int, upto: int, landed: Landed) -> Table
     if not layouts:
         return None
     return merge_inferred([infer_table(name, layout.fields, layout.pk_names, version) for layout in layouts])
-
-
-def _applied(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, Sequence[Effect] | None]:
-    try:
-        return apply_ddl(state, ddl, seq)
-    except (InputError, SchemaError):
-        return state, None
 
 
 def end_of_round(
@@ -168,7 +169,7 @@ def plan_landed(
     barrier: Barrier = Barrier.TABLE,
 ) -> Round:
     """Return the round from `at` to `upto` over the changes between them; `drops` says which DDLs are left out, `takes`
-    which of them a sink with barrier ALL is handed."""
+    which of them a sink with barrier ALL does."""
     spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
 
     def layouts(name: TableName, end: int) -> Sequence[Layout]:

@@ -10,9 +10,18 @@ from functools import partial
 from typing import NamedTuple
 
 from tidegate.codec.columnar import typed_batch
-from tidegate.engine.change import Batch, PlacedDdl
-from tidegate.engine.plan import Barrier, Round, Rows, Unit, row_steps
-from tidegate.engine.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written, standing_of
+from tidegate.engine.change import Batch
+from tidegate.engine.plan import PlannedDdl, Round, Rows, Segment
+from tidegate.engine.ports import (
+    Changes,
+    Checkpoints,
+    Saved,
+    SegmentSink,
+    Standing,
+    Tasks,
+    Written,
+    standing_of,
+)
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.event import Ddl
 
@@ -25,33 +34,25 @@ class Callback(NamedTuple):
     resolved: Callable[[int], None] = lambda _: None
 
 
-class CallbackSink(Sink[Written]):
+class CallbackSink(SegmentSink[Written]):
     """Calls the functions of a Callback."""
-
-    barrier, rhythm = Barrier.ALL, Rhythm()
 
     def __init__(self, callback: Callback, checkpoints: Checkpoints) -> None:
         self._callback, self._checkpoints = callback, checkpoints
 
     def held(self) -> AbstractContextManager[None]:
-        """Keep other runs of the feed out."""
         return self._checkpoints.held()
 
     def recover(self) -> Standing:
-        """Return the checkpoint that was saved last."""
         return standing_of(self._checkpoints.load())
 
-    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[Written]:
-        """Write each table in a task of its own."""
-        steps = row_steps(units)
-        return tasks.run(partial(_write, self._callback.write, changes), steps)
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> list[Written]:
+        return tasks.run(partial(_write, self._callback.write, changes), segment.steps)
 
-    def ddl(self, placed: PlacedDdl) -> None:
-        """Tell a DDL."""
-        _call(self._callback.ddl, placed.ddl, commit_ts=placed.ddl.commit_ts)
+    def ddl(self, planned: PlannedDdl) -> None:
+        _call(self._callback.ddl, planned.ddl, commit_ts=planned.commit_ts)
 
     def advance(self, planned: Round, results: Sequence[Written]) -> Standing:  # noqa: ARG002  their rows are written
-        """Save the checkpoint, then tell the resolved ts."""
         self._checkpoints.save(Saved(standing := Standing(planned.checkpoint, planned.state), {}))
         _call(self._callback.resolved, planned.checkpoint.ts)
         return standing

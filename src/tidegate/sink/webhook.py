@@ -57,9 +57,17 @@ import obstore
 
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.neutral import event_object, render
-from tidegate.engine.change import PlacedDdl
-from tidegate.engine.plan import Barrier, Round, Rows, Unit, row_steps
-from tidegate.engine.ports import Changes, Checkpoints, Rhythm, Saved, Sink, Standing, Tasks, Written, standing_of
+from tidegate.engine.plan import PlannedDdl, Round, Rows, Segment
+from tidegate.engine.ports import (
+    Changes,
+    Checkpoints,
+    Saved,
+    SegmentSink,
+    Standing,
+    Tasks,
+    Written,
+    standing_of,
+)
 from tidegate.model.errors import ConfigError, SinkError, SinkRefused
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Update, Values, images
 from tidegate.model.name import all_digits
@@ -337,10 +345,8 @@ class Posted(Written):
     dead: int = 0
 
 
-class WebhookSink(Sink[Posted]):
+class WebhookSink(SegmentSink[Posted]):
     """Posts to the address of `options`."""
-
-    barrier, rhythm = Barrier.ALL, Rhythm()
 
     def __init__(self, options: WebhookOptions, checkpoints: Checkpoints) -> None:
         self._options, self._checkpoints = options, checkpoints
@@ -355,9 +361,9 @@ class WebhookSink(Sink[Posted]):
         """Return the checkpoint that was saved last."""
         return standing_of(self._checkpoints.load())
 
-    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[Posted]:
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> list[Posted]:
         """Post the rows of each table in a task of its own."""
-        steps = row_steps(units)
+        steps = segment.steps
         side_by_side = max(1, min(tasks.slots, len(steps), self._options.concurrency))
         lanes = self._options.concurrency // side_by_side
         groups = [steps[number::side_by_side] for number in range(side_by_side)] if steps else []
@@ -366,9 +372,9 @@ class WebhookSink(Sink[Posted]):
             LOGGER.warning("%d events were refused; they are kept in %s", dead, self._options.dead_letters)
         return done
 
-    def ddl(self, placed: PlacedDdl) -> None:
+    def ddl(self, planned: PlannedDdl) -> None:
         """Post a DDL."""
-        self._sender.send([self._events.ddl(placed.ddl)])
+        self._sender.send([self._events.ddl(planned.ddl)])
 
     def advance(self, planned: Round, results: Sequence[Posted]) -> Standing:  # noqa: ARG002  their rows are posted
         """Save the checkpoint, then post the resolved ts, if that is wanted."""

@@ -15,7 +15,7 @@ from tests.sink.kafka.topics import FIELDS, TS, Feed, InProcess, Made, placed
 from tests.source.tidb.kit import Broker, failing
 from tests.source.tidb.test_transactions import Log
 from tidegate.engine.filter import ColumnSelectors, SelectorRule
-from tidegate.engine.plan import Checkpoint, Round, Rows, Unit
+from tidegate.engine.plan import Checkpoint, Round, Segment, plan_ddl
 from tidegate.engine.ports import Standing
 from tidegate.model.errors import DispatcherFailed, EncodeError, SinkError
 from tidegate.model.event import Delete, Insert, Resolved, RowChange, Update
@@ -118,7 +118,7 @@ def test_a_late_ddl() -> None:
     sink = feed.sink()
     sink.open(sink.recover())
     standing = sink.advance(Round((), SchemaState(), Checkpoint(TS), (), ()), [])
-    sink.ddl(placed(TS, ALTER))
+    sink.ddl(plan_ddl(SchemaState(), placed(TS, ALTER)))
     sink.advance(Round((), SchemaState(), Checkpoint(TS, ("done",)), (), ()), [])
 
     assert standing == Standing(Checkpoint(TS), SchemaState())
@@ -191,8 +191,8 @@ def test_the_next_call_has_a_new_producer() -> None:
     feed.broker.refuse = failing([0])
 
     with pytest.raises(SinkError):
-        sink.ddl(placed(TS, ALTER))
-    sink.ddl(placed(TS, ALTER))
+        sink.ddl(plan_ddl(SchemaState(), placed(TS, ALTER)))
+    sink.ddl(plan_ddl(SchemaState(), placed(TS, ALTER)))
 
     assert len(made) == 2
     assert not made[0].queue
@@ -288,8 +288,7 @@ def test_groups_of_tasks() -> None:
         sink, source = feed.sink(), story().slice(0, TS + 20)
         tables = [infer_table(name, FIELDS, None, 1) for name in source.tables()]
         sink.open(sink.recover())
-        unit = Unit(tuple(Rows(table, 0, TS + 20) for table in tables))
-        results = sink.run(InProcess(slots), [unit], source)
+        results = sink.run(InProcess(slots), Segment(0, TS + 20, tuple(tables)), source)
         topics.append(feed.events())
         counts.append(sum(result.rows for result in results))
         assert sum(result.messages for result in results) == sum(map(len, feed.broker.messages.values()))
@@ -331,7 +330,7 @@ def test_rows_of_a_change_log(protocol: str) -> None:
         sink = feed.sink()
         sink.open(sink.recover())
         changes = LogRows(log, 1, 1 << 60, VERSIONS, columns=columns)
-        results = sink.run(InProcess(slots), [Unit(tuple(Rows(table, 1, 1 << 60) for table in tables))], changes)
+        results = sink.run(InProcess(slots), Segment(1, 1 << 60, tuple(tables)), changes)
         topics.append(feed.events())
         assert sum(result.rows for result in results) == sum(len(rows(held)) for held in topics[-1].values())
 

@@ -194,10 +194,9 @@ class Feed:
         changes: Changes = source.slice(at.ts, upto)
         accept = self.rules.matches
         planned = plan_landed(standing.state, at, ddls, upto, changes, accept=accept, barrier=Barrier.ALL)
-        sink.admit(planned)
-        results = sink.run(tasks, planned.units, changes)
-        for placed in planned.handed:
-            sink.ddl(placed)
+        results = sink.run(tasks, planned.segment, changes)
+        for ddl in planned.planned_ddls:
+            sink.ddl(ddl)
         return sink.advance(planned, results)
 
     def events(self) -> dict[tuple[str, int], list[Any]]:

@@ -10,7 +10,7 @@ import pytest
 from tidegate.model.event import Ddl, Delete, Field, Insert, RowChange, Update
 from tidegate.model.mysql import ColumnFlag, MysqlType
 from tidegate.sink.sql.rows import DELETE, INSERT, UPDATE, EntryReader, fold_counted, fold_keyed, groups_of
-from tidegate.testing import scripted
+from tidegate.testing import script
 from tidegate.testing.script import ScriptedChanges, ScriptedTables
 
 SEEDS = range(50)
@@ -91,7 +91,7 @@ def test_keys_pass_on(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of one transaction hand their keys on, told in any order and with several layouts, and the net changes find
     what they expect and end with the upstream's rows."""
     rng = random.Random(seed)
-    monkeypatch.setattr(scripted, "CHUNK_ROWS", rng.choice([1, 12, 99]))
+    monkeypatch.setattr(script, "CHUNK_ROWS", rng.choice([1, 12, 99]))
     rows, expected = key_moves(rng, 4)
     tables = ScriptedTables()
     tables.apply(Ddl(schema="s", table="t", query=TABLE, commit_ts=1))

@@ -34,7 +34,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from tidegate.changelog.changelog import Changelog
-from tidegate.engine.plan import row_steps
 from tidegate.engine.ports import ROUND, Most, round_end
 from tidegate.lakes.frames.lake import check_options
 from tidegate.lakes.frames.rows import CHANGES, IMAGES, ChangeForm, ChangeTask, tasks_of
@@ -146,7 +145,7 @@ class TableChanges:
                 f"(changelog-retention); they are there from ts {self.oldest()} on"
             )
         changes, round_ = planned(base, self._changelog, upto, self.options)
-        steps = row_steps(round_.units)
+        steps = round_.row_steps
         return [task for step in steps if form.takes(step.table) for task in tasks_of(step, changes, after, form)]
 
     def done(self, ts: int) -> None:

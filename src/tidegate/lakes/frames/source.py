@@ -19,7 +19,7 @@ import msgspec
 from tidegate.config.feed import FeedConfig
 from tidegate.config.kafka_source import KafkaSource
 from tidegate.config.registry import checkpoints_of, landed_source
-from tidegate.engine.plan import Checkpoint, Round, row_steps
+from tidegate.engine.plan import Checkpoint, Round
 from tidegate.engine.ports import ROUND, Changes, LocalTasks, Most, Saved, Standing, round_end
 from tidegate.engine.retry_policy import FailureRun, RetryPolicy
 from tidegate.engine.segment import Planning, plan_from
@@ -112,7 +112,7 @@ class SourceChanges:
             )
         tasks: list[ChangeTask] = []
         for planned, changes in self._rounds(standing, upto):
-            steps = row_steps(planned.units)
+            steps = planned.row_steps
             mine = [step for step in steps if form.takes(step.table)]
             tasks += [task for step in mine for task in tasks_of(step, changes, after, form)]  # type: ignore[arg-type]
             standing = Standing(planned.checkpoint, planned.state)

@@ -17,15 +17,19 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from tidegate.engine.plan import Barrier, Round, Unit
+from tidegate.engine.plan import Round, Unit
 from tidegate.engine.ports import (
     Changes,
     Parked,
     Refused,
     Rhythm,
-    Sink,
     Standing,
     Tasks,
+    UnitSink,
+    WithAdmission,
+    WithCheck,
+    WithParking,
+    WithUpkeep,
     known_to,
     parked_after,
     parks,
@@ -86,13 +90,12 @@ def bins(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Un
     return [[unit] for unit in ordered[:alone]] + [ordered[alone + at :: count] for at in range(count)]
 
 
-class DeltaSink(Sink[TableResult]):
+class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, WithUpkeep):
     """A lake; `workers` is how many tables are merged at the same time (None: all). Without `upkeep` it keeps all.
     With `parks` a refused unit stops its tables alone.
 
     Nothing holds off a second run: the one whose source has the higher epoch goes on (snapshots.py)."""
 
-    barrier = Barrier.TABLE
     fences = False
 
     def __init__(
@@ -297,9 +300,9 @@ def _run(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableResul
     try:
         return run_unit(unit, changes, options)
     except TidegateError as error:
-        return UnitFailure(blamed(error.at(table=tables), (unit,), changes), unit.incarnations)
+        return UnitFailure(blamed(error.at(table=tables), unit.row_steps, changes), unit.incarnations)
     except STORE_ERRORS as error:
         return UnitFailure(SinkError(f"lake {options.root}: {first_line(error)}"), unit.incarnations)
     except DEFECTS as defect:
         refused = SinkRefused(f"table {tables}: {type(defect).__name__}: {defect}").at(table=tables)
-        return UnitFailure(blamed(refused, (unit,), changes), unit.incarnations)
+        return UnitFailure(blamed(refused, unit.row_steps, changes), unit.incarnations)

@@ -61,12 +61,23 @@ from tidegate.codec.columnar.encode.images import DELETE, INSERT
 from tidegate.codec.columnar.values import MISFITS, why_singly
 from tidegate.codec.open_encode import Pair
 from tidegate.codec.wire_table import WireTable
-from tidegate.engine.change import Chunk, PlacedDdl
+from tidegate.engine.change import Chunk
 from tidegate.engine.dispatch import PartitionDispatcher, Router, TablePlan
 from tidegate.engine.event_filter import acting
 from tidegate.engine.filter import Selection, TableFilter
-from tidegate.engine.plan import Barrier, Checkpoint, Round, Rows, Unit, row_steps
-from tidegate.engine.ports import Changes, Checkpoints, Most, Rhythm, Saved, Sink, Standing, Tasks, Written
+from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Segment
+from tidegate.engine.ports import (
+    Changes,
+    Checkpoints,
+    Most,
+    Rhythm,
+    Saved,
+    SegmentSink,
+    Standing,
+    Tasks,
+    WithCheck,
+    Written,
+)
 from tidegate.engine.split_columns import TableOrder, codes_of, hashes_of, in_order, resized, split_rows
 from tidegate.model.errors import DispatcherFailed, EncodeError, MessageTooLarge, SinkError
 from tidegate.model.event import Ddl, Resolved, RowChange
@@ -387,11 +398,10 @@ class _Active(NamedTuple):
     topics: Sequence[str]
 
 
-class KafkaSink(Sink[Written]):
+class KafkaSink(SegmentSink[Written], WithCheck):
     """Writes to the topics of `target`. `rules` choose the tables whose topics are told resolved timestamps, `force`
     takes those whose rows cannot be told apart as well (force-replicate)."""
 
-    barrier = Barrier.ALL
     rhythm = Rhythm(most=Most(rows=500_000, size_bytes=256 << 20))
 
     def __init__(
@@ -433,23 +443,23 @@ class KafkaSink(Sink[Written]):
         with self._connected() as writer:
             self._target = self._asked.fitted(writer)
 
-    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Written]:
-        """Write the rows of the units; return when all are acknowledged.
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
+        """Write the rows of a segment; return when all are acknowledged.
 
         Raises SinkError, and what reading, placing and encoding raise in tasks."""
-        steps = row_steps(units)
         with self._connected() as writer:
-            answers = tasks.run(write_group, self._jobs(steps, changes, writer, tasks.slots)) if steps else []
+            jobs = self._jobs(segment, changes, writer, tasks.slots) if segment.tables else []
+            answers = tasks.run(write_group, jobs) if jobs else []
         reach("topic/rows-written")
         return answers
 
-    def ddl(self, placed: PlacedDdl) -> None:
+    def ddl(self, planned: PlannedDdl) -> None:
         """Send one DDL; return when it is acknowledged. EncodeError for one that the protocol cannot say."""
-        ddl = acting(placed.ddl)
-        self._known.note([self._router.ddl_topic(ddl.schema, ddl.table, placed.previous)])
+        ddl, previous = acting(planned.ddl), planned.placed.previous
+        self._known.note([self._router.ddl_topic(ddl.schema, ddl.table, previous)])
         try:
             with self._connected() as writer:
-                self._control(writer).ddl(ddl, placed.previous)
+                self._control(writer).ddl(ddl, previous)
         except EncodeError as error:
             told = type(error)(f"DDL at ts {ddl.commit_ts}: {error}: {ddl.query[:500]}")
             table = f"{ddl.schema}.{ddl.table}" if ddl.table else ""
@@ -481,11 +491,9 @@ class KafkaSink(Sink[Written]):
             writer.forget(self._known.retired(topics))
             self._known.resolved(ts, topics)
 
-    def _jobs(self, steps: Sequence[Rows], changes: Changes, writer: TopicWriter, slots: int) -> list[GroupJob]:
-        (after, upto), *others = {(step.after, step.upto) for step in steps}
-        assert not others, others
+    def _jobs(self, segment: Segment, changes: Changes, writer: TopicWriter, slots: int) -> list[GroupJob]:
         rows = {name.key: span.rows for name, span in changes.tables().items()}
-        names = [step.table.name for step in steps]
+        names = [table.name for table in segment.tables]
         topics = [self._router.topic(*name) for name in names]
         self._known.note(topics)
         counts = {topic: self._partitions(writer, topic) for topic in dict.fromkeys(topics)}
@@ -496,13 +504,13 @@ class KafkaSink(Sink[Written]):
         return [
             GroupJob(
                 changes,
-                after,
-                upto,
+                segment.after,
+                segment.upto,
                 tuple(names[number] for number in group.tables),
                 group.places,
                 counts,
                 self._target,
-                {names[number].key: steps[number].table for number in group.tables},
+                {names[number].key: segment.tables[number] for number in group.tables},
             )
             for group in groups_of(tables, counts, slots)
         ]

@@ -45,12 +45,22 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidegate.codec.neutral import render
-from tidegate.engine.change import PlacedDdl
-from tidegate.engine.plan import Barrier, Checkpoint, Round, Rows, Unit, identity, row_steps
-from tidegate.engine.ports import Changes, Checkpoints, Most, Rhythm, Saved, Sink, Standing, Tasks, standing_of
-from tidegate.model.errors import ConfigError, EnvironmentFault, InputError, SchemaError, SinkError, SinkRefused
+from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Rows, Segment, identity
+from tidegate.engine.ports import (
+    Changes,
+    Checkpoints,
+    Most,
+    Rhythm,
+    Saved,
+    SegmentSink,
+    Standing,
+    Tasks,
+    WithUpkeep,
+    standing_of,
+)
+from tidegate.model.errors import ConfigError, EnvironmentFault, SinkError, SinkRefused
 from tidegate.model.mysql import INTEGERS, STRINGS, MysqlType
-from tidegate.model.name import lowered, qualified
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, TableInfo
 from tidegate.model.tso import compose, physical_ms
 from tidegate.objectstore.failpoint import reach
@@ -66,7 +76,7 @@ from tidegate.schema.effects import (
     TableRenamed,
     TableTruncated,
 )
-from tidegate.schema.state import SchemaState, apply_ddl
+from tidegate.schema.state import SchemaState
 from tidegate.sink.metrics.counter import CountedRows, CountJob, count_tables, missing
 from tidegate.sink.metrics.rule import MetricRule, MetricsOptions
 from tidegate.sink.metrics.tally import (
@@ -344,18 +354,8 @@ AGAIN_MAX_S: Final = 60.0
 """How long a receiver of alerts that is away is left alone, longer each time."""
 
 
-class _FollowedDdl(NamedTuple):
-    """A DDL of the round: what it does, and the schema behind it."""
-
-    placed: PlacedDdl
-    effects: Sequence[Effect]
-    state: SchemaState
-
-
-class MetricsSink(Sink[CountedRows]):
+class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
     """Counts by the rules of `options`; numbers and progress live in the given checkpoints."""
-
-    barrier = Barrier.ALL
 
     def __init__(
         self,
@@ -368,9 +368,8 @@ class MetricsSink(Sink[CountedRows]):
         self.options = options
         self._checkpoints, self._now_ms = checkpoints, now_ms
         self._tallies: list[Tally] = []
-        self._state = SchemaState()
-        """With the DDLs of the round that have been done."""
-        self._ddls: list[_FollowedDdl] = []
+        self._ddls: list[PlannedDdl] = []
+        """Those of the round that have been done."""
         self._results: Sequence[CountedRows] = []
         """What the tasks of the round counted."""
         self._exempt: frozenset[str] = frozenset()
@@ -396,7 +395,6 @@ class MetricsSink(Sink[CountedRows]):
 
     def open(self, standing: Standing) -> None:
         """Show what there is. ConfigError for a rule that does not fit a table, EnvironmentFault for a port in use."""
-        self._state = standing.state
         tables = [table for table in standing.state.tables.values() if str(table.name) not in self._exempt]
         try:
             check_rules(self.options.rules, tables, standing.checkpoint.ts)
@@ -408,25 +406,25 @@ class MetricsSink(Sink[CountedRows]):
         if self.options.otlp is not None and self._push is None:
             self._push = OtlpPush(self.options.otlp, lambda: self.snapshot)
 
-    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[CountedRows]:
-        """Count the rows of the units, in tasks."""
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[CountedRows]:
+        """Count the rows of a segment, in tasks."""
         self._ddls, self._results = [], []
         limits = [Limit(frozenset(tally.labels), tally.room) for tally in self._tallies]
-        steps = row_steps(units)
-        self._state = self._state.with_unknown(step.table for step in steps)
+        steps = segment.steps
         jobs = [CountJob(changes, step, rules, self.options) for step in steps if (rules := self._about(step, limits))]
         workers = min(tasks.slots, len(jobs))
         done = tasks.run(count_tables, [jobs[worker::workers] for worker in range(workers)]) if jobs else []
         self._results = [each for some in done for each in some]
         return self._results
 
-    def ddl(self, placed: PlacedDdl) -> None:
-        """Take notice of a DDL. SinkRefused for one that a rule cannot follow."""
+    def ddl(self, planned: PlannedDdl) -> None:
+        """Note a DDL. SinkRefused for one that a rule cannot follow."""
         try:
-            self._ddls.append(self._followed(placed))
+            self._try(planned)
         except SinkRefused as refused:
-            self._keep_rows(placed, refused)
+            self._keep_rows(planned, refused)
             raise
+        self._ddls.append(planned)
 
     def advance(self, planned: Round, results: Sequence[CountedRows]) -> Standing:
         """Save the round's end with all numbers in one write, then show them."""
@@ -469,32 +467,24 @@ class MetricsSink(Sink[CountedRows]):
         self._checkpoints.save(Saved(standing, {**_notes(tallies, events), EXEMPT: list(exempt)}))
         reach("metrics/saved")
         self._tallies, self._waiting = tallies, events
-        self._state, self._ddls, self._results = standing.state, [], []
+        self._ddls, self._results = [], []
         self._show(standing)
         return standing
 
-    def _followed(self, placed: PlacedDdl) -> _FollowedDdl:
-        """A DDL that all rules can follow."""
-        ddl, before = placed.ddl, self._ddls[-1].state if self._ddls else self._state
-        ts = ddl.commit_ts or 0
-        try:
-            state, effects = apply_ddl(before, ddl, len(self._ddls) + 1)
-        except (InputError, SchemaError) as error:
-            if not any(rule.kind == "gauge" for rule in self.options.rules):
-                return _FollowedDdl(placed, (), before)
-            where = qualified(ddl.schema, ddl.table) if ddl.table else ddl.schema
-            refused = SinkRefused(f"what the DDL {ddl.query[:500]!r} does to gauges is not known: {error}")
-            raise refused.at(table=where, commit_ts=ts) from error
+    def _try(self, planned: PlannedDdl) -> None:
+        """Raise SinkRefused unless all rules can follow a DDL."""
+        if planned.error is not None and any(rule.kind == "gauge" for rule in self.options.rules):
+            query = planned.ddl.query[:500]
+            refused = SinkRefused(f"what the DDL {query!r} does to gauges is not known: {planned.error}")
+            raise refused.at(table=planned.table, commit_ts=planned.commit_ts) from planned.error
         for tally in self._tallies:
-            follow(tally.copy(), effects, state, ts)
-        return _FollowedDdl(placed, effects, state)
+            follow(tally.copy(), planned.effects, planned.after, planned.commit_ts)
 
-    def _keep_rows(self, placed: PlacedDdl, refused: SinkRefused) -> None:
+    def _keep_rows(self, planned: PlannedDdl, refused: SinkRefused) -> None:
         """Save all that lies before a DDL that is refused, so that rules that are mended begin with it."""
-        ts = placed.ddl.commit_ts or 0
-        state = self._ddls[-1].state if self._ddls else self._state
-        done = tuple(identity(each.placed.ddl) for each in self._ddls)
-        self._save(Standing(Checkpoint(ts, done), state), self._results, [refused.where.table or ""])
+        done = tuple(identity(each.ddl) for each in self._ddls)
+        standing = Standing(Checkpoint(planned.commit_ts, done), planned.before)
+        self._save(standing, self._results, [refused.where.table or ""])
 
     def _take(self, notes: Mapping[str, Any]) -> None:
         """Take the numbers up that were saved."""
@@ -519,7 +509,7 @@ class MetricsSink(Sink[CountedRows]):
         parts: list[TallyPart] = [done.parts[number] for done in results if number in done.parts]
         found = tally.with_parts(parts)
         for done in self._ddls:
-            follow(found, done.effects, done.state, done.placed.ddl.commit_ts or 0)
+            follow(found, done.effects, done.after, done.commit_ts)
         if found.is_full:
             self._say(
                 f"the rule of {tally.rule.metric} has more than {tally.rule.max_series} series: what is beyond is in "

@@ -55,19 +55,35 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.neutral import event_object, render
-from tidegate.engine.change import Chunk, PlacedDdl
-from tidegate.engine.plan import Barrier, Checkpoint, Round, Rows, Unit, refusal, row_steps, zone_warning
-from tidegate.engine.ports import Changes, Most, Rhythm, Sink, Standing, Tasks, Written
+from tidegate.engine.change import Chunk
+from tidegate.engine.plan import (
+    PlannedDdl,
+    Round,
+    Rows,
+    Segment,
+    zone_warning,
+)
+from tidegate.engine.ports import (
+    Changes,
+    Most,
+    Rhythm,
+    SegmentSink,
+    Standing,
+    Tasks,
+    WithCheck,
+    WithOmissions,
+    Written,
+)
 from tidegate.engine.refused_rows import converted
 from tidegate.model.errors import ConfigError, InputError, SchemaError, SinkError, SinkRefused, TidegateError
-from tidegate.model.event import Ddl, Event, RowChange, Value
+from tidegate.model.event import Event, RowChange, Value
 from tidegate.model.left_out import LeftOut, without_key
 from tidegate.model.name import lowered, qualified
 from tidegate.model.table import TableInfo, TableName
@@ -75,7 +91,7 @@ from tidegate.objectstore.failpoint import reach
 from tidegate.schema import effects
 from tidegate.schema.effects import Effect, TableAltered
 from tidegate.schema.meant import about
-from tidegate.schema.state import SchemaState, apply_ddl
+from tidegate.schema.state import SchemaState
 from tidegate.sink.calls import calls_of
 from tidegate.sink.documents import columns_of
 from tidegate.sink.redis.cache import DdlWork, KeptRows, TableJob
@@ -374,19 +390,17 @@ LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Round:
-    """What has been done since the checkpoint, to be done again where a server lost it; `state` is the schema before
-    it, `run_ids` are those of the servers then."""
+    """What has been done since the checkpoint, to be done again where a server lost it; `run_ids` are those of the
+    servers then."""
 
-    state: SchemaState
     run_ids: Mapping[str, str]
     work: Callable[[Mapping[str, str]], Sequence[Written]]
-    ddls: list[PlacedDdl] = field(default_factory=list)
+    ddls: list[PlannedDdl] = field(default_factory=list)
 
 
-class RedisSink(Sink[Written]):
+class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
     """Writes to the servers of `options`; `held` keeps another run of the feed on this machine out."""
 
-    barrier = Barrier.ALL
     rhythm = Rhythm(most=Most(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
 
     def __init__(
@@ -397,7 +411,6 @@ class RedisSink(Sink[Written]):
         self._mode = _mode_of(options)
         self._progress = RedisProgress(options.feed)
         self._servers: RedisServers | None = None
-        self._checkpoint = Checkpoint()
         self._state = SchemaState()
         self._round: _Round | None = None
         self._is_new = False
@@ -423,26 +436,25 @@ class RedisSink(Sink[Written]):
             if self._is_new:
                 raise
             LOGGER.warning("%s; keys of this template are not dropped", error)
-        self._checkpoint, self._state = standing.checkpoint, standing.state
+        self._state = standing.state
 
-    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Written]:
-        """Write the rows of the units; return when Redis has them."""
-        steps = row_steps(units)
-        self._state = self._state.with_unknown(step.table for step in steps)
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
+        """Write the rows of a segment; return when Redis has them."""
+        steps = segment.steps
+        self._state = self._state.with_unknown(segment.tables)
         if self._mode.needs_key:
             self._bare |= {step.table.name for step in steps if not step.table.handle_key}
-        if self._mode.needs_key:
             steps = [step for step in steps if step.table.handle_key]
 
         def work(run_ids: Mapping[str, str]) -> Sequence[Written]:
             return self._mode.run(tasks, changes, steps, run_ids) if steps else []
 
         with self._connected() as servers:
-            self._round = _Round(self._state, servers.run_ids(), work)
+            self._round = _Round(servers.run_ids(), work)
             self._progress.check(servers)
         return work(self._round.run_ids)
 
-    def ddl(self, placed: PlacedDdl) -> None:
+    def ddl(self, planned: PlannedDdl) -> None:
         """Do one DDL; done again, it does what is left."""
         begun = self._round
         assert begun is not None, "a DDL comes behind the rows of its round"
@@ -452,30 +464,27 @@ class RedisSink(Sink[Written]):
                 self._progress.check(servers)
             if now != begun.run_ids:
                 self._again(begun, now)
-            self._do(placed, begun.ddls, now)
+            self._do(planned, now)
         except TidegateError as error:
-            raise error.at(**_place(placed)) from None
-        begun.ddls.append(placed)
+            raise error.at(table=planned.table, commit_ts=planned.commit_ts) from None
+        begun.ddls.append(planned)
 
-    def _do(self, placed: PlacedDdl, earlier: Sequence[PlacedDdl], run_ids: Mapping[str, str]) -> None:
+    def _do(self, planned: PlannedDdl, run_ids: Mapping[str, str]) -> None:
         """Do a DDL behind those of its round that are done."""
-        ddl = placed.ddl
-        ts = ddl.commit_ts or 0
-        number = len(self._checkpoint.done) if self._checkpoint.ts == ts else 0
-        number += sum(one.ddl.commit_ts == ts for one in earlier)
+        if planned.error is not None and self._mode.follows:
+            raise planned.refused(planned.error) from planned.error
+        ddl, effects = planned.ddl, planned.effects
         try:
-            after, found = self._effects(ddl, number)
             with self._connected() as servers:
-                self._mode.ddl(servers, DdlWork(ddl, found, ts, number, run_ids))
+                self._mode.ddl(servers, DdlWork(ddl, effects, planned.commit_ts, planned.number - 1, run_ids))
         except (InputError, SchemaError) as error:
-            refused = SinkRefused(f"DDL {ddl.query[:500]!r} cannot be followed: {error}")
-            raise refusal(refused, ddl, placed.place) from error
+            raise planned.refused(error) from error
         if self._mode.needs_key:
-            self._warn_of(found)
-            if warning := zone_warning(ddl, found):
+            self._warn_of(effects)
+            if warning := zone_warning(ddl, effects):
                 self._say(warning)
         reach("redis/ddl-done")
-        self._state = after
+        self._state = planned.after
 
     def advance(self, planned: Round, results: Sequence[Written]) -> Standing:  # noqa: ARG002  Redis has their rows
         """Make the round's end the checkpoint. Fenced where another writer began, SinkRefused where Redis lost what it
@@ -487,7 +496,7 @@ class RedisSink(Sink[Written]):
                 self._progress.check(servers)
                 self._again(self._round, now)
             self._progress.advance(servers, standing)
-        self._checkpoint, self._state, self._round = planned.checkpoint, planned.state, None
+        self._state, self._round = planned.state, None
         return standing
 
     def close(self) -> None:
@@ -496,22 +505,12 @@ class RedisSink(Sink[Written]):
             self._servers.close()
             self._servers = None
 
-    def _effects(self, ddl: Ddl, number: int) -> tuple[SchemaState, Sequence[Effect]]:
-        """The schema behind a DDL, and what it did. InputError, SchemaError where the mode has to know it."""
-        try:
-            return apply_ddl(self._state, ddl, number + 1)
-        except (InputError, SchemaError):
-            if self._mode.follows:
-                raise
-            return self._state, ()
-
     def _again(self, begun: _Round, run_ids: Mapping[str, str]) -> None:
         """Do a round again whose writes a server may have lost."""
         LOGGER.warning("%s was restarted: the rows since the last checkpoint are written again", self.options.place)
-        self._state = begun.state
         begun.work(run_ids)
-        for number, placed in enumerate(begun.ddls):
-            self._do(placed, begun.ddls[:number], run_ids)
+        for planned in begun.ddls:
+            self._do(planned, run_ids)
         begun.run_ids = run_ids
 
     def check(self) -> bool:
@@ -554,8 +553,3 @@ def _mode_of(options: RedisOptions) -> KeptRows | Invalidation | ChangeStreams:
             return ChangeStreams(options)
         case _:
             return KeptRows(options)
-
-
-def _place(placed: PlacedDdl) -> dict[str, Any]:
-    ddl = placed.ddl
-    return {"table": qualified(ddl.schema, ddl.table) if ddl.table else ddl.schema, "commit_ts": ddl.commit_ts or 0}

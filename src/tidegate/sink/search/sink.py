@@ -52,25 +52,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
 
 from tidegate.codec.columnar import Batch, typed_batch
-from tidegate.engine.change import PlacedDdl
-from tidegate.engine.plan import Barrier, Checkpoint, Round, Rows, Unit, refusal, row_steps, zone_warning
-from tidegate.engine.ports import Changes, Most, Rhythm, Sink, Standing, Tasks, Written
+from tidegate.engine.plan import (
+    Checkpoint,
+    PlannedDdl,
+    Round,
+    Rows,
+    Segment,
+    zone_warning,
+)
+from tidegate.engine.ports import Changes, Most, Rhythm, SegmentSink, Standing, Tasks, WithOmissions, Written
 from tidegate.engine.refused_rows import converted, refused_rows
 from tidegate.model.errors import InputError, SchemaError, SinkRefused, TidegateError
 from tidegate.model.event import UNTOLD, ToldSession, Value
 from tidegate.model.left_out import LeftOut, without_key
-from tidegate.model.name import qualified
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema import effects
 from tidegate.schema.effects import Effect, TableAltered
-from tidegate.schema.state import SchemaState, apply_ddl
+from tidegate.schema.state import SchemaState
 from tidegate.sink.documents import (
     Change,
     Row,
@@ -451,10 +456,9 @@ class SearchOptions:
     """The zone in which TIMESTAMPs come as texts."""
 
 
-class SearchSink(Sink[Written]):
+class SearchSink(SegmentSink[Written], WithOmissions):
     """Writes to a store; `held` keeps another run of the feed on this machine out."""
 
-    barrier = Barrier.ALL
     rhythm = Rhythm(most=Most(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
 
     def __init__(
@@ -467,12 +471,11 @@ class SearchSink(Sink[Written]):
         self.store, self.options = store, options
         self._held = held
         self._epoch = self._made = 0
-        self._checkpoint = Checkpoint()
+        self._checkpoint_ts = 0
         self._state = SchemaState()
         self._indexes: Indexes = {}
         self._schema: tuple[SchemaState | None, str] = (None, "")
         self._tasks: Tasks | None = None
-        self._ddls: list[int] = []
         self._said: set[str] = set()
         self._bare: set[TableName] = set()
 
@@ -488,19 +491,19 @@ class SearchSink(Sink[Written]):
 
     def open(self, standing: Standing) -> None:
         """Take notice of where the first round begins."""
-        self._checkpoint, self._state = standing.checkpoint, standing.state
+        self._checkpoint_ts, self._state = standing.checkpoint.ts, standing.state
 
-    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Written]:
-        """Write the rows of the units; return when their indexes have them."""
-        self._tasks, self._ddls = tasks, []
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
+        """Write the rows of a segment; return when their indexes have them."""
+        self._tasks = tasks
         self.store.check(self._epoch)
-        steps = row_steps(units)
+        steps = segment.steps
         keyed = [step for step in steps if step.table.handle_key]
-        self._state = self._state.with_unknown(step.table for step in steps)
+        self._state = self._state.with_unknown(segment.tables)
         self._bare |= {step.table.name for step in steps if not step.table.handle_key}
-        follower = self._follower(self._checkpoint.ts, "rows")
+        follower = self._follower(self._checkpoint_ts, "rows")
         for step in keyed:
-            self._fill(follower.ensure(step.table), self._checkpoint.ts, UNTOLD)
+            self._fill(follower.ensure(step.table), self._checkpoint_ts, UNTOLD)
         self._indexes = follower.indexes
         jobs = [IndexJob(changes, step, self.store, self._indexes[step.table.name.key], self._epoch) for step in keyed]
         return tasks.run(write_table, jobs) if jobs else []
@@ -509,29 +512,26 @@ class SearchSink(Sink[Written]):
         """Return the tables without a key whose rows came."""
         return without_key(map(self._state.table, self._bare))
 
-    def ddl(self, placed: PlacedDdl) -> None:
+    def ddl(self, planned: PlannedDdl) -> None:
         """Do one DDL; done again, it begins anew."""
-        ddl = placed.ddl
-        ts = ddl.commit_ts or 0
-        number = (len(self._checkpoint.done) if self._checkpoint.ts == ts else 0) + self._ddls.count(ts)
+        ddl, ts = planned.ddl, planned.commit_ts
+        if planned.error is not None:
+            raise planned.refused(planned.error) from planned.error
         try:
             self.store.check(self._epoch)
-            after, found = apply_ddl(self._state, ddl, number + 1)
-            follower = self._follower(ts, str(number), ddl.told)
-            self._fill(follower.follow(found), ts, ddl.told)
+            follower = self._follower(ts, str(planned.number - 1), ddl.told)
+            self._fill(follower.follow(planned.effects), ts, ddl.told)
         except (InputError, SchemaError) as error:
-            refused = SinkRefused(f"DDL {ddl.query[:500]!r} cannot be followed: {error}").at(**_place(placed))
-            raise refusal(refused, ddl, placed.place) from error
+            raise planned.refused(error) from error
         except TidegateError as error:
-            raise error.at(**_place(placed)) from None
-        if warning := zone_warning(ddl, found):
+            raise error.at(table=planned.table, commit_ts=ts) from None
+        if warning := zone_warning(ddl, planned.effects):
             self._say(warning)
-        for effect in found:
+        for effect in planned.effects:
             if isinstance(effect, TableAltered) and effect.new.handle_key and not effect.old.handle_key:
                 self._say(f"table {effect.new.name} has a key now: the rows that it had come when they change")
         reach("search/ddl-done")
-        self._state, self._indexes = after, follower.indexes
-        self._ddls.append(ts)
+        self._state, self._indexes = planned.after, follower.indexes
 
     def advance(self, planned: Round, results: Sequence[Written]) -> Standing:  # noqa: ARG002  the indexes have them
         """Publish the round's end. Fenced where another writer began."""
@@ -541,7 +541,7 @@ class SearchSink(Sink[Written]):
             self._schema = planned.state, planned.state.to_json().decode()
         indexes = tuple(self._indexes.values())
         self.store.keep(PublishedIndexes(self._epoch, planned.checkpoint, self._schema[1], indexes))
-        self._checkpoint, self._state, self._ddls = planned.checkpoint, planned.state, []
+        self._checkpoint_ts, self._state = planned.checkpoint.ts, planned.state
         return standing
 
     def close(self) -> None:
@@ -574,8 +574,3 @@ class SearchSink(Sink[Written]):
         if text not in self._said:
             self._said.add(text)
             LOGGER.warning("%s", text)
-
-
-def _place(placed: PlacedDdl) -> dict[str, Any]:
-    ddl = placed.ddl
-    return {"table": qualified(ddl.schema, ddl.table) if ddl.table else ddl.schema, "commit_ts": ddl.commit_ts or 0}

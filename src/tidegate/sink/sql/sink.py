@@ -36,10 +36,19 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, TypeAlias
 from zlib import crc32
 
-from tidegate.engine.change import PlacedDdl
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.plan import Barrier, Round, Rows, Unit, row_steps
-from tidegate.engine.ports import Changes, Most, Rhythm, Sink, Standing, Tasks, Written
+from tidegate.engine.plan import PlannedDdl, Round, Segment
+from tidegate.engine.ports import (
+    Changes,
+    Most,
+    Rhythm,
+    SegmentSink,
+    Standing,
+    Tasks,
+    WithCheck,
+    WithGate,
+    Written,
+)
 from tidegate.expr.tokens import quote_name
 from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
 from tidegate.model.left_out import NO_KEY
@@ -63,11 +72,10 @@ LOOK_S: Final = 0.5
 """How often holds are looked for."""
 
 
-class SqlSink(Sink[Written]):
+class SqlSink(SegmentSink[Written], WithCheck, WithGate):
     """Writes to the server of `options`; `held` keeps another run of the feed on this machine out, `rules` are those of
     the tables that are replicated (None: all)."""
 
-    barrier = Barrier.ALL
     rhythm = Rhythm(most=Most(rows=500_000, size_bytes=256 << 20), idle_s=5.0)
 
     def __init__(
@@ -160,20 +168,18 @@ class SqlSink(Sink[Written]):
         point = None if self._points is None or not checkpoint_ts else self._points.after(checkpoint_ts)
         return min((ts for ts in (self._held_ts, point) if ts is not None), default=None)
 
-    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Written]:
-        """Write the rows of the units; return when all are committed."""
-        steps = row_steps(units)
-        if not steps:
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
+        """Write the rows of a segment; return when all are committed."""
+        if not segment.tables:
             return []
-        self._state = self._state.with_unknown(step.table for step in steps)
         with self._connected() as session:
-            wanted = self._layout(session, steps, tasks.slots)
+            wanted = self._layout(session, segment.tables, tasks.slots)
             self._progress.lay_out(session, wanted)
             target = self._target
         assert target is not None
-        return tasks.run(write_shard, list(self._jobs(steps, changes, target)))
+        return tasks.run(write_shard, list(self._jobs(segment, changes, target)))
 
-    def ddl(self, placed: PlacedDdl) -> None:
+    def ddl(self, planned: PlannedDdl) -> None:
         """Do one DDL, once (ddl/runner.py)."""
         with self._connected():
             target = self._target
@@ -182,8 +188,9 @@ class SqlSink(Sink[Written]):
         writer = DdlWriter(feed, epoch, fence_by_progress(feed, epoch))
         runner = DdlRunner(self._alone, target, writer, LOGGER.warning, self._said, rules=self._rules)
         self._families = None
-        before, self._state = self._state, runner.run(placed, self._state)
-        self._warn_of(table for key, table in self._state.tables.items() if key not in before.tables)
+        runner.run(planned)
+        before, after = planned.before.tables, planned.after.tables
+        self._warn_of(table for key, table in after.items() if key not in before)
 
     def advance(self, planned: Round, results: Sequence[Written]) -> Standing:  # noqa: ARG002  their rows are committed
         """Make the round's end the checkpoint. Fenced where another writer began."""
@@ -214,7 +221,7 @@ class SqlSink(Sink[Written]):
             self._session.close()
             self._session = None
 
-    def _layout(self, session: TargetSession, steps: Sequence[Rows], slots: int) -> ShardLayout:
+    def _layout(self, session: TargetSession, rows_of: Sequence[TableInfo], slots: int) -> ShardLayout:
         options = self.options
         shards = max(1, min(options.workers, slots))
         if options.atomicity == "global" or shards == 1:
@@ -223,29 +230,27 @@ class SqlSink(Sink[Written]):
             self._families = families_of(session)
         known = set(self._progress.layout.splits)
         if options.atomicity == "none":
-            tables = {step.table.name.key: step.table for step in steps}
+            tables = {table.name.key: table for table in rows_of}
             tables |= {key: table for key, table in self._state.tables.items() if key in known}
             known = {key for key, table in tables.items() if splits(table)} - self._families.keys()
         else:
             known = set()
         return ShardLayout(shards, options.atomicity, tuple(sorted(known)), tuple(sorted(self._families.items())))
 
-    def _jobs(self, steps: Sequence[Rows], changes: Changes, target: TargetServer) -> Iterator[ShardJob]:
+    def _jobs(self, segment: Segment, changes: Changes, target: TargetServer) -> Iterator[ShardJob]:
         layout = self._progress.layout
-        (after, upto), *others = {(step.after, step.upto) for step in steps}
-        assert not others, others
         split, heads = frozenset(layout.splits), dict(layout.ties)
 
         def is_mine(key: tuple[str, str], shard: int) -> bool:
             return key in split or _shard_of(heads.get(key, key), layout.shards) == shard
 
         for shard in range(layout.shards):
-            mine = [step.table for step in steps if is_mine(step.table.name.key, shard)]
+            mine = [table for table in segment.tables if is_mine(table.name.key, shard)]
             if mine:
                 yield ShardJob(
                     changes,
-                    after,
-                    upto,
+                    segment.after,
+                    segment.upto,
                     tuple(table.name for table in mine),
                     {table.name.key: table for table in mine},
                     split,

@@ -57,20 +57,30 @@ from tidegate.codec.storage import (
     schema_directory,
     version_directory,
 )
-from tidegate.engine.change import PlacedDdl
 from tidegate.engine.event_filter import acting
-from tidegate.engine.plan import Barrier, Round, Rows, Unit, row_steps
-from tidegate.engine.ports import Changes, Checkpoints, Most, Rhythm, Saved, Sink, Standing, Tasks, standing_of
-from tidegate.model.errors import InputError, SchemaError, SinkRefused
+from tidegate.engine.plan import PlannedDdl, Round, Rows, Segment
+from tidegate.engine.ports import (
+    Changes,
+    Checkpoints,
+    Most,
+    Rhythm,
+    Saved,
+    SegmentSink,
+    Standing,
+    Tasks,
+    WithUpkeep,
+    standing_of,
+)
+from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Ddl
-from tidegate.model.name import all_digits, qualified
+from tidegate.model.name import all_digits
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import Tso, physical_ms
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema import effects
 from tidegate.schema.effects import Effect
 from tidegate.schema.meant import about
-from tidegate.schema.state import SchemaState, apply_ddl
+from tidegate.schema.state import SchemaState
 from tidegate.sink.storage.bucket import StorageOptions, sweep
 from tidegate.sink.storage.task import FilesJob, StoredRows, write_tables
 
@@ -132,10 +142,8 @@ def now_in(zone: str) -> datetime:
     return datetime.now(ZoneInfo(zone))
 
 
-class StorageSink(Sink[StoredRows]):
+class StorageSink(SegmentSink[StoredRows], WithUpkeep):
     """Writes files exactly once; progress lives in the given checkpoints, beside it what recovery publishes again."""
-
-    barrier = Barrier.ALL
 
     def __init__(
         self, options: StorageOptions, checkpoints: Checkpoints, *, now: Callable[[str], datetime] = now_in
@@ -146,7 +154,6 @@ class StorageSink(Sink[StoredRows]):
         self._columns = partial(columns_of, ids=options.column_ids)
         self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, "storage")
         self._is_new = False
-        self._state = SchemaState()
         self._waiting: dict[str, str] = {}
         """Schema files of the round's DDLs by path."""
         self._places: dict[tuple[str, str], _Place] = {}
@@ -171,7 +178,7 @@ class StorageSink(Sink[StoredRows]):
 
     def open(self, standing: Standing) -> None:
         """Meet the place. SinkRefused for one that cannot keep a promise, or that has another feed's files."""
-        self._state, self._waiting = standing.state, {}
+        self._waiting = {}
         self._places, self._written = {}, {}
         if self._is_new:
             self._bucket.check()
@@ -184,14 +191,13 @@ class StorageSink(Sink[StoredRows]):
             self._is_new = False
         self._publish(Saved(standing, {}))
 
-    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[StoredRows]:
-        """Write the rows of the units into files; return when all are there.
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[StoredRows]:
+        """Write the rows of a segment into files; return when all are there.
 
         Raises SinkError, and what reading and encoding raise in tasks."""
-        steps = row_steps(units)
+        steps = segment.steps
         if not steps:
             return []
-        self._state = self._state.with_unknown(step.table for step in steps)
         date = date_part(self._now(self._options.time_zone).date(), self._options.date_separator)
         known = {step.table.name.key: self._places.pop(step.table.name.key, None) for step in steps}
         self._written = self._met(steps, known, date)
@@ -204,17 +210,15 @@ class StorageSink(Sink[StoredRows]):
         done = tasks.run(write_tables, [jobs[worker::workers] for worker in range(workers)])
         return [each for some in done for each in some]
 
-    def ddl(self, placed: PlacedDdl) -> None:
+    def ddl(self, planned: PlannedDdl) -> None:
         """Make the schema files of a DDL; they are written when the round is published. SinkRefused for a DDL that
         nobody can read, or that does not fit its tables: the columns behind it are not known."""
-        ddl = acting(placed.ddl)
-        where = qualified(ddl.schema, ddl.table) if ddl.table else ddl.schema
-        try:
-            self._state, found = apply_ddl(self._state, ddl, 1)
-        except (InputError, SchemaError) as error:
-            refused = SinkRefused(f"the DDL {ddl.query[:500]!r} cannot be told in a schema file: {error}")
-            raise refused.at(table=where, commit_ts=ddl.commit_ts or 0) from error
-        for file in ddl_files(ddl, found, self._state, self._columns):
+        if planned.error is not None:
+            refused = SinkRefused(
+                f"the DDL {planned.ddl.query[:500]!r} cannot be told in a schema file: {planned.error}"
+            )
+            raise refused.at(table=planned.table, commit_ts=planned.commit_ts) from planned.error
+        for file in ddl_files(acting(planned.ddl), planned.effects, planned.after, self._columns):
             self._waiting[file.path] = file.render().decode()
 
     def advance(self, planned: Round, results: Sequence[StoredRows]) -> Standing:
@@ -229,7 +233,7 @@ class StorageSink(Sink[StoredRows]):
         for key, place in self._written.items():
             mine = {one: number for one, number in numbers.items() if one.startswith(f"{place.version}/")}
             self._places[key] = _Place(place.table, place.version, place.date, {**place.numbers, **mine})
-        self._state, self._waiting, self._written = planned.state, {}, {}
+        self._waiting, self._written = {}, {}
         return standing
 
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:  # noqa: ARG002

@@ -16,13 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar, cast
 
 import pytest
 
-from tidegate.engine.change import PlacedDdl
-from tidegate.engine.plan import Barrier, Round, Unit
-from tidegate.engine.ports import Changes, LocalTasks, Rhythm, Sink, Source, Standing, Tasks
+from tidegate.engine.plan import Barrier, PlannedDdl, Round
+from tidegate.engine.ports import Changes, LocalTasks, Rhythm, SegmentSink, Sink, Source, Standing, Tasks
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.event import Event, RowChange, Value
 from tidegate.testing import validators
@@ -95,13 +94,13 @@ class TappedSink:
     def rhythm(self, rhythm: Rhythm) -> None:
         self._sink.rhythm = rhythm
 
-    def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Any]:
-        """Do the units, between two taps."""
-        return self._around("run", lambda: self._sink.run(tasks, units, changes))
+    def run(self, tasks: Tasks, work: Any, changes: Changes) -> Sequence[Any]:
+        """Do the work of a round, between two taps."""
+        return self._around("run", lambda: self._sink.run(tasks, work, changes))
 
-    def ddl(self, placed: PlacedDdl) -> None:
+    def ddl(self, planned: PlannedDdl) -> None:
         """Do a DDL, between two taps."""
-        self._around("ddl", lambda: self._sink.ddl(placed))
+        self._around("ddl", lambda: cast("SegmentSink[Any]", self._sink).ddl(planned))
 
     def advance(self, planned: Round, results: Sequence[Any]) -> Standing:
         """Advance, between two taps."""

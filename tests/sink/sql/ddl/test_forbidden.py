@@ -14,13 +14,14 @@ from tests.replay.test_hostile_topic import Landed
 from tests.sink.sql.ddl.examples import EXAMPLES, MARIADB, TARGETS, TIDB
 from tests.sink.sql.ddl.hostile import CLUSTER, IN_FRONT, OURS, TEXTS
 from tests.sink.sql.ddl.test_ways_out import command, goes_on
-from tests.sink.sql.ddl.world import World
+from tests.sink.sql.ddl.world import World, follow
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import Place, PlacedDdl
 from tidegate.engine.event_filter import EventFilter, EventRule
 from tidegate.engine.filter import TableFilter
+from tidegate.engine.plan import plan_ddl
 from tidegate.model.errors import InputError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import DdlForbidden
@@ -50,7 +51,9 @@ def state_of(*queries: str) -> SchemaState:
     """The schema behind some DDLs."""
     state = SchemaState()
     for number, query in enumerate(queries, start=1):
-        state = task_of(state, Ddl(schema="shop", table="", query=query, commit_ts=number), 1).after
+        state = task_of(
+            plan_ddl(state, PlacedDdl(Place(), Ddl(schema="shop", table="", query=query, commit_ts=number)))
+        ).after
     return state
 
 
@@ -58,7 +61,7 @@ def outcome(
     target: TargetServer, query: str, rules: TableFilter, state: SchemaState, *, schema: str = "shop", table: str = ""
 ) -> TargetDdl:
     """What becomes of a text."""
-    task = task_of(state, Ddl(schema=schema, table=table, query=query, commit_ts=9), 1)
+    task = task_of(plan_ddl(state, PlacedDdl(Place(), Ddl(schema=schema, table=table, query=query, commit_ts=9))))
     return statement_for(target, query, task.place(inherits=True, rules=rules))
 
 
@@ -108,7 +111,7 @@ def test_what_ticdc_sends_goes_out(topic: str) -> None:
     """No DDL that a real TiCDC sent is forbidden."""
     state, sent = SchemaState(), 0
     for placed in ddls_of(topic):
-        task = task_of(state, placed.ddl, 1)
+        task = task_of(plan_ddl(state, placed))
         for target in TARGETS:
             found = statement_for(target, placed.ddl.query, task.place(inherits=True))
             assert found.verdict is not DdlVerdict.FORBIDDEN, (placed.ddl, found)
@@ -217,13 +220,13 @@ def test_a_server_stays_as_it_is(maria: World) -> None:
     runner = DdlRunner(maria.connect, maria.target, writer, maria.warnings.append, rules=SHOP)
     admin = DdlRunner(maria.connect, maria.target, writer, maria.warnings.append)
     for query in TABLES:
-        maria.state = admin.run(maria.placed(query, "shop"), maria.state)
+        maria.state = follow(admin, maria.placed(query, "shop"), maria.state)
     maria.ask("INSERT INTO secret.t VALUES (1, 1)")
     before: list[object] = []
     for offset, query in enumerate(TEXTS):
         ddl = maria.placed(query, "shop", "orders").ddl
         with pytest.raises(DdlForbidden, match=r"not sent to .*sink ddl .*--done .*ignore-sql") as error:
-            runner.run(PlacedDdl(Place("topic", 2, offset), ddl), maria.state)
+            follow(runner, PlacedDdl(Place("topic", 2, offset), ddl), maria.state)
         assert isinstance(error.value, InputError)
         assert error.value.messages == (("topic", 2, offset, ddl.commit_ts),)
         assert error.value.where.table == "shop.orders"
@@ -239,7 +242,7 @@ def test_what_is_forbidden_is_done_by_hand(maria: World) -> None:
     maria.ddl("create database d")
     placed = maria.placed("alter table t add column `open int", table="t")
     with pytest.raises(DdlForbidden, match="nobody here can read it") as error:
-        maria.runner().run(placed, maria.state)
+        follow(maria.runner(), placed, maria.state)
     command(maria, str(error.value))
     goes_on(maria, placed)
 

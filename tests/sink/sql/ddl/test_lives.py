@@ -11,7 +11,7 @@ import pytest
 from tests.counts import some
 from tests.failpoint import DDL_PLACES, armed
 from tests.sink.sql.ddl.test_runner import Died, die
-from tests.sink.sql.ddl.world import World
+from tests.sink.sql.ddl.world import World, follow
 from tests.upstream.simulate.ddl import SETUP, Draw
 from tests.upstream.worlds import seeds
 from tidegate.model.errors import TidegateError
@@ -45,8 +45,8 @@ def test_a_life(world: World, seed: int) -> None:
             continue
         placed = world.placed(restore_ddl(text).text)
         with armed({random.choice(list(DDL_PLACES)): die} if random.random() < 0.3 else {}), suppress(Died):
-            world.runner().run(placed, world.state)
-        world.state = world.runner().run(placed, world.state)
+            follow(world.runner(), placed, world.state)
+        world.state = follow(world.runner(), placed, world.state)
         assert world.looks() == world.meant(), text
         done += 1
     assert done > STATEMENTS // 4

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from tests.counts import crossed
 from tests.failpoint import DDL_PLACES, armed
-from tests.sink.sql.ddl.world import FEED, World
+from tests.sink.sql.ddl.world import FEED, World, follow
 from tidegate.cli.main import main
 from tidegate.model.errors import Fenced, SinkError, SinkRefused
 from tidegate.model.tso import compose
@@ -87,15 +87,15 @@ def test_a_death_at_each_place(filled: World, text: str, place: str) -> None:
     """A runner that dies before or after the statement or a write of the ledger leaves what one run leaves."""
     placed = filled.placed(text)
     with armed({place: die}), suppress(Died):
-        filled.runner().run(placed, filled.state)
+        follow(filled.runner(), placed, filled.state)
     after_death = rows(filled)
-    filled.state = filled.runner().run(placed, filled.state)
+    filled.state = follow(filled.runner(), placed, filled.state)
     assert filled.ledger()[-1] == ("done", text)
     assert filled.meant() <= filled.looks(), filled.meant() - filled.looks()
     once = rows(filled)
     if place in ("ddl/executed", "ddl/done"):
         assert once == after_death
-    assert filled.runner().run(placed, filled.state) is not None
+    assert follow(filled.runner(), placed, filled.state) is not None
     assert rows(filled) == once
     if text == LIVES["swap"]:
         assert (once["t"], once["u"]) == ([(2, 20, "of u")], [(1, 10, "of t")])
@@ -109,10 +109,10 @@ def test_a_text_of_an_older_release_is_made_anew(filled: World, place: str) -> N
     an exchange whose event is called by the exchanged table used to be sent for that one."""
     placed = filled.placed(LIVES["exchange"], table="x")
     with armed({place: die}), suppress(Died):
-        filled.runner().run(placed, filled.state)
+        follow(filled.runner(), placed, filled.state)
     wrong = "ALTER TABLE `d`.`x` EXCHANGE PARTITION `p0` WITH TABLE `x`"
     filled.ask(f"UPDATE tidegate.ddl_history SET executed = '{wrong}' WHERE state <> 'done'")
-    filled.runner().run(placed, filled.state)
+    follow(filled.runner(), placed, filled.state)
     found = rows(filled)
     assert (found["r"], found["x"]) == ([(4, 40)], [(3, 30)])
     assert filled.ledger()[-1] == ("done", LIVES["exchange"])
@@ -128,8 +128,8 @@ def test_a_swap_in_three_events(filled: World) -> None:
         ddl = msgspec.structs.replace(first.ddl, table=label, query=query)
         placed = msgspec.structs.replace(first, ddl=ddl)
         with armed({"ddl/executed": die}), suppress(Died):
-            filled.runner().run(placed, filled.state, number)
-        filled.state = filled.runner().run(placed, filled.state, number)
+            follow(filled.runner(), placed, filled.state, number)
+        filled.state = follow(filled.runner(), placed, filled.state, number)
     found = rows(filled)
     assert (found["t"], found["u"]) == ([(2, 20, "of u")], [(1, 10, "of t")])
 
@@ -142,10 +142,10 @@ def test_tables_that_the_schema_does_not_know(filled: World, text: str, place: s
     for state in (SchemaState(), SchemaState().with_table(msgspec.structs.replace(known, inferred=True))):
         placed = filled.placed(text, table="n" if "rename table" in text else "t")
         with armed({place: die}), suppress(Died):
-            filled.runner().run(placed, state)
-        filled.runner().run(placed, state)
+            follow(filled.runner(), placed, state)
+        follow(filled.runner(), placed, state)
         shown = filled.looks()
-        filled.runner().run(placed, state)
+        follow(filled.runner(), placed, state)
         assert filled.looks() == shown
         assert filled.ledger()[-1] == ("done", text)
         for name in "tn":
@@ -213,7 +213,7 @@ def test_a_lost_answer(blocked: World, kind: str) -> None:
         )
 
     placed = blocked.placed(LIVES[kind])
-    thread, told = beside(lambda: blocked.runner(connect=connect).run(placed, blocked.state))
+    thread, told = beside(lambda: follow(blocked.runner(connect=connect), placed, blocked.state))
     time.sleep(3)
     assert len(waiting(blocked)) == 1
     blocked.ask("COMMIT")
@@ -228,7 +228,7 @@ def test_a_lost_answer(blocked: World, kind: str) -> None:
 def test_a_killed_statement_runs_again(blocked: World) -> None:
     """A statement that somebody kills is done once: again where it was not done, and not where its job goes on."""
     placed = blocked.placed(LIVES["exchange"])
-    thread, told = beside(lambda: blocked.runner().run(placed, blocked.state))
+    thread, told = beside(lambda: follow(blocked.runner(), placed, blocked.state))
     until(lambda: waiting(blocked))
     blocked.ask(f"KILL {waiting(blocked)[0][0]}")
     until(lambda: waiting(blocked) or blocked.target.kind is ServerKind.TIDB)
@@ -241,12 +241,12 @@ def test_a_killed_statement_runs_again(blocked: World) -> None:
 def test_a_new_writer_waits_for_the_statement_of_the_old(blocked: World) -> None:
     """Who takes over while the server still runs the statement of a writer that is gone finds it done."""
     placed = blocked.placed(LIVES["exchange"])
-    first, old = beside(lambda: blocked.runner().run(placed, blocked.state))
+    first, old = beside(lambda: follow(blocked.runner(), placed, blocked.state))
     until(lambda: waiting(blocked))
     second_connection = World.connect(blocked)
     with second_connection.cursor() as cursor:
         cursor.execute(f"UPDATE tidegate.progress SET epoch = 2 WHERE feed = '{FEED}'")
-    second, new = beside(lambda: blocked.runner(epoch=2).run(placed, blocked.state))
+    second, new = beside(lambda: follow(blocked.runner(epoch=2), placed, blocked.state))
     time.sleep(1.5)
     assert not new
     blocked.ask("COMMIT")
@@ -274,10 +274,10 @@ def test_a_zombie_runs_nothing(world: World, kind: str) -> None:
             wake.wait(30)
 
     with armed({"ddl/running": sleep}):
-        thread, told = beside(lambda: world.runner().run(placed, world.state))
+        thread, told = beside(lambda: follow(world.runner(), placed, world.state))
         assert sleeping.wait(20)
         world.ask(f"UPDATE tidegate.progress SET epoch = 2 WHERE feed = '{FEED}'")
-        world.state = world.runner(epoch=2).run(placed, world.state)
+        world.state = follow(world.runner(epoch=2), placed, world.state)
         world.ask("INSERT INTO d.u VALUES (9, 90, 'newer')")
         wake.set()
         thread.join(30)
@@ -315,9 +315,9 @@ def test_cut_between_two_jobs(filled: World, kind: str) -> None:
 
     placed = filled.placed(text)
     with pytest.raises(Died):
-        filled.runner(connect=connect).run(placed, filled.state)
+        follow(filled.runner(connect=connect), placed, filled.state)
     half = set(rows(filled))
-    filled.state = filled.runner().run(placed, filled.state)
+    filled.state = follow(filled.runner(), placed, filled.state)
     assert len(half ^ set(rows(filled))) == 1
     assert filled.looks() == filled.meant()
 
@@ -334,8 +334,8 @@ def test_a_server_without_locks(maria: World) -> None:
 
     placed = maria.placed("create database d")
     with pytest.raises(SinkRefused, match="has no GET_LOCK"):
-        maria.runner(connect=connect).run(placed, maria.state)
-    maria.state = maria.runner().run(placed, maria.state)
+        follow(maria.runner(connect=connect), placed, maria.state)
+    maria.state = follow(maria.runner(), placed, maria.state)
     assert maria.ledger()[-1] == ("done", "create database d")
 
 
@@ -371,8 +371,8 @@ def test_an_exchange_of_strange_names(maria: World, place: str) -> None:
     maria.ask("INSERT INTO `d-1`.`X y` VALUES (4)")
     placed = maria.placed("alter table `t-ä` exchange partition `p-0` with table `X y`", "d-1")
     with armed({place: die}), suppress(Died):
-        maria.runner().run(placed, maria.state)
-    maria.state = maria.runner().run(placed, maria.state)
+        follow(maria.runner(), placed, maria.state)
+    maria.state = follow(maria.runner(), placed, maria.state)
     assert maria.ask("SELECT id FROM `d-1`.`t-ä`") == [(4,)]
 
 
@@ -418,7 +418,7 @@ def test_refused_and_done_by_hand(maria: World) -> None:
     maria.ddl("drop table t")
     placed = maria.placed("recover table t")
     with pytest.raises(SinkRefused, match="keeps no rows of dropped") as error:
-        maria.runner().run(placed, maria.state)
+        follow(maria.runner(), placed, maria.state)
     maria.ask("CREATE TABLE d.t (id INT PRIMARY KEY, a INT)")
     uri = f"mysql://root@127.0.0.1:{maria.port}/"
     words = re.findall(r"`tidegate (sink ddl [^`]*)`", str(error.value))[0].replace("SINK-URI", uri).split()
@@ -427,7 +427,7 @@ def test_refused_and_done_by_hand(maria: World) -> None:
     assert CliRunner().invoke(main, words).exit_code == 0
     assert "no DDL waits" in CliRunner().invoke(main, words[:5]).output
     assert "waits in" in CliRunner().invoke(main, words).output
-    maria.state = maria.runner().run(placed, maria.state)
+    maria.state = follow(maria.runner(), placed, maria.state)
     assert maria.meant() == maria.looks()
 
 
@@ -436,13 +436,13 @@ def test_a_death_behind_a_note(maria: World, text: str) -> None:
     """Who dies when the ledger has a DDL as skipped or refused finds it so, and says the same."""
     placed = maria.placed(text)
     with armed({"ddl/noted": die}), pytest.raises(Died):
-        maria.runner().run(placed, maria.state)
+        follow(maria.runner(), placed, maria.state)
     noted = maria.ledger()
     if "sequence" in text:
-        maria.runner().run(placed, maria.state)
+        follow(maria.runner(), placed, maria.state)
     else:
         with pytest.raises(SinkRefused, match="keeps no rows of dropped"):
-            maria.runner().run(placed, maria.state)
+            follow(maria.runner(), placed, maria.state)
     assert maria.ledger() == noted
 
 
@@ -450,7 +450,7 @@ def test_what_is_left_out_is_said_once(maria: World) -> None:
     """A statement that is skipped is kept in the ledger, and said by a run once."""
     runner = maria.runner()
     for name in "ab":
-        runner.run(maria.placed(f"create sequence {name}"), maria.state)
+        follow(runner, maria.placed(f"create sequence {name}"), maria.state)
     assert len(maria.warnings) == 1
     assert [state for state, _ in maria.ledger()] == ["skipped", "skipped"]
 
@@ -490,9 +490,9 @@ def test_without_the_privilege_to_see_numbers(maria: World) -> None:
     for kind in ("add column", "exchange"):
         placed = maria.placed(LIVES[kind])
         with armed({"ddl/executed": die}), suppress(Died):
-            maria.runner(connect=connect).run(placed, maria.state)
+            follow(maria.runner(connect=connect), placed, maria.state)
         if kind == "exchange":
             with pytest.raises(SinkRefused, match="GRANT PROCESS"):
-                maria.runner(connect=connect).run(placed, maria.state)
+                follow(maria.runner(connect=connect), placed, maria.state)
         else:
-            maria.state = maria.runner(connect=connect).run(placed, maria.state)
+            maria.state = follow(maria.runner(connect=connect), placed, maria.state)

@@ -4,6 +4,8 @@ import pytest
 
 from tests.sink.sql.ddl.examples import TIDB
 from tests.sink.sql.ddl.world import World
+from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.plan import plan_ddl
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState
@@ -87,8 +89,12 @@ def task(*queries: str, schema: str = "d", table: str = "") -> DdlTask:
     """The last of some DDLs, over what those before it left."""
     state = SchemaState()
     for number, query in enumerate(queries[:-1], start=1):
-        state = task_of(state, Ddl(schema="d", table="", query=query, commit_ts=number << 18), 1).after
-    return task_of(state, Ddl(schema=schema, table=table, query=queries[-1], commit_ts=99 << 18), 1)
+        state = task_of(
+            plan_ddl(state, PlacedDdl(Place(), Ddl(schema="d", table="", query=query, commit_ts=number << 18)))
+        ).after
+    return task_of(
+        plan_ddl(state, PlacedDdl(Place(), Ddl(schema=schema, table=table, query=queries[-1], commit_ts=99 << 18)))
+    )
 
 
 def test_renames_are_written_in_full() -> None:

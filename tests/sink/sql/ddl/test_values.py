@@ -14,7 +14,7 @@ from tests.failpoint import DDL_PLACES, VALUE_PLACES, armed
 from tests.recorded_changes import RecordedChange, alike, excused, recorded_changes
 from tests.sink.sql.ddl.odd_values import TYPES, odd_value
 from tests.sink.sql.ddl.test_runner import Died, die
-from tests.sink.sql.ddl.world import FEED, World
+from tests.sink.sql.ddl.world import FEED, World, follow
 from tests.upstream.worlds import seeds
 from tidegate.expr.change import Family, Rule, converter, elems_of, family_of
 from tidegate.model.errors import SchemaError, SinkRefused, UnsupportedError
@@ -156,11 +156,11 @@ def test_a_death_amid_values(maria: World, place: str, monkeypatch: pytest.Monke
     due = prepared(maria, 100)
     placed = maria.placed(CHANGE)
     with armed({place: die}), suppress(Died):
-        maria.runner().run(placed, maria.state)
+        follow(maria.runner(), placed, maria.state)
     if place == "ddl/amid-values":
         ((left,),) = maria.ask("SELECT COUNT(*) FROM tidegate." + kept(maria)[0])
         assert left == 60
-    maria.state = maria.runner(epoch=1).run(placed, maria.state)
+    maria.state = follow(maria.runner(epoch=1), placed, maria.state)
     assert maria.ask("SELECT a, bb, w FROM d.t ORDER BY a") == due
     assert maria.ask("SELECT DISTINCT CONCAT(seen), j FROM d.t") == [("2024-01-01 00:00:00", "null")]
     assert kept(maria) == []
@@ -185,8 +185,8 @@ def test_a_table_that_the_schema_does_not_know(
     placed = world.placed("alter table t change v w int, modify e set('y') not null, add column z int", table="t")
     for place in ("ddl/running", "ddl/executed", "ddl/amid-values"):
         with armed({place: die}), suppress(Died):
-            world.runner().run(placed, state)
-    world.runner().run(placed, state)
+            follow(world.runner(), placed, state)
+    follow(world.runner(), placed, state)
     assert world.ask("SELECT w, e FROM d.t ORDER BY id") == [(13, ""), (1000, "y"), (1, "y")]
 
 
@@ -258,9 +258,9 @@ def test_characters_that_a_charset_lacks(maria: World) -> None:
     world.ask("INSERT INTO d.t VALUES (1, 'é'), (2, '日本')")
     placed = world.placed("alter table t modify c varchar(20) charset latin1")
     with pytest.raises(SinkRefused, match="Incorrect string value"):
-        world.runner().run(placed, world.state)
+        follow(world.runner(), placed, world.state)
     world.ask("ALTER TABLE d.t MODIFY c VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
-    world.runner().run(placed, world.state)
+    follow(world.runner(), placed, world.state)
     assert world.ask("SELECT c FROM d.t ORDER BY id") == [("é",), ("日本",)]
 
 
@@ -281,9 +281,9 @@ def test_values_that_meet_in_a_unique_key(maria: World) -> None:
     world.ask("INSERT INTO d.t VALUES (1, '12.5'), (2, '12')")
     placed = world.placed("alter table t modify v int")
     with pytest.raises(SinkRefused, match=r"Duplicate entry '12' .*Mend what stands in its way"):
-        world.runner().run(placed, world.state)
+        follow(world.runner(), placed, world.state)
     world.ask("ALTER TABLE d.t DROP INDEX u")
-    world.runner().run(placed, world.state)
+    follow(world.runner(), placed, world.state)
     world.ask("ALTER TABLE d.t ADD UNIQUE INDEX u (v)")
     assert world.ask("SELECT v FROM d.t ORDER BY id") == [(13,), (12,)]
 
@@ -294,12 +294,12 @@ def test_a_ddl_that_is_run_again(maria: World) -> None:
     due = prepared(world, 3)
     placed = world.placed(CHANGE)
     with armed({"ddl/executed": die}), suppress(Died):
-        world.runner().run(placed, world.state)
+        follow(world.runner(), placed, world.state)
     (name,) = kept(world)
     world.ask("DELETE FROM tidegate.ddl_history WHERE state = 'running'")  # tidegate sink ddl --again
     world.ask("ALTER TABLE d.t CHANGE w v INT, CHANGE bb b VARCHAR(20) NOT NULL, DROP COLUMN j")
     with pytest.raises(SinkRefused, match=r"column v is int\(11\) in the target and varchar\(20\) upstream.*--done"):
-        world.runner().run(placed, world.state)
+        follow(world.runner(), placed, world.state)
     assert world.ask(f"SELECT COUNT(*) FROM tidegate.{name}") == [(len(due),)]
 
     session = TargetSession(SqlOptions(FEED, "127.0.0.1", world.port))

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.failpoint import armed
-from tests.sink.sql.ddl.world import World
+from tests.sink.sql.ddl.world import World, follow
 from tidegate.cli.main import main
 from tidegate.engine.change import PlacedDdl
 from tidegate.model.errors import SinkRefused
@@ -42,7 +42,7 @@ def filled(maria: World) -> World:
 def refused(world: World, placed: PlacedDdl, connect: Any = None) -> str:
     """What the error says."""
     with pytest.raises(SinkRefused) as error:
-        world.runner(connect=connect).run(placed, world.state)
+        follow(world.runner(connect=connect), placed, world.state)
     return str(error.value)
 
 
@@ -56,7 +56,7 @@ def command(world: World, told: str, *, again: bool = False) -> None:
 
 def goes_on(world: World, placed: PlacedDdl, connect: Any = None) -> None:
     """The feed does this DDL and another, and the target has what the upstream has."""
-    world.state = world.runner(connect=connect).run(placed, world.state)
+    world.state = follow(world.runner(connect=connect), placed, world.state)
     world.ddl("create table behind (id int primary key)")
     assert world.meant() == world.looks()
 
@@ -93,7 +93,7 @@ def test_altered_amid_a_ddl(filled: World) -> None:
     """A table is neither as before nor as after: brought to the shape after the DDL, and said to be done."""
     placed = filled.placed("alter table t drop column a, add column b int, add column c int")
     with armed({"ddl/running": die}), suppress(Died):
-        filled.runner().run(placed, filled.state)
+        follow(filled.runner(), placed, filled.state)
     filled.ask("ALTER TABLE d.t ADD COLUMN b INT")
     told = refused(filled, placed)
     assert "neither as before nor as after" in told
@@ -116,7 +116,7 @@ def test_an_exchange_that_nobody_can_tell(filled: World, way: str) -> None:
 
     placed = filled.placed("alter table r exchange partition p0 with table x")
     with armed({"ddl/executed" if way == "done" else "ddl/running": die}), suppress(Died):
-        filled.runner(connect=connect).run(placed, filled.state)
+        follow(filled.runner(connect=connect), placed, filled.state)
     told = refused(filled, placed, connect)
     assert "nobody can tell" in told
 

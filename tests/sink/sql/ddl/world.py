@@ -10,6 +10,7 @@ from typing import Any
 import pymysql
 
 from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.plan import plan_ddl
 from tidegate.model.event import Ddl
 from tidegate.model.tso import compose
 from tidegate.schema.state import SchemaState
@@ -20,6 +21,13 @@ from tidegate.sink.sql.ddl.shape import Facts, ids_of, known_facts, read_facts
 
 FEED = "shop"
 START_MS = 1_790_000_000_000
+
+
+def follow(runner: DdlRunner, placed: PlacedDdl, state: SchemaState, number: int = 1) -> SchemaState:
+    """The schema behind a DDL, which the runner does."""
+    planned = plan_ddl(state, placed, number)
+    runner.run(planned)
+    return planned.after
 
 
 class World:
@@ -64,7 +72,7 @@ class World:
 
     def ddl(self, query: str, schema: str = "d", table: str = "") -> None:
         """A DDL, done."""
-        self.state = self.runner().run(self.placed(query, schema, table), self.state)
+        self.state = follow(self.runner(), self.placed(query, schema, table), self.state)
 
     def looks(self, *, with_ids: bool = False) -> Facts:
         """The facts of the tables of database d and those that the schema knows."""

@@ -29,18 +29,15 @@ from hashlib import sha256
 from secrets import token_hex
 from typing import Final, NoReturn
 
-from tidegate.engine.change import PlacedDdl
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.plan import of_session, refusal, zone_warning
+from tidegate.engine.plan import PlannedDdl, of_session, refusal, zone_warning
 from tidegate.expr.tokens import quote_name
 from tidegate.model.errors import SchemaError, SinkError, SinkRefused, UnsupportedError
 from tidegate.model.event import Ddl
 from tidegate.model.feed_errors import DdlForbidden
-from tidegate.model.name import qualified
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
 from tidegate.objectstore.failpoint import reach
-from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import ERRORS, OWN_ZONE, Connect, DdlConnection, StatementFailed, TargetServer, advice
 from tidegate.sink.sql.ddl.ledger import DdlLedger, DdlRecord, DdlWriter, ddl_id_of, values_table
 from tidegate.sink.sql.ddl.rewrite import TAKES_ALL, DdlVerdict, statement_for, statements_of
@@ -93,23 +90,21 @@ class DdlRunner:
         self._is_made = False
         self._said = set() if said is None else said
 
-    def run(self, placed: PlacedDdl, state: SchemaState, seq: int = 1) -> SchemaState:
-        """Do a DDL once; return the schema behind it. When this returns the DDL is done and known to be.
+    def run(self, planned: PlannedDdl) -> None:
+        """Do a DDL once. When this returns the DDL is done and known to be.
 
         DdlForbidden for a text that is not this feed's to run, SinkRefused for what the target cannot do or does not
         say, Fenced, SinkError where trying again may help."""
-        ddl = placed.ddl
-        task = task_of(state, ddl, seq)
+        ddl, task = planned.ddl, task_of(planned)
         if warning := zone_warning(ddl, task.effects):
             self._say(warning)
         try:
             self._run(task)
         except (SinkError, DdlForbidden) as error:
-            error.at(table=qualified(ddl.schema, ddl.table) if ddl.table else ddl.schema, commit_ts=ddl.commit_ts or 0)
+            error.at(table=planned.table, commit_ts=planned.commit_ts)
             if isinstance(error, DdlForbidden):
-                refusal(error, ddl, placed.place)
+                refusal(error, ddl, planned.placed.place)
             raise
-        return task.after
 
     def _run(self, task: DdlTask) -> None:
         for _ in range(LOST_TRIES):

@@ -12,15 +12,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tidegate.engine.filter import TableFilter
-from tidegate.model.errors import InputError, SchemaError
+from tidegate.engine.plan import PlannedDdl
 from tidegate.model.event import Ddl
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.model.tso import Tso, physical_ms
 from tidegate.schema.effects import Effect, PartitionExchanged, TableRenamed
 from tidegate.schema.meant import meant
-from tidegate.schema.parse_ddl import parse
-from tidegate.schema.state import SchemaState, apply_ddl
+from tidegate.schema.state import SchemaState
 from tidegate.schema.statement import (
     AddColumns,
     AddForeignKey,
@@ -206,12 +205,8 @@ def _keys(statement: Statement) -> Iterable[IndexDef]:
                         yield from keys
 
 
-def task_of(state: SchemaState, ddl: Ddl, seq: int) -> DdlTask:
-    """Return the task of a DDL; `seq` is its place among the DDLs of its ts."""
-    try:
-        written = parse(ddl.query, ddl.schema)
-        after, effects = apply_ddl(state, ddl, seq)
-    except (InputError, SchemaError):
-        return DdlTask(ddl, state, state, (), (), (), is_followed=False)
-    statements = [meant(state, one, ddl) for one in written]
-    return DdlTask(ddl, state, after, effects, written, statements, is_followed=True)
+def task_of(planned: PlannedDdl) -> DdlTask:
+    """Return the task of a DDL."""
+    ddl, before, written = planned.ddl, planned.before, planned.statements
+    statements = [meant(before, one, ddl) for one in written]
+    return DdlTask(ddl, before, planned.after, planned.effects, written, statements, is_followed=planned.error is None)

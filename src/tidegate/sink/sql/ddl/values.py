@@ -37,6 +37,8 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.plan import plan_ddl
 from tidegate.expr.change import Family, Rule, converter, elems_of, family_of, keeps_values
 from tidegate.expr.tokens import quote_name
 from tidegate.model.errors import SchemaError, SqlError, TidegateError
@@ -206,7 +208,7 @@ def with_target_columns(task: DdlTask, columns: Facts) -> DdlTask:
     for name in _unknown(task):
         if fact_name(name) in told:
             state = state.with_table(_table(state.table(name), name, told[fact_name(name)]))
-    return task_of(state, task.ddl, 1)
+    return task_of(plan_ddl(state, PlacedDdl(Place(), task.ddl)))
 
 
 def _table(known: TableInfo | None, name: TableName, facts: list[Fact]) -> TableInfo:
