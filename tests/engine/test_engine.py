@@ -125,7 +125,7 @@ def test_what_may_pass_is_waited_out(waited: list[float]) -> None:
     assert (told.code, told.message, told.tries, told.next_try_s) == ("CDC:ErrSource", "broker away", 7, 20)
     assert "7 tries: broker away (next try in 20 s)" in line(reports[-1])
     assert reports[-1].warnings == ("CDC:ErrSource: broker away; trying again",)
-    outage.over()
+    outage.recovered()
     assert reports[-1].error is None
     assert reports[-1].state == "normal"
     assert "broker away" not in line(reports[-1])
@@ -149,10 +149,10 @@ def test_one_step_does_not_end_an_outage(waited: list[float]) -> None:
     with pytest.raises(SinkError):
         outage.retrying(failing(1, SinkError("full")))
     assert not outage.stopped
-    outage.over(after_s=60)
+    outage.recovered(after_s=60)
     with pytest.raises(SinkError):
         outage.retrying(failing(1, SinkError("full")))
-    outage.over()
+    outage.recovered()
     assert outage.retrying(failing(1, SinkError("full"))) == 42
     assert waited == [1, 2, 1]
 

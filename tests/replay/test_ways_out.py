@@ -222,7 +222,7 @@ def test_another_run_that_keeps_committing(tmp_path: Path) -> None:
         assert found is not None
         deltalog.commit(str(table), found.version + 1, [], operation="WRITE", metadata={})
 
-    stage.engine.outage.patience = RetryPolicy(quick=0, stuck_s=None)
+    stage.engine.outage.policy = RetryPolicy(quick=0, stuck_s=None)
     with armed({"apply/rows-written": commit}), pytest.raises(SinkError, match="run one changefeed per lake") as met:
         stage.round()
     assert met.value.retry is Retry.LATER

@@ -49,6 +49,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from itertools import count
 from typing import Any, Final, TypeVar, cast
 
 from tidegate.engine.plan import Barrier, Checkpoint, Drops, Round, refusal
@@ -75,9 +76,9 @@ from tidegate.engine.ports import (
 )
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress, TableProgress, now
 from tidegate.engine.refused_rows import blamed
-from tidegate.engine.retry_policy import FailureRun, RetryPolicy
+from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from, raised, segment_end
-from tidegate.model.errors import EncodeError, Fenced, Retry, TidegateError
+from tidegate.model.errors import EncodeError, Fenced, TidegateError
 from tidegate.model.feed_errors import Overtaken, SourceBehind
 from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import RoadCounts
@@ -302,64 +303,52 @@ class Meter:
 T = TypeVar("T")
 
 
-class Retrier:
-    """The trouble that a feed is in, if any."""
+class Retrier(Outage):
+    """The outage that a feed is in, if any: waited out until a stop, and reported."""
 
-    def __init__(self, patience: RetryPolicy, meter: Meter, stop: threading.Event) -> None:
-        self.patience = patience
+    def __init__(self, policy: RetryPolicy, meter: Meter, stop: threading.Event) -> None:
+        super().__init__(policy)
         self._meter, self._stop = meter, stop
-        self._begun_s = time.monotonic()
-        self._trouble: FailureRun | None = None
-        self._failed_s = 0.0
         self._beside = False
         self.stopped = False
         """True once a stop has ended the waiting."""
 
-    @property
-    def tries(self) -> int:
-        """How many errors there were in a row."""
-        return 0 if self._trouble is None else self._trouble.errors
-
     def retrying(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, which is tried again as long as its errors may pass and patience lasts."""
-        told = False
-        while True:
+        tries = count()
+
+        def stored() -> T:
             try:
                 return work()
-            except TidegateError as error:
-                self.survive(error, told=told)
             except STORE_ERRORS as away:
-                self.survive(store_error(away), told=told)
-            told = True
+                raise store_error(away) from away
 
-    def survive(self, error: TidegateError, *, beside: bool = False, told: bool = False) -> None:
+        return retry(stored, lambda error: self.survive(error, reported=next(tries) > 0))
+
+    def survive(self, error: TidegateError, *, beside: bool = False, reported: bool = False) -> None:
         """Return when it is time for the next try; raises `error` when it will not pass, or a stop is asked for.
 
-        `beside` says that it came from an activity beside the rounds, of which they hear only now and then, `told` that
-        the same work has failed before: people hear of it once."""
-        if error.retry is Retry.NEVER:
-            raise error
-        now_s = time.monotonic()
-        self._trouble, self._failed_s = self.patience.met(self._trouble, now_s), now_s
+        `beside` says that it came from an activity beside the rounds, which learn of it only now and then, `reported`
+        that the same work has failed before: users are warned once."""
+        pause_s = self.pause_s(error)
         self._beside = self._beside or beside
-        pause_s = self.patience.pause_s(self._trouble, now_s, begun_s=self._begun_s)
-        if pause_s is None:
-            raise error
-        told = told or (beside and self._trouble.errors > 1)
-        self._meter.failing(error, tries=self._trouble.errors, next_s=pause_s, told=told)
+        reported = reported or (beside and self.errors > 1)
+        self._meter.failing(error, tries=self.errors, next_s=pause_s, told=reported)
         self.stopped = self._stop.wait(pause_s)
         if self.stopped:
             raise error
 
-    def over(self, *, after_s: float = 0.0) -> None:
-        """The feed has got on, or nothing has failed for as long as is given."""
-        if self._trouble is not None and time.monotonic() - self._failed_s >= after_s:
-            self._trouble, self._beside = None, False
+    def recovered(self, *, after_s: float = 0.0) -> bool:
+        """Report the end of an outage."""
+        ends = super().recovered(after_s=after_s)
+        if ends:
+            self._beside = False
             self._meter.recovered()
+        return ends
 
-    def calm(self, after_s: float) -> None:
+    def idle(self, after_s: float) -> None:
         """A round has found nothing to do and nothing in its way; what runs beside it is believed after a while."""
-        self.over(after_s=after_s if self._beside else 0.0)
+        self.recovered(after_s=after_s if self._beside else 0.0)
 
 
 START_S: Final = 5.0
@@ -423,7 +412,7 @@ class Engine:
                     self.sink.close()
         except TidegateError as error:
             if not self.outage.stopped:
-                self.meter.failed(error, tries=max(self.outage.tries, 1))
+                self.meter.failed(error, tries=max(self.outage.errors, 1))
                 raise
         return self.meter.ended("finished" if self._reached(until) else "stopped")
 
@@ -442,8 +431,8 @@ class Engine:
         self.source.release(begun)
         self.meter.park(self.parked())
         self.meter.started(standing.checkpoint.ts, resumed=at is not None)
-        self.outage.over()
-        self.outage.patience = self.feed.patience
+        self.outage.recovered()
+        self.outage.policy = self.feed.patience
         return True
 
     def known(self, standing: Standing, begun: int) -> Standing:
@@ -496,7 +485,7 @@ class Engine:
             if self._reached(until):
                 return
             if failure is None:
-                self.outage.calm(CALM_S)
+                self.outage.idle(CALM_S)
             else:
                 self.start_again(failure)
                 silent = False
@@ -547,7 +536,7 @@ class Engine:
             planned, changes = self.outage.retrying(partial(self.plan, self.standing, whole, end))  # 5 cut
         if not planned.is_idle:
             self.work(planned, changes)
-            self.outage.over()
+            self.outage.recovered()
             return True
         ends_early = planned.checkpoint.ts < (frontier if until is None else min(frontier, until))
         through = at.ts < planned.checkpoint.ts == gate
@@ -641,7 +630,7 @@ class Engine:
                 done += self.outage.retrying(partial(sink.resume, self.tasks, units, changes))
                 standing = Standing(planned.checkpoint, planned.state)
                 behind = planned.checkpoint.ts < goal.ts
-            self.outage.over()
+            self.outage.recovered()
         except TidegateError as error:
             met = error
             if self.outage.retrying(lambda: self.source.refused(met)):
@@ -679,7 +668,7 @@ class Engine:
         self.meter.leave_out((*reading.left_out, *unwritten))
         if reading.messages > self.heard:
             self.heard = reading.messages
-            self.outage.over()
+            self.outage.recovered()
 
     def keep_up(self) -> None:
         """Let the sink tidy up for a short while; its failures are warnings, the next pass tries again."""

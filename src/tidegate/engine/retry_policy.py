@@ -17,9 +17,12 @@ has not advanced for changefeed-error-stuck-duration, 30 minutes by default.  li
 `_AUTHENTICATION`, `_SSL`).
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from tidegate.model.errors import Retry, TidegateError
 
 QUICK_S: Final = 1.0
 QUICK_MAX_S: Final = 30.0
@@ -27,6 +30,9 @@ SLOW_S: Final = 10.0
 SLOW_MAX_S: Final = 60.0
 DOUBLINGS_MAX: Final = 30
 """Above it every pause has long been the longest, and 2.0 ** n would grow for nothing."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +47,13 @@ class FailureRun:
 class RetryPolicy:
     """`quick` tries at once, then tries until `stuck_s` are over since the trouble began; None: no more tries.
 
-    With `most_s` no try begins later than that after the run's own begin."""
+    With `most_s` no try begins later than that after the run's own begin; `first_s` is the first pause, if not a
+    second."""
 
     quick: int = 5
     stuck_s: float | None = 1800.0
     most_s: float | None = None
+    first_s: float | None = None
 
     def met(self, trouble: FailureRun | None, now_s: float) -> FailureRun:
         """Return the trouble after one more error."""
@@ -59,7 +67,7 @@ class RetryPolicy:
 
     def _pause_s(self, trouble: FailureRun, now_s: float) -> float | None:
         if trouble.errors <= self.quick:
-            return min(QUICK_S * 2.0 ** min(trouble.errors - 1, DOUBLINGS_MAX), QUICK_MAX_S)
+            return min((self.first_s or QUICK_S) * 2.0 ** min(trouble.errors - 1, DOUBLINGS_MAX), QUICK_MAX_S)
         if self.stuck_s is None:
             return None
         left_s = trouble.since_s + self.stuck_s - now_s
@@ -67,6 +75,52 @@ class RetryPolicy:
             return None
         slow = trouble.errors - self.quick - 1
         return min(SLOW_S * 2.0 ** min(slow, DOUBLINGS_MAX), SLOW_MAX_S, left_s)
+
+
+class Outage:
+    """Errors in a row that may pass, as `policy` waits them out."""
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self.policy = policy
+        self._begun_s = time.monotonic()
+        self._run: FailureRun | None = None
+        self._failed_s = 0.0
+
+    @property
+    def errors(self) -> int:
+        """How many errors there were in a row."""
+        return 0 if self._run is None else self._run.errors
+
+    def pause_s(self, error: TidegateError, *, passes: bool | None = None) -> float:
+        """Return how long to wait after an error before the next try. Raises it when it will not pass, which its
+        `retry` says unless the caller knows (`passes`), or when the policy allows no more tries."""
+        if not (error.retry is Retry.LATER if passes is None else passes):
+            raise error
+        self._failed_s = now_s = time.monotonic()
+        self._run = self.policy.met(self._run, now_s)
+        pause_s = self.policy.pause_s(self._run, now_s, begun_s=self._begun_s)
+        if pause_s is None:
+            raise error
+        return pause_s
+
+    def sleep(self, error: TidegateError) -> None:
+        """Return when it is time for the next try. Raises as `pause_s` does."""
+        time.sleep(self.pause_s(error))
+
+    def recovered(self, *, after_s: float = 0.0) -> bool:
+        """Return True where an outage ends: work has gone on, or nothing has failed for `after_s`."""
+        ends = self._run is not None and time.monotonic() - self._failed_s >= after_s
+        self._run = None if ends else self._run
+        return ends
+
+
+def retry(work: Callable[[], T], survive: Callable[[TidegateError], None]) -> T:
+    """Return the result of `work`, tried again whenever `survive` returns from its error; that raises what ends it."""
+    while True:
+        try:
+            return work()
+        except TidegateError as error:
+            survive(error)
 
 
 LOOK_S: Final = 0.2

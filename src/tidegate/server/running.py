@@ -41,6 +41,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -49,7 +50,7 @@ from tidegate.config.changefeed import Changefeed
 from tidegate.config.feed import FeedConfig
 from tidegate.engine.ports import Tasks
 from tidegate.engine.progress import FeedError, Progress, now
-from tidegate.engine.retry_policy import FailureRun, RetryPolicy
+from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.model.errors import Fenced, Retry, TidegateError
 from tidegate.server.documents import Changed, Documents, StoreAway
 from tidegate.server.record import FeedCrashed, FeedId, NotOwner
@@ -288,29 +289,33 @@ class RunningFeed:
             self._ended(self, self._outcome or _crashed())
 
     def _tries(self) -> RunEnd:
-        patience = RetryPolicy(quick=0, stuck_s=self._config.stuck_ms / 1000)
-        trouble: FailureRun | None = None
-        while not self._stop.is_set():
-            try:
-                tasks = OwnedTasks(self._spark.tasks(str(self.id)), self._owns)
-                done = Changefeed(self._config).run(
-                    tasks=tasks, on_progress=self._hear, stop=self._stop, until=self._config.target_ts
-                )
-                return RunEnd("finished" if done.state == "finished" else "stopped")
-            except SparkEnded as error:
-                self._wait(error, 1, RENEW_S)
-                self._spark.renew()
-            except NotOwner:
-                break
-            except TidegateError as error:
-                now_s = steady_s()
-                trouble = patience.met(trouble, now_s)
-                again = isinstance(error, Fenced) or (error.retry is Retry.LATER and not self._going)
-                pause_s = patience.pause_s(trouble, now_s) if again else None
-                if pause_s is None:
-                    return RunEnd("failed", self._shown(error))
-                self._wait(error, trouble.errors, pause_s)
-        return RunEnd("stopped")
+        outage = Outage(RetryPolicy(quick=0, stuck_s=self._config.stuck_ms / 1000))
+        try:
+            return retry(self._once, partial(self._survive, outage))
+        except TidegateError as error:
+            return RunEnd("failed", self._shown(error))
+
+    def _once(self) -> RunEnd:
+        if self._stop.is_set():
+            return RunEnd("stopped")
+        try:
+            tasks = OwnedTasks(self._spark.tasks(str(self.id)), self._owns)
+            done = Changefeed(self._config).run(
+                tasks=tasks, on_progress=self._hear, stop=self._stop, until=self._config.target_ts
+            )
+        except NotOwner:
+            return RunEnd("stopped")
+        return RunEnd("finished" if done.state == "finished" else "stopped")
+
+    def _survive(self, outage: Outage, error: TidegateError) -> None:
+        """Return when it is time for the next try. Raises an error that ends the run."""
+        if isinstance(error, SparkEnded):
+            self._wait(error, 1, RENEW_S)
+            self._spark.renew()
+            return
+        passes = isinstance(error, Fenced) or (error.retry is Retry.LATER and not self._going)
+        pause_s = outage.pause_s(error, passes=passes)
+        self._wait(error, outage.errors, pause_s)
 
     def _shown(self, error: TidegateError) -> FeedError:
         """The error as the run told it, which knows since when."""

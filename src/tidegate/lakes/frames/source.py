@@ -21,10 +21,10 @@ from tidegate.config.kafka_source import KafkaSource
 from tidegate.config.registry import checkpoints_of, landed_source
 from tidegate.engine.plan import Checkpoint, Round
 from tidegate.engine.ports import ROUND, Changes, LocalTasks, Most, Saved, Standing, round_end
-from tidegate.engine.retry_policy import FailureRun, RetryPolicy
+from tidegate.engine.retry_policy import Outage, RetryPolicy
 from tidegate.engine.segment import Planning, plan_from
 from tidegate.lakes.frames.rows import ChangeForm, ChangeTask, tasks_of
-from tidegate.model.errors import ConfigError, HistoryLost, Retry, TidegateError
+from tidegate.model.errors import ConfigError, HistoryLost, TidegateError
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
 from tidegate.schema.state import SchemaState
@@ -47,8 +47,7 @@ class SourceChanges:
         self._reading = False
         self._standings: dict[int, Standing] = {}
         """Where ranges that were planned end, those that Spark may ask for again."""
-        self._policy = RetryPolicy(config.source.max_retry, config.stuck_ms / 1000)
-        self._trouble: FailureRun | None = None
+        self._outage = Outage(RetryPolicy(config.source.max_retry, config.stuck_ms / 1000))
         self._again_s = 0.0
         rules = config.table_filter()
         self._rules = Planning(rules.matches, config.events.ddls(), rules.takes_ddl)
@@ -80,7 +79,7 @@ class SourceChanges:
         self._surviving(self._source.refresh)
         failure = self._source.failure()
         if failure is None:
-            self._trouble = None
+            self._outage.recovered()
         elif time.monotonic() >= self._again_s:
             self._failed(failure)
             self._surviving(self._start)
@@ -175,15 +174,9 @@ class SourceChanges:
             self._failed(error)
 
     def _failed(self, error: TidegateError) -> None:
-        if error.retry is Retry.NEVER:
-            raise error
-        now_s = time.monotonic()
-        self._trouble = self._policy.met(self._trouble, now_s)
-        pause_s = self._policy.pause_s(self._trouble, now_s)
-        if pause_s is None:
-            raise error
+        pause_s = self._outage.pause_s(error)
         LOGGER.warning("%s: %s; trying again in %.0f s", self._config.name, error, pause_s)
-        self._again_s = now_s + pause_s
+        self._again_s = time.monotonic() + pause_s
 
 
 def _in_small_batches(config: FeedConfig) -> FeedConfig:

@@ -10,7 +10,6 @@ the group again.  A task begins where its shard is by then, which a try before i
 A statement that changes another number of rows than it has is an error: a row that is not there, or one that is.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +22,7 @@ import pyarrow.compute as pc
 
 from tidegate.engine.change import Chunk
 from tidegate.engine.ports import Changes, Written
+from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError
 from tidegate.model.table import TableInfo, TableName
 from tidegate.mysql import server_sql as sent
@@ -199,22 +199,20 @@ class _Writer:
             self._session = None
 
     def _write(self, group: Group) -> None:
-        for tries in range(1, TRIES + 1):
-            try:
-                self._settle(group)
-            except TidegateError as error:
-                self.close()
-                error.at(table=error.where.table or _tables(group), commit_ts=group.first_ts)
-                if self._is_done(group, error):
-                    break
-                if error.retry is Retry.NEVER or tries == TRIES:
-                    raise
-                time.sleep(PAUSE_S * 2 ** (tries - 1))
-            else:
-                break
+        outage = Outage(RetryPolicy(quick=TRIES - 1, stuck_s=None, first_s=PAUSE_S))
+        retry(partial(self._try, group), outage.sleep)
         self._done.rows += group.rows
         self._done.messages += len(group.statements)
         self._done.size_bytes += sum(len(one.text) for one in group.statements)
+
+    def _try(self, group: Group) -> None:
+        try:
+            self._settle(group)
+        except TidegateError as error:
+            self.close()
+            error.at(table=error.where.table or _tables(group), commit_ts=group.first_ts)
+            if not self._is_done(group, error):
+                raise
 
     def _is_done(self, group: Group, error: TidegateError) -> bool:
         """Return whether a group that met an error is committed all the same. Raises Fenced; SinkError where another
