@@ -9,6 +9,7 @@ A row has one road in each stage; a count without a reason went the fastest way.
 they can be labels of metrics; only examples name tables, one for each road and reason.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -70,7 +71,7 @@ LEFT_OUT: Final = "filter/rows"
 class RoadCounts:
     """Rows by road and reason, and an example of each reason. It grows in place; `+` makes a new one."""
 
-    rows: dict[tuple[str, Reason | None], int] = field(default_factory=dict)
+    rows: Counter[tuple[str, Reason | None]] = field(default_factory=Counter)
     examples: dict[tuple[str, Reason | None], str] = field(default_factory=dict)
 
     def add(self, road: str, rows: int, why: Why | None = None, table: tuple[str, str] = ("", "")) -> None:
@@ -78,46 +79,41 @@ class RoadCounts:
         if not rows:
             return
         key = road, None if why is None else why.reason
-        self.rows[key] = self.rows.get(key, 0) + rows
+        self.rows[key] += rows
         if why is not None and key not in self.examples:
             told = printable(" ".join(f"{qualified(*table)}: {why.detail}".split()))
             self.examples[key] = told[:EXAMPLE_CHARACTERS]
 
     def update(self, later: "RoadCounts") -> None:
         """Add counts that were made later, whose examples are the newer ones."""
-        for key, rows in later.rows.items():
-            self.rows[key] = self.rows.get(key, 0) + rows
+        self.rows.update(later.rows)
         self.examples |= later.examples
 
     def __add__(self, later: "RoadCounts") -> "RoadCounts":
         """Return both as one."""
-        both = RoadCounts(dict(self.rows), dict(self.examples))
-        both.update(later)
-        return both
+        return RoadCounts(self.rows + later.rows, self.examples | later.examples)
 
     def of_stage(self, stage: str) -> "RoadCounts":
         """Return the counts as those of another stage."""
-        rows, examples = (
-            {
-                (road if road == LEFT_OUT else f"{stage}/{road.rpartition('/')[2]}", reason): found
-                for (road, reason), found in each.items()
-            }
-            for each in (self.rows, self.examples)
-        )
-        return RoadCounts(rows, examples)  # type: ignore[arg-type]
+
+        def moved(road: str) -> str:
+            return road if road == LEFT_OUT else f"{stage}/{road.rpartition('/')[2]}"
+
+        rows = Counter({(moved(road), reason): rows for (road, reason), rows in self.rows.items()})
+        return RoadCounts(rows, {(moved(road), reason): text for (road, reason), text in self.examples.items()})
 
     def by_road(self) -> dict[str, int]:
         """Return the rows of each road, whatever the reason."""
-        found: dict[str, int] = {}
+        found = Counter[str]()
         for (road, _), rows in self.rows.items():
-            if road != LEFT_OUT:
-                found[road] = found.get(road, 0) + rows
-        return found
+            found[road] += rows
+        found.pop(LEFT_OUT, None)
+        return dict(found)
 
     @property
     def left_out(self) -> int:
         """Rows that filters took out."""
-        return self.rows.get((LEFT_OUT, None), 0)
+        return self.rows[LEFT_OUT, None]
 
     def slow(self) -> tuple[SlowRows, ...]:
         """Return what went slow ways, by road and reason, most rows first."""
