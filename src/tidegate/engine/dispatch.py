@@ -189,7 +189,8 @@ def value_text(code: int, time_zone: str = "UTC") -> ValueText:
     if code in INT_RANGES:
         return _integer
     if code == MysqlType.TIMESTAMP and time_zone != "UTC":
-        return _shifted(time_zone)
+        shift = zone_shift(time_zone)
+        return lambda value: shift(value).encode()
     return _FLOATS.get(code, _text)
 
 
@@ -207,15 +208,6 @@ def _double(value: float) -> bytes:
 
 def _text(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
-
-
-def _shifted(time_zone: str) -> ValueText:
-    shift = zone_shift(time_zone)
-
-    def text(value: str) -> bytes:
-        return shift(value).encode()
-
-    return text
 
 
 _FLOATS: Final[dict[int, ValueText]] = {MysqlType.FLOAT: _float, MysqlType.DOUBLE: _double}
@@ -344,7 +336,11 @@ class Router:
         for rule in rules:
             if rule.topic:
                 topic_pattern(rule.topic, options.protocol)
-        parsed = tuple(_Rule(_matcher(rule, case_sensitive=case_sensitive), rule) for rule in rules)
+        parsed = tuple(
+            _Rule(TableFilter.parse(rule.matcher, case_sensitive=case_sensitive).matches, rule)
+            for rule in rules
+            if rule.matcher
+        )
         return cls(default_topic, options.protocol, parsed, options.newarch, options.time_zone)
 
     def rule(self, schema: str, table: str) -> DispatchRule:
@@ -393,16 +389,6 @@ class Router:
         return tuple(dict.fromkeys([*(self.topic(*name) for name in tables), self.default_topic]))
 
 
-def _matcher(rule: DispatchRule, *, case_sensitive: bool) -> Callable[[str, str], bool]:
-    if not rule.matcher:
-        return _takes_nothing
-    return TableFilter.parse(rule.matcher, case_sensitive=case_sensitive).matches
-
-
-def _takes_nothing(_schema: str, _table: str) -> bool:
-    return False
-
-
 def _hashed_names(
     rule: DispatchRule, name: TableName, fields: tuple[Field, ...], info: TableInfo | None
 ) -> tuple[str, ...]:
@@ -411,7 +397,16 @@ def _hashed_names(
         case PartitionDispatcher.TABLE | PartitionDispatcher.TS:
             return ()
         case PartitionDispatcher.COLUMNS:
-            return _configured(rule, name, fields, info)
+            folded = {lowered(field.name): field.name for field in fields}
+            for wanted in rule.columns:
+                if lowered(wanted) in folded:
+                    continue
+                column = info.column(wanted) if info is not None else None
+                is_virtual = column is not None and column.virtual
+                why = "is virtual, and rows do not carry it" if is_virtual else "does not exist"
+                has = ", ".join(folded.values())
+                raise DispatcherFailed(f"columns not found: {wanted!r} of {name} {why}; it has {has}")
+            return tuple(folded[lowered(wanted)] for wanted in rule.columns)
         case PartitionDispatcher.INDEX_VALUE:
             return _indexed(rule, name, info) if rule.index else tuple(f.name for f in fields if f.handle)
 
@@ -436,20 +431,6 @@ def _indexed(rule: DispatchRule, name: TableName, info: TableInfo | None) -> tup
         )
     columns = (info.column(column) for column in index.columns)
     return tuple(column.name for column in columns if column is not None and not column.virtual)
-
-
-def _configured(
-    rule: DispatchRule, name: TableName, fields: tuple[Field, ...], info: TableInfo | None
-) -> tuple[str, ...]:
-    """The configured columns in the table's spelling."""
-    folded = {lowered(field.name): field.name for field in fields}
-    for wanted in rule.columns:
-        if lowered(wanted) in folded:
-            continue
-        column = info.column(wanted) if info is not None else None
-        why = "is virtual, and rows do not carry it" if column is not None and column.virtual else "does not exist"
-        raise DispatcherFailed(f"columns not found: {wanted!r} of {name} {why}; it has {', '.join(folded.values())}")
-    return tuple(folded[lowered(wanted)] for wanted in rule.columns)
 
 
 def _parts(fields: tuple[Field, ...], names: tuple[str, ...], time_zone: str) -> Iterator[_Part]:
@@ -489,7 +470,11 @@ class Splitter:
     @classmethod
     def of(cls, policy: SplitPolicy, plan: TablePlan) -> "Splitter":
         """Return the splitter of the rows that `plan` places."""
-        keys = ((at, value_text(field.type)) for at, field in enumerate(plan.fields) if _is_key(field))
+        keys = (
+            (at, value_text(field.type))
+            for at, field in enumerate(plan.fields)
+            if field.handle or (field.flag or 0) & _KEYS
+        )
         return cls(policy, plan, tuple(keys) if policy.unique_keys else ())
 
     def splits(self, update: Update) -> bool:
@@ -507,7 +492,10 @@ class Splitter:
         marked = [(row, isinstance(row, Update) and self.splits(row)) for row in rows]
         if not any(split for _, split in marked):
             return tuple(rows)
-        return _ends_with_inserts(marked) if self.policy.newarch else _by_kind(marked)
+        if not self.policy.newarch:
+            return _by_kind(marked)
+        kept = [_sent(row, split=split) for row, split in marked]
+        return (*(sent[0] for sent in kept), *(half for sent in kept for half in sent[1:]))
 
     def _changes_key(self, update: Update) -> bool:
         for at, text in self._keys:
@@ -542,10 +530,6 @@ def _carried(update: Update) -> dict[str, Any]:
     return {name: getattr(update, name) for name in update.__struct_fields__ if name not in {"before", "after"}}
 
 
-def _is_key(field: Field) -> bool:
-    return field.handle or bool((field.flag or 0) & _KEYS)
-
-
 def _split_text(text: ValueText, value: Value) -> bytes:
     return NULL_TEXT if value is None else text(value)
 
@@ -553,11 +537,6 @@ def _split_text(text: ValueText, value: Value) -> bytes:
 def _by_kind(marked: Sequence[tuple[RowChange, bool]]) -> tuple[RowChange, ...]:
     sent = [half for row, split in marked for half in _sent(row, split=split)]
     return tuple(sorted(sent, key=lambda row: _ORDER[type(row)]))
-
-
-def _ends_with_inserts(marked: Sequence[tuple[RowChange, bool]]) -> tuple[RowChange, ...]:
-    kept = [_sent(row, split=split) for row, split in marked]
-    return (*(found[0] for found in kept), *(half for found in kept for half in found[1:]))
 
 
 def _sent(row: RowChange, *, split: bool) -> tuple[RowChange, ...]:

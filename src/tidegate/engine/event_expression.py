@@ -35,7 +35,7 @@ from tidegate.model.table import TableName
 from tidegate.mysql.conversion import zone_of
 from tidegate.mysql.values import Context, SqlValue
 from tidegate.schema.infer import infer_table
-from tidegate.schema.stored.definition import ElementState, StoredColumn, target_of
+from tidegate.schema.stored.definition import ElementState, target_of
 from tidegate.schema.stored.snapshot import TableVersion
 
 _UNKNOWN_COLUMN: Final = 1054
@@ -61,7 +61,11 @@ class SqlExpressions:
         """Return the test of an image as a message brings it: values of its fields, TIMESTAMPs on the zone's clocks.
 
         Raises SchemaError and SqlError for fields of no known type as well."""
-        return self._tester(text, str(name), _slots_of_fields(name, fields), self._zone())
+        slots = tuple(
+            Slot(at, column.name, wide_bit(column.type), told_collation(column.type), name.table, name.schema)
+            for at, column in enumerate(infer_table(name, fields, None, 0).columns)
+        )
+        return self._tester(text, str(name), slots, self._zone())
 
     def _zone(self) -> tzinfo:
         return UTC if self.time_zone == "UTC" else zone_of(self.time_zone)
@@ -125,26 +129,17 @@ def _test(  # noqa: PLR0917
 
 def _slots(version: TableVersion) -> tuple[Slot, ...]:
     """The columns that may be named, by their places in images."""
-    carried = [column for column in version.stored.cols or [] if not column.hidden and not _virtual(column)]
+    carried = [
+        column
+        for column in version.stored.cols or []
+        if not column.hidden and (column.generated_stored or not column.generated_expr_string)
+    ]
     return tuple(
         Slot(at, target.name, target.type, target.collation, version.stored.name.original, version.schema)
         for at, column in enumerate(carried)
         if column.state == ElementState.PUBLIC
         for target in (target_of(column),)
     )
-
-
-def _slots_of_fields(name: TableName, fields: tuple[Field, ...]) -> tuple[Slot, ...]:
-    """Return the slots of a message's fields."""
-    columns = infer_table(name, fields, None, 0).columns
-    return tuple(
-        Slot(at, column.name, wide_bit(column.type), told_collation(column.type), name.table, name.schema)
-        for at, column in enumerate(columns)
-    )
-
-
-def _virtual(column: StoredColumn) -> bool:
-    return bool(column.generated_expr_string) and not column.generated_stored
 
 
 def _compiled(node: Node, text: str, table: str, slots: tuple[Slot, ...]) -> Compiled:

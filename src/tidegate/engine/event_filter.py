@@ -361,7 +361,8 @@ def _action_of(change: statement.Spec) -> int | None:
         case TableOptions():
             return _option(change)
         case statement.NoChange(_, detail):
-            return _of_detail(change.what, detail)
+            kinds = {DropForeignKey: _A.DROP_FOREIGN_KEY, RemoveTtl: _A.ALTER_TTL_REMOVE}
+            return kinds.get(type(detail), _A.REORGANIZE_PARTITION if change.what == "REORGANIZE PARTITION" else None)
         case _:
             return _SPECS.get(type(change))
 
@@ -381,14 +382,6 @@ def _option(change: TableOptions) -> int | None:
         if is_given
     ]
     return given[0] if len(given) == 1 else None
-
-
-def _of_detail(what: str, detail: object) -> int | None:
-    if isinstance(detail, DropForeignKey):
-        return _A.DROP_FOREIGN_KEY
-    if isinstance(detail, RemoveTtl):
-        return _A.ALTER_TTL_REMOVE
-    return _A.REORGANIZE_PARTITION if what == "REORGANIZE PARTITION" else None
 
 
 __all__ = ["EVENTS", "EventFilter", "EventRule", "Expressions", "RowFilter", "Test", "event_rules"]
@@ -526,22 +519,25 @@ class EventFilter:
 
     def ddls(self) -> Callable[[Ddl, TableName | None], bool] | None:
         """`drops_ddl` for DDLs of transactions whose start is not known; None when no rule speaks of any."""
-        return self._drops_told if any(rule.actions or rule.sql for rule in self._rules) else None
-
-    def _drops_told(self, ddl: Ddl, previous: TableName | None) -> bool:
-        return self.drops_ddl(ddl, previous, _UNKNOWN)
+        if not any(rule.actions or rule.sql for rule in self._rules):
+            return None
+        return partial(self.drops_ddl, start_ts=_UNKNOWN)
 
     def rows(self, tables: Iterable[TableName]) -> RowFilter | None:
         """Return what leaves mounted rows of these tables out, for one task; None when no rule speaks of any."""
         if not any(self._row_rules(name) for name in tables):
             return None
-        return RowFilter(self._row_rules, lambda row: partial(self._compiled, row), since=self.since)
+        test = self._made().test
+        return RowFilter(self._row_rules, lambda row: lambda text: test(text, row.table.version), since=self.since)
 
     def messages(self) -> MessageFilter | None:
         """Return what leaves rows of messages out, for one task; None when no rule speaks of rows."""
         if not any(map(_of_rows, self._rules)):
             return None
-        return MessageFilter(self._row_rules, lambda row: partial(self._compiled_of_fields, row))
+        test = self._made().test_of_fields
+        return MessageFilter(
+            self._row_rules, lambda row: lambda text: test(text, TableName(row.schema, row.table), row.fields)
+        )
 
     def verify(self, tables: Iterable[TableVersion]) -> None:
         """Raise ExpressionColumnNotFound and ExpressionParseFailed for expressions that do not fit a table."""
@@ -561,32 +557,18 @@ class EventFilter:
         assert self._expressions is not None, "a filter for DDLs alone"
         return self._expressions
 
-    def _compiled(self, row: Mounted, text: str) -> Test:
-        return self._made().test(text, row.table.version)
-
-    def _compiled_of_fields(self, row: RowChange, text: str) -> Test:
-        return self._made().test_of_fields(text, TableName(row.schema, row.table), row.fields)
-
 
 def _parsed(rule: EventRule, *, case_sensitive: bool) -> _Parsed:
     tables = TableFilter.parse(rule.matcher, case_sensitive=case_sensitive) if rule.matcher else None
     words = [word for each in rule.ignore_event for word in single_events(each)]
     return _Parsed(
-        takes=_nothing if tables is None else tables.matches,
-        takes_schema=_no_schema if tables is None else tables.matches_schema,
+        takes=(lambda _schema, _table: False) if tables is None else tables.matches,
+        takes_schema=(lambda _schema: False) if tables is None else tables.matches_schema,
         rows=frozenset(ROW_EVENTS[word] for word in words if word in ROW_EVENTS),
         actions=frozenset(action for word in words for action in DDL_EVENTS.get(word, ())),
         sql=tuple(map(_pattern, rule.ignore_sql)),
         rule=rule,
     )
-
-
-def _nothing(_schema: str, _table: str) -> bool:
-    return False
-
-
-def _no_schema(_schema: str) -> bool:
-    return False
 
 
 def _pattern(text: str) -> RegularExpression:

@@ -62,7 +62,17 @@ def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableNam
             return effect.old.name
         if isinstance(effect, PartitionExchanged):
             return effect.other.name
-    return _from_text(ddl) if any(word in ddl.query.upper() for word in ("RENAME", "EXCHANGE")) else None
+    if not any(word in ddl.query.upper() for word in ("RENAME", "EXCHANGE")):
+        return None
+    for statement in read(ddl):
+        if isinstance(statement, RenameTables):
+            return statement.pairs[0].old
+        if not isinstance(statement, AlterTable):
+            continue
+        for spec in statement.specs:
+            if isinstance(spec, RenameTo | ExchangePartition):
+                return statement.table if isinstance(spec, RenameTo) else spec.table
+    return None
 
 
 def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
@@ -80,18 +90,6 @@ def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
         made.add(pair.new.key)
         made.discard(pair.old.key)
     return tuple(names)
-
-
-def _from_text(ddl: Ddl) -> TableName | None:
-    for statement in read(ddl):
-        if isinstance(statement, RenameTables):
-            return statement.pairs[0].old
-        if not isinstance(statement, AlterTable):
-            continue
-        for spec in statement.specs:
-            if isinstance(spec, RenameTo | ExchangePartition):
-                return statement.table if isinstance(spec, RenameTo) else spec.table
-    return None
 
 
 DEFAULT_RULES: Final = ("*.*",)
@@ -162,7 +160,11 @@ class TableFilter:
     def parse(cls, rules: Sequence[str] = DEFAULT_RULES, *, case_sensitive: bool = False) -> "TableFilter":
         """Return the filter of `rules`. Raises FilterRuleInvalid with the rule and the place in it."""
         texts = tuple(rules) or DEFAULT_RULES
-        parsed = [_Reader(text, any_case=not case_sensitive).rule() for text in texts if not _says_nothing(text)]
+        parsed = [
+            _Reader(text, any_case=not case_sensitive).rule()
+            for text in texts
+            if text.strip(" \t")[:1] not in ("", "#")
+        ]
         return cls(texts, tuple(reversed(parsed)))
 
     def matches(self, schema: str, table: str) -> bool:
@@ -193,8 +195,14 @@ class TableFilter:
             return self.matches_schema(ddl.schema)
         if "," in ddl.query and "RENAME" in ddl.query.upper():
             together = renamed_together(ddl)
+            left = [name for name in together if not self.matches(*name)]
+            if left and len(left) < len(together):
+                raise RenameRefused(
+                    f"ts {ddl.commit_ts}: {', '.join(map(str, left))} of the tables that are renamed together "
+                    f"({ddl.query!a:.200}) is left out; let filter.rules take all of them, or none"
+                )
             if together:
-                return self._takes_all(together, ddl)
+                return not left
         matched = self.matches(*about(ddl))
         if previous is None or self.matches(*previous):
             return matched or previous is not None
@@ -205,15 +213,6 @@ class TableFilter:
                 "names and begin where the table began, or leave the new name out"
             )
         return matched
-
-    def _takes_all(self, names: Sequence[TableName], ddl: Ddl) -> bool:
-        left = [name for name in names if not self.matches(*name)]
-        if left and len(left) < len(names):
-            raise RenameRefused(
-                f"ts {ddl.commit_ts}: {', '.join(map(str, left))} of the tables that are renamed together "
-                f"({ddl.query!a:.200}) is left out; let filter.rules take all of them, or none"
-            )
-        return not left
 
 
 def is_system(schema: str) -> bool:
@@ -239,11 +238,6 @@ class _Names:
 
 def _first(verdicts: Iterable[bool]) -> bool:
     return next(iter(verdicts), False)
-
-
-def _says_nothing(text: str) -> bool:
-    stripped = text.strip(" \t")
-    return not stripped or stripped.startswith("#")
 
 
 class _Reader:

@@ -121,16 +121,12 @@ class ColumnMounter:
         places = np.concatenate([np.flatnonzero(has_before), np.flatnonzero(has_after)])
         images = _Images(pa.concat_arrays(raw[::-1]), places, keys)
         of_handles = {column: array.take(pa.array(places)) for column, array in of_handles.items()}
-        found = self._arrays(self._made_ready(table), images, of_handles)
+        if (ready := self._ready.get(id(table))) is None:
+            ready = self._ready[id(table)] = _ready(table, utc=self._mounter.utc)
+        found = self._arrays(ready, images, of_handles)
         start_ts = None if records.start_ts is None else pa.array(records.start_ts[rows], pa.int64())
         batch = _batch(table, codes, records.commit_ts[rows], found, len(raw[1]))
         return MountedColumns(table, rows, replace(batch, start_ts=start_ts, row_ids=row_ids))
-
-    def _made_ready(self, table: MountTable) -> _Ready:
-        found = self._ready.get(id(table))
-        if found is None:
-            found = self._ready[id(table)] = _ready(table, utc=self._mounter.utc)
-        return found
 
     def _arrays(self, ready: _Ready, images: _Images, of_handles: Mapping[int, Any]) -> list[Any]:
         """An array for each column."""
@@ -149,7 +145,9 @@ class ColumnMounter:
         keys = images.keys.take(pa.array(images.records[left])).to_pylist()
         values = images.values.take(pa.array(left)).to_pylist()
         read = [_plainly(ready.table, key, value) for key, value in zip(keys, values, strict=True)]
-        return [_patched(array, left, [row[at] for row in read]) for at, array in enumerate(arrays)]
+        return [
+            replaced(array, left, array_of([row[at] for row in read], array.type)) for at, array in enumerate(arrays)
+        ]
 
 
 def _ready(table: MountTable, *, utc: bool) -> _Ready:
@@ -224,10 +222,6 @@ def _plainly(table: MountTable, key: bytes, value: bytes) -> Sequence[Any]:
     return values
 
 
-def _patched(array: Any, rows: Any, values: list[Any]) -> Any:
-    return replaced(array, rows, array_of(values, array.type))
-
-
 def array_of(values: Sequence[Any], kind: Any) -> Any:
     """Return values of events as an array of type `kind`. Raises Misfit for a value that the type cannot hold."""
     if pa.types.is_binary(kind):
@@ -295,11 +289,11 @@ def batch_of_rows(rows: Sequence[Mounted], start_ts: Sequence[int]) -> Batch:
 def _typed(rows: Sequence[Values], kinds: Sequence[Any], fields: Sequence[Field]) -> Any:
     """The images as columns. Raises Misfit."""
     columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
-    arrays = [_mount_rows_column(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+    arrays = [_column_of(values, kind) for values, kind in zip(columns, kinds, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
 
 
-def _mount_rows_column(values: Sequence[Any], kind: Any) -> Any:
+def _column_of(values: Sequence[Any], kind: Any) -> Any:
     try:
         return array_of(values, kind)
     except Misfit:

@@ -552,7 +552,10 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
     """
     ddls = [placed for placed in ddls if at.ts <= (placed.ddl.commit_ts or 0) <= upto]
     lacking = SkippedDdls(list(at.left_out))
-    plan = _Plan(state, at.ts, landed, first_ddls=_first_by_table(ddls), upto=upto, lacking=lacking)
+    first_ddls: dict[Key, int] = {}
+    for placed in ddls:
+        first_ddls.setdefault(TableName(placed.ddl.schema, placed.ddl.table).key, placed.ddl.commit_ts or 0)
+    plan = _Plan(state, at.ts, landed, first_ddls=first_ddls, upto=upto, lacking=lacking)
     plan.catch_up()
     plan.follow_drift()
     done: list[str] = list(at.done)
@@ -599,13 +602,6 @@ def refusal(error: Error, ddl: Ddl, place: Place | None) -> Error:
         error.messages = ((place.topic, place.partition, place.offset, ddl.commit_ts or 0),)
         error.at(topic=place.topic, partition=place.partition, offset=place.offset)
     return error
-
-
-def _first_by_table(ddls: Iterable[PlacedDdl]) -> dict[Key, int]:
-    first: dict[Key, int] = {}
-    for placed in ddls:
-        first.setdefault(TableName(placed.ddl.schema, placed.ddl.table).key, placed.ddl.commit_ts or 0)
-    return first
 
 
 @dataclass(slots=True)

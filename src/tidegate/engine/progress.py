@@ -317,8 +317,16 @@ def _one_line(text: str, width: int) -> str:
 def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
     """Return the live view, never wider or higher than the terminal; the tables furthest behind are shown first."""
     grid = rich.table.Table.grid(expand=False)
-    grid.add_row(rich.text.Text(_one_line(_headline(progress), width), style="bold"))
-    grid.add_row(rich.text.Text(_one_line(_second_line(progress), width)))
+    headline = (
+        f"{_state(progress)}  {progress.elapsed_s:.0f} s  {_count(progress.rows_per_s)} rows/s  "
+        f"lag {_lag(progress.lag_ms)}  behind {_count(progress.behind)} messages"
+    )
+    counts = (
+        f"landed {_count(progress.rows_landed)}  applied {_count(progress.rows)}  DDLs {progress.ddls}  "
+        f"dead letters {_count(progress.dead_letters)}  checkpoint {_when(progress.checkpoint_ts)}"
+    )
+    grid.add_row(rich.text.Text(_one_line(headline, width), style="bold"))
+    grid.add_row(rich.text.Text(_one_line(counts, width)))
     if progress.ddl:
         grid.add_row(rich.text.Text(_one_line(f"DDL in flight: {progress.ddl}", width), style="yellow"))
     if progress.error:
@@ -334,20 +342,6 @@ def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
     if progress.tables:
         grid.add_row(_tables(progress.tables, max(room - shown, 1), width))
     return grid
-
-
-def _headline(progress: Progress) -> str:
-    return (
-        f"{_state(progress)}  {progress.elapsed_s:.0f} s  {_count(progress.rows_per_s)} rows/s  "
-        f"lag {_lag(progress.lag_ms)}  behind {_count(progress.behind)} messages"
-    )
-
-
-def _second_line(progress: Progress) -> str:
-    return (
-        f"landed {_count(progress.rows_landed)}  applied {_count(progress.rows)}  DDLs {progress.ddls}  "
-        f"dead letters {_count(progress.dead_letters)}  checkpoint {_when(progress.checkpoint_ts)}"
-    )
 
 
 def _columns(width: int, *names: tuple[str, int]) -> tuple[rich.table.Table, list[bool]]:

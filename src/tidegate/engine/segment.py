@@ -74,9 +74,11 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], 
             continue
         table = state.table(name)
         if table is None:
-            table = _inferred(name, low - 1, upto, landed)
-            if table is None:
+            layouts = landed.layouts(name, upto)
+            if not layouts:  # spans are bounds: there is no row after all
                 continue
+            shown = [infer_table(name, layout.fields, layout.pk_names, low - 1) for layout in layouts]
+            table = merge_inferred(shown)
             state = state.with_table(table)
         tables.append(table)
         rows += count
@@ -122,14 +124,6 @@ def _is_pending(placed: PlacedDdl, at: Checkpoint) -> bool:
 
 def _ts(placed: PlacedDdl) -> int:
     return placed.ddl.commit_ts or 0
-
-
-def _inferred(name: TableName, version: int, upto: int, landed: Landed) -> TableInfo | None:
-    """The definition that a table's rows show; None when the range holds none after all (spans are bounds)."""
-    layouts = landed.layouts(name, upto)
-    if not layouts:
-        return None
-    return merge_inferred([infer_table(name, layout.fields, layout.pk_names, version) for layout in layouts])
 
 
 def end_of_round(
