@@ -35,8 +35,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidegate.model.errors import EnvironmentFault
-from tidegate.model.feed_errors import SameUpstream
+from tidegate.model.errors import EnvironmentFault, SameUpstream
 from tidegate.source.tidb.segment import GC_TTL_MS
 from tidegate.spark.cache import PRIVATE_DIRECTORY, cache_dir, locked, private, write_whole
 

@@ -13,9 +13,8 @@ from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.changelog.slice import groups_of
 from tidegate.engine.change import Place
-from tidegate.model.errors import Retry
+from tidegate.model.errors import ChangelogBroken, Retry
 from tidegate.model.event import Field
-from tidegate.model.feed_errors import ChangelogBroken
 from tidegate.model.table import TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.blob import opened

@@ -13,11 +13,11 @@ from tidegate.config.registry import feed_of
 from tidegate.model.errors import (
     ChangefeedIdInvalid,
     ConfigError,
+    ExpressionParseFailed,
     KafkaConfigInvalid,
     TidegateError,
     UriInvalid,
 )
-from tidegate.model.feed_errors import ExpressionParseFailed
 from tidegate.model.table import TableName
 from tidegate.sink.kafka.sink import KafkaSink
 from tidegate.sink.kafka.target import TopicTarget

@@ -8,9 +8,8 @@ from tidegate.cli.relay import TopicFilter
 from tidegate.engine.event_expression import SqlExpressions
 from tidegate.engine.event_filter import EventFilter, EventRule
 from tidegate.engine.filter import TableFilter
-from tidegate.model.errors import RenameRefused
+from tidegate.model.errors import ExpressionColumnNotFound, RenameRefused
 from tidegate.model.event import Ddl, Field, Insert, Resolved, RowChange
-from tidegate.model.feed_errors import ExpressionColumnNotFound
 
 Event = RowChange | Ddl | Resolved
 

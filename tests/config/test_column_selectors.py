@@ -7,8 +7,8 @@ import pytest
 from tests.promises import keep_promises
 from tests.source.tidb.kit import Broker, MemoryTarget, changes, feed, recorded_log, target
 from tidegate.engine.filter import ColumnSelectors, SelectorRule
+from tidegate.model.errors import ColumnSelectorFailed
 from tidegate.model.event import Event, RowChange
-from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.testing.validators import rows
 
 pytestmark = pytest.mark.slow

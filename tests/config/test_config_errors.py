@@ -9,8 +9,7 @@ from tidegate.config.load import load
 from tidegate.config.registry import feed_of
 from tidegate.engine.event_expression import SqlExpressions
 from tidegate.engine.event_filter import EventFilter
-from tidegate.model.errors import Retry, TidegateError
-from tidegate.model.feed_errors import PartitionNumInvalid
+from tidegate.model.errors import PartitionNumInvalid, Retry, TidegateError
 
 URI = "kafka://h:9092/shop?protocol=open-protocol"
 CANAL = "kafka://h:9092/shop?protocol=canal-json"

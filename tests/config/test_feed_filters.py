@@ -8,8 +8,8 @@ import pytest
 from tests.promises import keep_promises
 from tests.source.tidb.kit import Broker, changes, feed, recorded_log, target
 from tidegate.engine.event_expression import event_filter
+from tidegate.model.errors import ExpressionColumnNotFound, RowFilterFailed
 from tidegate.model.event import Ddl, Delete, Event, Insert, Update
-from tidegate.model.feed_errors import ExpressionColumnNotFound, RowFilterFailed
 from tidegate.testing.validators import rows
 
 pytestmark = pytest.mark.slow

@@ -14,9 +14,8 @@ from tidegate.config.registry import entries_of, home_of
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.progress import Progress
-from tidegate.model.errors import SchemaError
+from tidegate.model.errors import ExpressionColumnNotFound, SchemaError
 from tidegate.model.event import Ddl
-from tidegate.model.feed_errors import ExpressionColumnNotFound
 from tidegate.model.table import TableName
 from tidegate.source.tidb.ddl import Timeline
 from tidegate.source.tidb.segment import SegmentLog

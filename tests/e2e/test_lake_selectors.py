@@ -7,7 +7,7 @@ import pytest
 
 import tidegate
 from tests.e2e.test_lake_filters import Lake
-from tidegate.model.feed_errors import ColumnSelectorFailed
+from tidegate.model.errors import ColumnSelectorFailed
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,8 @@ from tidegate.codec import encode_options
 from tidegate.engine.dispatch import Router, SplitPolicy, dispatch_rules
 from tidegate.engine.filter import ColumnSelectors, SelectorRule, name_filter, selector_rules
 from tidegate.engine.mount import Mounted
-from tidegate.model.errors import ConfigError, FilterRuleInvalid
+from tidegate.model.errors import ColumnSelectorFailed, ConfigError, FilterRuleInvalid
 from tidegate.model.event import RowChange
-from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.sink.kafka.target import Dispatcher, Sent

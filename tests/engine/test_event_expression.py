@@ -6,9 +6,8 @@ import pytest
 
 from tests.engine.test_mount import column, table
 from tidegate.engine.event_expression import SqlExpressions, event_filter
-from tidegate.model.errors import TidegateError
+from tidegate.model.errors import ExpressionColumnNotFound, ExpressionParseFailed, RowFilterFailed, TidegateError
 from tidegate.model.event import Field, Values
-from tidegate.model.feed_errors import ExpressionColumnNotFound, ExpressionParseFailed, RowFilterFailed
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import TableName
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredType

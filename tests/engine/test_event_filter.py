@@ -9,9 +9,14 @@ import pytest
 from tests.engine.test_mount import column, record, table
 from tidegate.engine.event_filter import EVENTS, EventFilter, EventRule, Test, event_rules
 from tidegate.engine.mount import Mounted
-from tidegate.model.errors import ConfigError, FilterRuleInvalid
+from tidegate.model.errors import (
+    ConfigError,
+    DdlEventUnknown,
+    EventTypeInvalid,
+    ExpressionColumnNotFound,
+    FilterRuleInvalid,
+)
 from tidegate.model.event import Ddl, Delete, Field, Insert, Values
-from tidegate.model.feed_errors import DdlEventUnknown, EventTypeInvalid, ExpressionColumnNotFound
 from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart

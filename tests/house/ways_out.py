@@ -47,7 +47,6 @@ WAYS_OUT: Final = {
     ),
     "engine/event_filter.py::EventFilter.drops_ddl": (_LAKE + "test_an_action_that_cannot_be_told",),
     "engine/filter.py::TableFilter.takes_ddl": ("engine/test_segment.py::test_ways_out_of_a_refused_rename",),
-    "engine/filter.py::TableFilter._takes_all": ("engine/test_segment.py::test_ways_out_of_a_refused_rename",),
     "engine/plan.py::_Plan.check_known": (_LAKE + "test_a_lost_table_is_taken_again",),
     "engine/plan.py::_Plan.rename": (
         _LAKE + "test_a_rename_into_the_filter_the_new_name_left_out",

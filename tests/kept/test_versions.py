@@ -18,7 +18,7 @@ from tests.kept.served import serve
 from tests.mariadb import connected, running_server
 from tests.redis_server import running_redis
 from tidegate.cli.main import main
-from tidegate.model.feed_errors import StateTooNew
+from tidegate.model.errors import StateTooNew
 from tidegate.model.kept_state import StateKind, check_version, decode_state, encode_state
 from tidegate.sink.search.server import SearchCalls, ServerAnswer, ServerOptions, ServerStore
 from tidegate.source.tidb.segment import SegmentWriter

@@ -16,8 +16,7 @@ from tidegate.engine.checkpoints import StoreCheckpoints
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import LocalTasks, Saved, Standing
 from tidegate.engine.progress import Progress
-from tidegate.model.errors import ConfigError, Fenced, SinkRefused
-from tidegate.model.feed_errors import StateUnwritable
+from tidegate.model.errors import ConfigError, Fenced, SinkRefused, StateUnwritable
 from tidegate.objectstore.lifespan import delete, stored_files
 from tidegate.objectstore.probe import check_store
 from tidegate.schema.snapshot import Database

@@ -26,8 +26,8 @@ from tidegate.codec import decode
 from tidegate.codec.neutral import event_object
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.ports import LocalTasks
+from tidegate.model.errors import MadeAnew
 from tidegate.model.event import Resolved
-from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableInfo
 from tidegate.schema.state import SchemaState
 from tidegate.sink.redis.options import RedisOptions

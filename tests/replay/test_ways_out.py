@@ -21,9 +21,8 @@ from tidegate.engine.filter import SelectorRule
 from tidegate.engine.retention import PURGED
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.lakes.lake import Lake
-from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError
+from tidegate.model.errors import ColumnSelectorFailed, Retry, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Ddl, Field, Insert, RowChange
-from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.mysql import MysqlType
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.snapshots import publish

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from random import Random
 
 from tests.upstream.worlds import TTL_MS, Model, World
-from tidegate.model.errors import KeyLocked, SchemaChanged, TransactionGone, WriteConflict
 from tidegate.model.tso import physical_ms
+from tidegate_upstream.errors import KeyLocked, SchemaChanged, TransactionGone, WriteConflict
 from tidegate_upstream.tidb.engine import KvEngine
 from tidegate_upstream.tidb.store_mvcc import collect_garbage
 from tidegate_upstream.tidb.transaction import Options, Stage, Transaction

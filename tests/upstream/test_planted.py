@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.upstream.log_simulation import LogSimulation
-from tidegate.model.errors import WriteConflict
+from tidegate_upstream.errors import WriteConflict
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.engine import MetaBound
 from tidegate_upstream.tidb.log_writer import SpanFeed

@@ -8,16 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.upstream.worlds import ENGINES, TTL_MS, World
-from tidegate.model import errors
-from tidegate.model.errors import (
-    DecodeError,
-    HistoryCollected,
-    KeyLocked,
-    SnapshotTooOld,
-    StoreUnavailable,
-    TransactionGone,
-    WriteConflict,
-)
+from tidegate.model.errors import DecodeError, StoreUnavailable
+from tidegate_upstream import errors
+from tidegate_upstream.errors import HistoryCollected, KeyLocked, SnapshotTooOld, TransactionGone, WriteConflict
 from tidegate_upstream.tidb.engine import ColumnFamily, KvEngine, SqliteEngine
 from tidegate_upstream.tidb.store_mvcc import (
     Alive,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.upstream.worlds import ENGINES, Clock, World
-from tidegate.model.errors import KeyLocked, WriteConflict
+from tidegate_upstream.errors import KeyLocked, WriteConflict
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.log_writer import SpanFeed
 from tidegate_upstream.tidb.transaction import WINDOW_MS

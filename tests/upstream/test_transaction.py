@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from tests.counts import some
 from tests.upstream.simulation import Simulation
 from tests.upstream.worlds import TTL_MS, World, seeds
-from tidegate.model.errors import (
+from tidegate.model.errors import StoreUnavailable, UnsupportedError
+from tidegate_upstream.errors import (
     EntryTooLarge,
     KeyLocked,
     SchemaChanged,
-    StoreUnavailable,
     TransactionGone,
     TransactionTooLarge,
-    UnsupportedError,
     WriteConflict,
 )
 from tidegate_upstream.tidb.engine import ColumnFamily, Edit, MemoryEngine, SqliteEngine

@@ -17,8 +17,7 @@ from click.testing import CliRunner
 from tidegate.config.feed import FeedConfig
 from tidegate.config.load import load
 from tidegate.config.registry import feed_of
-from tidegate.model.errors import EnvironmentFault, InputError
-from tidegate.model.feed_errors import SameUpstream
+from tidegate.model.errors import EnvironmentFault, InputError, SameUpstream
 from tidegate.mysql.encoding import encode_int
 from tidegate.source.tidb.segment import SegmentLog, segments
 from tidegate_upstream import background as upstreams

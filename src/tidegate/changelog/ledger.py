@@ -25,8 +25,7 @@ from tidegate.changelog.report import Halt, LandedFile, State, TaskReport
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import CONTROL_SCHEMA, ROWS_SCHEMA
 from tidegate.engine.frontier import Reached, forward, frontier, larger
-from tidegate.model.errors import ConfigError, Fenced, SinkRefused, SourceError
-from tidegate.model.feed_errors import ChangelogBroken
+from tidegate.model.errors import ChangelogBroken, ConfigError, Fenced, SinkRefused, SourceError
 from tidegate.model.kept_state import StateKind, convert_state, stamped
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.failpoint import reach

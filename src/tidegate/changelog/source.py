@@ -26,12 +26,12 @@ from tidegate.model.errors import (
     EncodeError,
     HistoryLost,
     InputError,
+    MadeAnew,
     PoisonMessage,
     SchemaError,
     SinkRefused,
     TidegateError,
 )
-from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.table import TableInfo
 from tidegate.schema.snapshot import SchemaState
 

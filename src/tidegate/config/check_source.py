@@ -45,7 +45,7 @@ def check_log(config: FeedConfig, log: "KvLog", mount: "MountOptions") -> Told:
 
     Raises SourceBehind, HistoryLost, and what a DDL on the way does to a changefeed."""
     from tidegate.engine.event_filter import EventFilter
-    from tidegate.model.feed_errors import SourceBehind
+    from tidegate.model.errors import SourceBehind
     from tidegate.source.tidb.ddl import Timeline
     from tidegate.source.tidb.log import name_of
 

@@ -21,8 +21,7 @@ from tidegate.config.local_name import Local, name_place
 from tidegate.config.param import Given, Param, idle, read_all
 from tidegate.config.refused import NO_DATABASE, RefusedKey
 from tidegate.config.uri import Secret, parameters, split
-from tidegate.model.errors import ConfigError, KafkaConfigInvalid, UnsupportedError, UriInvalid
-from tidegate.model.feed_errors import PartitionNumInvalid
+from tidegate.model.errors import ConfigError, KafkaConfigInvalid, PartitionNumInvalid, UnsupportedError, UriInvalid
 from tidegate.model.name import all_digits
 
 _FILE: Final = "sink.kafka-config."

@@ -34,8 +34,7 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError
 
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, Standing
-from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced
-from tidegate.model.feed_errors import StateUnwritable
+from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, StateUnwritable
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.objectstore.lifespan import delete
 from tidegate.objectstore.probe import check_store

@@ -26,9 +26,15 @@ from tidegate.engine.event_filter import EventFilter, Test, event_rules
 from tidegate.expr.compiler import compile_scalar, condition_node, told_collation, value_reader, wide_bit
 from tidegate.expr.dialect import Node
 from tidegate.expr.scope import Compiled, Scope, Slot
-from tidegate.model.errors import EncodeError, SqlRefused, UpstreamError
+from tidegate.model.errors import (
+    EncodeError,
+    ExpressionColumnNotFound,
+    ExpressionParseFailed,
+    RowFilterFailed,
+    SqlRefused,
+    UpstreamError,
+)
 from tidegate.model.event import Field, Value, Values
-from tidegate.model.feed_errors import ExpressionColumnNotFound, ExpressionParseFailed, RowFilterFailed
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName

@@ -41,9 +41,16 @@ from msgspec import UNSET
 from tidegate.codec.canal_encode import QUERY, ddl_type
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.mount import Mounted
-from tidegate.model.errors import ConfigError, FilterRuleInvalid, InputError, SchemaError
+from tidegate.model.errors import (
+    ConfigError,
+    DdlEventUnknown,
+    EventTypeInvalid,
+    FilterRuleInvalid,
+    InputError,
+    RowFilterFailed,
+    SchemaError,
+)
 from tidegate.model.event import Ddl, Delete, Field, Insert, RowChange, Update, Values, images
-from tidegate.model.feed_errors import DdlEventUnknown, EventTypeInvalid, RowFilterFailed
 from tidegate.model.mysql import ActionType, ColumnFlag
 from tidegate.model.name import lowered
 from tidegate.model.pattern import RegularExpression, expression

@@ -44,9 +44,15 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tidegate.codec.wire_table import WireTable
-from tidegate.model.errors import ConfigError, FilterRuleInvalid, InputError, RenameRefused, TidegateError
+from tidegate.model.errors import (
+    ColumnSelectorFailed,
+    ConfigError,
+    FilterRuleInvalid,
+    InputError,
+    RenameRefused,
+    TidegateError,
+)
 from tidegate.model.event import Ddl, Field, RowChange, Values
-from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.name import lowered
 from tidegate.model.pattern import RegularExpression, expression
 from tidegate.model.table import ColumnInfo, TableInfo, TableName

@@ -78,8 +78,7 @@ from tidegate.engine.progress import FeedError, PartitionProgress, Progress, Tab
 from tidegate.engine.refused_rows import blamed
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from, raised, segment_end
-from tidegate.model.errors import EncodeError, Fenced, TidegateError
-from tidegate.model.feed_errors import Overtaken, SourceBehind
+from tidegate.model.errors import EncodeError, Fenced, Overtaken, SourceBehind, TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import RoadCounts
 from tidegate.model.tso import physical_ms, to_datetime

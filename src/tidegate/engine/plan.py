@@ -47,9 +47,8 @@ import msgspec
 from tidegate.engine.change import Layout, Place, PlacedDdl
 from tidegate.engine.filter import previous_name
 from tidegate.expr.change import depends_on_zone
-from tidegate.model.errors import InputError, RenameRefused, SchemaError, SinkRefused, TidegateError
+from tidegate.model.errors import InputError, RenameRefused, RowsLackDdl, SchemaError, SinkRefused, TidegateError
 from tidegate.model.event import UNTOLD, Ddl, ToldSession
-from tidegate.model.feed_errors import RowsLackDdl
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered, qualified
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
@@ -191,7 +190,7 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def steps(self) -> list[Rows]:
-        """The same as a step for each table."""
+        """A step for each of the tables."""
         return [Rows(table, self.after, self.upto) for table in self.tables]
 
 
@@ -529,7 +528,7 @@ class Round:
 
     @property
     def row_steps(self) -> list[Rows]:
-        """Its rows, table by table."""
+        """The steps that are rows, table by table."""
         if self.segment is not None:
             return self.segment.steps
         return [step for unit in self.units for step in unit.row_steps]

@@ -50,8 +50,8 @@ from tidegate.engine.plan import (
 )
 from tidegate.engine.ports import ROUND, Changes, Most, Source, Standing, Stretch, round_end
 from tidegate.engine.refused_rows import refused_layout
+from tidegate.model.errors import RowsLackDdl
 from tidegate.model.event import Ddl
-from tidegate.model.feed_errors import RowsLackDdl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.infer import infer_table, merge_inferred, unusable
 from tidegate.schema.state import SchemaState

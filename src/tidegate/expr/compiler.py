@@ -40,9 +40,8 @@ from tidegate.expr.parse import Dml, parse, parse_expression
 from tidegate.expr.scope import Compiled, Scope
 from tidegate.expr.text_functions import JSON_FUNCTIONS, STRING_FUNCTIONS
 from tidegate.expr.time_functions import INTERVAL_FUNCTIONS, TIME_FUNCTIONS
-from tidegate.model.errors import SqlRefused
+from tidegate.model.errors import ExpressionParseFailed, SqlRefused
 from tidegate.model.event import Value
-from tidegate.model.feed_errors import ExpressionParseFailed
 from tidegate.model.mysql import STRINGS, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType

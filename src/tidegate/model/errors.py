@@ -1,101 +1,48 @@
-"""Every error of Tidegate, with its code and whether trying again can help.
+"""Every error of Tidegate: its code, whether trying again can help, and what it says.
 
-    TidegateError            code: "CDC:Err..."   retry: NEVER | LATER      (both class attributes)
-    +- InputError            the user's
-    |  +- ConfigError        a key, a value or a URI
-    |  |  +- FilterRuleInvalid, UriInvalid, ProtocolUnknown, KafkaConfigInvalid, ChangefeedIdInvalid
-    |  |  +- CodecConfigInvalid, SinkConfigInvalid, MysqlConfigInvalid
-    |  +- SqlError           a statement that we cannot read
-    |  +- UnsupportedError   readable, but not something we do
-    |  +- EnvironmentFault   Java, jars, ports, disks of this machine
-    |  +- TableParked        the rows of a table that stands still are asked for at a later ts
-    +- ProtocolError
-    |  +- DecodeError        foreign bytes break the format: (what, codec, offset)
-    |  |  +- KvDecodeError   a key or value of TiKV: (what, codec, offset, key)
-    |  +- EncodeError        ours to say, the format cannot
-    |     +- MessageTooLarge  beyond max-message-bytes: (table, key, size, limit, options)
-    |     +- HandleKeyMissing, CsvEncodeFailed   handle columns of a table without; a value that no csv field can hold
-    +- SchemaError           event and schema history disagree (table, ts)
-    |  +- TableNotFound      a row of a table id that the schema does not have
-    |  +- RenameRefused      a RENAME brings a table into the filter whose rows were left out until then
-    +- UpstreamError         the embedded TiDB refuses; `mysql_code` is TiDB's number   LATER
-    |  +- WriteConflict, KeyLocked, TransactionGone, SchemaOutdated, SchemaChanged    begin the transaction anew
-    |  +- SqlRefused, HistoryCollected, SnapshotTooOld, EntryTooLarge, TransactionTooLarge   NEVER
-    |  +- StoreUnavailable   its directory cannot be read or written
-    +- SourceError           the upstream topic or log                       LATER
-    |  +- HistoryLost        what we need next is gone                       NEVER
-    |  +- ClaimCheckUnavailable, UpstreamRowMissing   a row cannot be made whole   NEVER
-    |  +- PoisonMessage      the feed halts at a dead letter                 NEVER
-    |  +- PrewriteNotMatch   a commit in TiKV's change log without its prewrite
-    |  +- CorruptedRow       a row whose checksum contradicts its values            NEVER
-    +- SinkError             the target refused or is away                   LATER
-       +- LoginRefused       brokers do not let the client in: account or certificate
-       |  +- AccountRefused   a database does not let the account in, or not do what it has to
-       +- SinkRefused, Fenced   the target will always refuse; another writer took over   NEVER
-
-Arguments are positional, so that errors pickle.  Only feed loops, `app/` and `spark/` catch TidegateError, and they
-decide by `retry` alone.  Codes reuse TiCDC's where it has one.
+Arguments are positional, so that errors pickle.  Only loops that run a changefeed catch TidegateError, and they decide
+by `retry` alone.  Codes reuse TiCDC's where it has one.  What the message names stands with each class.
 """
 
-from typing import ClassVar
+from enum import Enum
+from typing import Any, ClassVar, Self
 
-from tidegate.model.root_error import Retry, TidegateError, Where
+import msgspec
 
-__all__ = [
-    "AccountRefused",
-    "ChangefeedIdInvalid",
-    "ClaimCheckUnavailable",
-    "CodecConfigInvalid",
-    "ConfigError",
-    "CorruptedRow",
-    "CsvEncodeFailed",
-    "DecodeError",
-    "DispatcherFailed",
-    "EncodeError",
-    "EntryTooLarge",
-    "EnvironmentFault",
-    "Fenced",
-    "FilterRuleInvalid",
-    "HandleKeyMissing",
-    "HistoryCollected",
-    "HistoryLost",
-    "InputError",
-    "KafkaConfigInvalid",
-    "KeyLocked",
-    "KvDecodeError",
-    "LoginRefused",
-    "MessageTooLarge",
-    "MysqlConfigInvalid",
-    "PoisonMessage",
-    "PrewriteNotMatch",
-    "ProtocolError",
-    "ProtocolUnknown",
-    "RenameRefused",
-    "Retry",
-    "SchemaChanged",
-    "SchemaError",
-    "SchemaOutdated",
-    "SinkConfigInvalid",
-    "SinkError",
-    "SinkRefused",
-    "SnapshotTooOld",
-    "SourceError",
-    "SqlError",
-    "SqlRefused",
-    "StoreUnavailable",
-    "TableNotFound",
-    "TableParked",
-    "TidegateError",
-    "TopicExpressionInvalid",
-    "TransactionGone",
-    "TransactionTooLarge",
-    "UnsupportedError",
-    "UpstreamError",
-    "UpstreamRowMissing",
-    "UriInvalid",
-    "Where",
-    "WriteConflict",
-]
+
+class Retry(Enum):
+    """Whether the same call can succeed without anybody changing anything."""
+
+    NEVER = "never"
+    LATER = "later"
+
+
+class Where(msgspec.Struct, frozen=True):
+    """What an error speaks of, as far as it is known: a row or DDL, and a message or a file."""
+
+    table: str = ""
+    commit_ts: int = 0
+    topic: str = ""
+    partition: int | None = None
+    offset: int | None = None
+    file: str = ""
+
+
+class TidegateError(Exception):
+    """The root; never raised itself. `where` and `messages` travel with the error, also by pickle."""
+
+    code: ClassVar[str] = "CDC:ErrTidegate"
+    retry: ClassVar[Retry] = Retry.NEVER
+    where: Where = Where()
+    messages: tuple[tuple[str, int, int, int], ...] = ()
+    """Each message whose content it refuses: topic, partition, offset and commit_ts."""
+
+    def at(self, **places: Any) -> Self:
+        """Return this error with the fields of `Where` that are given; those that it has already stay."""
+        nothing = msgspec.structs.asdict(Where())
+        known = {name: value for name, value in msgspec.structs.asdict(self.where).items() if value != nothing[name]}
+        self.where = Where(**{**places, **known})
+        return self
 
 
 class InputError(TidegateError):
@@ -370,69 +317,6 @@ class UpstreamError(TidegateError):
     mysql_code: int = 1105
 
 
-class WriteConflict(UpstreamError):
-    """Another transaction committed `key` after this one began: (start_ts, its start_ts, its commit_ts, key)."""
-
-    code = "kv:9007"
-    mysql_code = 9007
-
-    def __init__(self, start_ts: int, conflict_start_ts: int, conflict_commit_ts: int, key: bytes, /) -> None:
-        super().__init__(start_ts, conflict_start_ts, conflict_commit_ts, key)
-        self.start_ts, self.key = start_ts, key
-        self.conflict_start_ts, self.conflict_commit_ts = conflict_start_ts, conflict_commit_ts
-
-    def __str__(self) -> str:
-        return (
-            f"write conflict: the transaction of start_ts {self.start_ts} writes key {self.key.hex()}, which start_ts "
-            f"{self.conflict_start_ts} committed at {self.conflict_commit_ts}; begin anew"
-        )
-
-
-class KeyLocked(UpstreamError):
-    """A transaction that may still commit holds `key`: (key, primary, its start_ts, its time to live in ms)."""
-
-    code = "tikv:9004"
-    mysql_code = 9004
-
-    def __init__(self, key: bytes, primary: bytes, lock_ts: int, ttl_ms: int, /) -> None:
-        super().__init__(key, primary, lock_ts, ttl_ms)
-        self.key, self.primary, self.lock_ts, self.ttl_ms = key, primary, lock_ts, ttl_ms
-
-    def __str__(self) -> str:
-        return (
-            f"key {self.key.hex()} is locked by the transaction of start_ts {self.lock_ts} (primary "
-            f"{self.primary.hex()}) for {self.ttl_ms} ms from its start; wait until it ends, or try again after that"
-        )
-
-
-class TransactionGone(UpstreamError):
-    """The transaction's lock is away, since somebody rolled it back: (start_ts, key)."""
-
-    code = "kv:8022"
-    mysql_code = 8022
-
-    def __init__(self, start_ts: int, key: bytes, /) -> None:
-        super().__init__(start_ts, key)
-        self.start_ts, self.key = start_ts, key
-
-    def __str__(self) -> str:
-        return f"the transaction of start_ts {self.start_ts} was rolled back at key {self.key.hex()}; begin anew"
-
-
-class SchemaOutdated(UpstreamError):
-    """A node cannot tell whether its schema still holds; the message names schema version and start_ts."""
-
-    code = "domain:8027"
-    mysql_code = 8027
-
-
-class SchemaChanged(UpstreamError):
-    """A table that a transaction wrote has a newer definition; the message names table and versions."""
-
-    code = "domain:8028"
-    mysql_code = 8028
-
-
 class SqlRefused(UpstreamError):
     """A statement that TiDB refuses: (its number, its message, SQLSTATE), as a MySQL client sees them."""
 
@@ -447,51 +331,112 @@ class SqlRefused(UpstreamError):
         return f"{self.mysql_code} ({self.sqlstate}): {self.message}"
 
 
-class HistoryCollected(UpstreamError):
-    """A transaction began before the GC safe point: (start_ts, safe_point)."""
-
-    code = "tikv:9006"
-    retry = Retry.NEVER
-    mysql_code = 9006
-
-    def __init__(self, start_ts: int, safe_point: int, /) -> None:
-        super().__init__(start_ts, safe_point)
-        self.start_ts, self.safe_point = start_ts, safe_point
-
-    def __str__(self) -> str:
-        return (
-            f"GC life time is shorter than transaction duration: start_ts {self.start_ts}, "
-            f"GC safe point {self.safe_point}; begin anew"
-        )
-
-
-class SnapshotTooOld(HistoryCollected):
-    """A historical read was asked for below the GC safe point: (ts, safe_point)."""
-
-    code = "variable:8055"
-    mysql_code = 8055
-
-    def __str__(self) -> str:
-        return f"snapshot {self.start_ts} is older than the GC safe point {self.safe_point}; read at or above it"
-
-
-class EntryTooLarge(UpstreamError):
-    """One key with its value exceeds the limit; the message names key, bytes and limit."""
-
-    code = "kv:8025"
-    retry = Retry.NEVER
-    mysql_code = 8025
-
-
-class TransactionTooLarge(UpstreamError):
-    """What a transaction wrote exceeds the limit; the message names start_ts, bytes and limit."""
-
-    code = "kv:8004"
-    retry = Retry.NEVER
-    mysql_code = 8004
-
-
 class StoreUnavailable(UpstreamError):
     """The directory of a store cannot be read or written, or another process has it; the message names it."""
 
     code = "tidb:ErrStoreUnavailable"
+
+
+class DdlForbidden(InputError):
+    """A DDL whose text nobody here reads, or which says what is not the feed's to say; the message tells what, and the
+    ways out. Where it came by a message, the source's policy for those that cannot be read holds for it."""
+
+    code = "CDC:ErrDDLForbidden"
+
+
+class StateTooNew(EnvironmentFault):
+    """Stored state of a version that this release does not know; the message names the file or row, both versions, and
+    what to do."""
+
+    code = "CDC:ErrStateTooNew"
+
+
+class EventTypeInvalid(ConfigError):
+    """A word of ignore-event that is no event; the message names it and the nearest one."""
+
+    code = "CDC:ErrInvalidIgnoreEventType"
+
+
+class DdlEventUnknown(ConfigError):
+    """A DDL came without its action and by a text that does not tell it, so no rule of ignore-event can be asked; the
+    message names table, ts and text."""
+
+    code = "CDC:ErrConvertDDLToEventTypeFailed"
+
+
+class ExpressionParseFailed(ConfigError):
+    """A value expression of an event filter that is no SQL expression; the message shows it."""
+
+    code = "CDC:ErrExpressionParseFailed"
+
+
+class ExpressionColumnNotFound(ConfigError):
+    """A value expression names a column that the table does not have; the message names expression and table."""
+
+    code = "CDC:ErrExpressionColumnNotFound"
+
+
+class RowFilterFailed(ConfigError):
+    """A value expression has no value for a row, such as for a text that is no JSON; table and ts are named."""
+
+    code = "CDC:ErrFailedToFilterDML"
+
+
+class ColumnSelectorFailed(ConfigError):
+    """A column selector leaves no key of a table, or takes a column by which rows are dispatched; both are named."""
+
+    code = "CDC:ErrColumnSelectorFailed"
+
+
+class PartitionNumInvalid(KafkaConfigInvalid):
+    """partition-num is below 1, or above what the topic has; the message names both numbers."""
+
+    code = "CDC:ErrKafkaInvalidPartitionNum"
+
+
+class RowsLackDdl(SchemaError):
+    """Rows of a table do not fit a lake that lacks a DDL; the message names table, ts and DDL. Rows up to `ts` fit."""
+
+    def __init__(self, what: str, ts: int, /) -> None:
+        super().__init__(what, ts)
+        self.what, self.ts = what, ts
+
+    def __str__(self) -> str:
+        return self.what
+
+
+class StateUnwritable(TidegateError):
+    """The checkpoint cannot be written now; the message names the file and what the system says."""
+
+    code = "CDC:ErrMetaOpFailed"
+    retry = Retry.LATER
+
+
+class Overtaken(TidegateError):
+    """A run that this one has taken over from published before it noticed; the feed goes on from what stands there."""
+
+    code = "CDC:ErrWriterOvertaken"
+    retry = Retry.NEVER
+
+
+class SourceBehind(SourceError):
+    """The source is empty, or does not reach the ts where the feed goes on; whoever writes it may be late."""
+
+
+class MadeAnew(HistoryLost):
+    """A topic or a directory was deleted and made again, so positions in the one before mean nothing in it; or a target
+    lost the progress that its source has released. The message names both and the ways out."""
+
+    code = "CDC:ErrSourceMadeAnew"
+
+
+class ChangelogBroken(SourceError):
+    """A commit of the changelog says no positions, so it is not ours; the message names the place."""
+
+    retry = Retry.NEVER
+
+
+class SameUpstream(ConfigError):
+    """A database is to be written whose own log is the source; the message names both."""
+
+    code = "CDC:ErrSameUpstreamDownstream"

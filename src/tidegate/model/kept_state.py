@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from tidegate.model.feed_errors import StateTooNew
+from tidegate.model.errors import StateTooNew
 
 FIELD: Final = "state_version"
 _FIRST: Final = 1

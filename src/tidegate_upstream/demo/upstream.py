@@ -39,8 +39,9 @@ from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
 from tidegate.engine.stop_signals import wait_until
-from tidegate.model.errors import KeyLocked, Retry, SqlRefused, TidegateError
+from tidegate.model.errors import Retry, SqlRefused, TidegateError
 from tidegate.schema.job import Job, JobState
+from tidegate_upstream.errors import KeyLocked
 from tidegate_upstream.serve import UpstreamLog
 from tidegate_upstream.tidb.cluster import Cluster, Move
 from tidegate_upstream.tidb.ddl_jobs import read_entry

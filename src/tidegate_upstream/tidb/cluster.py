@@ -21,11 +21,12 @@ from pathlib import Path
 from threading import Condition, Event, RLock, Thread
 from typing import Final, NamedTuple, TypeAlias
 
-from tidegate.model.errors import KeyLocked, UpstreamError
+from tidegate.model.errors import UpstreamError
 from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.meta import Meta
 from tidegate_upstream.change import step as step_rules
+from tidegate_upstream.errors import KeyLocked
 from tidegate_upstream.tidb.ddl_jobs import JobEntry, Registry, read_entries, table_ids
 from tidegate_upstream.tidb.ddl_owner import DdlClient, Owner, Worker
 from tidegate_upstream.tidb.ddl_step import BATCH_ROWS, Backfill, StepRules, Steps, delete_ranges

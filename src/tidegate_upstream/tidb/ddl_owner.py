@@ -26,7 +26,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from tidegate.model.errors import KeyLocked, Retry, SqlRefused, TidegateError, UpstreamError, WriteConflict
+from tidegate.model.errors import Retry, SqlRefused, TidegateError, UpstreamError
 from tidegate.model.name import lowered
 from tidegate.model.tso import physical_ms
 from tidegate.schema.job import STRICT, Job, JobState
@@ -35,6 +35,7 @@ from tidegate.schema.stored.snapshot import TableVersion
 from tidegate_upstream.change.draft import Task
 from tidegate_upstream.change.request import Involved, NewIds, Request, number, operation_of
 from tidegate_upstream.change.role import check_role
+from tidegate_upstream.errors import KeyLocked, WriteConflict
 from tidegate_upstream.f1 import rollback
 from tidegate_upstream.tidb.ddl_jobs import (
     ENDED,

@@ -62,7 +62,7 @@ from tidegate.expr.scope import RelationColumn, Scope
 from tidegate.kv.index_entry import decode_index_entry
 from tidegate.kv.keys import record_key, string_key, table_prefix, table_span
 from tidegate.kv.rows import ChecksumForm, Row, decode_row
-from tidegate.model.errors import SqlRefused, UpstreamError, WriteConflict
+from tidegate.model.errors import SqlRefused, UpstreamError
 from tidegate.model.kv_change import LOSSY_DDL
 from tidegate.mysql.encoding import encode_bytes
 from tidegate.mysql.values import Context
@@ -72,6 +72,7 @@ from tidegate.schema.stored.definition import NOT_NULL, column_type
 from tidegate.schema.stored.meta import Meta
 from tidegate_upstream.change.draft import CounterChange, Definitions, StepOutcome, Task
 from tidegate_upstream.change.request import Request, operation_of, raw_arguments
+from tidegate_upstream.errors import WriteConflict
 from tidegate_upstream.f1 import Work, next_step, rollback
 from tidegate_upstream.tidb.ddl_jobs import (
     ENDED,

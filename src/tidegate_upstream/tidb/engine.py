@@ -29,8 +29,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Final, Protocol, TypeAlias
 
-from tidegate.model.errors import StoreUnavailable
-from tidegate.model.feed_errors import StateTooNew
+from tidegate.model.errors import StateTooNew, StoreUnavailable
 from tidegate.model.kept_state import StateKind, check_version
 
 

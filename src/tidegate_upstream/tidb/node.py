@@ -18,12 +18,12 @@ from threading import RLock
 from typing import Final, TypeAlias
 from weakref import WeakSet
 
-from tidegate.model.errors import KeyLocked, SchemaChanged, SchemaOutdated
 from tidegate.model.tso import physical_ms
 from tidegate.mysql.column_value import KvValue
 from tidegate.mysql.encoding import decode_int
 from tidegate.schema.stored.meta import Meta
 from tidegate.schema.stored.snapshot import LoadedSchema, StoredSnapshot, load, load_all
+from tidegate_upstream.errors import KeyLocked, SchemaChanged, SchemaOutdated
 from tidegate_upstream.tidb.ddl_jobs import Registry
 from tidegate_upstream.tidb.ddl_owner import DdlClient
 from tidegate_upstream.tidb.metadata import LOCK_INFO

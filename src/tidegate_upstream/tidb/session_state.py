@@ -37,9 +37,10 @@ from datetime import UTC, datetime, tzinfo
 from threading import Condition
 from typing import Final, TypeVar
 
-from tidegate.model.errors import KeyLocked, Retry, SqlRefused, TidegateError, UpstreamError
+from tidegate.model.errors import Retry, SqlRefused, TidegateError, UpstreamError
 from tidegate.model.name import lowered
 from tidegate.mysql.values import Context, SqlValue, SqlWarning, UserLocks
+from tidegate_upstream.errors import KeyLocked
 from tidegate_upstream.tidb.node import GuardedTransaction, Node
 from tidegate_upstream.tidb.variables import GlobalVariables, SessionVariables, zone_named
 

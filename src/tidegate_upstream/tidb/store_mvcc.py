@@ -63,7 +63,7 @@ from threading import RLock
 from typing import Final, NamedTuple, TypeAlias
 
 from tidegate.kv.keys import mvcc_key, split_mvcc_key
-from tidegate.model.errors import DecodeError, HistoryCollected, KeyLocked, TransactionGone, WriteConflict
+from tidegate.model.errors import DecodeError
 from tidegate.model.kv_change import LOSSY_DDL, KvChange, KvOp, LogType
 from tidegate.model.tso import physical_ms
 from tidegate.mysql.encoding import (
@@ -77,6 +77,7 @@ from tidegate.mysql.encoding import (
     take,
     take_byte,
 )
+from tidegate_upstream.errors import HistoryCollected, KeyLocked, TransactionGone, WriteConflict
 from tidegate_upstream.tidb.engine import ColumnFamily, Edit, KvEngine
 
 SHORT_BYTES: Final = 255

@@ -66,7 +66,7 @@ from tidegate.expr.scope import RelationColumn
 from tidegate.kv.index_entry import decode_index_entry
 from tidegate.kv.keys import Handle, IntHandle, RecordKey, hash_key, index_prefix, record_key, table_span
 from tidegate.kv.rows import ChecksumForm, decode_row, decode_row_value, handle_of, part_datum
-from tidegate.model.errors import EncodeError, EntryTooLarge, SqlRefused, TransactionTooLarge, WriteConflict
+from tidegate.model.errors import EncodeError, SqlRefused
 from tidegate.model.mysql import INTEGERS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.mysql.column_value import KvValue
@@ -77,6 +77,7 @@ from tidegate.mysql.values import Context, Named, SqlValue, Time, from_column
 from tidegate.schema.stored.definition import PRIMARY
 from tidegate.schema.stored.meta import Reader, table_key
 from tidegate.schema.stored.snapshot import TableVersion
+from tidegate_upstream.errors import EntryTooLarge, TransactionTooLarge, WriteConflict
 from tidegate_upstream.f1 import Touch
 from tidegate_upstream.tidb.table_rows import (
     ROW_ID,

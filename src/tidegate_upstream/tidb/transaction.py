@@ -50,16 +50,9 @@ from itertools import islice
 from threading import Lock
 from typing import Final, TypeAlias, TypeVar, cast
 
-from tidegate.model.errors import (
-    EntryTooLarge,
-    KeyLocked,
-    SnapshotTooOld,
-    StoreUnavailable,
-    TransactionTooLarge,
-    UnsupportedError,
-    UpstreamError,
-)
+from tidegate.model.errors import StoreUnavailable, UnsupportedError, UpstreamError
 from tidegate.model.tso import LOGICAL_BITS, Tso, physical_ms
+from tidegate_upstream.errors import EntryTooLarge, KeyLocked, SnapshotTooOld, TransactionTooLarge
 from tidegate_upstream.tidb.engine import MetaBound
 from tidegate_upstream.tidb.store_mvcc import Alive, Mutation, Store, WriteKind
 

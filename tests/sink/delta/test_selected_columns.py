@@ -11,8 +11,7 @@ from tidegate.config.targets import delta_options
 from tidegate.engine.filter import SelectorRule
 from tidegate.engine.plan import Alter, Checkpoint, Create, Exchange, Round, Step, Trim, Unit
 from tidegate.engine.plan import Rows as Apply
-from tidegate.model.errors import SchemaError, SinkRefused
-from tidegate.model.feed_errors import ColumnSelectorFailed
+from tidegate.model.errors import ColumnSelectorFailed, SchemaError, SinkRefused
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType, IndexInfo, PartitionDef, PartitionInfo, TableInfo, TableName
 from tidegate.objectstore import deltalog

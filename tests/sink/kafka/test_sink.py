@@ -17,9 +17,8 @@ from tests.source.tidb.test_transactions import Log
 from tidegate.engine.filter import ColumnSelectors, SelectorRule
 from tidegate.engine.plan import Checkpoint, Round, Segment, plan_ddl
 from tidegate.engine.ports import Standing
-from tidegate.model.errors import DispatcherFailed, EncodeError, SinkError
+from tidegate.model.errors import ColumnSelectorFailed, DispatcherFailed, EncodeError, SinkError
 from tidegate.model.event import Delete, Insert, Resolved, RowChange, Update
-from tidegate.model.feed_errors import ColumnSelectorFailed
 from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableName
 from tidegate.schema.infer import infer_table

@@ -17,8 +17,7 @@ from tidegate.config.kafka_source import parse_source
 from tidegate.engine.change import Place
 from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks
-from tidegate.model.errors import KafkaConfigInvalid, PoisonMessage, Retry
-from tidegate.model.feed_errors import MadeAnew
+from tidegate.model.errors import KafkaConfigInvalid, MadeAnew, PoisonMessage, Retry
 from tidegate.model.table import TableName
 from tidegate.source.kafka.client import Described, KafkaTopics, described
 from tidegate.source.kafka.land import Landing, recognised

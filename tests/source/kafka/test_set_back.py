@@ -15,8 +15,7 @@ from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.config.kafka_source import parse_source
 from tidegate.engine.ports import LocalTasks
-from tidegate.model.errors import TidegateError
-from tidegate.model.feed_errors import MadeAnew
+from tidegate.model.errors import MadeAnew, TidegateError
 from tidegate.model.table import TableName
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.land import Landing

@@ -7,8 +7,7 @@ import pytest
 from tests.source.storage.kit import COLUMNS, DAY, ID, NAME, Made, land, lines_of
 from tidegate.codec.csv import CsvOptions
 from tidegate.engine.ports import LocalTasks
-from tidegate.model.errors import ConfigError, PoisonMessage, Retry, SchemaError
-from tidegate.model.feed_errors import SourceBehind
+from tidegate.model.errors import ConfigError, PoisonMessage, Retry, SchemaError, SourceBehind
 from tidegate.source.storage.listing import CsvDialect
 
 CREATE = "1 CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20))"

@@ -17,7 +17,7 @@ from tidegate.changelog.report import State
 from tidegate.config.storage_source import parse_files
 from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks
-from tidegate.model.feed_errors import MadeAnew
+from tidegate.model.errors import MadeAnew
 from tidegate.source.storage.listing import PLACE, Listing, PlacedFile, accepted, check_same, noted
 
 CREATE = "1 CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20))"

@@ -17,7 +17,7 @@ from tidegate.engine.change import Place
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks
-from tidegate.model.feed_errors import MadeAnew
+from tidegate.model.errors import MadeAnew
 from tidegate.model.table import TableName
 from tidegate.source.tidb.changes import MountOptions
 from tidegate.source.tidb.land import LogLanding

@@ -16,9 +16,8 @@ from tidegate.engine.change import Place, PlacedDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.ports import LocalTasks, Reading, Source
-from tidegate.model.errors import HistoryLost, RenameRefused
+from tidegate.model.errors import HistoryLost, MadeAnew, RenameRefused, SourceBehind
 from tidegate.model.event import RowChange
-from tidegate.model.feed_errors import MadeAnew, SourceBehind
 from tidegate.model.table import TableInfo
 from tidegate.schema.stored.snapshot import table_info
 from tidegate.source.tidb.changes import mounter_of

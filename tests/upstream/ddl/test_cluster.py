@@ -6,13 +6,14 @@ import time
 import pytest
 
 from tests.upstream.ddl.kit import LEASE_MS, SESSION_MS, Crash, World, anomalies, insert
-from tidegate.model.errors import SchemaChanged, UpstreamError
+from tidegate.model.errors import UpstreamError
 from tidegate.schema.job import SchemaDiff
 from tidegate.schema.parse_ddl import parse
 from tidegate.schema.stored.meta import Meta
 from tidegate.schema.stored.snapshot import DIFFS_MAX, load, load_all
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
+from tidegate_upstream.errors import SchemaChanged
 from tidegate_upstream.tidb.cluster import Cluster, Move
 from tidegate_upstream.tidb.engine import SqliteEngine
 from tidegate_upstream.tidb.metadata import MetaWriter

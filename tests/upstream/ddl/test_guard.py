@@ -3,7 +3,8 @@
 import pytest
 
 from tests.upstream.ddl.kit import LEASE_MS, SESSION_MS, World, anomalies, delete, insert
-from tidegate.model.errors import SchemaChanged, SchemaOutdated, UpstreamError
+from tidegate.model.errors import UpstreamError
+from tidegate_upstream.errors import SchemaChanged, SchemaOutdated
 from tidegate_upstream.tidb.node import changed_tables, physical_id, physical_ids
 
 

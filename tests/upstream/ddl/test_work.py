@@ -8,12 +8,13 @@ import pytest
 from tests.upstream.ddl.kit import World, anomalies, images
 from tidegate.kv.keys import IntHandle, index_prefix, record_prefix, table_prefix, table_span
 from tidegate.kv.rows import ChecksumForm, decode_row, verify_checksum
-from tidegate.model.errors import SnapshotTooOld, SqlRefused
+from tidegate.model.errors import SqlRefused
 from tidegate.model.kv_change import LOSSY_DDL, LogType
 from tidegate.mysql.packed_time import Time
 from tidegate.schema.parse_ddl import parse
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
+from tidegate_upstream.errors import SnapshotTooOld
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.ddl_step import delete_ranges
 from tidegate_upstream.tidb.engine import ColumnFamily

@@ -5,12 +5,13 @@ from decimal import Decimal
 from threading import Event
 
 from tidegate.expr.scope import ResultColumn, ResultSet
-from tidegate.model.errors import SqlRefused, WriteConflict
+from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.mysql.datum import Duration, JsonDatum, Unsigned, Vector
 from tidegate.mysql.packed_time import Time
 from tidegate.mysql.values import Named, SqlValue
+from tidegate_upstream.errors import WriteConflict
 from tidegate_upstream.tidb.dml import Outcome
 from tidegate_upstream.tidb.variables import GlobalVariables, SessionVariables
 

@@ -22,13 +22,14 @@ from tests.upstream.simulate.dml import Change, draw_change
 from tests.upstream.simulate.model import Model
 from tests.upstream.simulate.predicates import faults, unknown_entries
 from tests.upstream.simulate.replica import Replica
-from tidegate.model.errors import KeyLocked, SqlError, SqlRefused, UpstreamError
+from tidegate.model.errors import SqlError, SqlRefused, UpstreamError
 from tidegate.schema.job import JobState
 from tidegate.schema.parse_ddl import parse
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.meta import Meta
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
+from tidegate_upstream.errors import KeyLocked
 from tidegate_upstream.tidb import ddl_owner as ddl_client
 from tidegate_upstream.tidb import session_state as session_transaction
 from tidegate_upstream.tidb.cluster import Cluster, ClusterOptions

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from tidegate.expr.scope import ResultSet
-from tidegate.model.errors import SqlRefused, UpstreamError, WriteConflict
+from tidegate.model.errors import SqlRefused, UpstreamError
+from tidegate_upstream.errors import WriteConflict
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.dml import Outcome
 from tidegate_upstream.tidb.session import Session

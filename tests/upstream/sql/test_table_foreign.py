@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from tests.upstream.sql.table_kit import ID, World, column, index, integer, table
-from tidegate.model.errors import SqlRefused, WriteConflict
+from tidegate.model.errors import SqlRefused
 from tidegate.schema.stored.definition import ElementState as S
 from tidegate.schema.stored.definition import Name, StoredForeignKey, StoredTable
+from tidegate_upstream.errors import WriteConflict
 
 PID = column(2, "pid", integer())
 RESTRICT, CASCADE, SET_NULL = 1, 2, 3

@@ -9,10 +9,11 @@ import pytest
 
 from tests.upstream.sql.table_kit import ID, World, column, index, integer, table, varchar
 from tidegate.kv.keys import RecordKey, decode_table_key
-from tidegate.model.errors import SqlRefused, WriteConflict
+from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.schema.stored.definition import ChangeState, Name, StoredPartition, StoredPartitionDef, StoredTable
 from tidegate.schema.stored.definition import ElementState as S
+from tidegate_upstream.errors import WriteConflict
 from tidegate_upstream.tidb.table_rows import index_mutation, placements_of, record_mutation, row_mutations
 
 pytestmark = pytest.mark.slow

@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.expr.change import converter
-from tidegate.model.errors import SinkRefused
-from tidegate.model.feed_errors import ColumnSelectorFailed
+from tidegate.model.errors import ColumnSelectorFailed, SinkRefused
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.objectstore.deltalog import TableSnapshot

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.engine.plan import Exchange, Trim, position_of
-from tidegate.model.errors import SinkRefused
-from tidegate.model.feed_errors import ColumnSelectorFailed
+from tidegate.model.errors import ColumnSelectorFailed, SinkRefused
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog

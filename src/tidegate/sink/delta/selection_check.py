@@ -16,7 +16,7 @@ import msgspec
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import Alter, Create, Round
 from tidegate.engine.retention import PURGED
-from tidegate.model.feed_errors import ColumnSelectorFailed
+from tidegate.model.errors import ColumnSelectorFailed
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import stored_columns

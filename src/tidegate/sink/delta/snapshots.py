@@ -28,8 +28,7 @@ from tidegate.engine.event_filter import EventRule
 from tidegate.engine.filter import SelectorRule
 from tidegate.engine.plan import Checkpoint, SkippedDdl
 from tidegate.engine.ports import Parked
-from tidegate.model.errors import Fenced, SinkRefused, TableParked
-from tidegate.model.feed_errors import Overtaken
+from tidegate.model.errors import Fenced, Overtaken, SinkRefused, TableParked
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach

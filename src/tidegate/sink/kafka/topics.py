@@ -47,9 +47,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from tidegate.codec.batch import BatchEncoder, Message
-from tidegate.model.errors import SinkError, SinkRefused
+from tidegate.model.errors import PartitionNumInvalid, SinkError, SinkRefused
 from tidegate.model.event import Resolved
-from tidegate.model.feed_errors import PartitionNumInvalid
 from tidegate.model.table import TableName
 
 Place: TypeAlias = tuple[str, int]

@@ -45,9 +45,8 @@ from sqlglot import exp
 from tidegate.engine.filter import DEFAULT_RULES, TableFilter
 from tidegate.expr.compiler import compile_scalar, condition_node, told_collation, value_reader, wide_bit
 from tidegate.expr.scope import Scope, Slot
-from tidegate.model.errors import ConfigError, SqlRefused
+from tidegate.model.errors import ConfigError, ExpressionParseFailed, SqlRefused
 from tidegate.model.event import Value
-from tidegate.model.feed_errors import ExpressionParseFailed
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, TableName

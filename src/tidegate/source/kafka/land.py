@@ -55,8 +55,7 @@ from tidegate.changelog.report import Halt, State, TaskReport
 from tidegate.engine.change import Place
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.frontier import Positions, Reached
-from tidegate.model.errors import ConfigError, PoisonMessage, TidegateError
-from tidegate.model.feed_errors import MadeAnew
+from tidegate.model.errors import ConfigError, MadeAnew, PoisonMessage, TidegateError
 from tidegate.model.roads import LEFT_OUT
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.source.kafka.client import Described, KafkaTopics, described, offsets

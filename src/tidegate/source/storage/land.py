@@ -35,9 +35,8 @@ from tidegate.codec.storage import METADATA, SchemaFile, parse_index, parse_meta
 from tidegate.engine.change import Place, PlacedDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.ports import PartitionReached
-from tidegate.model.errors import ConfigError, DecodeError, PoisonMessage, SchemaError, TidegateError
+from tidegate.model.errors import ConfigError, DecodeError, PoisonMessage, SchemaError, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
-from tidegate.model.feed_errors import SourceBehind
 from tidegate.model.roads import LEFT_OUT, RoadCounts
 from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import reach

@@ -85,9 +85,8 @@ from tidegate.engine.change import Place
 from tidegate.engine.event_filter import EventFilter, acting
 from tidegate.engine.filter import previous_name
 from tidegate.engine.frontier import Reached
-from tidegate.model.errors import ConfigError, DecodeError, InputError, SchemaError, SourceError
+from tidegate.model.errors import ConfigError, DecodeError, InputError, MadeAnew, SchemaError, SourceError
 from tidegate.model.event import Ddl, Field
-from tidegate.model.feed_errors import MadeAnew
 from tidegate.model.mysql import ActionType
 from tidegate.model.name import all_digits, lowered
 from tidegate.model.table import TableInfo, TableName

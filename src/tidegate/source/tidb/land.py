@@ -79,9 +79,8 @@ from tidegate.engine.change import Place, PlacedDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.ports import Reading, Source, Tasks
-from tidegate.model.errors import ConfigError, HistoryLost, TidegateError
+from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
-from tidegate.model.feed_errors import MadeAnew, SourceBehind
 from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableInfo, TableName

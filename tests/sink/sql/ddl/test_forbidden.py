@@ -22,9 +22,8 @@ from tidegate.engine.change import Place, PlacedDdl
 from tidegate.engine.event_filter import EventFilter, EventRule
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import plan_ddl
-from tidegate.model.errors import InputError
+from tidegate.model.errors import DdlForbidden, InputError
 from tidegate.model.event import Ddl
-from tidegate.model.feed_errors import DdlForbidden
 from tidegate.model.table import TableName
 from tidegate.schema.restore_ddl import settled_ddl
 from tidegate.schema.state import SchemaState

@@ -32,9 +32,8 @@ from typing import Final, NoReturn
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import PlannedDdl, of_session, refusal, zone_warning
 from tidegate.expr.tokens import quote_name
-from tidegate.model.errors import SchemaError, SinkError, SinkRefused, UnsupportedError
+from tidegate.model.errors import DdlForbidden, SchemaError, SinkError, SinkRefused, UnsupportedError
 from tidegate.model.event import Ddl
-from tidegate.model.feed_errors import DdlForbidden
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
 from tidegate.objectstore.failpoint import reach
