@@ -59,7 +59,7 @@ def test_a_changefeed_takes_it(tmp_path, monkeypatch):
 
 def test_a_sink_is_short():
     """That of the page, and the callback that it points to, take fewer than 80 lines."""
-    callback = (ROOT / "src" / "tidegate" / "sink" / "callback" / "sink.py").read_text()
+    callback = (ROOT / "src" / "tidegate" / "sink" / "callback.py").read_text()
 
     assert len(blocks()["json_lines.py"].splitlines()) < 80
     assert len(callback.splitlines()) < 80
