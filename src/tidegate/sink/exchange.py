@@ -1,18 +1,25 @@
-"""One HTTP request and its answer, which is whole within a time and within a size.
+"""The HTTP client of sinks and of the server: one connection, whole answers within a time and a size.
 
     connect ──► request ──► head and body of the answer      all within `within_s`, else TimeoutError
 
 Python's own library bounds the wait for each piece of an answer.  A server that sends a byte now and then would hold a
-feed as long as it likes, so the connection is shut down when the time of the whole is over.
+changefeed as long as it likes, so the connection is shut down when the time of the whole is over.
 """
 
 import errno
 import http.client
 import socket
+import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from tidegate.model.errors import ConfigError
+
+TEXT_MAX: Final = 500
 
 
 class Reply(NamedTuple):
@@ -22,6 +29,20 @@ class Reply(NamedTuple):
     body: bytes
     headers: http.client.HTTPMessage
     ends: bool
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the status is a success."""
+        return 200 <= self.status < 300
+
+    @property
+    def text(self) -> str:
+        """The beginning of the body, for messages."""
+        return self.body.decode("utf-8", "replace")[:TEXT_MAX]
+
+    def json(self) -> Any:
+        """Return the JSON of the body. msgspec.DecodeError for what is none."""
+        return msgspec.json.decode(self.body)
 
 
 @contextmanager
@@ -75,3 +96,78 @@ def exchange(
     if len(found) > most_bytes and not cut:
         raise OSError(errno.EMSGSIZE, f"the answer is longer than {most_bytes} bytes")
     return Reply(answer.status, found[:most_bytes], answer.headers, answer.will_close or not answer.isclosed())
+
+
+class HttpClient:
+    """A connection to one server, opened when it is needed, and again after it broke; for one thread.
+
+    `tls` makes the context of a connection; None is plain HTTP. A long answer is an error, or `cut`."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int | None,
+        tls: Callable[[], ssl.SSLContext] | None,
+        *,
+        within_s: float,
+        most_bytes: int,
+        cut: bool = False,
+    ) -> None:
+        self._host, self._port, self._tls = host, port, tls
+        self._within_s, self._most_bytes, self._cut = within_s, most_bytes, cut
+        self._connection: http.client.HTTPConnection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an earlier connection is there to be used."""
+        return self._connection is not None
+
+    def ask(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        """Return the answer to a request. OSError where there is none, TimeoutError for one that takes too long."""
+        if self._connection is None:
+            self._connection = self._connect()
+        try:
+            reply = exchange(
+                self._connection,
+                method,
+                target,
+                body,
+                headers,
+                within_s=self._within_s,
+                most_bytes=self._most_bytes,
+                cut=self._cut,
+            )
+        except OSError:
+            self.close()
+            raise
+        except http.client.HTTPException as error:
+            self.close()
+            raise ConnectionError(str(error) or type(error).__name__) from error
+        if reply.ends:
+            self.close()
+        return reply
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=self._within_s)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=self._within_s, context=self._tls())
+
+
+def tls_context(authority: str, certificate: str = "", key: str = "") -> ssl.SSLContext:
+    """Return a context that checks servers by `authority`, or the system's, and shows a certificate if there is one.
+
+    ConfigError for files that cannot be used."""
+    try:
+        context = ssl.create_default_context(cafile=authority or None)
+        if certificate:
+            context.load_cert_chain(certificate, key)
+    except OSError as error:
+        files = ", ".join(filter(None, (authority, certificate, key)))
+        raise ConfigError(f"the certificate files {files} cannot be used: {error}") from error
+    return context

@@ -37,9 +37,7 @@ comes again after a crash, under the ids that it had.
 import base64
 import hashlib
 import hmac
-import http.client
 import logging
-import ssl
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,14 +66,14 @@ from tidegate.engine.ports import (
     Written,
     standing_of,
 )
-from tidegate.model.errors import ConfigError, SinkError, SinkRefused
+from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Update, Values, images
 from tidegate.model.name import all_digits
 from tidegate.model.tso import to_datetime
 from tidegate.objectstore.stores import store
 from tidegate.objectstore.storing import storing
 from tidegate.sink.calls import calls_of
-from tidegate.sink.exchange import exchange
+from tidegate.sink.exchange import HttpClient, tls_context
 from tidegate.sink.webhook_options import WebhookOptions
 
 _TYPES: Final = {"Insert": "row.insert", "Update": "row.update", "Delete": "row.delete", "Ddl": "ddl"}
@@ -208,7 +206,6 @@ _WRONG_PLACE: Final = {
     404: "there is no such address",
     405: "the address takes no POST",
 }
-_SHOWN: Final = 500
 _ANSWER_BYTES: Final = 1 << 20
 
 
@@ -226,8 +223,16 @@ class WebhookSender:
 
     def __init__(self, options: WebhookOptions) -> None:
         self.options = options
-        self._address = urlsplit(options.url)
-        self._connection: http.client.HTTPConnection | None = None
+        address = urlsplit(options.url)
+        self._target = (address.path or "/") + (f"?{address.query}" if address.query else "")
+        self._client = HttpClient(
+            address.hostname or "",
+            address.port,
+            None if address.scheme == "http" else partial(tls_context, options.ssl_ca),
+            within_s=options.timeout_s,
+            most_bytes=_ANSWER_BYTES,
+            cut=True,
+        )
 
     def send(self, events: Sequence[CloudEvent]) -> int:
         """Deliver events in one call, or each alone if that is refused; return how many became dead letters.
@@ -242,9 +247,7 @@ class WebhookSender:
 
     def close(self) -> None:
         """End the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._client.close()
 
     def _answered(self, events: Sequence[CloudEvent]) -> HttpAnswer:
         """The first answer that is final."""
@@ -269,40 +272,12 @@ class WebhookSender:
         headers = {"content-type": f"{kind}; charset=utf-8", **signed(self.options.secret, events[0].id, body)}
         if self.options.token:
             headers["authorization"] = f"Bearer {self.options.token}"
-        path = self._address.path or "/"
         try:
-            if self._connection is None:
-                self._connection = self._connected()
-            path = f"{path}?{self._address.query}" if self._address.query else path
-            found = exchange(
-                self._connection,
-                "POST",
-                path,
-                body,
-                headers,
-                within_s=self.options.timeout_s,
-                most_bytes=_ANSWER_BYTES,
-                cut=True,
-            )
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            return HttpAnswer(0, str(error) or type(error).__name__)
-        if found.ends:
-            self.close()
-        text = found.body.decode("utf-8", "replace")[:_SHOWN]
-        return HttpAnswer(
-            found.status, text, _seconds(found.headers.get("retry-after")), found.headers.get("location", "")
-        )
-
-    def _connected(self) -> http.client.HTTPConnection:
-        host, timeout_s = self._address.hostname or "", self.options.timeout_s
-        if self._address.scheme == "http":
-            return http.client.HTTPConnection(host, self._address.port, timeout=timeout_s)
-        try:
-            context = ssl.create_default_context(cafile=self.options.ssl_ca or None)
+            reply = self._client.ask("POST", self._target, body, headers)
         except OSError as error:
-            raise ConfigError(f"sink-uri: ssl-ca cannot be used: {error}") from error
-        return http.client.HTTPSConnection(host, self._address.port, timeout=timeout_s, context=context)
+            return HttpAnswer(0, str(error) or type(error).__name__)
+        again_s = _seconds(reply.headers.get("retry-after"))
+        return HttpAnswer(reply.status, reply.text, again_s, reply.headers.get("location", ""))
 
     def _dead(self, event: CloudEvent, answer: HttpAnswer) -> int:
         what = f"{answer.status}: {answer.text}"

@@ -46,13 +46,12 @@ import base64
 import binascii
 import hashlib
 import hmac
-import http.client
 import logging
 import secrets
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -84,7 +83,7 @@ from tidegate.server.http.routes import (
 )
 from tidegate.server.server import Server
 from tidegate.server.web_server import HEADER_BYTES
-from tidegate.sink.exchange import exchange
+from tidegate.sink.exchange import HttpClient, tls_context
 
 _N, _R, _P = 1 << 14, 8, 1
 _MEMORY: Final = 1 << 26
@@ -341,26 +340,22 @@ class Forwarder:
             raise ForwardFailed(f"the request was forwarded {times[:20]} times; who owns changes, ask again")
         sent = {name: headers[name] for name in _SENT if name in headers}
         sent |= {FROM: self._id, TIMES: str(int(times) + 1)}
-        connection = self._connect(address)
+        client = HttpClient(address, None, self._tls(), within_s=ANSWER_S, most_bytes=ANSWER_BYTES)
         try:
-            answer = exchange(
-                connection, method, target, body or None, sent, within_s=ANSWER_S, most_bytes=ANSWER_BYTES
-            )
-        except (OSError, http.client.HTTPException) as error:
+            answer = client.ask(method, target, body or None, sent)
+        except OSError as error:
             raise ForwardFailed(f"the owner at {address} does not answer: {type(error).__name__}: {error}") from error
         finally:
-            connection.close()
+            client.close()
         returned = {name: value for name in _RETURNED if (value := answer.headers.get(name))}
         return Response(answer.body, answer.status, returned)
 
-    def _connect(self, address: str) -> http.client.HTTPConnection:
+    def _tls(self) -> Callable[[], ssl.SSLContext] | None:
         security = self._config.security
         if not security.cert_path:
-            return http.client.HTTPConnection(address, timeout=ANSWER_S)
-        context = ssl.create_default_context(cafile=security.ca_path or None)
-        if security.mtls:
-            context.load_cert_chain(security.cert_path, security.key_path)
-        return http.client.HTTPSConnection(address, timeout=ANSWER_S, context=context)
+            return None
+        shown = (security.cert_path, security.key_path) if security.mtls else ()
+        return partial(tls_context, security.ca_path, *shown)
 
 
 LOG: Final = logging.getLogger("tidegate.http")

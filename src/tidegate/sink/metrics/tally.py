@@ -47,10 +47,8 @@ Cumulative numbers need no memory of what was sent: a collector that was away ge
 Source: OpenTelemetry, "OTLP Specification" (OTLP/HTTP, JSON), metrics.proto.
 """
 
-import http.client
 import logging
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,10 +65,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
-from tidegate.model.errors import ConfigError, EnvironmentFault
+from tidegate.model.errors import EnvironmentFault
 from tidegate.model.tso import physical_ms
 from tidegate.schema.state import SchemaState
-from tidegate.sink.exchange import exchange, shut_down_after
+from tidegate.sink.exchange import HttpClient, Reply, shut_down_after, tls_context
 from tidegate.sink.metrics.rule import MetricRule, OtlpOptions, row_text
 
 Labels: TypeAlias = tuple[str, ...]
@@ -482,7 +480,6 @@ def _only_metrics(page: Callable[..., Any]) -> Callable[..., Any]:
 LOGGER: Final = logging.getLogger(__name__)
 _CUMULATIVE: Final = 2
 _MS_NS: Final = 1_000_000
-_SHOWN: Final = 300
 
 
 def request_body(snapshot: ShownNumbers) -> bytes:
@@ -530,8 +527,17 @@ class OtlpPush:
 
     def __init__(self, options: OtlpOptions, snapshot: Callable[[], ShownNumbers | None]) -> None:
         self._options, self._snapshot = options, snapshot
-        self._address = urlsplit(options.url)
-        self._context = None if self._address.scheme == "http" else _context(options)
+        address = urlsplit(options.url)
+        context = None if address.scheme == "http" else tls_context(options.ssl_ca)
+        self._target = (address.path or "/v1/metrics") + (f"?{address.query}" if address.query else "")
+        self._client = HttpClient(
+            address.hostname or "",
+            address.port,
+            None if context is None else lambda: context,
+            within_s=options.timeout_s,
+            most_bytes=1 << 16,
+            cut=True,
+        )
         self._end = threading.Event()
         self._told = ""
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
@@ -553,38 +559,20 @@ class OtlpPush:
         if snapshot is None:
             return
         try:
-            status, text = self._post(request_body(snapshot))
-            fault = "" if 200 <= status < 300 else f"{status} {text}"
-        except (OSError, http.client.HTTPException) as error:
+            reply = self._post(request_body(snapshot))
+            fault = "" if reply.is_ok else f"{reply.status} {reply.text}"
+        except OSError as error:
             fault = str(error) or type(error).__name__
         if fault and fault != self._told:
             place = self._options.url.partition("?")[0]
             LOGGER.warning("otlp-endpoint %s: %s; trying again every %g s", place, fault, self._options.interval_s)
         self._told = fault
 
-    def _post(self, body: bytes) -> tuple[int, str]:
-        host, port, timeout_s = self._address.hostname or "", self._address.port, self._options.timeout_s
-        connection = (
-            http.client.HTTPConnection(host, port, timeout=timeout_s)
-            if self._context is None
-            else http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self._context)
-        )
+    def _post(self, body: bytes) -> Reply:
         headers = {"content-type": "application/json"}
         if self._options.token:
             headers["authorization"] = f"Bearer {self._options.token}"
-        path = self._address.path or "/v1/metrics"
         try:
-            target = f"{path}?{self._address.query}" if self._address.query else path
-            answer = exchange(
-                connection, "POST", target, body, headers, within_s=timeout_s, most_bytes=1 << 16, cut=True
-            )
-            return answer.status, answer.body.decode("utf-8", "replace")[:_SHOWN]
+            return self._client.ask("POST", self._target, body, headers)
         finally:
-            connection.close()
-
-
-def _context(options: OtlpOptions) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=options.ssl_ca or None)
-    except OSError as error:
-        raise ConfigError(f"sink-uri: ssl-ca cannot be used: {error}") from error
+            self._client.close()

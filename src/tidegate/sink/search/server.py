@@ -50,26 +50,24 @@ Source: OpenSearch documentation, "Index document" (versions, if_seq_no), "Updat
 """
 
 import base64
-import http.client
-import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from tidegate.model.errors import ConfigError, Fenced, InputError, LoginRefused, SinkError, SinkRefused
+from tidegate.model.errors import Fenced, InputError, LoginRefused, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, convert_state, stamped
-from tidegate.sink.exchange import exchange
+from tidegate.sink.exchange import TEXT_MAX, HttpClient, Reply, tls_context
 from tidegate.sink.search.mapping import IndexMapping, alias_of, epoch_of, write_alias
 from tidegate.sink.search.sink import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
 
 LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
-_SHOWN: Final = 500
 ANSWER_BYTES: Final = 64 << 20
 
 
@@ -97,30 +95,14 @@ class ServerOptions:
         return ",".join(f"{host}:{port}" for host, port in self.hosts)
 
 
-class ServerAnswer(NamedTuple):
-    """What a server answered."""
-
-    status: int
-    body: bytes
-
-    @property
-    def is_ok(self) -> bool:
-        """Whether it did what it was asked."""
-        return 200 <= self.status < 300
-
-    def json(self) -> Any:
-        """Return the answer's JSON."""
-        return msgspec.json.decode(self.body)
-
-    @property
-    def reason(self) -> str:
-        """What the server says of an error."""
-        try:
-            error = self.json()["error"]
-            error = (error.get("root_cause") or [error])[0]
-            return f"{self.status} {error['type']}: {error['reason']}"[:_SHOWN]
-        except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
-            return f"{self.status} {self.body.decode('utf-8', 'replace')}"[:_SHOWN]
+def reason_of(answer: Reply) -> str:
+    """Return what the server says of an error."""
+    try:
+        error = answer.json()["error"]
+        error = (error.get("root_cause") or [error])[0]
+        return f"{answer.status} {error['type']}: {error['reason']}"[:TEXT_MAX]
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return f"{answer.status} {answer.text}"[:TEXT_MAX]
 
 
 class SearchCalls:
@@ -128,8 +110,12 @@ class SearchCalls:
 
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
+        tls = partial(tls_context, options.ssl_ca, options.ssl_cert, options.ssl_key) if options.tls else None
+        self._clients = [
+            HttpClient(host, port, tls, within_s=options.timeout_s, most_bytes=ANSWER_BYTES)
+            for host, port in options.hosts
+        ]
         self._next = 0
-        self._connection: http.client.HTTPConnection | None = None
 
     def ask(
         self,
@@ -139,55 +125,43 @@ class SearchCalls:
         query: Mapping[str, object] | None = None,
         *,
         many: bool = False,
-    ) -> ServerAnswer:
+    ) -> Reply:
         """Return the answer to a call; `many` says that the body is a line for each of several. SinkError for none."""
         sent = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
         headers = {"content-type": "application/x-ndjson" if many else "application/json", **self._account()}
         target = f"{path}?{urlencode(query)}" if query else path
         failed: Exception | None = None
-        for _ in range(1 + len(self.options.hosts)):
-            fresh = self._connection is None
+        for _ in range(1 + len(self._clients)):
+            client = self._clients[self._next % len(self._clients)]
+            fresh = not client.is_open
             try:
-                self._connection = self._connection or self._connected()
-                found = exchange(
-                    self._connection,
-                    method,
-                    target,
-                    sent,
-                    headers,
-                    within_s=self.options.timeout_s,
-                    most_bytes=ANSWER_BYTES,
-                )
-            except (OSError, http.client.HTTPException) as error:
-                self.close()
+                return self._checked(client.ask(method, target, sent, headers))
+            except OSError as error:
                 failed = error
                 self._next += fresh  # an old connection may have ended by itself
-                continue
-            if found.ends:
-                self.close()
-            return self._checked(ServerAnswer(found.status, found.body))
         raise SinkError(f"{self.options.place}: {failed or type(failed).__name__}") from failed
 
     def close(self) -> None:
         """End the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        for client in self._clients:
+            client.close()
 
-    def done(self, answer: ServerAnswer, what: str) -> ServerAnswer:
+    def done(self, answer: Reply, what: str) -> Reply:
         """Return an answer that says yes. SinkError for a server that cannot now, SinkRefused for one that does not."""
         if answer.is_ok:
             return answer
-        raise (SinkError if answer.status in LATER else SinkRefused)(f"{self.options.place}: {what}: {answer.reason}")
+        raise (SinkError if answer.status in LATER else SinkRefused)(
+            f"{self.options.place}: {what}: {reason_of(answer)}"
+        )
 
-    def _checked(self, answer: ServerAnswer) -> ServerAnswer:
+    def _checked(self, answer: Reply) -> Reply:
         if answer.status in {401, 403}:
             raise LoginRefused(
-                f"{self.options.place}: {answer.reason}; check user and password of the address; '@', ':' and '/' of a "
-                "password are written %40, %3A and %2F"
+                f"{self.options.place}: {reason_of(answer)}; check user and password of the address; '@', ':' and '/' "
+                "of a password are written %40, %3A and %2F"
             )
         if answer.status >= 500:
-            raise SinkError(f"{self.options.place}: {answer.reason}")
+            raise SinkError(f"{self.options.place}: {reason_of(answer)}")
         return answer
 
     def _account(self) -> Mapping[str, str]:
@@ -198,19 +172,6 @@ class SearchCalls:
             word = base64.b64encode(f"{options.user}:{options.password}".encode()).decode()
             return {"authorization": f"Basic {word}"}
         return {}
-
-    def _connected(self) -> http.client.HTTPConnection:
-        options = self.options
-        host, port = options.hosts[self._next % len(options.hosts)]
-        if not options.tls:
-            return http.client.HTTPConnection(host, port, timeout=options.timeout_s)
-        try:
-            context = ssl.create_default_context(cafile=options.ssl_ca or None)
-            if options.ssl_cert:
-                context.load_cert_chain(options.ssl_cert, options.ssl_key)
-        except OSError as error:
-            raise ConfigError(f"sink-uri: ssl-ca, ssl-cert or ssl-key cannot be used: {error}") from error
-        return http.client.HTTPSConnection(host, port, timeout=options.timeout_s, context=context)
 
 
 def path_of(*parts: str) -> str:
@@ -284,9 +245,9 @@ class BulkWriter:
         """(places of documents that are to be sent again, why)."""
         answer = self._calls.ask("POST", path_of(self._alias, "_bulk"), body, _QUERY, many=True)
         if answer.status == _TOO_LARGE and len(documents) == 1:
-            raise SinkRefused(f"{self._calls.options.place}: {answer.reason}").at(commit_ts=documents[0].commit_ts)
+            raise SinkRefused(f"{self._calls.options.place}: {reason_of(answer)}").at(commit_ts=documents[0].commit_ts)
         if answer.status in {*LATER, _TOO_LARGE}:
-            return range(len(documents)), answer.reason
+            return range(len(documents)), reason_of(answer)
         found = msgspec.json.decode(self._calls.done(answer, "a bulk").body, type=BulkAnswer)
         again, why = [], ""
         for place, item in enumerate(found.items if found.errors else ()):
@@ -469,7 +430,7 @@ class ServerStore:
         body = {"query": {"query_string": {"query": words, "lenient": True}}, "size": limit, "track_total_hits": True}
         answer = self._calls.ask("POST", path_of(alias, "_search"), body)
         if answer.status in {400, 404}:
-            raise InputError(f"{self.place}: {alias}: {answer.reason}")
+            raise InputError(f"{self.place}: {alias}: {reason_of(answer)}")
         found = msgspec.json.decode(self._calls.done(answer, "a search").body, type=SearchAnswer).hits
         hits = [Found(hit.id, hit.score or 0.0, bytes(hit.source)) for hit in found.hits]
         return found.total.value if found.total else len(hits), hits
@@ -491,7 +452,7 @@ class ServerStore:
     def _searched(self, path: str, body: object, query: Mapping[str, object] | None = None) -> SearchAnswer:
         answer = self._calls.ask("POST", path, body, query)
         if not answer.is_ok:
-            raise SinkError(f"{self.place}: reading an index: {answer.reason}")
+            raise SinkError(f"{self.place}: reading an index: {reason_of(answer)}")
         return msgspec.json.decode(answer.body, type=SearchAnswer)
 
     def _check_alias(self, alias: str) -> None:

@@ -12,15 +12,18 @@ Source: Iceberg REST catalog specification (rest-catalog-open-api.yaml): Catalog
 import http.client
 import json
 import os
-import urllib.error
-import urllib.request
+import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
 
 from tidegate.model.errors import SinkError
+from tidegate.sink.exchange import HttpClient, Reply
 
 TOKEN_VARIABLE: Final = "TIDEGATE_CATALOG_TOKEN"  # noqa: S105  the variable's name
 TIMEOUT_S: Final = 10.0
@@ -92,22 +95,28 @@ class RestClient:
                 self.lacks.add(endpoint)
             raise
 
-    def _send(self, method: str, path: str, body: Any = None, timeout_s: float = TIMEOUT_S) -> Any:
-        request = urllib.request.Request(  # noqa: S310  the configuration admits http and https alone
-            self.uri.rstrip("/") + path, method=method, data=None if body is None else json.dumps(body).encode()
-        )
-        request.add_header("Accept", "application/json")
-        request.add_header("Content-Type", "application/json")
+    def _send(self, method: str, path: str, body: Any = None, within_s: float = TIMEOUT_S) -> Any:
+        address = urlsplit(self.uri.rstrip("/") + path)
+        headers = {"accept": "application/json", "content-type": "application/json"}
         if token := self._token():
-            request.add_unredirected_header("Authorization", f"Bearer {token}")
+            headers["authorization"] = f"Bearer {token}"
+        client = HttpClient(
+            address.hostname or "",
+            address.port,
+            None if address.scheme == "http" else ssl.create_default_context,
+            within_s=within_s,
+            most_bytes=ANSWER_MAX_BYTES,
+        )
         try:
-            with urllib.request.urlopen(request, timeout=timeout_s) as response:  # noqa: S310
-                return _decoded(response.read(ANSWER_MAX_BYTES + 1))
-        except urllib.error.HTTPError as error:
-            raise self._answer(error, f"{method} {path}") from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise CatalogAnswer(f"catalog {self.uri} does not answer {method} {path}: {reason}") from error
+            target = f"{address.path}?{address.query}" if address.query else address.path
+            reply = client.ask(method, target, None if body is None else json.dumps(body).encode(), headers)
+            if reply.is_ok:
+                return reply.json() if reply.body.strip() else None
+        except (OSError, ValueError, msgspec.DecodeError) as error:
+            raise CatalogAnswer(f"catalog {self.uri} does not answer {method} {path}: {error}") from error
+        finally:
+            client.close()
+        raise self._answer(reply, f"{method} {path}")
 
     def _token(self) -> str:
         if not self.token_file:
@@ -119,19 +128,13 @@ class RestClient:
                 f"catalog-token-file {self.token_file} cannot be read: {type(error).__name__}"
             ) from None
 
-    def _answer(self, error: urllib.error.HTTPError, asked: str) -> CatalogAnswer:
-        with error:
-            try:
-                told: Mapping[str, Any] = (_decoded(error.read(ANSWER_MAX_BYTES + 1)) or {}).get("error") or {}
-                kind, why = str(told.get("type", "")), str(told.get("message", error.reason))
-            except (OSError, http.client.HTTPException, ValueError, AttributeError):
-                kind, why = "", str(error.reason)
-        found = CatalogAnswer(f"catalog {self.uri} answers {asked} with {error.code} {kind}: {why[:TEXT_MAX]}")
-        found.status, found.kind = error.code, kind
+    def _answer(self, reply: Reply, asked: str) -> CatalogAnswer:
+        kind, why = "", http.client.responses.get(reply.status, "")
+        if 300 <= reply.status < 400:
+            why = f"it redirects to {reply.headers.get('location', 'nowhere')}; give that address as catalog"
+        with suppress(msgspec.DecodeError, AttributeError):
+            told: Mapping[str, Any] = reply.json().get("error") or {}
+            kind, why = str(told.get("type", "")), str(told.get("message", why))
+        found = CatalogAnswer(f"catalog {self.uri} answers {asked} with {reply.status} {kind}: {why[:TEXT_MAX]}")
+        found.status, found.kind = reply.status, kind
         return found
-
-
-def _decoded(raw: bytes) -> Any:
-    if len(raw) > ANSWER_MAX_BYTES:
-        raise ValueError(f"more than {ANSWER_MAX_BYTES} bytes")
-    return json.loads(raw) if raw.strip() else None
