@@ -6,13 +6,16 @@ import subprocess
 import sys
 import tomllib
 import venv
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
 from tests.codec.encode_rows import TABLE, Claims, encoder, insert
 from tests.golden.codec_cases import DATA, cases
+from tidegate.cli.main import UPSTREAM
 from tidegate.codec.stream import pack_frame
 
 pytestmark = pytest.mark.slow
@@ -119,6 +122,7 @@ def test_commands_of_the_codec(home: Path, tmp_path: Path) -> None:
         (("decode", "--from", "kafka://h/t?protocol=open-protocol"), "kafka"),
         (("decode", "--protocol", "open", "--complete-from", "mysql://u:secret@h/"), "mysql"),
         (("run", "--source-uri", "kafka://h/t?protocol=open-protocol", "--sink-uri", "delta:///nowhere"), "spark"),
+        *(((name,), "upstream") for name in UPSTREAM),
     ],
 )
 def test_what_needs_more_says_what(home: Path, words: tuple[str, ...], extra: str) -> None:
@@ -131,3 +135,30 @@ def test_what_needs_more_says_what(home: Path, words: tuple[str, ...], extra: st
     assert f"tidegate[{extra}]" in found.stderr.decode()
     assert len(found.stderr.splitlines()) == 1
     assert sys.executable not in found.stderr.decode()
+
+
+def test_the_embedded_tidb_is_a_wheel_of_its_own(home: Path, tmp_path: Path) -> None:
+    """Installed beside the product, it brings its commands; the product's wheel has nothing of it."""
+    python = [str(home / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    wing = ROOT / "src" / "tidegate_upstream"
+    built = subprocess.run(
+        [*python, "wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT), str(wing)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    wheels = {path.name.partition("-")[0]: set(ZipFile(path).namelist()) for path in tmp_path.glob("*.whl")}
+    sources = {f"tidegate_upstream/{path.relative_to(wing)}" for path in wing.rglob("*.py")}
+
+    assert {name for name in wheels["tidegate_upstream"] if "dist-info" not in name} == sources | {
+        "tidegate_upstream/py.typed"
+    }
+    assert not {name for name in wheels["tidegate"] if name.startswith("tidegate_upstream")}
+    (file,) = tmp_path.glob("tidegate_upstream-*.whl")
+    points = ConfigParser()
+    with ZipFile(file) as wheel:
+        points.read_string(wheel.read("tidegate_upstream-0.1.0.dist-info/entry_points.txt").decode())
+    commands = {name: place.partition(":")[0] for name, place in points["tidegate.commands"].items()}
+    assert commands.keys() == UPSTREAM.keys()
+    assert {f"{module.replace('.', '/')}.py" for module in commands.values()} <= wheels["tidegate_upstream"]
