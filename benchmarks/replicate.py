@@ -43,7 +43,7 @@ from tests.mariadb import Server, running_server
 from tidegate.config.changefeed import Changefeed
 from tidegate.engine.change import Batch, Chunk, ChunkPart
 from tidegate.engine.plan import Checkpoint, Segment
-from tidegate.engine.ports import LocalTasks, Standing
+from tidegate.engine.ports import LocalTasks, SinkPosition
 from tidegate.model.event import Ddl, Field
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableName
@@ -224,7 +224,7 @@ def ours(server: Server, name: str, rows: int, atomicity: str, tasks: Processes 
     state = defined(load)
     sink = SqlSink(SqlOptions("bench", "127.0.0.1", server.port, atomicity=atomicity))  # type: ignore[arg-type]
     sink.recover()
-    sink.open(Standing(Checkpoint(BASE_TS - 1), state))
+    sink.open(SinkPosition(Checkpoint(BASE_TS - 1), state))
     changes = MadeChanges(name, rows)
     segment = Segment(changes.after, changes.upto, tuple(state.tables.values()), rows)
     begun = time.perf_counter()

@@ -10,7 +10,7 @@ import pytest
 from tidegate.config.status import LAKE_FILE, StatusFile
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.plan import Checkpoint
-from tidegate.engine.ports import Saved, Standing
+from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.engine.progress import Progress
 from tidegate.schema.state import SchemaState
 from tidegate.source.tidb.segment import publish, put_safe_point
@@ -42,7 +42,7 @@ def test_checkpoints_and_status(tmp_path: Path) -> None:
     home = tmp_path / "state"
     kept = DirectoryCheckpoints(home, "feed")
     with kept.held():
-        kept.save(Saved(Standing(Checkpoint(7), SchemaState()), {}))
+        kept.save(Saved(SinkPosition(Checkpoint(7), SchemaState()), {}))
         StatusFile(str(home), "feed", "feed", source="s", sink="t").save(Progress(phase="running"))
         put_safe_point(home, "feed.x", 7, 1)
     assert len(modes(home)) >= 5

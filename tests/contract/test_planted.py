@@ -11,7 +11,7 @@ from tests.contract.adapters import Journal
 from tests.contract.test_sinks import TestCallback as CallbackCases
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.plan import Checkpoint
-from tidegate.engine.ports import Saved, Sink, Standing
+from tidegate.engine.ports import Saved, Sink, SinkPosition
 from tidegate.model.errors import TidegateError
 from tidegate.sink.callback import CallbackSink
 
@@ -88,19 +88,19 @@ class NobodyHeld(CallbackSink):
 class ForgetsWhereItStands(CallbackSink):
     """Saves no checkpoint."""
 
-    def advance(self, planned: Any, results: Any) -> Standing:
+    def advance(self, planned: Any, results: Any) -> SinkPosition:
         """Advance."""
         assert results is not None
-        return Standing(planned.checkpoint, planned.state)
+        return SinkPosition(planned.checkpoint, planned.state)
 
 
 class ForgetsDoneDdls(CallbackSink):
     """Saves a checkpoint that does not name the DDLs of its ts."""
 
-    def advance(self, planned: Any, results: Any) -> Standing:
+    def advance(self, planned: Any, results: Any) -> SinkPosition:
         """Advance."""
         standing = super().advance(planned, results)
-        bare = Standing(Checkpoint(standing.checkpoint.ts), standing.state)
+        bare = SinkPosition(Checkpoint(standing.checkpoint.ts), standing.state)
         self._checkpoints.save(Saved(bare, {}))
         return standing
 
@@ -111,7 +111,7 @@ class AdvancesFirst(CallbackSink):
     def run(self, tasks: Any, segment: Any, changes: Any) -> Any:
         """Run a round."""
         standing = self.recover()
-        self._checkpoints.save(Saved(Standing(Checkpoint(changes.upto), standing.state), {}))
+        self._checkpoints.save(Saved(SinkPosition(Checkpoint(changes.upto), standing.state), {}))
         return super().run(tasks, segment, changes)
 
 

@@ -10,7 +10,7 @@ from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.changelog.files import RowFiles
 from tidegate.changelog.slice import ChangeSlice, groups_of
 from tidegate.engine.change import ROWS_SCHEMA, encode_layout
-from tidegate.engine.ports import Most, round_end
+from tidegate.engine.ports import RoundLimit, round_end
 from tidegate.model.event import Field, Insert
 from tidegate.model.table import TableName
 
@@ -22,15 +22,15 @@ def test_row_groups_are_measured(tmp_path: Path) -> None:
     changelog.refresh()
     whole = changelog.slice(0, truths()[0].ts)
 
-    found = list(whole.stretches())
+    found = list(whole.row_ranges())
 
     size_bytes = sum(one.size_bytes for one in found)
     assert [(one.first_ts, one.last_ts, one.rows) for one in found] == [
         (group.min_ts, group.max_ts, group.rows) for group in whole.groups
     ]
     assert all(one.size_bytes for one in found)
-    assert round_end(found, whole.upto, Most(1 << 40, size_bytes)) == whole.upto
-    assert round_end(found, whole.upto, Most(1 << 40, size_bytes // 4)) < whole.upto
+    assert round_end(found, whole.upto, RoundLimit(1 << 40, size_bytes)) == whole.upto
+    assert round_end(found, whole.upto, RoundLimit(1 << 40, size_bytes // 4)) < whole.upto
 
 
 def test_what_shrinks_on_disk_counts_whole(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_shrinks_on_disk_counts_whole(tmp_path: Path) -> None:
     (file,) = files.close()
     landed = ChangeSlice(uri, 0, 9, groups_of(uri, file.path))
 
-    (found,) = landed.stretches()
+    (found,) = landed.row_ranges()
 
     assert file.size_bytes < 100_000
     assert found.size_bytes > 10_000_000

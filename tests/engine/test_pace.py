@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.engine.ports import BUSY_ROWS, REST_MAX_S, ROUND, Most, Stretch, rest_s, round_end, tasks_at_once
+from tidegate.engine.ports import BUSY_ROWS, REST_MAX_S, ROUND, RoundLimit, RowRange, rest_s, round_end, tasks_at_once
 
-MOST = Most(rows=200, size_bytes=1000)
+MOST = RoundLimit(rows=200, size_bytes=1000)
 SPANS = st.tuples(st.integers(1, 100), st.integers(0, 30))
 STRETCHES = st.lists(
     st.builds(
-        lambda span, rows, size: Stretch(span[0], span[0] + span[1], rows, size),
+        lambda span, rows, size: RowRange(span[0], span[0] + span[1], rows, size),
         SPANS,
         st.integers(0, 250),
         st.integers(0, 1200),
@@ -19,20 +19,21 @@ STRETCHES = st.lists(
 
 def test_a_backlog_is_cut_before_what_is_too_much():
     """A round ends before the first stretch with which its rows, or its bytes, would be too many."""
-    assert round_end([Stretch(1, 10, 40), Stretch(11, 20, 90), Stretch(21, 30, 110)], 99, MOST) == 20
-    assert round_end([Stretch(1, 10, 1, 600), Stretch(15, 20, 1, 600)], 99, MOST) == 14
+    assert round_end([RowRange(1, 10, 40), RowRange(11, 20, 90), RowRange(21, 30, 110)], 99, MOST) == 20
+    assert round_end([RowRange(1, 10, 1, 600), RowRange(15, 20, 1, 600)], 99, MOST) == 14
 
 
 def test_a_small_backlog_is_taken_whole():
     """Within the limits a round goes to the frontier."""
-    assert round_end([Stretch(1, 10, 40, 500), Stretch(11, 20, 90, 500)], 99, MOST) == 99
+    assert round_end([RowRange(1, 10, 40, 500), RowRange(11, 20, 90, 500)], 99, MOST) == 99
     assert round_end([], 99) == 99
 
 
 def test_large_rows_make_shorter_rounds():
     """A million rows of 100 bytes are one round; of 10 KiB some forty, none above 256 MiB."""
     small, large = (
-        [Stretch(at * 10 + 1, at * 10 + 10, 1000, 1000 * row_bytes) for at in range(1000)] for row_bytes in (100, 10240)
+        [RowRange(at * 10 + 1, at * 10 + 10, 1000, 1000 * row_bytes) for at in range(1000)]
+        for row_bytes in (100, 10240)
     )
 
     assert rounds(small, 10_000) == [10_000]
@@ -43,7 +44,7 @@ def test_large_rows_make_shorter_rounds():
         assert sum(taken) <= ROUND.size_bytes
 
 
-def rounds(stretches: list[Stretch], upto: int) -> list[int]:
+def rounds(stretches: list[RowRange], upto: int) -> list[int]:
     """The ends of all rounds from 0 to `upto`."""
     ends: list[int] = []
     while not ends or ends[-1] < upto:
@@ -54,8 +55,8 @@ def rounds(stretches: list[Stretch], upto: int) -> list[int]:
 
 def test_a_transaction_above_the_limit_is_taken_whole():
     """One stretch that is too large alone is a round of its own."""
-    assert round_end([Stretch(5, 5, 10_000), Stretch(6, 9, 1)], 99, MOST) == 5
-    assert round_end([Stretch(5, 5, 10_000)], 99, MOST) == 99
+    assert round_end([RowRange(5, 5, 10_000), RowRange(6, 9, 1)], 99, MOST) == 5
+    assert round_end([RowRange(5, 5, 10_000)], 99, MOST) == 99
 
 
 @given(stretches=STRETCHES, upto=st.integers(131, 200), after=st.integers(0, 60))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.engine.test_plan import CREATE, placed
 from tidegate.engine.change import PlacedDdl
 from tidegate.engine.plan import Checkpoint, Landed, plan_round
-from tidegate.engine.ports import Most, Stretch
+from tidegate.engine.ports import RoundLimit, RowRange
 from tidegate.engine.segment import end_of_round, is_whole, plan_landed, raised
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
@@ -29,11 +29,11 @@ def test_a_round_ends_where_the_user_wants():
 
 def test_a_round_reaches_the_floor():
     """A round is not shorter than one that was cut off, whatever the user wants and however much waits."""
-    waiting = [Stretch(11, 20, 100), Stretch(21, 70, 100)]
+    waiting = [RowRange(11, 20, 100), RowRange(21, 70, 100)]
 
     assert end_of_round(10, 90, (), until=50, floor=70) == 70
-    assert end_of_round(10, 90, waiting, floor=70, most=Most(100, 1)) == 70
-    assert end_of_round(10, 90, waiting, most=Most(100, 1)) == 20
+    assert end_of_round(10, 90, waiting, floor=70, limit=RoundLimit(100, 1)) == 70
+    assert end_of_round(10, 90, waiting, limit=RoundLimit(100, 1)) == 20
 
 
 @given(at=TS, frontier=TS, until=st.none() | TS, floor=TS)

@@ -14,7 +14,7 @@ from tests.s3_proxy import Request, running
 from tidegate.config.changefeed import Changefeed
 from tidegate.engine.checkpoints import StoreCheckpoints
 from tidegate.engine.plan import Checkpoint
-from tidegate.engine.ports import LocalTasks, Saved, Standing
+from tidegate.engine.ports import LocalTasks, Saved, SinkPosition
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, Fenced, SinkRefused, StateUnwritable
 from tidegate.objectstore.lifespan import delete, stored_files
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("client")]
 
 def at(ts: int, state: SchemaState | None = None) -> Saved:
     """A checkpoint."""
-    return Saved(Standing(Checkpoint(ts), state or SchemaState()), {"ts": ts})
+    return Saved(SinkPosition(Checkpoint(ts), state or SchemaState()), {"ts": ts})
 
 
 def names(uri: str) -> list[str]:

@@ -72,7 +72,7 @@ class Stage:
 
     def round(self, limit: int | None = None) -> int:
         """Apply everything up to the frontier, at most to `limit`; give the checkpoint."""
-        self.sink.rhythm = type(self.sink.rhythm)(rests=False)
+        self.sink.flush_policy = type(self.sink.flush_policy)(rests=False)
         while self.engine.round(limit):
             pass
         return self.sink.snapshot.checkpoint.ts

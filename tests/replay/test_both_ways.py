@@ -90,7 +90,7 @@ class Side:
     def send(self, other: "Side", parameters: str = "", start_ts: int | None = None) -> None:
         """Brings what is new in the log to the other side."""
         feed = self.feed(other, parameters, start_ts)
-        feed.sink.rhythm = replace(feed.sink.rhythm, idle_s=0)
+        feed.sink.flush_policy = replace(feed.sink.flush_policy, idle_s=0)
         Engine(feed, LocalTasks(), Meter(lambda _: None), NoPauseEvent()).run(idle_s=0)
 
     def bring(self, other: "Side") -> None:

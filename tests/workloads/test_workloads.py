@@ -28,7 +28,7 @@ from tests.workloads.workload import Workload
 from tidegate.engine import dispatch as route
 from tidegate.engine.loop import Engine
 from tidegate.engine.plan import Round
-from tidegate.engine.ports import Changes, Saved, Standing
+from tidegate.engine.ports import Changes, Saved, SinkPosition
 from tidegate.model.errors import SinkError
 from tidegate.model.event import Resolved
 from tidegate.sink.kafka.sink import ControlWriter, KafkaSink
@@ -153,7 +153,7 @@ def saves_too_early(patch: pytest.MonkeyPatch) -> None:
 
     def early(engine: Engine, planned: Round, changes: Changes) -> None:
         notes = {"topics": list(engine.sink._known.names)}
-        engine.sink._checkpoints.save(Saved(Standing(planned.checkpoint, planned.state), notes))
+        engine.sink._checkpoints.save(Saved(SinkPosition(planned.checkpoint, planned.state), notes))
         work(engine, planned, changes)
 
     patch.setattr(Engine, "work", early)

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from tidegate.changelog.chunks import chunks_of, text_chunks
 from tidegate.changelog.columns import LANDED_SCHEMA
 from tidegate.engine.change import Chunk, Layout, decode_layout
-from tidegate.engine.ports import Stretch
+from tidegate.engine.ports import RowRange
 from tidegate.model.table import TableName
 from tidegate.objectstore.blob import opened
 
@@ -83,10 +83,10 @@ class ChangeSlice:
             found[group.name.key] = name, merged
         return dict(found.values())
 
-    def stretches(self) -> Iterator[Stretch]:
+    def row_ranges(self) -> Iterator[RowRange]:
         """Return what a round is measured by: the row groups, each with what it takes in memory."""
         for group in self.groups:
-            yield Stretch(group.min_ts, group.max_ts, group.rows, group.size_bytes)
+            yield RowRange(group.min_ts, group.max_ts, group.rows, group.size_bytes)
 
     def narrow(self, name: TableName, after: int | None = None, upto: int | None = None) -> "ChangeSlice":
         """Return the part of the slice that belongs to one table and a smaller range."""

@@ -33,7 +33,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 
 from tidegate.engine.plan import Checkpoint
-from tidegate.engine.ports import Saved, Standing
+from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, StateUnwritable
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.objectstore.lifespan import delete
@@ -115,7 +115,7 @@ class StateFiles(ABC):
                 "target of its own needs a changefeed-id of its own"
             )
         notes: Mapping[str, Any] = found.notes or {"topics": list(found.topics)}
-        return Saved(Standing(Checkpoint(found.checkpoint_ts, found.done), self._schema(found.schema)), notes)
+        return Saved(SinkPosition(Checkpoint(found.checkpoint_ts, found.done), self._schema(found.schema)), notes)
 
     def save(self, saved: Saved) -> None:
         """Put `saved` in place of what was there. StateUnwritable when the store refuses, which may pass."""

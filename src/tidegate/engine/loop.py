@@ -59,11 +59,11 @@ from tidegate.engine.ports import (
     Parked,
     Reading,
     Result,
+    RowRange,
     SegmentSink,
     Sink,
+    SinkPosition,
     Source,
-    Standing,
-    Stretch,
     Tasks,
     WithAdmission,
     WithGate,
@@ -384,7 +384,7 @@ class Engine:
     def __init__(self, feed: Feed, tasks: Tasks, meter: Meter, stop: threading.Event) -> None:
         self.feed, self.source, self.sink = feed, feed.source, feed.sink
         self.tasks, self.meter, self.halt = tasks, meter, stop
-        self.standing = Standing(Checkpoint(), SchemaState(), is_new=True)
+        self.standing = SinkPosition(Checkpoint(), SchemaState(), is_new=True)
         self.outage = Retrier(replace(feed.patience, stuck_s=None, most_s=START_S), meter, stop)
         self.floor = 0
         """How far the tables are of a round that was cut off (engine/segment.py)."""
@@ -434,11 +434,11 @@ class Engine:
         self.outage.policy = self.feed.patience
         return True
 
-    def known(self, standing: Standing, begun: int) -> Standing:
+    def known(self, standing: SinkPosition, begun: int) -> SinkPosition:
         """Return where the feed goes on, with the tables that the source alone knows: all of a new feed, or of a
         checkpoint that was kept without a schema, and those that other filter rules bring in."""
         state = standing.state.with_unknown(self.source.definitions(begun))
-        return Standing(Checkpoint(begun) if standing.is_new else standing.checkpoint, state)
+        return SinkPosition(Checkpoint(begun) if standing.is_new else standing.checkpoint, state)
 
     def carry(self, known: SchemaState) -> None:
         """Tell the source which tables the sink has, unless its checkpoint was kept without a schema."""
@@ -467,7 +467,7 @@ class Engine:
     def loop(self, until: int | None, idle_s: float | None) -> None:
         """Do rounds until one of the ends of `run`."""
         if until is not None or idle_s is not None:
-            self.sink.rhythm = replace(self.sink.rhythm, rests=False)
+            self.sink.flush_policy = replace(self.sink.flush_policy, rests=False)
         moved_s, silent = time.monotonic(), False
         while not self.halt.is_set():
             self.keep_up()
@@ -494,7 +494,7 @@ class Engine:
                 silent = self.outage.retrying(self.source.idle)
                 if silent:  # one more round: what made it idle may have come behind the last one
                     continue
-            pause_s, rest = self.sink.rhythm.flush_s, self.due_s - time.monotonic()
+            pause_s, rest = self.sink.flush_policy.flush_s, self.due_s - time.monotonic()
             with self.meter.timed("wait"):
                 self.halt.wait(rest if 0 < rest < pause_s else pause_s)
 
@@ -526,11 +526,11 @@ class Engine:
             if self.sink.barrier is Barrier.ALL:
                 goal = segment_end(at, ddls, goal)
             whole = self.outage.retrying(partial(self.source.changes, at.ts, goal))
-            waiting = self.outage.retrying(lambda: list(whole.stretches()))
+            waiting = self.outage.retrying(lambda: list(whole.row_ranges()))
         if self.resting(waiting):
             return False
-        most = self.sink.rhythm.most
-        end = end_of_round(at.ts, goal, waiting, until=until, floor=self.floor, most=most)
+        limit = self.sink.flush_policy.limit
+        end = end_of_round(at.ts, goal, waiting, until=until, floor=self.floor, limit=limit)
         with self.meter.timed("read"):
             planned, changes = self.outage.retrying(partial(self.plan, self.standing, whole, end))  # 5 cut
         if not planned.is_idle:
@@ -542,7 +542,7 @@ class Engine:
         self.idle_advance(planned, now=ends_early or through or end == until)
         return ends_early or through
 
-    def plan(self, standing: Standing, whole: Changes, end: int) -> tuple[Round, Changes]:
+    def plan(self, standing: SinkPosition, whole: Changes, end: int) -> tuple[Round, Changes]:
         """Return the round from `standing` to `end`, or to the DDL that rows behind it lack; raises when that is
         nothing."""
         return plan_from(self.source, standing, whole, end, self.feed.planning(self.sink.barrier), floor=self.floor)
@@ -572,8 +572,8 @@ class Engine:
             except EncodeError as unsayable:
                 raise refusal(unsayable, ddl.ddl, ddl.placed.place) from None
         self.advance(planned, results)  # 8 advance
-        if self.sink.rhythm.rests:
-            rest = rest_s(self.published_s - begun_s, planned.rows, self.sink.rhythm.flush_s)
+        if self.sink.flush_policy.rests:
+            rest = rest_s(self.published_s - begun_s, planned.rows, self.sink.flush_policy.flush_s)
             self.due_s = self.published_s + rest
 
     def apply(self, planned: Round, changes: Changes) -> Sequence[Result]:
@@ -616,7 +616,7 @@ class Engine:
         self.outage.retrying(self.source.refresh)
         if (self.source.frontier() or 0) < self.standing.checkpoint.ts:
             return
-        standing, goal, tables = Standing(group.at, state), self.standing.checkpoint, frozenset(group.incarnations)
+        standing, goal, tables = SinkPosition(group.at, state), self.standing.checkpoint, frozenset(group.incarnations)
         done: list[Result] = []
         refused: TidegateError | None = None
         behind = True
@@ -627,7 +627,7 @@ class Engine:
                 planned, changes = self.outage.retrying(partial(self.next_part, standing, goal.ts))
                 units, tables = touched(planned.units, tables)
                 done += self.outage.retrying(partial(sink.resume, self.tasks, units, changes))
-                standing = Standing(planned.checkpoint, planned.state)
+                standing = SinkPosition(planned.checkpoint, planned.state)
                 behind = planned.checkpoint.ts < goal.ts
             self.outage.recovered()
         except TidegateError as error:
@@ -640,15 +640,15 @@ class Engine:
         sink.resumed(group, refused)
         self.advance(Round((), self.standing.state, goal, (), ()), done)
 
-    def next_part(self, standing: Standing, goal: int) -> tuple[Round, Changes]:
+    def next_part(self, standing: SinkPosition, goal: int) -> tuple[Round, Changes]:
         """Return the next part of the way from `standing` to `goal`, as large as a round."""
         whole = self.source.changes(standing.checkpoint.ts, goal)
-        end = end_of_round(standing.checkpoint.ts, goal, list(whole.stretches()), most=self.sink.rhythm.most)
+        end = end_of_round(standing.checkpoint.ts, goal, list(whole.row_ranges()), limit=self.sink.flush_policy.limit)
         return self.plan(standing, whole, end)
 
-    def resting(self, waiting: Sequence[Stretch]) -> bool:
+    def resting(self, waiting: Sequence[RowRange]) -> bool:
         """Return True while merging rests and little waits."""
-        if not self.sink.rhythm.rests:
+        if not self.sink.flush_policy.rests:
             return False
         rows = sum(stretch.rows for stretch in waiting)
         return 0 < rows < BUSY_ROWS and time.monotonic() < self.due_s
@@ -656,7 +656,7 @@ class Engine:
     def idle_advance(self, planned: Round, *, now: bool) -> None:
         """Publish a checkpoint that moved without rows, now or now and then; it is no work."""
         moved = planned.checkpoint.ts > self.standing.checkpoint.ts
-        if moved and (now or time.monotonic() - self.published_s >= self.sink.rhythm.idle_s):
+        if moved and (now or time.monotonic() - self.published_s >= self.sink.flush_policy.idle_s):
             self.advance(planned, ())
 
     def listen(self, frontier: int | None) -> None:

@@ -16,7 +16,7 @@ the call made again, NEVER ends the feed.  Every method may be called again afte
 
 How much a round takes (`round_end`): rows up to a size that memory holds.  Any timestamp at or below the frontier is
 one at which all tables agree, so a backlog may be cut anywhere.  What touches the round counts whole, because a row
-group is read whole, and at least one stretch is finished, as a transaction is never cut.  Between rounds merging rests
+group is read whole, and at least one range is finished, as a transaction is never cut.  Between rounds merging rests
 while little waits (`rest_s`): a merge costs nearly the same for one row as for some thousands, and what is not merged
 yet is seen live.
 
@@ -48,7 +48,7 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.state import SchemaState
 
 
-class Stretch(NamedTuple):
+class RowRange(NamedTuple):
     """Rows that are read together: their range of commit_ts, their number, and their bytes when read."""
 
     first_ts: int
@@ -58,14 +58,14 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Most:
+class RoundLimit:
     """What a round takes at most."""
 
     rows: int
     size_bytes: int
 
 
-ROUND: Final = Most(rows=2_000_000, size_bytes=256 << 20)
+ROUND: Final = RoundLimit(rows=2_000_000, size_bytes=256 << 20)
 """Of all tables together; the workers hold it some four times over while they merge (as read, sorted, typed, written),
 about 1 GiB among them, whether rows have 100 bytes or 10 KiB."""
 
@@ -77,17 +77,17 @@ REST_MAX_S: Final = 4.0
 """Merged tables stay some seconds behind, not more."""
 
 
-def round_end(stretches: Iterable[Stretch], upto: int, most: Most = ROUND) -> int:
-    """Return the largest end at or below `upto` up to which the stretches stay within `most`, but for the first of
+def round_end(ranges: Iterable[RowRange], upto: int, limit: RoundLimit = ROUND) -> int:
+    """Return the largest end at or below `upto` up to which the ranges stay within `limit`, but for the first of
     them."""
-    ordered = sorted(stretches)
+    ordered = sorted(ranges)
     rows = size_bytes = 0
-    for at, stretch in enumerate(ordered):
-        rows += stretch.rows
-        size_bytes += stretch.size_bytes
-        if at and (rows > most.rows or size_bytes > most.size_bytes):
+    for at, part in enumerate(ordered):
+        rows += part.rows
+        size_bytes += part.size_bytes
+        if at and (rows > limit.rows or size_bytes > limit.size_bytes):
             nearest = min(one.last_ts for one in ordered)
-            return min(max(stretch.first_ts - 1, nearest), upto)
+            return min(max(part.first_ts - 1, nearest), upto)
     return upto
 
 
@@ -199,17 +199,17 @@ __all__ = [
     "Barrier",
     "Changes",
     "Checkpoints",
+    "FlushPolicy",
     "LocalTasks",
     "PartitionReached",
     "Reading",
     "Result",
-    "Rhythm",
     "Saved",
     "SegmentSink",
     "Sink",
+    "SinkPosition",
     "Source",
     "Span",
-    "Standing",
     "Tasks",
     "UnitSink",
     "WithAdmission",
@@ -219,7 +219,7 @@ __all__ = [
     "WithParking",
     "WithUpkeep",
     "Written",
-    "standing_of",
+    "sink_position",
 ]
 
 Job = TypeVar("Job")
@@ -306,7 +306,7 @@ class Changes(Protocol):
     def tables(self) -> Mapping[TableName, Span]:
         """Return the tables that may have rows in the range."""
 
-    def stretches(self) -> Iterable[Stretch]:
+    def row_ranges(self) -> Iterable[RowRange]:
         """Return what a round is measured by: runs of rows that are read together, with their rows and bytes."""
 
     def layouts(self, name: TableName, after: int, upto: int) -> Sequence[Layout]:
@@ -404,18 +404,18 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
-    """When a sink wants rounds: `most` bounds one round, `idle_s` is how often a checkpoint that moved without rows is
+class FlushPolicy:
+    """When a sink wants rounds: `limit` bounds one round, `idle_s` is how often a checkpoint that moved without rows is
     published (seconds), `flush_s` the shortest time between the begins of rounds while little waits; `rests` says that
     a round costs nearly the same for one row as for thousands, so that small ones are put off (`rest_s`)."""
 
-    most: Most = ROUND
+    limit: RoundLimit = ROUND
     idle_s: float = 0.0
     flush_s: float = 0.2
     rests: bool = False
 
 
-class Standing(NamedTuple):
+class SinkPosition(NamedTuple):
     """Where a sink stands: its checkpoint and the schema there. `is_new` when it has never advanced."""
 
     checkpoint: Checkpoint
@@ -484,7 +484,7 @@ class Sink(Protocol[R]):
 
     barrier: Barrier
     """What a DDL cuts: TABLE the tables that it changes, whose DDLs are steps of units; ALL everything."""
-    rhythm: Rhythm = Rhythm()
+    flush_policy: FlushPolicy = FlushPolicy()
     fences: bool = True
     """Whether it lets the last of several runs alone write: then that one goes on, whoever fences its source. Else the
     epoch of the source decides."""
@@ -495,10 +495,10 @@ class Sink(Protocol[R]):
         """Keep a second writer out until the block ends, or fence it otherwise. EnvironmentFault, Fenced."""
         return nullcontext()
 
-    def recover(self) -> Standing:
+    def recover(self) -> SinkPosition:
         """Return where the sink stands. SinkRefused when what is there is another feed's or of another form."""
 
-    def open(self, standing: Standing) -> None:  # noqa: ARG002
+    def open(self, standing: SinkPosition) -> None:  # noqa: ARG002
         """Connect to the target before the first round: raises what an address, an account or a rule gets wrong."""
         return
 
@@ -506,7 +506,7 @@ class Sink(Protocol[R]):
         """Do the work of a round in tasks: a segment, or units; return when all is durable. Doing it again changes
         nothing that is done."""
 
-    def advance(self, planned: Round, results: Sequence[R]) -> Standing:
+    def advance(self, planned: Round, results: Sequence[R]) -> SinkPosition:
         """Make the round's end the checkpoint, in one atomic write, and tell whom resolved timestamps are for.
 
         Raises Fenced where another run goes on, Overtaken where one of an earlier epoch has advanced: `recover` tells
@@ -600,7 +600,7 @@ class WithParking(Protocol):
 class Saved(NamedTuple):
     """What a checkpoint store keeps of one feed: where it stands, and notes of its sink, such as topics written to."""
 
-    standing: Standing
+    standing: SinkPosition
     notes: Mapping[str, Any]
 
 
@@ -617,6 +617,6 @@ class Checkpoints(Protocol):
         """Put `saved` in place of what was there: readers see the old or the new. StateUnwritable, which may pass."""
 
 
-def standing_of(saved: Saved | None) -> Standing:
+def sink_position(saved: Saved | None) -> SinkPosition:
     """Return where a feed stands whose checkpoint was `saved`; a new feed's for None."""
-    return Standing(Checkpoint(), SchemaState(), is_new=True) if saved is None else saved.standing
+    return SinkPosition(Checkpoint(), SchemaState(), is_new=True) if saved is None else saved.standing

@@ -48,7 +48,7 @@ from tidegate.engine.plan import (
     plan_round,
     replace_ts,
 )
-from tidegate.engine.ports import ROUND, Changes, Most, Source, Standing, Stretch, round_end
+from tidegate.engine.ports import ROUND, Changes, RoundLimit, RowRange, SinkPosition, Source, round_end
 from tidegate.engine.refused_rows import refused_layout
 from tidegate.model.errors import RowsLackDdl
 from tidegate.model.event import Ddl
@@ -129,15 +129,15 @@ def _ts(placed: PlacedDdl) -> int:
 def end_of_round(
     at: int,
     frontier: int,
-    waiting: Iterable[Stretch],
+    waiting: Iterable[RowRange],
     *,
     until: int | None = None,
     floor: int = 0,
-    most: Most = ROUND,
+    limit: RoundLimit = ROUND,
 ) -> int:
     """Return where the round from the checkpoint `at` ends, given what has landed behind it."""
     upto = frontier if until is None else max(min(frontier, until), at, floor)
-    return max(round_end(waiting, upto, most), floor)
+    return max(round_end(waiting, upto, limit), floor)
 
 
 def raised(floor: int, ahead: Iterable[int]) -> int:
@@ -190,7 +190,7 @@ class Planning:
 
 
 def plan_from(
-    source: Source, standing: Standing, whole: Changes, end: int, rules: Planning, *, floor: int = 0
+    source: Source, standing: SinkPosition, whole: Changes, end: int, rules: Planning, *, floor: int = 0
 ) -> tuple[Round, Changes]:
     """Return the round of a source from `standing` to `end`, or to the DDL that rows behind it lack, with its changes;
     `whole` are those up to `end` or further. Raises RowsLackDdl when a round that short is nothing."""

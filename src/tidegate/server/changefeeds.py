@@ -61,7 +61,7 @@ from tidegate.config.sql_target import SqlAddress
 from tidegate.config.tidb_source import TidbSource
 from tidegate.config.uri import mask_text, mask_uri, scheme_of, state_place
 from tidegate.engine.plan import Checkpoint
-from tidegate.engine.ports import Saved, Standing
+from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.model.errors import EnvironmentFault, HistoryLost, InputError, TidegateError, UriInvalid
 from tidegate.model.tso import compose
@@ -219,7 +219,7 @@ def move_checkpoint(config: FeedConfig, ts: int) -> None:
     with checkpoints.held():
         saved = checkpoints.load()
         # Without a schema: the source tells the tables of that ts.
-        checkpoints.save(Saved(Standing(Checkpoint(ts), SchemaState()), {} if saved is None else saved.notes))
+        checkpoints.save(Saved(SinkPosition(Checkpoint(ts), SchemaState()), {} if saved is None else saved.notes))
 
 
 def forget_in_database(config: FeedConfig) -> None:

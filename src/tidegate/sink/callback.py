@@ -17,10 +17,10 @@ from tidegate.engine.ports import (
     Checkpoints,
     Saved,
     SegmentSink,
-    Standing,
+    SinkPosition,
     Tasks,
     Written,
-    standing_of,
+    sink_position,
 )
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.event import Ddl
@@ -43,8 +43,8 @@ class CallbackSink(SegmentSink[Written]):
     def held(self) -> AbstractContextManager[None]:
         return self._checkpoints.held()
 
-    def recover(self) -> Standing:
-        return standing_of(self._checkpoints.load())
+    def recover(self) -> SinkPosition:
+        return sink_position(self._checkpoints.load())
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> list[Written]:
         return tasks.run(partial(_write, self._callback.write, changes), segment.steps)
@@ -52,8 +52,8 @@ class CallbackSink(SegmentSink[Written]):
     def ddl(self, planned: PlannedDdl) -> None:
         _call(self._callback.ddl, planned.ddl, commit_ts=planned.commit_ts)
 
-    def advance(self, planned: Round, results: Sequence[Written]) -> Standing:  # noqa: ARG002  their rows are written
-        self._checkpoints.save(Saved(standing := Standing(planned.checkpoint, planned.state), {}))
+    def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  their rows are written
+        self._checkpoints.save(Saved(standing := SinkPosition(planned.checkpoint, planned.state), {}))
         _call(self._callback.resolved, planned.checkpoint.ts)
         return standing
 

@@ -61,10 +61,10 @@ from tidegate.engine.ports import (
     Checkpoints,
     Saved,
     SegmentSink,
-    Standing,
+    SinkPosition,
     Tasks,
     Written,
-    standing_of,
+    sink_position,
 )
 from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Update, Values, images
@@ -332,9 +332,9 @@ class WebhookSink(SegmentSink[Posted]):
         """Keep other runs of the feed out."""
         return self._checkpoints.held()
 
-    def recover(self) -> Standing:
+    def recover(self) -> SinkPosition:
         """Return the checkpoint that was saved last."""
-        return standing_of(self._checkpoints.load())
+        return sink_position(self._checkpoints.load())
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> list[Posted]:
         """Post the rows of each table in a task of its own."""
@@ -351,9 +351,9 @@ class WebhookSink(SegmentSink[Posted]):
         """Post a DDL."""
         self._sender.send([self._events.ddl(planned.ddl)])
 
-    def advance(self, planned: Round, results: Sequence[Posted]) -> Standing:  # noqa: ARG002  their rows are posted
+    def advance(self, planned: Round, results: Sequence[Posted]) -> SinkPosition:  # noqa: ARG002  their rows are posted
         """Save the checkpoint, then post the resolved ts, if that is wanted."""
-        self._checkpoints.save(Saved(standing := Standing(planned.checkpoint, planned.state), {}))
+        self._checkpoints.save(Saved(standing := SinkPosition(planned.checkpoint, planned.state), {}))
         if self._options.resolved:
             self._sender.send([self._events.resolved(planned.checkpoint.ts)])
         return standing

@@ -41,7 +41,7 @@ from tidegate.engine.event_filter import action_of_text
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.loop import Engine, Feed, Meter
 from tidegate.engine.plan import Drops
-from tidegate.engine.ports import LocalTasks, Reading, Sink, Source, Stretch, Tasks
+from tidegate.engine.ports import LocalTasks, Reading, RowRange, Sink, Source, Tasks
 from tidegate.engine.progress import Progress
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.engine.stop_signals import NoPauseEvent
@@ -288,9 +288,9 @@ class ScriptedChanges:
             name: ScriptedSpan(len(rows), _ts(rows[0]), _ts(rows[-1])) for name, rows in _by_table(self.rows).items()
         }
 
-    def stretches(self) -> Iterator[Stretch]:
+    def row_ranges(self) -> Iterator[RowRange]:
         """Return each row as a stretch of its own."""
-        return (Stretch(_ts(row), _ts(row), 1, 100) for row in self.rows)
+        return (RowRange(_ts(row), _ts(row), 1, 100) for row in self.rows)
 
     def layouts(self, name: TableName, after: int, upto: int) -> list[Layout]:
         """Return the different layouts of a table's rows in (after, upto], in the order of their first row."""

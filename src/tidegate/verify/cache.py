@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tidegate.engine.ports import Standing
+from tidegate.engine.ports import SinkPosition
 from tidegate.engine.stop_signals import wait_until
 from tidegate.model.errors import ConfigError
 from tidegate.model.mysql import MysqlType as T
@@ -132,7 +132,7 @@ def _shown(key: bytes) -> str:
     return key.decode("utf-8", "backslashreplace")
 
 
-def standing_at(servers: RedisServers, feed: str | None, ts: int | None, wait_s: float) -> Standing:
+def standing_at(servers: RedisServers, feed: str | None, ts: int | None, wait_s: float) -> SinkPosition:
     """Return where a changefeed is, once it is at `ts`. ConfigError where it does not come there in time."""
     feeds = feeds_of(servers)
     name = next(iter(feeds)) if feed is None and len(feeds) == 1 else feed

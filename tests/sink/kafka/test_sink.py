@@ -16,7 +16,7 @@ from tests.source.tidb.kit import Broker, failing
 from tests.source.tidb.test_transactions import Log
 from tidegate.engine.filter import ColumnSelectors, SelectorRule
 from tidegate.engine.plan import Checkpoint, Round, Segment, plan_ddl
-from tidegate.engine.ports import Standing
+from tidegate.engine.ports import SinkPosition
 from tidegate.model.errors import ColumnSelectorFailed, DispatcherFailed, EncodeError, SinkError
 from tidegate.model.event import Delete, Insert, Resolved, RowChange, Update
 from tidegate.model.roads import RoadCounts
@@ -120,7 +120,7 @@ def test_a_late_ddl() -> None:
     sink.ddl(plan_ddl(SchemaState(), placed(TS, ALTER)))
     sink.advance(Round((), SchemaState(), Checkpoint(TS, ("done",)), (), ()), [])
 
-    assert standing == Standing(Checkpoint(TS), SchemaState())
+    assert standing == SinkPosition(Checkpoint(TS), SchemaState())
     for held in feed.events().values():
         assert [type(event).__name__ for event in held] == ["Resolved", "Ddl"]
     assert feed.kept.saved is not None
@@ -242,7 +242,7 @@ def test_active_topics() -> None:
     for force in (False, True):
         feed = Feed(dispatchers=({"matcher": ["*.*"], "topic": "{schema}_{table}"},), rules=("s.*",), force=force)
         sink = feed.sink()
-        sink.open(Standing(Checkpoint(), state))
+        sink.open(SinkPosition(Checkpoint(), state))
         sink.advance(Round((), state, Checkpoint(TS), (), ()), [])
         found.append({topic for topic, _ in feed.events()})
 
@@ -259,12 +259,12 @@ def test_rules_that_do_not_fit() -> None:
     state = SchemaState().with_table(infer_table(TableName("s", "t"), FIELDS, None, 1))
     columns = {"matcher": ["*.*"], "partition": "columns", "columns": ["nowhere"]}
     with pytest.raises(DispatcherFailed, match=r"'nowhere' of s\.t"):
-        Feed(dispatchers=(columns,)).sink().open(Standing(Checkpoint(), state))
+        Feed(dispatchers=(columns,)).sink().open(SinkPosition(Checkpoint(), state))
 
     feed = Feed()
     feed.target = replace(feed.target, selectors=ColumnSelectors.of([SelectorRule(("s.t",), ("day",))]))
     with pytest.raises(ColumnSelectorFailed, match=r"s\.t"):
-        feed.sink().open(Standing(Checkpoint(), state))
+        feed.sink().open(SinkPosition(Checkpoint(), state))
 
 
 def test_messages_fit_the_topic() -> None:

@@ -17,7 +17,7 @@ from tidegate.codec import from_config
 from tidegate.engine.change import Chunk, Layout, Place, PlacedDdl
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import Barrier, identity
-from tidegate.engine.ports import Changes, Saved, Sink, Standing, Stretch, Tasks
+from tidegate.engine.ports import Changes, RowRange, Saved, Sink, SinkPosition, Tasks
 from tidegate.engine.segment import plan_landed, segment_end
 from tidegate.model.event import Ddl, Field, RowChange
 from tidegate.model.table import TableName
@@ -113,7 +113,7 @@ class Made:
             found.setdefault(TableName(row.schema, row.table), []).append(row.commit_ts or 0)
         return {name: Span(len(times), min(times), max(times)) for name, times in found.items()}
 
-    def stretches(self) -> list[Stretch]:
+    def row_ranges(self) -> list[RowRange]:
         """Nothing that waits."""
         return []
 
@@ -170,7 +170,7 @@ class Feed:
         """A new one."""
         return KafkaSink(self.target, self.kept, rules=self.rules, force=self.force)
 
-    def carry(self, source: Any, tasks: Tasks | None = None) -> Standing:
+    def carry(self, source: Any, tasks: Tasks | None = None) -> SinkPosition:
         """What an engine does, up to the source's frontier."""
         sink: Sink = self.sink()
         with sink.held():
@@ -181,13 +181,13 @@ class Feed:
             sink.close()
         return standing
 
-    def _goes_on(self, source: Any, standing: Standing) -> bool:
+    def _goes_on(self, source: Any, standing: SinkPosition) -> bool:
         at, frontier = standing.checkpoint, source.frontier()
         if at.ts < frontier:
             return True
         return any(identity(one.ddl) not in at.done for one in source.ddls(at.ts, frontier))
 
-    def _round(self, source: Any, sink: Sink, standing: Standing, tasks: Tasks) -> Standing:
+    def _round(self, source: Any, sink: Sink, standing: SinkPosition, tasks: Tasks) -> SinkPosition:
         at, frontier = standing.checkpoint, source.frontier()
         ddls = source.ddls(at.ts, frontier)
         upto = segment_end(at, ddls, frontier)

@@ -8,7 +8,7 @@ import pytest
 from tests.failpoint import armed
 from tests.mariadb import Server
 from tidegate.engine.plan import Checkpoint
-from tidegate.engine.ports import Standing
+from tidegate.engine.ports import SinkPosition
 from tidegate.model.errors import AccountRefused, Retry, SinkError, SinkRefused
 from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
@@ -54,7 +54,7 @@ def begin_new(server: Server) -> None:
     """Begin another feed with the tables of this one."""
     standing, other = sink(server).recover(), SqlSink(SqlOptions("other", "127.0.0.1", server.port))
     other.recover()
-    other.open(Standing(Checkpoint(), standing.state))
+    other.open(SinkPosition(Checkpoint(), standing.state))
     other.close()
 
 

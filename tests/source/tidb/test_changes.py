@@ -231,7 +231,7 @@ def test_recorded_streams(stream: str, tmp_path: Path) -> None:
         rows = told(found)
         rowwise = LogChanges(one.log, one.after, one.upto, one.versions, one.mount, columns=False)
         assert told(list(rowwise.in_order(names, one.after, one.upto))) == rows
-        spans, waiting = one.tables(), list(one.stretches())
+        spans, waiting = one.tables(), list(one.row_ranges())
         by_table = sorted(((row.schema, row.table), row.commit_ts or 0) for row, _, _ in rows)
         for name, group in groupby(by_table, key=lambda row: row[0]):
             times = [ts for _, ts in group]

@@ -34,7 +34,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from tidegate.changelog.changelog import Changelog
-from tidegate.engine.ports import ROUND, Most, round_end
+from tidegate.engine.ports import ROUND, RoundLimit, round_end
 from tidegate.lakes.frames.lake import check_options
 from tidegate.lakes.frames.rows import CHANGES, IMAGES, ChangeForm, ChangeTask, tasks_of
 from tidegate.lakes.lake import Lake, moment_ts
@@ -128,7 +128,7 @@ class TableChanges:
         """Return the end of a range above `after`, at most `upto`, that has about so many rows."""
         if upto <= after:
             return after
-        return round_end(self._changelog.slice(after, upto).stretches(), upto, Most(rows, ROUND.size_bytes))
+        return round_end(self._changelog.slice(after, upto).row_ranges(), upto, RoundLimit(rows, ROUND.size_bytes))
 
     def tasks(self, after: int, upto: int, form: ChangeForm) -> list[ChangeTask]:
         """Return what lies in (after, upto] of the table, cut at its DDLs and into tasks.

@@ -23,7 +23,7 @@ from pyspark.sql.types import LongType, MapType, StringType, StructField, Struct
 
 from tidegate.changelog.slice import ChangeSlice
 from tidegate.engine.plan import Rows
-from tidegate.engine.ports import ROUND, Most, round_end
+from tidegate.engine.ports import ROUND, RoundLimit, round_end
 from tidegate.lakes.local import spark_schema
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
@@ -107,7 +107,7 @@ def tasks_of(step: Rows, changes: ChangeSlice, after: int, form: ChangeForm) -> 
     low = max(step.after, after)
     while low < step.upto:
         part = changes.narrow(step.table.name, low, step.upto)
-        end = round_end(part.stretches(), step.upto, Most(TASK_ROWS, ROUND.size_bytes))
+        end = round_end(part.row_ranges(), step.upto, RoundLimit(TASK_ROWS, ROUND.size_bytes))
         if part.groups:
             yield ChangeTask(step.table, part.narrow(step.table.name, low, end), form)
         low = end

@@ -20,7 +20,7 @@ from tidegate.config.feed import FeedConfig
 from tidegate.config.kafka_source import KafkaSource
 from tidegate.config.registry import checkpoints_of, landed_source
 from tidegate.engine.plan import Checkpoint, Round
-from tidegate.engine.ports import ROUND, Changes, LocalTasks, Most, Saved, Standing, round_end
+from tidegate.engine.ports import ROUND, Changes, LocalTasks, RoundLimit, Saved, SinkPosition, round_end
 from tidegate.engine.retry_policy import Outage, RetryPolicy
 from tidegate.engine.segment import Planning, plan_from
 from tidegate.lakes.frames.rows import ChangeForm, ChangeTask, tasks_of
@@ -45,7 +45,7 @@ class SourceChanges:
         self._source = landed_source(_in_small_batches(config))
         self._checkpoints = checkpoints_of(config)
         self._reading = False
-        self._standings: dict[int, Standing] = {}
+        self._standings: dict[int, SinkPosition] = {}
         """Where ranges that were planned end, those that Spark may ask for again."""
         self._outage = Outage(RetryPolicy(config.source.max_retry, config.stuck_ms / 1000))
         self._again_s = 0.0
@@ -98,7 +98,7 @@ class SourceChanges:
         """Return the end of a range above `after`, at most `upto`, that has about so many rows."""
         if upto <= after:
             return after
-        return round_end(self._source.changes(after, upto).stretches(), upto, Most(rows, ROUND.size_bytes))
+        return round_end(self._source.changes(after, upto).row_ranges(), upto, RoundLimit(rows, ROUND.size_bytes))
 
     def tasks(self, after: int, upto: int, form: ChangeForm) -> list[ChangeTask]:
         """Return what lies in (after, upto], cut at DDLs and into tasks. HistoryLost for what is no longer there."""
@@ -114,7 +114,7 @@ class SourceChanges:
             steps = planned.row_steps
             mine = [step for step in steps if form.takes(step.table)]
             tasks += [task for step in mine for task in tasks_of(step, changes, after, form)]  # type: ignore[arg-type]
-            standing = Standing(planned.checkpoint, planned.state)
+            standing = SinkPosition(planned.checkpoint, planned.state)
         self._standings[upto] = standing
         return tasks
 
@@ -130,11 +130,11 @@ class SourceChanges:
         self._checkpoints.prepare()
         self._source.start(LocalTasks(pickles=False), self._saved().checkpoint.ts)
 
-    def _saved(self) -> Standing:
+    def _saved(self) -> SinkPosition:
         saved = self._checkpoints.load()
-        return Standing(Checkpoint(), SchemaState(), is_new=True) if saved is None else saved.standing
+        return SinkPosition(Checkpoint(), SchemaState(), is_new=True) if saved is None else saved.standing
 
-    def _rounds(self, standing: Standing, upto: int) -> Iterator[tuple[Round, Changes]]:
+    def _rounds(self, standing: SinkPosition, upto: int) -> Iterator[tuple[Round, Changes]]:
         """Plan from `standing` to `upto`, without what nobody can apply if it may be left out."""
         while (at := standing.checkpoint.ts) < upto:
             whole = self._source.changes(at, upto)
@@ -146,7 +146,7 @@ class SourceChanges:
                 self._source.refresh()
                 continue
             yield planned, changes
-            standing = Standing(planned.checkpoint, planned.state)
+            standing = SinkPosition(planned.checkpoint, planned.state)
 
     def _definition(self, name: str) -> TableInfo:
         self._source.refresh()
@@ -154,7 +154,7 @@ class SourceChanges:
         while True:
             standing = self._saved()
             for planned, _ in self._rounds(standing, self._source.frontier() or 0):
-                standing = Standing(planned.checkpoint, planned.state)
+                standing = SinkPosition(planned.checkpoint, planned.state)
             tables = {lowered(str(table.name)): table for table in standing.state.tables.values()}
             if (table := tables.get(lowered(name))) is not None:
                 return table

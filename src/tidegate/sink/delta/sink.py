@@ -20,10 +20,10 @@ from typing import Final, Protocol
 from tidegate.engine.plan import Round, Unit
 from tidegate.engine.ports import (
     Changes,
+    FlushPolicy,
     Parked,
     Refused,
-    Rhythm,
-    Standing,
+    SinkPosition,
     Tasks,
     UnitSink,
     WithAdmission,
@@ -110,16 +110,16 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
     ) -> None:
         self.options = options
         self.workers = workers
-        self.rhythm = Rhythm(idle_s=IDLE_PUBLISH_S, flush_s=flush_s, rests=True)
+        self.flush_policy = FlushPolicy(idle_s=IDLE_PUBLISH_S, flush_s=flush_s, rests=True)
         self.snapshot = Snapshot()
         self._upkeep, self._parks = upkeep, parks
         self._begun = False
         self._catalogs = catalogs
-        self._standing = Standing(self.snapshot.checkpoint, self.snapshot.state)
+        self._standing = SinkPosition(self.snapshot.checkpoint, self.snapshot.state)
         self._refused: list[Refused] = []
         self._requests = Requests(options)
 
-    def recover(self) -> Standing:
+    def recover(self) -> SinkPosition:
         """Return the lake's state as it was last published.
 
         Raises SinkRefused if that was in another mode, ColumnSelectorFailed if it was with other columns."""
@@ -128,7 +128,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             check_mode(self.options.mode, self.snapshot.options.mode, f"lake {self.options.root}")
             check_rules(self.snapshot, self.options)
         reach("start/recovered")
-        return Standing(self.snapshot.checkpoint, self.snapshot.state, self.snapshot.number < 0)
+        return SinkPosition(self.snapshot.checkpoint, self.snapshot.state, self.snapshot.number < 0)
 
     def check(self) -> bool:
         """Read where the lake stands, if it is there. Raises as `recover` does."""
@@ -136,7 +136,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             self.recover()
         return True
 
-    def open(self, standing: Standing) -> None:
+    def open(self, standing: SinkPosition) -> None:
         """Remember where the first round begins, and see that an object store lets one writer of several win.
 
         Raises SinkRefused for one that does not."""
@@ -167,7 +167,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         if not units:
             return [], []
         workers = self.workers
-        if self.rhythm.rests:
+        if self.flush_policy.rests:
             workers = tasks_at_once(sum(unit.rows for unit in units), tasks.slots, workers)
         at_once = UNITS_AT_ONCE if "://" in self.options.root and self.workers is None else 1
         dealt = bins(units, workers if at_once == 1 else workers or tasks.slots, tasks.slots)
@@ -189,7 +189,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
                     "recover-retention keeps the rows of dropped tables longer"
                 )
 
-    def advance(self, planned: Round, results: Sequence[TableResult]) -> Standing:
+    def advance(self, planned: Round, results: Sequence[TableResult]) -> SinkPosition:
         """Publish the round: its checkpoint, its schema, the version of every table and which of them are parked."""
         self.admit(planned)
         before, at = self.snapshot, self._standing
@@ -219,7 +219,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             epoch=self.epoch,
         )
         self.snapshot, self._refused = replace(published, digest=publish(self.options, published)), []
-        self._standing = Standing(planned.checkpoint, planned.state)
+        self._standing = SinkPosition(planned.checkpoint, planned.state)
         self._requests.withdraw()
         try:
             self._name()

@@ -69,11 +69,11 @@ from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Segment
 from tidegate.engine.ports import (
     Changes,
     Checkpoints,
-    Most,
-    Rhythm,
+    FlushPolicy,
+    RoundLimit,
     Saved,
     SegmentSink,
-    Standing,
+    SinkPosition,
     Tasks,
     WithCheck,
     Written,
@@ -402,7 +402,7 @@ class KafkaSink(SegmentSink[Written], WithCheck):
     """Writes to the topics of `target`. `rules` choose the tables whose topics are told resolved timestamps, `force`
     takes those whose rows cannot be told apart as well (force-replicate)."""
 
-    rhythm = Rhythm(most=Most(rows=500_000, size_bytes=256 << 20))
+    flush_policy = FlushPolicy(limit=RoundLimit(rows=500_000, size_bytes=256 << 20))
 
     def __init__(
         self, target: TopicTarget, checkpoints: Checkpoints, *, rules: TableFilter, force: bool = False
@@ -419,11 +419,11 @@ class KafkaSink(SegmentSink[Written], WithCheck):
         """Keep another run of the same feed out until the block ends. EnvironmentFault when one runs."""
         return self._checkpoints.held()
 
-    def recover(self) -> Standing:
+    def recover(self) -> SinkPosition:
         """Return what was saved last. ConfigError for what is another feed's."""
         saved = self._checkpoints.load()
         if saved is None:
-            return Standing(Checkpoint(), SchemaState(), is_new=True)
+            return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
         self._known.note(saved.notes.get(TOPICS, ()))
         return saved.standing
 
@@ -433,7 +433,7 @@ class KafkaSink(SegmentSink[Written], WithCheck):
             writer.max_bytes(self._asked.topic)
         return True
 
-    def open(self, standing: Standing) -> None:
+    def open(self, standing: SinkPosition) -> None:
         """Check dispatchers and selectors against the tables, connect, and fit messages to the default topic.
 
         Raises DispatcherFailed, ColumnSelectorFailed, ConfigError and SinkError."""
@@ -466,7 +466,7 @@ class KafkaSink(SegmentSink[Written], WithCheck):
             raise told.at(table=table, commit_ts=ddl.commit_ts) from error
         reach("topic/ddl-sent")
 
-    def advance(self, planned: Round, results: Sequence[object]) -> Standing:  # noqa: ARG002
+    def advance(self, planned: Round, results: Sequence[object]) -> SinkPosition:  # noqa: ARG002
         """Send the round's end as resolved timestamp, then save it as the checkpoint. Raises SinkError and
         StateUnwritable."""
         ts = planned.checkpoint.ts
@@ -474,7 +474,7 @@ class KafkaSink(SegmentSink[Written], WithCheck):
             self._tell(ts, self._active(planned.state).topics)
             self._resolved_ts = ts
         reach("topic/resolved-sent")
-        standing = Standing(planned.checkpoint, planned.state)
+        standing = SinkPosition(planned.checkpoint, planned.state)
         self._checkpoints.save(Saved(standing, {TOPICS: list(self._known.names)}))
         reach("topic/advanced")
         return standing

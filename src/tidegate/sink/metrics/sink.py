@@ -49,14 +49,14 @@ from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Rows, Segment, i
 from tidegate.engine.ports import (
     Changes,
     Checkpoints,
-    Most,
-    Rhythm,
+    FlushPolicy,
+    RoundLimit,
     Saved,
     SegmentSink,
-    Standing,
+    SinkPosition,
     Tasks,
     WithUpkeep,
-    standing_of,
+    sink_position,
 )
 from tidegate.model.errors import ConfigError, EnvironmentFault, SinkError, SinkRefused
 from tidegate.model.mysql import INTEGERS, STRINGS, MysqlType
@@ -364,7 +364,7 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
         *,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self.rhythm = Rhythm(most=Most(rows=500_000, size_bytes=256 << 20), flush_s=0.5, idle_s=2.0)
+        self.flush_policy = FlushPolicy(limit=RoundLimit(rows=500_000, size_bytes=256 << 20), flush_s=0.5, idle_s=2.0)
         self.options = options
         self._checkpoints, self._now_ms = checkpoints, now_ms
         self._tallies: list[Tally] = []
@@ -387,13 +387,13 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
         """Keep another run of the same feed out until the block ends. EnvironmentFault when one runs."""
         return self._checkpoints.held()
 
-    def recover(self) -> Standing:
+    def recover(self) -> SinkPosition:
         """Return what was saved last, with its numbers."""
         saved = self._checkpoints.load()
         self._take({} if saved is None else saved.notes)
-        return standing_of(saved)
+        return sink_position(saved)
 
-    def open(self, standing: Standing) -> None:
+    def open(self, standing: SinkPosition) -> None:
         """Show what there is. ConfigError for a rule that does not fit a table, EnvironmentFault for a port in use."""
         tables = [table for table in standing.state.tables.values() if str(table.name) not in self._exempt]
         try:
@@ -426,9 +426,9 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
             raise
         self._ddls.append(planned)
 
-    def advance(self, planned: Round, results: Sequence[CountedRows]) -> Standing:
+    def advance(self, planned: Round, results: Sequence[CountedRows]) -> SinkPosition:
         """Save the round's end with all numbers in one write, then show them."""
-        return self._save(Standing(planned.checkpoint, planned.state), results)
+        return self._save(SinkPosition(planned.checkpoint, planned.state), results)
 
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:  # noqa: ARG002
         """Post alerts that wait. SinkError where the receiver is away: it is left alone for a while."""
@@ -455,7 +455,7 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
         self.page = self._push = None
         SHOWN.hide(self.options.home)
 
-    def _save(self, standing: Standing, results: Sequence[CountedRows], exempt: Sequence[str] = ()) -> Standing:
+    def _save(self, standing: SinkPosition, results: Sequence[CountedRows], exempt: Sequence[str] = ()) -> SinkPosition:
         """Save a checkpoint with all that is counted up to it; `exempt` are the tables of a DDL that is refused."""
         tallies = [self._counted(number, tally, results) for number, tally in enumerate(self._tallies)]
         events = list(self._waiting)
@@ -483,7 +483,7 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
     def _keep_rows(self, planned: PlannedDdl, refused: SinkRefused) -> None:
         """Save all that lies before a DDL that is refused, so that rules that are mended begin with it."""
         done = tuple(identity(each.ddl) for each in self._ddls)
-        standing = Standing(Checkpoint(planned.commit_ts, done), planned.before)
+        standing = SinkPosition(Checkpoint(planned.commit_ts, done), planned.before)
         self._save(standing, self._results, [refused.where.table or ""])
 
     def _take(self, notes: Mapping[str, Any]) -> None:
@@ -522,7 +522,7 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
             )
         return found
 
-    def _show(self, standing: Standing) -> None:
+    def _show(self, standing: SinkPosition) -> None:
         self.snapshot = snapshot_of(self.options.feed, self._tallies, standing.state, standing.checkpoint.ts)
         SHOWN.show(self.options.home, self.snapshot)
 

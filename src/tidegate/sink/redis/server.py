@@ -77,7 +77,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.engine.plan import Checkpoint
-from tidegate.engine.ports import Standing
+from tidegate.engine.ports import SinkPosition
 from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, LoginRefused, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.objectstore.failpoint import reach
@@ -435,12 +435,12 @@ def _digest(script: str) -> str:
 _FIELDS: Final = ("epoch", "revision")
 
 
-def feeds_of(servers: RedisServers) -> dict[str, Standing]:
+def feeds_of(servers: RedisServers) -> dict[str, SinkPosition]:
     """Return where each feed stands that a Redis has progress of, by its name."""
     return _standings(servers, sorted({key for keys in servers.scan(PROGRESS + b"*") for key in keys}))
 
 
-def _standings(servers: RedisServers, keys: Sequence[bytes]) -> dict[str, Standing]:
+def _standings(servers: RedisServers, keys: Sequence[bytes]) -> dict[str, SinkPosition]:
     held = servers.read(keys, lambda pipeline, key: pipeline.hmget(key, ("checkpoint", "schema")))
     return {
         key.removeprefix(PROGRESS + b"{").removesuffix(b"}").decode(): _standing(key, checkpoint, schema)
@@ -449,12 +449,12 @@ def _standings(servers: RedisServers, keys: Sequence[bytes]) -> dict[str, Standi
     }
 
 
-def _standing(key: bytes, checkpoint: bytes, schema: bytes) -> Standing:
+def _standing(key: bytes, checkpoint: bytes, schema: bytes) -> SinkPosition:
     try:
         found = decode_state(StateKind.REDIS, checkpoint, Checkpoint, f"key {key.decode()}")
     except msgspec.DecodeError as error:
         raise SinkRefused(f"{key.decode()} holds another release's progress: {error}") from error
-    return Standing(found, SchemaState.from_json(schema))
+    return SinkPosition(found, SchemaState.from_json(schema))
 
 
 class RedisProgress:
@@ -465,14 +465,14 @@ class RedisProgress:
         self._epoch = self._revision = 0
         self._known: SchemaState | None = None
 
-    def take(self, servers: RedisServers) -> Standing:
+    def take(self, servers: RedisServers) -> SinkPosition:
         """Become the writer of the feed; return where it stands. StateTooNew, SinkRefused for what nobody reads; the
         writer is then the one before."""
         _standings(servers, [self._key])
         ((epoch, revision, checkpoint, schema),) = servers.call([ScriptCall(TAKE, [self._key], [])])
         self._epoch, self._revision = int(epoch), int(revision or 0)
         if checkpoint is None:
-            return Standing(Checkpoint(), SchemaState(), is_new=True)
+            return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
         standing = _standing(self._key, checkpoint, schema)
         self._known = standing.state
         return standing
@@ -482,7 +482,7 @@ class RedisProgress:
         (found,) = servers.read([self._key], lambda pipeline, key: pipeline.hmget(key, _FIELDS))
         self._compare(found)
 
-    def advance(self, servers: RedisServers, standing: Standing) -> None:
+    def advance(self, servers: RedisServers, standing: SinkPosition) -> None:
         """Make `standing` the checkpoint. Raises what `check` does."""
         given: list[Any] = [encode_state(StateKind.REDIS, standing.checkpoint)]
         if standing.state is not self._known:

@@ -72,10 +72,10 @@ from tidegate.engine.plan import (
 )
 from tidegate.engine.ports import (
     Changes,
-    Most,
-    Rhythm,
+    FlushPolicy,
+    RoundLimit,
     SegmentSink,
-    Standing,
+    SinkPosition,
     Tasks,
     WithCheck,
     WithOmissions,
@@ -401,7 +401,7 @@ class _Round:
 class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
     """Writes to the servers of `options`; `held` keeps another run of the feed on this machine out."""
 
-    rhythm = Rhythm(most=Most(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
+    flush_policy = FlushPolicy(limit=RoundLimit(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
 
     def __init__(
         self, options: RedisOptions, *, held: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -421,14 +421,14 @@ class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
         """Keep another run on this machine out; others are fenced."""
         return self._held()
 
-    def recover(self) -> Standing:
+    def recover(self) -> SinkPosition:
         """Become the writer of the feed; return where it stands."""
         with self._connected() as servers:
             standing = self._progress.take(servers)
         self._is_new = standing.is_new
         return standing
 
-    def open(self, standing: Standing) -> None:
+    def open(self, standing: SinkPosition) -> None:
         """Take notice of where the first round begins. ConfigError for templates of a new feed that fit no table."""
         try:
             self._mode.check(list(standing.state.tables.values()))
@@ -486,10 +486,10 @@ class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
         reach("redis/ddl-done")
         self._state = planned.after
 
-    def advance(self, planned: Round, results: Sequence[Written]) -> Standing:  # noqa: ARG002  Redis has their rows
+    def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  Redis has their rows
         """Make the round's end the checkpoint. Fenced where another writer began, SinkRefused where Redis lost what it
         had confirmed."""
-        standing = Standing(planned.checkpoint, planned.state)
+        standing = SinkPosition(planned.checkpoint, planned.state)
         reach("redis/before-advance")
         with self._connected() as servers:
             while self._round is not None and (now := servers.run_ids()) != self._round.run_ids:

@@ -66,7 +66,16 @@ from tidegate.engine.plan import (
     Segment,
     zone_warning,
 )
-from tidegate.engine.ports import Changes, Most, Rhythm, SegmentSink, Standing, Tasks, WithOmissions, Written
+from tidegate.engine.ports import (
+    Changes,
+    FlushPolicy,
+    RoundLimit,
+    SegmentSink,
+    SinkPosition,
+    Tasks,
+    WithOmissions,
+    Written,
+)
 from tidegate.engine.refused_rows import converted, refused_rows
 from tidegate.model.errors import InputError, SchemaError, SinkRefused, TidegateError
 from tidegate.model.event import UNTOLD, ToldSession, Value
@@ -243,11 +252,11 @@ class PublishedIndexes(msgspec.Struct, frozen=True):
     indexes: tuple[TableIndex, ...] = ()
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> SinkPosition:
         """Where the feed stands."""
         if self.checkpoint is None:
-            return Standing(Checkpoint(), SchemaState(), is_new=True)
-        return Standing(self.checkpoint, SchemaState.from_json(self.schema.encode()))
+            return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
+        return SinkPosition(self.checkpoint, SchemaState.from_json(self.schema.encode()))
 
     @property
     def by_table(self) -> Indexes:
@@ -459,7 +468,7 @@ class SearchOptions:
 class SearchSink(SegmentSink[Written], WithOmissions):
     """Writes to a store; `held` keeps another run of the feed on this machine out."""
 
-    rhythm = Rhythm(most=Most(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
+    flush_policy = FlushPolicy(limit=RoundLimit(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
 
     def __init__(
         self,
@@ -483,13 +492,13 @@ class SearchSink(SegmentSink[Written], WithOmissions):
         """Keep another run on this machine out; others are fenced."""
         return self._held()
 
-    def recover(self) -> Standing:
+    def recover(self) -> SinkPosition:
         """Become the writer of the feed; return where it stands."""
         found = self.store.take()
         self._epoch, self._indexes = found.epoch, found.by_table
         return found.standing
 
-    def open(self, standing: Standing) -> None:
+    def open(self, standing: SinkPosition) -> None:
         """Take notice of where the first round begins."""
         self._checkpoint_ts, self._state = standing.checkpoint.ts, standing.state
 
@@ -533,9 +542,9 @@ class SearchSink(SegmentSink[Written], WithOmissions):
         reach("search/ddl-done")
         self._state, self._indexes = planned.after, follower.indexes
 
-    def advance(self, planned: Round, results: Sequence[Written]) -> Standing:  # noqa: ARG002  the indexes have them
+    def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  the indexes have them
         """Publish the round's end. Fenced where another writer began."""
-        standing = Standing(planned.checkpoint, planned.state)
+        standing = SinkPosition(planned.checkpoint, planned.state)
         reach("search/before-advance")
         if planned.state is not self._schema[0]:
             self._schema = planned.state, planned.state.to_json().decode()

@@ -38,7 +38,7 @@ from typing import Final
 import msgspec
 
 from tidegate.engine.plan import Checkpoint
-from tidegate.engine.ports import Standing
+from tidegate.engine.ports import SinkPosition
 from tidegate.expr.tokens import quote_names
 from tidegate.model.errors import ConfigError, Fenced, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
@@ -86,7 +86,7 @@ class TargetProgress:
         """How the rows of this round fall into shards."""
         return self._state.layout
 
-    def take(self, session: TargetSession) -> Standing:
+    def take(self, session: TargetSession) -> SinkPosition:
         """Become the writer of the feed; return where it stands. Of two at once one waits for the other.
 
         Raises StateTooNew, SinkRefused for a state that nobody reads; the writer is then the one before."""
@@ -102,11 +102,11 @@ class TargetProgress:
         session.ask(sent.COMMIT)
         self.is_fresh = state is None
         if definitions is None:
-            return Standing(Checkpoint(), SchemaState(), is_new=True)
+            return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
         self._known = SchemaState.from_json(bytes(definitions))
-        return Standing(self._state.checkpoint, self._known)
+        return SinkPosition(self._state.checkpoint, self._known)
 
-    def start(self, standing: Standing) -> None:
+    def start(self, standing: SinkPosition) -> None:
         """Set the checkpoint of the first round."""
         self._state = msgspec.structs.replace(self._state, checkpoint=standing.checkpoint)
 
@@ -131,7 +131,7 @@ class TargetProgress:
         reach("sql/laid-out")
         self._state = state
 
-    def advance(self, session: TargetSession, standing: Standing, also: Callable[[], None] | None = None) -> None:
+    def advance(self, session: TargetSession, standing: SinkPosition, also: Callable[[], None] | None = None) -> None:
         """Make `standing` the checkpoint, with what `also` writes. Fenced where another writer began."""
         state = msgspec.structs.replace(self._state, checkpoint=standing.checkpoint)
         values = [standing.checkpoint.ts, encode_state(StateKind.DATABASE, state)]

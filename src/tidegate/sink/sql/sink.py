@@ -40,10 +40,10 @@ from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import PlannedDdl, Round, Segment
 from tidegate.engine.ports import (
     Changes,
-    Most,
-    Rhythm,
+    FlushPolicy,
+    RoundLimit,
     SegmentSink,
-    Standing,
+    SinkPosition,
     Tasks,
     WithCheck,
     WithGate,
@@ -76,7 +76,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
     """Writes to the server of `options`; `held` keeps another run of the feed on this machine out, `rules` are those of
     the tables that are replicated (None: all)."""
 
-    rhythm = Rhythm(most=Most(rows=500_000, size_bytes=256 << 20), idle_s=5.0)
+    flush_policy = FlushPolicy(limit=RoundLimit(rows=500_000, size_bytes=256 << 20), idle_s=5.0)
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         """Keep another run on this machine out; others are fenced."""
         return self._held()
 
-    def recover(self) -> Standing:
+    def recover(self) -> SinkPosition:
         """Become the writer of the feed; return where it stands."""
         with self._connected() as session:
             standing = self._progress.take(session)
@@ -115,7 +115,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         with self._connected():
             return True
 
-    def open(self, standing: Standing) -> None:
+    def open(self, standing: SinkPosition) -> None:
         """Start at a position, and check what is there. SinkRefused for tables of a new
         feed that the target has not, or not with their columns; AccountRefused for rights to write rows."""
         self._progress.start(standing)
@@ -192,16 +192,16 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         before, after = planned.before.tables, planned.after.tables
         self._warn_of(table for key, table in after.items() if key not in before)
 
-    def advance(self, planned: Round, results: Sequence[Written]) -> Standing:  # noqa: ARG002  their rows are committed
+    def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  their rows are committed
         """Make the round's end the checkpoint. Fenced where another writer began."""
-        standing = Standing(planned.checkpoint, planned.state)
+        standing = SinkPosition(planned.checkpoint, planned.state)
         reach("sql/before-advance")
         with self._connected() as session:
             self._advance(session, standing)
         self._state = planned.state
         return standing
 
-    def _advance(self, session: TargetSession, standing: Standing) -> None:
+    def _advance(self, session: TargetSession, standing: SinkPosition) -> None:
         ts, points, target = standing.checkpoint.ts, self._point_table, self._target
         if points is None or self._points is None or not self._points.is_one(ts):
             self._progress.advance(session, standing)

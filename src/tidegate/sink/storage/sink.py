@@ -62,14 +62,14 @@ from tidegate.engine.plan import PlannedDdl, Round, Rows, Segment
 from tidegate.engine.ports import (
     Changes,
     Checkpoints,
-    Most,
-    Rhythm,
+    FlushPolicy,
+    RoundLimit,
     Saved,
     SegmentSink,
-    Standing,
+    SinkPosition,
     Tasks,
     WithUpkeep,
-    standing_of,
+    sink_position,
 )
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Ddl
@@ -148,7 +148,9 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
     def __init__(
         self, options: StorageOptions, checkpoints: Checkpoints, *, now: Callable[[str], datetime] = now_in
     ) -> None:
-        self.rhythm = Rhythm(most=Most(rows=500_000, size_bytes=256 << 20), flush_s=options.flush_s, idle_s=IDLE_S)
+        self.flush_policy = FlushPolicy(
+            limit=RoundLimit(rows=500_000, size_bytes=256 << 20), flush_s=options.flush_s, idle_s=IDLE_S
+        )
         self._options, self._checkpoints, self._now = options, checkpoints, now
         self._bucket, self._names = options.bucket, options.names
         self._columns = partial(columns_of, ids=options.column_ids)
@@ -168,15 +170,15 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         """Keep another run of the same feed out until the block ends. EnvironmentFault when one runs."""
         return self._checkpoints.held()
 
-    def recover(self) -> Standing:
+    def recover(self) -> SinkPosition:
         """Return what was saved last, once all that its round published is in place."""
         saved = self._checkpoints.load()
         self._is_new = saved is None
         if saved is not None:
             self._publish(saved)
-        return standing_of(saved)
+        return sink_position(saved)
 
-    def open(self, standing: Standing) -> None:
+    def open(self, standing: SinkPosition) -> None:
         """Meet the place. SinkRefused for one that cannot keep a promise, or that has another feed's files."""
         self._waiting = {}
         self._places, self._written = {}, {}
@@ -221,10 +223,10 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         for file in ddl_files(acting(planned.ddl), planned.effects, planned.after, self._columns):
             self._waiting[file.path] = file.render().decode()
 
-    def advance(self, planned: Round, results: Sequence[StoredRows]) -> Standing:
+    def advance(self, planned: Round, results: Sequence[StoredRows]) -> SinkPosition:
         """Save the round's end with all that is to be published, then publish it."""
         numbers = {directory: number for done in results for directory, number in done.numbers.items()}
-        standing = Standing(planned.checkpoint, planned.state)
+        standing = SinkPosition(planned.checkpoint, planned.state)
         saved = Saved(standing, {NUMBERS: numbers, SCHEMAS: self._waiting})
         reach("storage/before-save")
         self._checkpoints.save(saved)

@@ -39,7 +39,7 @@ from tidegate.engine.change import Chunk, ChunkPart, Layout
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.mount import Mounted, Mounter
 from tidegate.engine.mount_columns import ColumnMounter, Records, batch_of_rows
-from tidegate.engine.ports import Stretch
+from tidegate.engine.ports import RowRange
 from tidegate.kv.change_columns import changes_of, joined, numbers
 from tidegate.kv.keys import decode_table_key
 from tidegate.model.compiled import AVAILABLE
@@ -313,7 +313,7 @@ class LogChanges:
         spans = spans_of(self._physical(), self._parts(), self.after, self.upto)
         return {names[table_id]: span for table_id, span in spans.items()}
 
-    def stretches(self) -> Iterator[Stretch]:
+    def row_ranges(self) -> Iterator[RowRange]:
         """Return the parts of the log, cut at the range, with the rows and bytes that they hold of the tables."""
         physical = self._physical()
         for part in self._parts():
@@ -321,7 +321,7 @@ class LogChanges:
             mine = [one for one in part.stored if one.table_id in physical and one.last_ts > low]
             mine = [one for one in mine if one.first_ts <= high]
             if mine:
-                yield Stretch(low + 1, high, sum(one.rows for one in mine), sum(one.size_bytes for one in mine))
+                yield RowRange(low + 1, high, sum(one.rows for one in mine), sum(one.size_bytes for one in mine))
 
     def layouts(self, name: TableName, after: int, upto: int) -> list[Layout]:  # noqa: ARG002 - a table has one
         """Return the layout of a table's rows: one, as no DDL lies in the range."""

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar, cast
 import pytest
 
 from tidegate.engine.plan import Barrier, PlannedDdl, Round
-from tidegate.engine.ports import Changes, LocalTasks, Rhythm, SegmentSink, Sink, Source, Standing, Tasks
+from tidegate.engine.ports import Changes, FlushPolicy, LocalTasks, SegmentSink, Sink, SinkPosition, Source, Tasks
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.event import Event, RowChange, Value
 from tidegate.testing import validators
@@ -86,13 +86,13 @@ class TappedSink:
         return self._sink.barrier
 
     @property
-    def rhythm(self) -> Rhythm:
+    def flush_policy(self) -> FlushPolicy:
         """Return what the sink says."""
-        return self._sink.rhythm
+        return self._sink.flush_policy
 
-    @rhythm.setter
-    def rhythm(self, rhythm: Rhythm) -> None:
-        self._sink.rhythm = rhythm
+    @flush_policy.setter
+    def flush_policy(self, flush_policy: FlushPolicy) -> None:
+        self._sink.flush_policy = flush_policy
 
     def run(self, tasks: Tasks, work: Any, changes: Changes) -> Sequence[Any]:
         """Do the work of a round, between two taps."""
@@ -102,7 +102,7 @@ class TappedSink:
         """Do a DDL, between two taps."""
         self._around("ddl", lambda: cast("SegmentSink[Any]", self._sink).ddl(planned))
 
-    def advance(self, planned: Round, results: Sequence[Any]) -> Standing:
+    def advance(self, planned: Round, results: Sequence[Any]) -> SinkPosition:
         """Advance, between two taps."""
         return self._around("advance", lambda: self._sink.advance(planned, results))
 

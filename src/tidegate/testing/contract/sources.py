@@ -153,7 +153,7 @@ class SourceContract:
         """Spans bound the rows of each table, stretches cover them, layouts are those of their batches."""
         for one in self.walk(self.source(tmp_path)).segments:
             changes = one.changes
-            stretches, spans = list(changes.stretches()), {name.key: span for name, span in changes.tables().items()}
+            stretches, spans = list(changes.row_ranges()), {name.key: span for name, span in changes.tables().items()}
             chunks = list(every(changes))
             rows = rows_of(chunks)
             assert sum(stretch.rows for stretch in stretches) >= len(rows)
