@@ -115,7 +115,8 @@ class EventMaker:
                 self._ts = ts
                 self._twins.clear()
             before, after = images(row)
-            names = _key_names(row)
+            # Open Protocol tells the columns of a key by flags, in the order of the columns
+            names = row.pk_names or [field.name for field in row.fields if field.handle]
             key = _key(row, names, after if after is not None else before)
             moves = isinstance(row, Update) and _key(row, names, before) != key
             found = self._made(row, ts, f"{row.schema}.{row.table}", key, numbered=not names)
@@ -157,11 +158,6 @@ def envelope(
         **({"partitionkey": key} if key else {}),
         "data": data,
     }
-
-
-def _key_names(row: RowChange) -> Sequence[str]:
-    """The columns of a row's key: Open Protocol tells them by flags, in the order of the columns."""
-    return row.pk_names or [field.name for field in row.fields if field.handle]
 
 
 def _key(row: RowChange, names: Sequence[str], values: Values | None) -> str:

@@ -515,7 +515,9 @@ class RuleCounter:
         found = row_text(text, self._rule.sql_mode)
         run = found.compiled(self._types, *self._zones)
         fixed = {("event", "table_schema"): self._table.name.schema, ("event", "table_name"): self._table.name.table}
-        return _Text(found, run, fixed, _is_of_table(self._rule, found))
+        # a label of a gauge that is a name of its table is put in when it is shown
+        of_table = self._rule.kind == "gauge" and found.single is not None and found.single[0] == "event"
+        return _Text(found, run, fixed, of_table)
 
     def _partitions(self) -> Callable[[Mapping[str, Value]], str | None] | None:
         """What names the partition of a row, for a gauge: partitions go with their rows."""
@@ -649,11 +651,6 @@ def label_text(value: SqlValue) -> str:
     text = plain_text(value)
     shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     return shown.encode("utf-8", "replace").decode()[:LABEL_MAX]
-
-
-def _is_of_table(rule: MetricRule, text: RowText) -> bool:
-    """Whether a label of a gauge is a name of its table, which is put in when it is shown."""
-    return rule.kind == "gauge" and text.single is not None and text.single[0] == "event"
 
 
 def zone(name: str) -> tzinfo:

@@ -203,11 +203,11 @@ class MetricRule(msgspec.Struct, frozen=True):
     @property
     def texts(self) -> tuple[RowText, ...]:
         """What it says in SQL."""
-        return tuple(row_text(text, self.sql_mode) for text in self._every if text)
-
-    @property
-    def _every(self) -> tuple[str, ...]:
-        return (self.when, self.value, *(text for _, text in self.labels))
+        return tuple(
+            row_text(text, self.sql_mode)
+            for text in (self.when, self.value, *(text for _, text in self.labels))
+            if text
+        )
 
     @property
     def columns(self) -> frozenset[str]:

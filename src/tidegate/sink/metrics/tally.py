@@ -349,15 +349,13 @@ def families(snapshots: Sequence[LabelledNumbers]) -> Iterator[Metric]:
     found: dict[str, Metric] = {}
     for labels, snapshot in snapshots:
         for shown in snapshot.rules:
-            family = found.setdefault(shown.rule.metric, _family(shown.rule))
+            family = found.setdefault(
+                shown.rule.metric, _FAMILIES[shown.rule.kind](shown.rule.metric, shown.rule.about)
+            )
             if family.type == shown.rule.kind:
                 _fill(family, shown, labels)
     yield from found.values()
     yield from _own(snapshots)
-
-
-def _family(rule: MetricRule) -> Metric:
-    return _FAMILIES[rule.kind](rule.metric, rule.about)
 
 
 def _fill(family: Metric, shown: ShownRule, own: Mapping[str, str]) -> None:

@@ -1,6 +1,7 @@
-"""What the modes of the sink are given to do.
+"""The modes `hash` and `json`: each row of a table in a key of its own.
 
-Rows as values of a key, and back.
+    chunk ─► the last change of each key (sink/documents.py) ─► entries ─► by slot ─► calls of batch_rows ─► packets
+
 
     mode    key holds                                                           NULL
     hash    id "7"  name "Ann"  _tidegate_version "0470..."                     the field is absent
@@ -13,15 +14,7 @@ Rows as values of a key, and back.
     JSON                               its text                   the document
     others                             as TiDB prints them        string
 
-The fields of a script's entry are one value a name, None where the field is absent.
-
-Entries into keys: what a script is handed, and in how many calls.
-
-    entries ─► by slot ─► calls of batch_rows ─► packets of PACKET_BYTES ─► the servers
-
 On one server all keys are of one slot.  In a cluster a call has the entries of one of 16384.
-
-The rows of a table as Redis has them: keys by SCAN, their values, and what those say.
 
 Look-ups: which row has a value of a unique index.
 
@@ -42,7 +35,7 @@ What a DDL does to the keys of its tables.
     ALTER, where rows look otherwise     each row is written anew, under another key where the primary key changes
     EXCHANGE PARTITION                   other ─► aside,  partition ─► other,  aside ─► partitioned
 
-    keys    SCAN of the table's prefix ─► values ─► those older than this step ─► entries ─► write.py
+    keys    SCAN of the table's prefix ─► values ─► those older than this step ─► entries
 
 Keys are found by SCAN and not by a set of them kept beside: DDLs are rare, a set would cost every row a second write
 and memory, and in a cluster it lies in another slot than the row.  A SCAN looks at all keys of the servers.
@@ -50,10 +43,6 @@ and memory, and in a cluster it lies in another slot than the row.  A SCAN looks
 Each step has a version above those of all rows before the DDL, and leaves tombstones where keys go.  So a
 DDL that is done again, from its begin, changes what is left to change, and nothing of an older writer comes back.
 Readers may see a table half way.
-
-What a task does of a round: the rows of a table into Redis.
-
-chunk ─► parts ─► the last change of each key (sink/documents.py) ─► entries ─► calls (`write`)
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -157,10 +146,6 @@ class ValueForm(NamedTuple):
     keeps_null: bool
 
 
-def _hash_rows(_fields: Sequence[Field], columns: Sequence[list[Any]]) -> list[list[Any]]:
-    return [list(row) for row in zip(*map(_texts, columns), strict=True)]
-
-
 def _texts(column: list[Value]) -> list[Any]:
     kinds = set(map(type, column))
     if kinds <= {str, NoneType}:
@@ -193,7 +178,12 @@ def _json_rows(fields: Sequence[Field], columns: Sequence[list[Any]]) -> list[li
 
 
 FORMS: Final[Mapping[Mode, ValueForm]] = {
-    "hash": ValueForm(list, _hash_rows, _hash_row, keeps_null=False),
+    "hash": ValueForm(
+        list,
+        lambda _, columns: [list(row) for row in zip(*map(_texts, columns), strict=True)],
+        _hash_row,
+        keeps_null=False,
+    ),
     "json": ValueForm(lambda _: [FIELD], _json_rows, row_of_json, keeps_null=True),
 }
 
@@ -328,25 +318,23 @@ def versions_of(servers: RedisServers, keys: Sequence[bytes]) -> list[str]:
     ]
 
 
-def _hash_version(held: dict[bytes, bytes]) -> str:
-    return held.get(FIELD.encode(), b"").decode()
-
-
 def _json_version(held: bytes) -> str:
     start = len(OPENING)
     return held[start : start + VERSION_BYTES].decode() if held.startswith(OPENING.encode()) else ""
-
-
-def _ask_hash(pipeline: Any, key: bytes) -> object:
-    return pipeline.hgetall(key)
 
 
 def _ask_json(pipeline: Any, key: bytes) -> object:
     return pipeline.get(key)
 
 
-_ASK: Final[Mapping[Mode, Callable[[Any, bytes], object]]] = {"hash": _ask_hash, "json": _ask_json}
-_VERSION: Final[Mapping[Mode, Callable[[Any], str]]] = {"hash": _hash_version, "json": _json_version}
+_ASK: Final[Mapping[Mode, Callable[[Any, bytes], object]]] = {
+    "hash": lambda pipeline, key: pipeline.hgetall(key),
+    "json": _ask_json,
+}
+_VERSION: Final[Mapping[Mode, Callable[[Any], str]]] = {
+    "hash": lambda held: held.get(FIELD.encode(), b"").decode(),
+    "json": _json_version,
+}
 
 
 class UniqueLookup(NamedTuple):

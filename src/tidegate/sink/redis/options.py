@@ -1,6 +1,6 @@
 """What the Redis sink is asked to do, and how its servers are reached: a value that travels to tasks.
 
-Names of keys: those of rows, of their tombstones and of the feed's progress. Pure.
+The names of keys: those of rows, of their tombstones and of the feed's progress.
 
     template        {schema}:{table}:{pk}
     row             shop:orders:17              shop:pairs:1:a%3Ab      a key of two columns, the second one "a:b"
@@ -18,7 +18,7 @@ the key's own braces, so that the two lie in one slot.
 
 Source: Redis documentation, "Cluster specification", hash tags; "SCAN", patterns.
 
-Templates of keys that are no rows: those that an application caches, and streams. Pure.
+Templates of keys that are no rows: those that an application caches, and streams.
 
     template    [TABLE=]text{column}text..      TABLE is a filter rule such as shop.orders or shop.*; without it a
                                                 template is for all tables that have its columns

@@ -1,4 +1,6 @@
-"""The version of a value: texts that compare as what they tell happened.
+"""The servers of a Redis, one or a cluster's: versions, scripts, calls, and where a changefeed stands.
+
+Versions of values are texts that compare as what they tell happened.
 
     0470606747354005504.000000001       commit_ts, then the place within it: 29 characters
 
@@ -30,9 +32,7 @@ The scripts that Redis runs, each whole or not at all.
 An entry's `fields` are, in the mode json, one text: the JSON object without its first brace.  A value that some other
 program keeps under a row's key is replaced.
 
-Places in which a feed into a Redis may be made to die, the same in each mode (objectstore/failpoint.py).
-
-The servers of a Redis, one or a cluster's: how they are reached, what is sent at once, and whose errors those are.
+What is sent at once, and whose errors those are:
 
     call      scripts by their digest, each with keys of one slot, all of a server in one packet
     values    what keys hold

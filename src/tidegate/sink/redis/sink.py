@@ -1,14 +1,14 @@
 """The sink of a Redis: a cache of rows that is never older than what it has confirmed.
 
-    recover   become the writer: raise the epoch of the feed's progress (progress.py)
+    recover   become the writer: raise the epoch of the feed's progress
     run       by the mode: each table, or each stream, in a task of its own
     ddl       by the mode
     advance   the checkpoint, once Redis is still the one that got the round
 
     mode          rows                                             DDLs
-    hash, json    the last change of each key (task.py)            keys are moved, written anew, taken away (ddl.py)
+    hash, json    the last change of each key (cache.py)           keys are moved, written anew, taken away
     invalidate    what was made of them is dropped                so are all keys of their tables
-    stream        an entry each (stream.py)                        an entry
+    stream        an entry each                                    an entry
 
 Guarantee: each row exactly as its last change left it.  A key has the version of what it holds, and a script that
 looks at it: whatever is not newer changes nothing.  So repeats, tries whose answer was lost and writers that should
@@ -275,19 +275,16 @@ class Invalidation:
 
     def ddl(self, servers: RedisServers, work: DdlWork) -> None:
         """Drop all keys of the tables whose rows a DDL changed."""
-        for pattern in self._patterns(work.effects):
-            for keys in servers.scan(pattern):
-                _drop(servers, [key for key in keys if not key.startswith(OWN)])
-                amid_ddl()
-
-    def _patterns(self, found: Iterable[Effect]) -> list[bytes]:
         fitting = (
             template.pattern(table)
-            for table in chain.from_iterable(map(_changed, found))
+            for table in chain.from_iterable(map(_changed, work.effects))
             for template in self._templates
             if template.columns(table) is not None
         )
-        return list(dict.fromkeys(fitting))
+        for pattern in dict.fromkeys(fitting):
+            for keys in servers.scan(pattern):
+                _drop(servers, [key for key in keys if not key.startswith(OWN)])
+                amid_ddl()
 
 
 def _changed(effect: Effect) -> tuple[TableInfo, ...]:

@@ -1,12 +1,12 @@
-"""Calls to a search server, OpenSearch or Elasticsearch: the parts of its API that both have had for years.
+"""A search server, OpenSearch or Elasticsearch, by the parts of its API that both have had for years: calls, bulks, and
+the indexes of a changefeed.
 
     answer                      what follows
     none, 5xx, 429, 408         SinkError: later; another server of the list is asked next
     401, 403                    LoginRefused: check the account
     others                      the caller's
 
-Plain HTTP by Python's own library: a handful of calls needs no client, and the servers' own clients refuse each other's
-servers.  A password goes into a header, and into no message.
+The servers' own clients refuse each other's servers.  A password goes into a header, and into no message.
 
 Documents into an index of a search server, in bulks.
 
@@ -27,8 +27,6 @@ transaction, in which a row may go and another come under its key, the row that 
 sent.  A row that is sent again has the same bytes.
 
 Source: OpenSearch documentation, "Bulk", external versions.
-
-Indexes in a search server: OpenSearch, or Elasticsearch.
 
     shop.orders                    alias of the table's index: what readers search
     shop.orders-4706..-7           the index; each incarnation of a table has its own

@@ -1,4 +1,6 @@
-"""Which index a table has, and what a DDL makes of it. Pure.
+"""The sink of a search index: every row a document that is found by its words, and never older than its last change.
+
+Which index a table has, and what a DDL makes of it:
 
     CREATE, TRUNCATE                     a new index, empty
     DROP                                 the table has none any more
@@ -31,11 +33,9 @@ Parts of a chunk share no order: rows of one layout may lie between those of ano
 anywhere.  So a part leaves out what an earlier part of its chunk wrote newer; of one commit_ts what comes wins over
 what goes.
 
-The sink of a search index: every row a document that is found by its words, and never older than its last change.
-
     recover   become the writer: whoever wrote before is shut out
-    run       each table in a task of its own: the last change of each key, in bulks (task.py)
-    ddl       where rows or mapping change, the next index is filled from the last one, in tasks (catalog.py)
+    run       each table in a task of its own: the last change of each key, in bulks
+    ddl       where rows or mapping change, the next index is filled from the last one, in tasks
     advance   checkpoint and indexes are published in one step; then the aliases of readers move, and old indexes go
 
 Guarantee: each row exactly as its last change left it.  What comes again, or late, changes nothing: OpenSearch compares
@@ -182,14 +182,11 @@ class Follower:
 
     def ensure(self, table: TableInfo) -> Iterator[Filling]:
         """Give a table an index of its mapping, filled from another one that it has."""
-        if not self._is_as_wanted(table):
+        known = self.indexes.get(table.name.key)
+        if known is None or known.mapping != mapping_of(table, self._rules).text:
             yield from self._kept(table, table, Part("", table))
             if table.name.key not in self.indexes:
                 yield from self._made(table)
-
-    def _is_as_wanted(self, table: TableInfo) -> bool:
-        found = self.indexes.get(table.name.key)
-        return found is not None and found.mapping == mapping_of(table, self._rules).text
 
     def _made(self, table: TableInfo, *parts: Part) -> Iterator[Filling]:
         self.indexes.pop(table.name.key, None)

@@ -6,7 +6,7 @@
 A local directory knows no conditional replacement; there, a lock of the state directory keeps a second writer out.
 Errors name `shown`: the address that is opened may hold keys.
 
-A cron line of six fields, as TiCDC writes it: when is it due next? Pure.
+A cron line of six fields, as TiCDC writes it: when is it due next?
 
     seconds  minutes  hours  day of month  month  day of week
        0        0       2         *          *         *          every night at two
@@ -26,8 +26,6 @@ The index of a directory goes first: a reader never finds a name whose file is g
 directories have theirs, so that a table that is called like a day keeps its files.
 
 Source: TiCDC's storage sink, whose pattern takes the first date anywhere in a path.
-
-What the storage sink is asked for: a value that travels into tasks.
 """
 
 import re

@@ -34,7 +34,7 @@ The schema files of a DDL: one for each table that it leaves behind changed, or 
 Without a statement a file tells columns only, so that a statement that changes several tables is told once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -285,7 +285,9 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
             else:
                 new.append(step.table)
         looked = list(self._pool.map(partial(self._look, date), new))
-        self._clean([path for _, left in looked for path in left])
+        if unnamed := [path for _, left in looked for path in left]:
+            self._checkpoints.load()  # whoever was fenced meanwhile deletes nothing
+            self._bucket.delete(unnamed)
         return {**found, **{place.table.name.key: place for place, _ in looked}}
 
     def _look(self, date: str, table: TableInfo) -> tuple[_Place, list[str]]:
@@ -315,9 +317,3 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
             return max(told)[0]
         self._bucket.create(file.path, file.render())
         return table.version
-
-    def _clean(self, paths: Iterable[str]) -> None:
-        """Delete files that a try left which stopped amid it; whoever was fenced meanwhile deletes nothing."""
-        if left := list(paths):
-            self._checkpoints.load()
-            self._bucket.delete(left)

@@ -7,10 +7,8 @@ say goes row by row, which also says what is wrong with which row.
 
 A source that tells no start_ts may repeat rows: a line that stands in its transaction already is left out.
 
-Rows of one table to the lines of a file: the two protocols of a storage sink behind one interface.
-
-canal-json    the value of a Kafka message and a terminator; a terminator in a text is escaped
-csv           one line a row, two for an UPDATE with old values; a header, if asked for
+    canal-json    the value of a Kafka message and a terminator; a terminator in a text is escaped
+    csv           one line a row, two for an UPDATE with old values; a header, if asked for
 """
 
 import time

@@ -660,7 +660,9 @@ def _add(  # noqa: PLR0917 - one step of land_messages
 def _kept(event: RowChange | Ddl, draft: _Draft, place: Place, plan: LandPlan, encoder: Encoder) -> _Bad | None:
     """Add a row or a DDL that is not left out."""
     if plan.order_by_offset:
-        draft.clock = _tick(event, draft.clock)
+        # as late as the event says it happened, and later than the one before
+        ms = event.es_ms if event.es_ms is not None else (event.commit_ts or 0) >> LOGICAL_BITS
+        draft.clock = max(ms << LOGICAL_BITS, draft.clock + 1)
         event = msgspec.structs.replace(event, commit_ts=draft.clock)
     bad = _check_ts(event)
     if bad is not None:
@@ -683,12 +685,6 @@ def _check_ts(event: RowChange | Ddl) -> _Bad | None:
     if 0 < ts <= MAX_TS:
         return None
     return _Bad(BAD_TS, f"{_name(event)}: ts {ts} is not between 1 and {MAX_TS}, the largest that the lake can store")
-
-
-def _tick(event: RowChange | Ddl, clock: int) -> int:
-    """The next made-up timestamp: as late as the event says it happened, and later than the one before."""
-    ms = event.es_ms if event.es_ms is not None else (event.commit_ts or 0) >> LOGICAL_BITS
-    return max(ms << LOGICAL_BITS, clock + 1)
 
 
 def _still_cut(row: RowChange, error: TidegateError | None) -> _Bad:

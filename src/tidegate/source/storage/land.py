@@ -321,10 +321,11 @@ class StorageLanding(BatchLoop):
         """The last number that is named of each stream of a table that the feed carries."""
         indexed = {stream: number for stream, (_, number) in self._indexed.items()}
         tops = self._listing.tops(indexed, by_index=self._options.by_index)
-        return {stream: top for stream, top in tops.items() if self._is_carried(stream)}
-
-    def _is_carried(self, stream: str) -> bool:
-        return self._accept is None or self._accept(*self._layout(stream).name)
+        return {
+            stream: top
+            for stream, top in tops.items()
+            if self._accept is None or self._accept(*self._layout(stream).name)
+        }
 
     def _version(self, stream: str) -> int:
         found = table_of_stream(stream, self._told.directories)

@@ -412,15 +412,15 @@ def _zone_of_bounds(query: str, schema: str, partitions: Sequence[StoredPartitio
 def _moment(come: Sequence[StoredColumn], zone: str) -> str:
     """The time that the origin defaults of new columns have, in UTC, with as many digits as one of them has."""
     given = [
-        str(kept if column.type.tp == MysqlType.TIMESTAMP else _utc(kept, zone))
+        str(
+            kept
+            if column.type.tp == MysqlType.TIMESTAMP
+            else kept.replace(tzinfo=session_zone(zone, UTC)).astimezone(UTC).replace(tzinfo=None)
+        )
         for column in come
         if is_moment(column.default) and (kept := _instant(column)) is not None
     ]
     return max(given, key=len, default="")
-
-
-def _utc(local: datetime, zone: str) -> datetime:
-    return local.replace(tzinfo=session_zone(zone, UTC)).astimezone(UTC).replace(tzinfo=None)
 
 
 def _instant(column: StoredColumn) -> datetime | None:
