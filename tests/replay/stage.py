@@ -80,7 +80,7 @@ class Stage:
     def resume(self) -> None:
         """Bring the parked tables back that were asked for."""
         for group, state in self.sink.resuming():
-            self.engine.bring_back(group, state)
+            self.engine.resume_parked(self.sink, group, state)
 
     @property
     def messages(self) -> dict[int, list[TopicMessage]]:

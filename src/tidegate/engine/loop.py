@@ -32,7 +32,7 @@ code.
 
 An error decides by its `retry` what happens: LATER is waited out (engine/retry_policy.py) and reported as `error` until
 the feed gets on; NEVER ends the run with the checkpoint where it was.  Tables that a sink has parked are taken up again
-before a round, if a user asks for it (`bring_back`).
+before a round, if a user asks for it (`resume_parked`).
 
 Rounds are spans of OpenTelemetry where its API is set up, and what they write, each DDL and what they publish within
 them (`opentelemetry-instrument tidegate server …`); the Meter turns what happens into Progress reports:
@@ -159,12 +159,12 @@ class Meter:
         if text not in self.now.warnings:
             self.send(warnings=(*self.now.warnings, text))
 
-    def failing(self, error: TidegateError, *, tries: int, next_s: float, told: bool) -> None:
+    def failing(self, error: TidegateError, *, tries: int, next_s: float, reported: bool) -> None:
         """Report an error that is waited out: the `tries`th of an outage, the next try after `next_s`; a warning too
-        where people were not `told`."""
+        unless the error was `reported` before."""
         shown = self._shown(error, tries, next_s)
         self.enter("warning", error=shown)
-        if not told:
+        if not reported:
             self.warn(f"{error.code}: {error}; trying again")
 
     def failed(self, error: TidegateError, *, tries: int) -> Progress:
@@ -332,7 +332,7 @@ class Retrier(Outage):
         pause_s = self.pause_s(error)
         self._beside = self._beside or beside
         reported = reported or (beside and self.errors > 1)
-        self._meter.failing(error, tries=self.errors, next_s=pause_s, told=reported)
+        self._meter.failing(error, tries=self.errors, next_s=pause_s, reported=reported)
         self.stopped = self._stop.wait(pause_s)
         if self.stopped:
             raise error
@@ -388,8 +388,8 @@ class Engine:
         self.outage = Retrier(replace(feed.patience, stuck_s=None, most_s=START_S), meter, stop)
         self.floor = 0
         """How far the tables are of a round that was cut off (engine/segment.py)."""
-        self.heard = 0
-        """Messages that the source had brought when we looked last."""
+        self.messages_seen = 0
+        """Messages that the source had read at the last poll."""
         self.published_s = 0.0
         self.due_s = 0.0
         """When merging has rested enough."""
@@ -470,13 +470,13 @@ class Engine:
             self.sink.flush_policy = replace(self.sink.flush_policy, rests=False)
         moved_s, silent = time.monotonic(), False
         while not self.halt.is_set():
-            self.keep_up()
+            self.tidy_up()
             if isinstance(self.sink, WithParking):
                 for group, state in self.outage.retrying(self.sink.resuming):
-                    self.bring_back(self.sink, group, state)
+                    self.resume_parked(self.sink, group, state)
             failure = self.source.failure() or (None if self.sink.fences else self.source.replaced())
             if isinstance(failure, Fenced):
-                self.start_again(failure)
+                self.restart_source(failure)
                 continue
             if self.round(until):
                 moved_s, silent = time.monotonic(), False
@@ -486,7 +486,7 @@ class Engine:
             if failure is None:
                 self.outage.idle(CALM_S)
             else:
-                self.start_again(failure)
+                self.restart_source(failure)
                 silent = False
             if idle_s is not None and time.monotonic() - moved_s >= idle_s:
                 if silent:
@@ -514,7 +514,7 @@ class Engine:
         with self.meter.timed("read"):
             self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
         frontier = self.source.frontier()  # 4 gate
-        self.listen(frontier)
+        self.report_reading(frontier)
         at = self.standing.checkpoint
         if frontier is None or frontier < at.ts:
             return False
@@ -595,7 +595,7 @@ class Engine:
                 self.standing = self.outage.retrying(lambda: self.sink.advance(planned, results))
             except Overtaken as overtaken:
                 self.meter.warn(str(overtaken))
-                self.take_up()
+                self.recover_sink()
                 return
             parked = self.parked()
             self.source.release(min((planned.checkpoint.ts, *(group.at.ts for group in parked))))
@@ -603,14 +603,14 @@ class Engine:
         self.meter.advanced(planned, results)
         self.meter.park(parked)
 
-    def take_up(self) -> None:
+    def recover_sink(self) -> None:
         """Go on from where an earlier run has left the sink since this one began."""
         standing = self.outage.retrying(self.sink.recover)
         self.standing = standing = self.known(standing, standing.checkpoint.ts)
         self.outage.retrying(lambda: self.sink.open(standing))
         self.floor, self.published_s = 0, time.monotonic()
 
-    def bring_back(self, sink: WithParking, group: Parked, state: SchemaState) -> None:
+    def resume_parked(self, sink: WithParking, group: Parked, state: SchemaState) -> None:
         """Bring parked tables from where they stand to the checkpoint, once the source shows all up to it, and publish
         them there; what is refused again stays parked, with the error of now."""
         self.outage.retrying(self.source.refresh)
@@ -659,17 +659,17 @@ class Engine:
         if moved and (now or time.monotonic() - self.published_s >= self.sink.flush_policy.idle_s):
             self.advance(planned, ())
 
-    def listen(self, frontier: int | None) -> None:
+    def report_reading(self, frontier: int | None) -> None:
         """Tell how far the source is; messages that come end an outage of it."""
         reading = self.source.reading()
         self.meter.read(reading, frontier)
         unwritten = self.sink.left_out() if isinstance(self.sink, WithOmissions) else ()
         self.meter.leave_out((*reading.left_out, *unwritten))
-        if reading.messages > self.heard:
-            self.heard = reading.messages
+        if reading.messages > self.messages_seen:
+            self.messages_seen = reading.messages
             self.outage.recovered()
 
-    def keep_up(self) -> None:
+    def tidy_up(self) -> None:
         """Let the sink tidy up for a short while; its failures are warnings, the next pass tries again."""
         if not isinstance(self.sink, WithUpkeep):
             return
@@ -682,7 +682,7 @@ class Engine:
         except (TidegateError, *STORE_ERRORS) as failure:
             self.meter.warn(f"upkeep: {first_line(failure)}; trying again later")
 
-    def start_again(self, failure: TidegateError) -> None:
+    def restart_source(self, failure: TidegateError) -> None:
         """Begin to read anew after a failure that may pass, or takes the source back from a run that the sink has
         fenced, or will; raises the others."""
         if not (isinstance(failure, Fenced) and self.sink.fences):
@@ -690,7 +690,7 @@ class Engine:
         self.carry(self.standing.state)
         self.outage.retrying(lambda: self.source.start(self.tasks, self.standing.checkpoint.ts))
         self.sink.epoch = self.source.epoch()
-        self.heard = 0
+        self.messages_seen = 0
 
     def _reached(self, until: int | None) -> bool:
         return until is not None and self.standing is not None and self.standing.checkpoint.ts >= until

@@ -451,7 +451,7 @@ class Landed:
     drops: "Drops | None" = None
     """What event filters leave out, if there are any."""
     takes: "Drops | None" = None
-    """Which DDLs the table filter takes, where they are handed on one by one (None: all)."""
+    """Which DDLs the table filter takes, with barrier ALL (None: all)."""
 
 
 Drops: TypeAlias = Callable[[Ddl, TableName | None], bool]

@@ -371,18 +371,18 @@ class Source(Protocol):
         """Return True if everything that the source has at this moment is visible below the frontier or is time."""
 
     def refused(self, error: TidegateError) -> bool:  # noqa: ARG002
-        """Take notice that a plan or a sink refuses what some messages hold (`error.messages`); True if the source has
+        """Learn that a plan or a sink refuses what some messages hold (`error.messages`); True if the source has
         put them aside, so that the round is to be planned anew."""
         return False
 
     def refresh(self) -> None:
-        """Take notice of what has come."""
+        """Poll for new data."""
 
     def frontier(self) -> int | None:
         """Return the ts at or below which nothing is still to come, DDLs at that very ts excepted; None: none yet."""
 
     def carry(self, known: SchemaState) -> None:  # noqa: ARG002
-        """Take notice of the tables that a feed which goes on has, where it stands; asked before `start`."""
+        """Learn which tables a resuming feed has at its checkpoint; called before `start`."""
         return
 
     def definitions(self, ts: int) -> Sequence[TableInfo]:
@@ -397,7 +397,7 @@ class Source(Protocol):
         """Return the row changes with after < commit_ts <= upto, of tables that the feed carries."""
 
     def release(self, checkpoint_ts: int) -> None:
-        """Take notice that nothing at or below is asked for again: a safe point, trimming."""
+        """Learn that nothing at or below is read again, so that it may be trimmed."""
 
     def reading(self) -> Reading:
         """Return counts and positions, for reports."""
