@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
+from http.client import HTTPMessage
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,8 @@ from tests.redis_server import running_redis
 from tidegate.cli.main import main
 from tidegate.model.errors import StateTooNew
 from tidegate.model.kept_state import StateKind, check_version, decode_state, encode_state
-from tidegate.sink.search.server import SearchCalls, ServerAnswer, ServerOptions, ServerStore
+from tidegate.sink.exchange import Reply
+from tidegate.sink.search.server import SearchCalls, ServerOptions, ServerStore
 from tidegate.source.tidb.segment import SegmentWriter
 from tidegate_upstream.tidb.engine import SqliteEngine
 
@@ -196,9 +198,9 @@ def test_progress_in_a_search_server(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"_source": {FIELD: 2, "epoch": 7}, "_seq_no": 1, "_primary_term": 1}
     asked = []
 
-    def answer(_calls: SearchCalls, method: str, path: str, *_more: object) -> ServerAnswer:
+    def answer(_calls: SearchCalls, method: str, path: str, *_more: object) -> Reply:
         asked.append((method, path))
-        return ServerAnswer(200, json.dumps(found).encode())
+        return Reply(200, json.dumps(found).encode(), HTTPMessage(), ends=False)
 
     monkeypatch.setattr(SearchCalls, "ask", answer)
     with pytest.raises(StateTooNew, match=r"tidegate-progress/_doc/shop of h:9200 is .* of version 2"):
