@@ -42,8 +42,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import tidegate
-from tidegate.changelog.changelog import changelog_uri
-from tidegate.changelog.ledger import state_of
+from tidegate.changelog.changelog import changelog_uri, state_of
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import compose, physical_ms
 from tidegate_upstream.broker import running_broker

@@ -36,15 +36,14 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore import deltalog
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.columns import first_schema
-from tidegate.sink.delta.iceberg.embedded import EmbeddedCatalog
-from tidegate.sink.delta.iceberg.files import metadata_uri
-from tidegate.sink.delta.iceberg.project import project
+from tidegate.sink.delta.iceberg_catalogs import EmbeddedCatalog
+from tidegate.sink.delta.iceberg_projection import metadata_uri, project
 from tidegate.sink.delta.merge import merge
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.rows import NetChanges
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot
-from tidegate.spark.jars import ensure_jars
+from tidegate.spark.java import ensure_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

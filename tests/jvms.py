@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.spark.cache import cache_dir
-from tidegate.spark.jars import ensure_jars
-from tidegate.spark.java import find_java
+from tidegate.spark.java import ensure_jars, find_java
 from tidegate_upstream import broker
 
 __all__ = ["SUBMIT_ARGUMENTS", "soon"]

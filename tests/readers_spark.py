@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from readers_lines import Request, ran, serve, written
-from tidegate.spark.jars import ensure_jars
+from tidegate.spark.java import ensure_jars
 from tidegate.spark.session import DELTA, session
 
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tidegate.changelog import ledger
+from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import changelog_uri
-from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
-from tidegate.changelog.landing import BatchLoop, Message
-from tidegate.changelog.report import State, TaskReport
+from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles, State, TaskReport
+from tidegate.changelog.source import BatchLoop, Message
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import read_frames

@@ -20,8 +20,7 @@ import pytest
 
 from tests.redis_server import free_port
 from tidegate.sink.search.server import SearchCalls, ServerOptions
-from tidegate.spark.jars import ensure_jars
-from tidegate.spark.java import find_java
+from tidegate.spark.java import ensure_jars, find_java
 
 START_S: Final = 180.0
 PLUGIN: Final = "transport-netty4"

@@ -29,14 +29,14 @@ import pyspark
 
 from tidegate.model.errors import TidegateError
 from tidegate.spark.cache import cache_dir
-from tidegate.spark.jars import (
+from tidegate.spark.java import (
     _ivy_jar,
+    _jars_settings,
     _proxy_options,
-    _settings,
     _trust_options,
     _trust_store,
+    find_java,
 )
-from tidegate.spark.java import find_java
 
 __all__ = ["FLINK_TYPES", "SINKS", "flink", "flink_type"]
 
@@ -81,7 +81,7 @@ def jar(conf: str) -> Path | str:
     """The jar of a configuration of ivy.xml, or why there is none."""
     home = cache_dir("peers", hashlib.sha256(IVY.read_bytes()).hexdigest()[:16])
     try:
-        settings, java = ["-settings", str(_settings())], str(find_java().java)
+        settings, java = ["-settings", str(_jars_settings())], str(find_java().java)
     except TidegateError as error:
         return str(error)
     store = _trust_store()

@@ -19,19 +19,18 @@ if TYPE_CHECKING:
     __version__: str
     from tidegate import sinks
     from tidegate.config.changefeed import Changefeed
-    from tidegate.lakes.frames.decode import decode_frame as decode
-    from tidegate.lakes.frames.net import net_changes
-    from tidegate.lakes.frames.register import register
+    from tidegate.lakes.frames import decode_frame as decode
+    from tidegate.lakes.frames import net_changes, register
     from tidegate.lakes.lake import Lake as lake  # noqa: N813  reads as a function: lake(path).table(name)
 
 __all__ = ["Changefeed", "__version__", "decode", "lake", "net_changes", "register", "sinks"]
 
 _PLACES: Final = {
     "Changefeed": ("tidegate.config.changefeed", "Changefeed"),
-    "decode": ("tidegate.lakes.frames.decode", "decode_frame"),
+    "decode": ("tidegate.lakes.frames", "decode_frame"),
     "lake": ("tidegate.lakes.lake", "Lake"),
-    "net_changes": ("tidegate.lakes.frames.net", "net_changes"),
-    "register": ("tidegate.lakes.frames.register", "register"),
+    "net_changes": ("tidegate.lakes.frames", "net_changes"),
+    "register": ("tidegate.lakes.frames", "register"),
 }
 
 

@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark.cache import PRIVATE_DIRECTORY, cache_dir, locked, private, write_whole
-from tidegate.spark.jars import ensure_jars
-from tidegate.spark.java import JavaHome, find_java
+from tidegate.spark.java import JavaHome, ensure_jars, find_java
 from tidegate_upstream.background import Watch, child_of, end, living, started
 
 if TYPE_CHECKING:

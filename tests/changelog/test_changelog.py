@@ -10,15 +10,13 @@ import pytest
 
 from tests.source.kit import OPEN, TOPIC, begin, ddl, insert, land_batch, manifest, open_message, recording, resolved
 from tidegate.changelog.changelog import Changelog
-from tidegate.changelog.columns import LANDED_SCHEMA
-from tidegate.changelog.slice import groups_of
+from tidegate.changelog.files import LANDED_SCHEMA, groups_of
 from tidegate.engine.change import Place
 from tidegate.model.errors import ChangelogBroken, Retry
 from tidegate.model.event import Field
 from tidegate.model.table import TableName
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.blob import opened
-from tidegate.objectstore.stores import store
+from tidegate.objectstore.stores import opened, store
 from tidegate.source.kafka.messages import TopicMessage
 
 ORDERS = TableName("shop", "orders")

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tidegate.changelog import chunks
+from tidegate.changelog import files as chunks
 from tidegate.codec.columnar import RowTexts
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.engine.change import Chunk

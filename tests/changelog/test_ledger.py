@@ -3,8 +3,8 @@
 import pytest
 
 from tests.source.kit import OPEN, TOPIC, begin, insert, land_batch, open_message, resolved
-from tidegate.changelog import ledger
-from tidegate.changelog.report import Halt, State, TaskReport
+from tidegate.changelog import changelog as ledger
+from tidegate.changelog.files import Halt, State, TaskReport
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.frontier import Reached
 from tidegate.model.errors import ConfigError, Fenced

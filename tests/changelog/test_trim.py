@@ -4,7 +4,8 @@ import pytest
 
 from tests.sink.delta.tended import NO_MERCY
 from tests.source.kit import TOPIC, TS, begin, ddl, insert, land_batch, open_message, resolved
-from tidegate.changelog import ledger, trim
+from tidegate.changelog import changelog as ledger
+from tidegate.changelog import trim
 from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.files import DEAD, REFUSED, REPLAYED, ControlFiles
 from tidegate.changelog.trim import ChangelogTrim

@@ -14,8 +14,8 @@ from tidegate.config.targets import limits_of
 from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
-from tidegate.sink.delta.lake_upkeep import note_limits, noted_limits
 from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.upkeep import note_limits, noted_limits
 
 SOURCE = "kafka://h:9092/t?protocol=open-protocol"
 

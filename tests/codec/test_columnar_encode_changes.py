@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidegate.changelog.columns import landed_batch
+from tidegate.changelog.files import landed_batch
 from tidegate.codec import DecodeOptions, EncodeOptions
 from tidegate.codec.columnar import ColumnarEncoder, decode_chunk, text_batch, typed_batch
 from tidegate.codec.stream import read_frames

@@ -12,7 +12,7 @@ from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.model.event import Delete, Event, Field, Insert, Resolved, RowChange
 from tidegate.sink.callback import Callback
-from tidegate.sink.delta.changelog_rows import folded
+from tidegate.sink.delta.rows import folded
 from tidegate.testing.script import Row
 
 LEAVES = ("update_preimage", "delete")

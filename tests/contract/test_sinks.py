@@ -8,8 +8,7 @@ from tests.contract.adapters import Journal, lake_changes, lake_tables
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.ports import Sink
 from tidegate.sink.callback import CallbackSink
-from tidegate.sink.delta.modes import Mode
-from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.options import DeltaOptions, Mode
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.testing.contract import ReadBack, SinkContract
 from tidegate.testing.script import run_here

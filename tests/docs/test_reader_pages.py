@@ -22,7 +22,7 @@ from tests.readers import Readers
 from tidegate.lakes.lake import Lake
 from tidegate.lakes.live import Live
 from tidegate.model.tso import to_datetime
-from tidegate.sink.delta.iceberg.embedded import EmbeddedCatalog
+from tidegate.sink.delta.iceberg_catalogs import EmbeddedCatalog
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from tests.e2e.rig import LAST, PROTOCOLS, Topic, moment_ts, moved, recorded, ru
 from tests.kill.seeds import chance
 from tidegate.codec import decode, from_config
 from tidegate.model.event import Delete, Insert, Update, images
-from tidegate.sink.delta.changelog_rows import folded
+from tidegate.sink.delta.rows import folded
 from tidegate.source.kafka.client import KafkaTopics
 from tidegate.source.kafka.fetch import messages
 from tidegate.spark.session import session

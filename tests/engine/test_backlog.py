@@ -6,9 +6,7 @@ import pyarrow as pa
 
 from tests.lakes.stages import Play, truths
 from tidegate.changelog.changelog import Changelog, changelog_uri
-from tidegate.changelog.columns import LANDED_SCHEMA
-from tidegate.changelog.files import RowFiles
-from tidegate.changelog.slice import ChangeSlice, groups_of
+from tidegate.changelog.files import LANDED_SCHEMA, ChangeSlice, RowFiles, groups_of
 from tidegate.engine.change import ROWS_SCHEMA, encode_layout
 from tidegate.engine.ports import RoundLimit, round_end
 from tidegate.model.event import Field, Insert

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lakes.catalog.served import made
-from tidegate.lakes.catalog.protocol import CatalogRefused, parse_call, refusal
-from tidegate.lakes.catalog.service import LakeCatalog
+from tidegate.lakes.catalog import CatalogRefused, LakeCatalog, parse_call, refusal
 
 PARTS = ["v1", "config", "namespaces", "tables", "views", "metrics", "oauth", "tokens", "healthz"]
 NAMES = ["lake", "at-0", "at-2", "at-9", "at-", "s", "S", "Empty", "T", "w", "%ff", "s%1Fx", "..", "%2e%2e", "%00", ""]

@@ -18,9 +18,9 @@ _TWO_RUNS: Final = ("server/test_two_runs.py::test_one_of_two_runs_on_a_lake_goe
 _LETTERS: Final = ("replay/test_refused.py::test_replay_with_bytes_that_do_not_fit_either",)
 
 WAYS_OUT: Final = {
-    "changelog/ledger.py::state_of": ("changelog/test_changelog.py::test_a_strange_commit_is_an_error",),
-    "changelog/ledger.py::fenced": _TWO_RUNS,
-    "changelog/ledger.py::claim.next_state": (
+    "changelog/changelog.py::state_of": ("changelog/test_changelog.py::test_a_strange_commit_is_an_error",),
+    "changelog/changelog.py::fenced": _TWO_RUNS,
+    "changelog/changelog.py::claim.next_state": (
         "e2e/test_lake.py::test_another_feed_is_refused",
         "changelog/test_ledger.py::test_a_topic_does_not_follow_a_log",
     ),
@@ -66,28 +66,26 @@ WAYS_OUT: Final = {
     "schema/state.py::_apply_to_database": (_LAKE + "test_a_flashback_of_a_database",),
     "schema/state.py::_needed": (_LAKE + "test_what_could_not_be_followed_is_needed",),
     "schema/state.py::_create_table": (_LAKE + "test_a_ddl_that_cannot_be_followed",),
-    "sink/delta/alter.py::_check_key": ("sink/delta/test_exact_keys.py::test_the_way_out",),
+    "sink/delta/apply.py::_check_key": ("sink/delta/test_exact_keys.py::test_the_way_out",),
     "sink/delta/apply.py::_retrying": (_LAKE + "test_another_run_that_keeps_committing",),
     "sink/delta/columns.py::_check_late_choice": (_LAKE + "test_a_column_that_is_chosen_under_its_new_name_alone",),
     "sink/delta/columns.py::_by_policy": (_LAKE + "test_column_changes_that_are_forbidden",),
-    "sink/delta/lake_schema.py::_asks_for_mapping": (_LAKE + "test_a_name_that_delta_has_not",),
-    "sink/delta/modes.py::own_columns": (_LAKE + "test_a_column_that_the_mode_needs",),
-    "sink/delta/modes.py::check_mode": (_LAKE + "test_another_mode",),
-    "sink/delta/partitions.py::_check_alike": (
-        _LAKE + "test_halves_of_an_exchange_of_which_different_columns_are_chosen",
-    ),
-    "sink/delta/position.py::no_rows": (
+    "sink/delta/columns.py::_asks_for_mapping": (_LAKE + "test_a_name_that_delta_has_not",),
+    "sink/delta/options.py::own_columns": (_LAKE + "test_a_column_that_the_mode_needs",),
+    "sink/delta/options.py::check_mode": (_LAKE + "test_another_mode",),
+    "sink/delta/apply.py::_check_alike": (_LAKE + "test_halves_of_an_exchange_of_which_different_columns_are_chosen",),
+    "sink/delta/snapshots.py::no_rows": (
         _LAKE + "test_rules_that_take_a_table_later",
         _LAKE + "test_stored_rows_that_somebody_removed",
     ),
-    "sink/delta/selection_check.py::_check_renamed": (
+    "sink/delta/snapshots.py::_check_renamed": (
         _LAKE + "test_a_table_of_which_other_columns_are_chosen_under_its_new_name",
     ),
-    "sink/delta/selection_check.py::_refuse": (_LAKE + "test_other_selectors_than_the_lakes",),
+    "sink/delta/snapshots.py::_refuse": (_LAKE + "test_other_selectors_than_the_lakes",),
     "sink/delta/sink.py::DeltaSink.admit": (_LAKE + "test_a_table_that_comes_back_without_its_rows",),
     "sink/delta/snapshots.py::numbered": ("e2e/test_lake.py::test_another_feed_is_refused",),
     "sink/delta/snapshots.py::publish": _TWO_RUNS,
-    "sink/delta/types.py::_without_zero_dates": (_LAKE + "test_a_zero_date",),
+    "sink/delta/columns.py::_without_zero_dates": (_LAKE + "test_a_zero_date",),
     "sink/documents.py::check_names": (_DOCUMENTS + "test_a_key_of_which_two_numbers_have_one_name",),
     "sink/metrics/counter.py::missing": ("sink/metrics/test_metrics.py::test_a_rule_that_is_mended",),
     "sink/redis/cache.py::moves_of": (_DOCUMENTS + "test_a_table_that_comes_back",),

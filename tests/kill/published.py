@@ -22,8 +22,7 @@ from tidegate.lakes.read import stored_rows, stored_table
 from tidegate.model.errors import TidegateError
 from tidegate.model.table import TableInfo
 from tidegate.sink.delta import snapshots
-from tidegate.sink.delta.iceberg.files import metadata_uri
-from tidegate.sink.delta.iceberg.lake import is_projected
+from tidegate.sink.delta.iceberg_projection import is_projected, metadata_uri
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 from tidegate.verify.local import Truth, compare, load_truth

@@ -30,7 +30,7 @@ from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta import merge, upkeep
-from tidegate.sink.delta.iceberg.embedded import EmbeddedCatalog, named
+from tidegate.sink.delta.iceberg_catalogs import EmbeddedCatalog, named
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import latest
 

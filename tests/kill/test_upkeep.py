@@ -19,7 +19,7 @@ from tests.replay.test_workload import differences
 from tests.sink.delta.tended import NO_MERCY, Tended
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta import merge
-from tidegate.sink.delta.lake_upkeep import note_limits
+from tidegate.sink.delta.upkeep import note_limits
 
 pytestmark = pytest.mark.slow
 

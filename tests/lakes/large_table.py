@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from tests.sink.delta.lake import TEXT, column, options, table
-from tidegate.lakes.read import stored_rows
-from tidegate.lakes.where import Wanted
+from tidegate.lakes.read import Wanted, stored_rows
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import first_schema
 from tidegate.sink.delta.files import write
-from tidegate.sink.delta.iceberg.project import project
+from tidegate.sink.delta.iceberg_projection import project
 from tidegate.sink.delta.merge import merge
 from tidegate.sink.delta.rows import NetChanges
 

@@ -15,7 +15,7 @@ from tests.lakes.stages import Play, truths
 from tidegate.cli.lake import FORMATS, tell
 from tidegate.cli.main import main
 from tidegate.lakes.lake import Lake
-from tidegate.sink.delta.iceberg.files import metadata_uri
+from tidegate.sink.delta.iceberg_projection import metadata_uri
 
 
 def call(*words: object) -> Result:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.lakes.stages import Play, truths
-from tidegate.lakes import local as lake_local
+from tidegate.lakes import read as lake_local
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, EnvironmentFault, SqlError
-from tidegate.spark.fitness import REBASE
+from tidegate.spark.session import REBASE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.lakes.stages import Play, differences, truths
-from tidegate.changelog import ledger
+from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, HistoryLost, SinkError

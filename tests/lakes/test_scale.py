@@ -23,15 +23,15 @@ from tests.sink.delta.small import Small
 from tidegate.engine.plan import Alter, Checkpoint, Create
 from tidegate.engine.plan import Rows as Apply
 from tidegate.engine.retention import Limits
-from tidegate.lakes.catalog.states import CatalogStates
+from tidegate.lakes.catalog import CatalogStates
 from tidegate.objectstore import deltalog
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.columns import stored_columns
-from tidegate.sink.delta.iceberg.metadata import SNAPSHOTS_MAX
-from tidegate.sink.delta.iceberg.names import metadata_path
+from tidegate.sink.delta.iceberg_format import SNAPSHOTS_MAX
+from tidegate.sink.delta.iceberg_projection import metadata_path
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, latest, numbers, publish, published_at
-from tidegate.sink.delta.upkeep_snapshots import Shelf
+from tidegate.sink.delta.upkeep import Shelf
 
 TABLES = some(100, 2_000)
 DDLS = some(60, 1_000)

@@ -15,7 +15,7 @@ from tidegate.cli.main import main
 from tidegate.lakes import read as lake_read
 from tidegate.lakes.lake import Lake
 from tidegate.lakes.live import Live
-from tidegate.lakes.where import EVERY
+from tidegate.lakes.read import EVERY
 from tidegate.model.errors import ConfigError
 
 pytestmark = pytest.mark.slow

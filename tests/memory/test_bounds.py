@@ -7,7 +7,7 @@ import pytest
 from tests.memory.messages import Row, Writer, ts_at
 from tests.source.kit import begin, land_batch
 from tidegate.changelog.changelog import Changelog
-from tidegate.changelog.slice import Footers, RowGroup
+from tidegate.changelog.files import Footers, RowGroup
 from tidegate.changelog.trim import portions
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.plan import Unit

@@ -17,8 +17,7 @@ from tidegate.engine.checkpoints import StoreCheckpoints
 from tidegate.model.errors import Fenced
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import CommitConflict
-from tidegate.objectstore.lifespan import stored_files
-from tidegate.objectstore.probe import check_store
+from tidegate.objectstore.stores import check_store, stored_files
 from tidegate.sink.kafka.topics import ClaimFiles, random_names
 from tidegate.source.large import ClaimReader
 

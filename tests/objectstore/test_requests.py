@@ -16,8 +16,7 @@ from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.config.changefeed import Changefeed
 from tidegate.engine.ports import LocalTasks
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.lifespan import delete, stored_files
-from tidegate.objectstore.stores import store
+from tidegate.objectstore.stores import delete, store, stored_files
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,7 @@ from tidegate.engine.progress import Progress
 from tidegate.model.errors import SinkRefused
 from tidegate.objectstore import deltalog, stores
 from tidegate.objectstore.deltalog import CommitConflict
-from tidegate.objectstore.lifespan import stored_files
-from tidegate.objectstore.probe import check_store
-from tidegate.objectstore.stores import store
+from tidegate.objectstore.stores import check_store, store, stored_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("client")]
 

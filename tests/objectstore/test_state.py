@@ -17,8 +17,7 @@ from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import LocalTasks, Saved, SinkPosition
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, Fenced, SinkRefused, StateUnwritable
-from tidegate.objectstore.lifespan import delete, stored_files
-from tidegate.objectstore.probe import check_store
+from tidegate.objectstore.stores import check_store, delete, stored_files
 from tidegate.schema.snapshot import Database
 from tidegate.schema.state import SchemaState
 

@@ -12,8 +12,7 @@ from tests.s3_proxy import Proxy, running
 from tidegate.model.errors import SinkError
 from tidegate.objectstore import stores
 from tidegate.objectstore.deltalog import load
-from tidegate.objectstore.stores import delta_options, store, unchanged
-from tidegate.objectstore.storing import STORE_ERRORS, storing
+from tidegate.objectstore.stores import STORE_ERRORS, delta_options, store, storing, unchanged
 
 AZURE = {"AZURE_STORAGE_ACCOUNT_NAME": "acct", "AZURE_STORAGE_ACCOUNT_KEY": "a2V5", "AZURE_ALLOW_HTTP": "true"}
 

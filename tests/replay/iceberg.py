@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tests.readers import Readers
 from tidegate.lakes.lake import Lake
-from tidegate.sink.delta.iceberg.files import metadata_uri
+from tidegate.sink.delta.iceberg_projection import metadata_uri
 
 
 def versions(root: Path) -> Iterator[tuple[Lake, str]]:

@@ -15,7 +15,7 @@ from tests.failpoint import FILES_PLACES, PLACES, STORAGE_PLACES, armed
 from tests.recorded import RecordedLanding, partitions_of
 from tests.replay.test_workload import PROTOCOLS, TRUTHS, WORKLOAD, differences
 from tests.source.storage.kit import Polled
-from tidegate.changelog import ledger
+from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.codec import decode

@@ -13,8 +13,7 @@ from tests.replay.stage import Crash, Stage, moments, partitions_of
 from tests.sink.delta.iceberg.rest_server import RestTables, serving
 from tests.sink.delta.tended import Tended
 from tidegate.lakes.lake import Lake
-from tidegate.sink.delta.iceberg.foreign import RestCatalog
-from tidegate.sink.delta.iceberg.rest import COMMIT, REGISTER, TRANSACTION, RestClient
+from tidegate.sink.delta.iceberg_catalogs import COMMIT, REGISTER, TRANSACTION, RestCatalog, RestClient
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.verify.local import load_truth
 

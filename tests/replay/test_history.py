@@ -13,7 +13,7 @@ from tidegate.lakes.lake import Lake
 from tidegate.model.table import TableInfo
 from tidegate.schema.effects import TableTruncated
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.sink.delta.mode_steps import state_at
+from tidegate.sink.delta.apply import state_at
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.verify.local import Truth, TruthTable, compare, compare_tables, load_truth
 

@@ -11,8 +11,7 @@ from tests.replay.stage import Crash, Stage, moments, partitions_of
 from tests.sink.delta.tended import Tended
 from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
-from tidegate.sink.delta.iceberg.files import metadata_uri
-from tidegate.sink.delta.iceberg.names import versions_of
+from tidegate.sink.delta.iceberg_projection import metadata_uri, versions_of
 from tidegate.verify.local import load_truth
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,8 @@ from tidegate.engine.ports import LocalTasks
 from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SinkRefused, TableParked
-from tidegate.sink.delta.lake_upkeep import LakeUpkeep
-from tidegate.sink.delta.parking import ask
+from tidegate.sink.delta.snapshots import ask
+from tidegate.sink.delta.upkeep import LakeUpkeep
 from tidegate.verify.local import compare_tables
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ from tests.redis_server import running_redis
 from tests.replay.test_database import WORKLOAD, known, truths
 from tests.replay.test_history import PROTOCOLS
 from tests.source.kafka.broker import row
-from tidegate.changelog import ledger
+from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource, LandedSource
 from tidegate.codec import decode

@@ -14,7 +14,7 @@ import pytest
 
 from tests.replay.stage import Stage
 from tidegate.lakes.lake import Lake
-from tidegate.sink.delta.types import enum_name, set_names, to_neutral
+from tidegate.sink.delta.columns import enum_name, set_names, to_neutral
 from tidegate.source.kafka.messages import TopicMessage
 
 CODEC = Path(__file__).parents[1] / "data" / "codec"

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from tests.replay.stage import Crash, Stage, moments, partitions_of
 from tidegate.lakes.lake import Lake
-from tidegate.sink.delta.lake_schema import stored_schema
+from tidegate.sink.delta.columns import stored_schema
 from tidegate.verify.local import compare_tables, load_truth
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"

@@ -21,7 +21,7 @@ from tests.failpoint import armed
 from tests.server.kit import HereHost
 from tests.source.kafka.broker import Broker
 from tests.source.kit import OPEN
-from tidegate.changelog import ledger
+from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.engine.loop import Engine, Feed, Meter

@@ -9,9 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidegate.changelog import ledger
-from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
-from tidegate.changelog.report import State, TaskReport
+from tidegate.changelog import changelog as ledger
+from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles, State, TaskReport
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import read_frames
 from tidegate.engine.frontier import Reached

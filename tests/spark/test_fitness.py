@@ -11,11 +11,10 @@ from py4j.protocol import Py4JError
 import tidegate
 from tests.spark.connected import bare_python
 from tidegate.model.errors import EnvironmentFault, Retry
-from tidegate.spark import fitness
+from tidegate.spark import session as fitness
 from tidegate.spark.archive import EXECUTORS_PYTHON
-from tidegate.spark.fitness import DELTA_JAR, SPARK_FAILURES, check_session, lack_of
-from tidegate.spark.jars import expected_jars
-from tidegate.spark.session import WORKERS_PYTHON
+from tidegate.spark.java import expected_jars
+from tidegate.spark.session import DELTA_JAR, SPARK_FAILURES, WORKERS_PYTHON, check_session, lack_of
 from tidegate.spark.tasks import SparkTasks
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.spark import cache as caches
-from tidegate.spark import jars
+from tidegate.spark import java as jars
 from tidegate.spark.cache import cache_dir, locked
 from tidegate.spark.java import find_java
 
@@ -298,7 +298,7 @@ def test_trust_store_is_read_by_java(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_processes_fetch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes that start on an empty cache both end with whole jars, and only one of them fetched."""
-    program = "from tidegate.spark.jars import ensure_jars; ensure_jars('spark', print)"
+    program = "from tidegate.spark.java import ensure_jars; ensure_jars('spark', print)"
     env = {**os.environ, "TIDEGATE_CACHE": str(tmp_path), "HOME": ""}
     command = [sys.executable, "-c", program]
     both = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]

@@ -13,8 +13,8 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 import tidegate
 from tests.engine.test_chain import Upstream
-from tidegate.spark.metrics import show
 from tidegate.spark.session import session
+from tidegate.spark.tasks import show
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ import tidegate
 from tests.failpoint import ALL, PLACES, armed
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.objectstore.failpoint import arm, parse, reach
-from tidegate.objectstore.storing import storing
+from tidegate.objectstore.stores import storing
 
 SRC = Path(tidegate.__file__).parent
 

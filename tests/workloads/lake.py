@@ -26,9 +26,8 @@ from tests.workloads.truth import Moment, TrueTable, Truth
 from tests.workloads.unlike import Unlike, unlike
 from tidegate.codec import DecodeOptions
 from tidegate.lakes.lake import Lake
-from tidegate.sink.delta.mode_steps import state_at
-from tidegate.sink.delta.modes import COMMIT_TS, OP
-from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.apply import state_at
+from tidegate.sink.delta.options import COMMIT_TS, OP, DeltaOptions
 from tidegate.source.kafka.messages import TopicMessage
 
 BATCH = 60

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, TypeVar
 from tidegate.engine.dispatch import SplitPolicy
 from tidegate.model.event import Ddl, RowChange
 from tidegate.model.tso import LOGICAL_BITS
-from tidegate.sink.delta.modes import Mode
+from tidegate.sink.delta.options import Mode
 
 T = TypeVar("T")
 DEFAULT = "all"

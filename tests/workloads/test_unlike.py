@@ -14,7 +14,7 @@ from tests.workloads.lake import moment_differences
 from tests.workloads.test_validators import OLD, SETTING
 from tests.workloads.truth import Image, Moment, TrueRow, TrueTable
 from tests.workloads.unlike import Unlike, unlike
-from tidegate.sink.delta.modes import CHANGE_SEQ, CHANGE_TIME, CHANGE_TS, CHANGE_TYPE, COMMIT_TS, OP
+from tidegate.sink.delta.options import CHANGE_SEQ, CHANGE_TIME, CHANGE_TS, CHANGE_TYPE, COMMIT_TS, OP
 
 KEYLESS = msgspec.structs.replace(OLD, pk_is_handle=False)
 SHOWN = ("id", "c0")

@@ -7,28 +7,176 @@ A row group holds one table in commit_ts order, so a footer says what lies where
 is small, since two rounds that meet inside one both read it.
 Rows gather in memory up to a number of bytes, then become row groups; a file that has grown large enough is closed
 and another begun.  What is written here belongs to nobody until the driver commits it.
+
+What is said about landed data: by a task to the driver, and by a commit of the changelog to whoever reads it.
+
+    executor --TaskReport---------> driver --State (userMetadata of the commit)--> Changelog, a later driver
+
+    TaskReport   one Kafka partition of one batch, or a stretch of a change log: how far it came, which files it wrote
+    State        the whole feed after a commit: positions, frontier, epoch, where it halts
+
+Every commit of a changelog carries a State, so the newest one says all.
+
+Row changes to Arrow columns, a table at a time.
+
+    Encoder      one row -> Encoded: the values as texts, its layout as a number
+    RowColumns   Encoded ... -> one Arrow table of LANDED_SCHEMA
+    landed_batch typed columns of many rows -> the same, without looking at a row
+    landed_part  those of a source without messages -> the same, the place columns null
+
+Texts come row by row already.  Typed columns become texts by a cast each; one `take` lays them row by row:
+
+    a: 1 2 3    b: x y z    ->    1 2 3 x y z    take 0 3 1 4 2 5    ->    [1 x] [2 y] [3 z]
+
+LANDED_SCHEMA is ROWS_SCHEMA with `layout` as a dictionary: a table has few layouts, and each is a text of a kilobyte
+or more that must not stand in memory once a row.
+
+Landed rows as chunks of batches: whole transactions in commit order, of one table or of several.
+
+    table a   rows by commit_ts   ───┐ cut at the same commit_ts ┌─► Chunk: parts a/layout 1, a/layout 2, b/layout 1
+    table b   rows by commit_ts   ───┘                           └─► Chunk: ...
+
+Each table comes as rows of ROWS_SCHEMA, sorted.  A cut never divides a commit_ts, so a transaction above the limit
+makes a chunk of its own, in parts of PART_BYTES.  Rows of one commit_ts are one transaction: messages do not tell
+start_ts.
+
+A range of timestamps of the changelog, made on the driver and read by workers.
+
+    footers  ->  RowGroup(path, number, table, rows, min_ts, max_ts ...)   ->  tables()    driver, no row is read
+                                                              ->  batches(table) -> Chunks        any process
+
+A slice is a plain value: it pickles, and `narrow` leaves only what one table needs.  Names match without case.
 """
 
+import io
+import threading
 import uuid
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
 import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import UNSET
 
-from tidegate.changelog.columns import LANDED_SCHEMA
-from tidegate.changelog.report import LandedFile, TableRows
-from tidegate.engine.change import CONTROL_SCHEMA, DeadLetter, Place, PlacedDdl
+from tidegate.codec.columnar import Batch, RowTexts, as_texts, row_texts, text_batch, typed_batch
+from tidegate.codec.options import DecodeOptions
+from tidegate.engine.change import (
+    CONTROL_SCHEMA,
+    ROWS_SCHEMA,
+    Chunk,
+    ChunkPart,
+    DeadLetter,
+    Layout,
+    Place,
+    PlacedDdl,
+    decode_layout,
+    encode_layout,
+    encode_row,
+)
 from tidegate.engine.event_filter import acting
-from tidegate.engine.frontier import larger
+from tidegate.engine.frontier import Reached, larger
+from tidegate.engine.ports import RowRange
+from tidegate.engine.refused_rows import converted
+from tidegate.model.event import Field, RowChange
+from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import store
-from tidegate.objectstore.storing import storing
+from tidegate.objectstore.stores import opened, store, storing
+
+
+class TableRows(msgspec.Struct, frozen=True):
+    """How many row changes of a table a task landed, and their range of commit_ts."""
+
+    schema: str
+    table: str
+    rows: int
+    min_ts: int
+    max_ts: int
+
+
+class LandedFile(msgspec.Struct, frozen=True):
+    """A Parquet file of the changelog that no commit names yet."""
+
+    path: str
+    part: str
+    """"rows" or "control"."""
+    size_bytes: int
+    rows: int
+    min_ts: int | None = None
+    max_ts: int | None = None
+
+
+class Halt(msgspec.Struct, frozen=True):
+    """Why a partition stands still. `order` means that its rows carry no commit_ts: no dead letter, a wrong mode."""
+
+    topic: str
+    partition: int
+    offset: int
+    code: str
+    reason: str
+    order: bool = False
+
+    @property
+    def place(self) -> Place:
+        """Where the feed stands."""
+        return Place(self.topic, self.partition, self.offset)
+
+
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One Kafka partition of one batch, from `start` up to `position`: offsets. A change log has no topic: then both
+    are timestamps."""
+
+    topic: str = ""
+    partition: int = 0
+    start: int
+    position: int
+    high: int = 0
+    """The end of the partition when the batch was planned."""
+    resolved: int | None = None
+    since: int | None = None
+    """The first resolved ts: the partition has all above it."""
+    messages: int = 0
+    filtered: int = 0
+    """Rows of tables that the feed does not carry."""
+    roads: RoadCounts = msgspec.field(default_factory=RoadCounts)
+    """Rows by the road that they took."""
+    ddls: int = 0
+    dead: int = 0
+    tables: tuple[TableRows, ...] = ()
+    files: tuple[LandedFile, ...] = ()
+    halt: Halt | None = None
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A changelog after one of its commits; rows, ddls, dead and messages count that commit alone."""
+
+    feed: str = ""
+    epoch: int = 0
+    """Grows whenever a landing takes the changelog over; an older one finds out at its next commit."""
+    batch: int = 0
+    decode: DecodeOptions | None = None
+    """How the topics are read, without the addresses of claim-check storage and upstream, which may carry secrets."""
+    positions: dict[str, dict[int, Reached]] = {}
+    """What is durable of each partition; empty for a change log, whose position is the frontier."""
+    identities: dict[str, str] = {}
+    """What tells each topic from another of the same name; "" where nothing does, which was said."""
+    frontier: int | None = None
+    halted: tuple[Halt, ...] = ()
+    floor: int | None = None
+    """Rows at or below it may have been taken out by upkeep: whoever reads on from a ts below it misses some."""
+    messages: int = 0
+    rows: int = 0
+    ddls: int = 0
+    dead: int = 0
+
 
 DDL: Final = "ddl"
 LEFT_OUT: Final = "left-out"
@@ -225,3 +373,429 @@ def _put(uri: str, part: str, sink: Any) -> tuple[str, int]:
         obstore.put(store(uri), path, memoryview(body).cast("B"))
     reach("landing/after-file")
     return path, body.size
+
+
+LAYOUT_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
+LANDED_SCHEMA: Final = pa.schema(
+    [entry.with_type(LAYOUT_TYPE) if entry.name == "layout" else entry for entry in ROWS_SCHEMA]
+)
+IMAGE: Final = LANDED_SCHEMA.field("after").type
+_MESSAGE: Final = ("topic", "partition", "offset")
+MAX_LAYOUTS: Final = 10_000
+"""Layouts remembered by identity; decoders share them between rows, and one that does not must not fill memory."""
+
+Image = list[bytes | None] | None
+
+
+class Encoded(NamedTuple):
+    """One row as its columns hold it."""
+
+    name: TableName
+    seq: int
+    commit_ts: int
+    op: str
+    partition_id: int | None
+    layout: str
+    before: Image
+    after: Image
+
+
+class Encoder:
+    """Turns rows into texts and remembers the layouts that it has seen."""
+
+    def __init__(self) -> None:
+        self._by_identity: dict[tuple[int, tuple[str, ...] | None], tuple[tuple[Field, ...], str]] = {}
+        self._texts: dict[str, str] = {}
+        self._names: dict[tuple[str, str], TableName] = {}
+
+    def encode(self, row: RowChange, seq: int) -> Encoded:
+        """Return the row as texts. Raises UnicodeEncodeError for names and values that UTF-8 cannot write."""
+        op, before, after = encode_row(row)
+        ts = row.commit_ts
+        assert ts is not None
+        return Encoded(self._name(row), seq, ts, op, row.partition_id, self._layout(row), before, after)
+
+    def _name(self, row: RowChange) -> TableName:
+        name = self._names.get((row.schema, row.table))
+        if name is None:
+            name = TableName(row.schema, row.table)
+            str(name).encode()
+            self._names[name] = name
+        return name
+
+    def _layout(self, row: RowChange) -> str:
+        """The layout's text, the same object for equal texts."""
+        key = id(row.fields), row.pk_names
+        known = self._by_identity.get(key)
+        if known is not None and known[0] is row.fields:
+            return known[1]
+        text = encode_layout(row)
+        text = self._texts.setdefault(text, text)
+        if len(self._by_identity) >= MAX_LAYOUTS:
+            self._by_identity.clear()
+        self._by_identity[key] = row.fields, text
+        return text
+
+
+class RowColumns:
+    """Columns of one table that grow row by row."""
+
+    def __init__(self, topic: str, partition: int, name: TableName) -> None:
+        self._constants = topic, partition, name
+        self._offsets: list[int] = []
+        self._rows: list[Encoded] = []
+
+    def add(self, offset: int, row: Encoded) -> None:
+        """Append a row of the message at `offset`."""
+        self._offsets.append(offset)
+        self._rows.append(row)
+
+    def table(self) -> pa.Table:
+        """Return all rows, in the order in which they were added."""
+        topic, partition, name = self._constants
+        rows = len(self._offsets)
+        _, seqs, ts, ops, partition_ids, layouts, befores, afters = zip(*self._rows, strict=True)
+        numbers = {text: number for number, text in enumerate(dict.fromkeys(layouts))}
+        columns = {
+            "topic": pa.repeat(pa.scalar(topic), rows),
+            "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
+            "offset": pa.array(self._offsets, pa.int64()),
+            "seq": pa.array(seqs, pa.int32()),
+            "commit_ts": pa.array(ts, pa.int64()),
+            "op": pa.array(ops, pa.string()),
+            "schema": pa.repeat(pa.scalar(name.schema), rows),
+            "table": pa.repeat(pa.scalar(name.table), rows),
+            "partition_id": pa.array(partition_ids, pa.int64()),
+            "layout": pa.DictionaryArray.from_arrays(
+                pa.array([numbers[text] for text in layouts], pa.int32()), pa.array(list(numbers), pa.string())
+            ),
+            "before": pa.array(befores, IMAGE),
+            "after": pa.array(afters, IMAGE),
+        }
+        return pa.Table.from_arrays([columns[entry.name] for entry in LANDED_SCHEMA], schema=LANDED_SCHEMA)
+
+
+def landed_batch(topic: str, partition: int, offsets: pa.Array, batch: Batch) -> pa.Table:
+    """Return the rows of a batch as LANDED_SCHEMA; message i of its chunk stood at `offsets[i]` (int64)."""
+    rows = batch.rows
+    place = {
+        "topic": pa.repeat(pa.scalar(topic), rows),
+        "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
+        "offset": offsets.take(batch.message),
+        "seq": batch.seq,
+    }
+    return _landed(place, batch)
+
+
+def landed_part(part: ChunkPart) -> pa.Table:
+    """Return the rows of a part of a chunk as LANDED_SCHEMA, without a message; `seq` is their number in the chunk."""
+    nulls = {name: pa.nulls(part.batch.rows, LANDED_SCHEMA.field(name).type) for name in _MESSAGE}
+    return _landed({**nulls, "seq": pa.array(part.numbers, pa.int32())}, part.batch)
+
+
+def _landed(place: Mapping[str, Any], batch: Batch) -> pa.Table:
+    rows = batch.rows
+    layout = msgspec.json.encode(Layout(batch.fields, batch.pk_names)).decode()
+    columns = {
+        **place,
+        "commit_ts": batch.commit_ts,
+        "op": batch.op,
+        "schema": pa.repeat(pa.scalar(batch.schema), rows),
+        "table": pa.repeat(pa.scalar(batch.table), rows),
+        "partition_id": batch.partition_id,
+        "layout": pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), pa.array([layout])),
+        "before": _image_lists(batch.before, pc.not_equal(batch.op, "I")),
+        "after": _image_lists(batch.after, pc.not_equal(batch.op, "D")),
+    }
+    return pa.Table.from_arrays([columns[entry.name] for entry in LANDED_SCHEMA], schema=LANDED_SCHEMA)
+
+
+def _image_lists(images: Any, present: Any) -> Any:
+    """A list of texts for each row, null where it has no such image."""
+    values, width = images if isinstance(images, RowTexts) else row_texts(list(map(as_texts, images.columns)))
+    there = present.to_numpy(zero_copy_only=False)
+    ends = np.concatenate(([0], np.cumsum(there, dtype=np.int32) * width)).astype(np.int32)
+    offsets = pa.array(ends, pa.int32(), mask=np.append(~there, False))
+    return pa.ListArray.from_arrays(offsets, values)
+
+
+CHUNK_ROWS: Final = 16_384
+"""Enough that the calls of a chunk cost little a row; what follows holds some copies of it."""
+PART_BYTES: Final = 32 << 20
+"""What the images of a part take, one row may be larger: what is made of them takes several times as much."""
+
+MakeBatch: TypeAlias = Callable[[pa.Table, tuple[Field, ...], tuple[str, ...] | None], Batch]
+
+
+def chunks_of(tables: Sequence[pa.Table], most: int = CHUNK_ROWS) -> Iterator[Chunk]:
+    """Return the rows of `tables` (LANDED_SCHEMA, each sorted by commit_ts, one upstream table each) as chunks of about
+    `most` rows, images typed. EncodeError, with their messages, for rows with a text that is no value of its column."""
+    return _chunks(tables, most, _typed)
+
+
+def _typed(rows: pa.Table, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> Batch:
+    return converted(text_batch(rows, fields, pk_names), typed_batch)
+
+
+def text_chunks(rows: pa.Table) -> Iterator[Chunk]:
+    """Return the rows of one upstream table (LANDED_SCHEMA, sorted by commit_ts) as chunks of about PART_BYTES, images
+    as RowTexts."""
+    return _chunks([rows], _rows_within(rows, PART_BYTES), text_batch)
+
+
+def _rows_within(rows: pa.Table, size_bytes: int) -> int:
+    """How many of the rows have images of `size_bytes` on average, at least one."""
+    return max(1, int(rows.num_rows * size_bytes // max(1, rows.select(["before", "after"]).nbytes)))
+
+
+def _chunks(tables: Sequence[pa.Table], most: int, batch: MakeBatch) -> Iterator[Chunk]:
+    tables = [table for table in tables if table.num_rows]
+    times = [table.column("commit_ts").to_numpy() for table in tables]
+    starts = [0] * len(tables)
+    for ts in _cuts(times, most):
+        ends = [int(np.searchsorted(time, ts, "right")) for time in times]
+        pieces = [
+            (table.slice(start, end - start), time[start:end])
+            for table, time, start, end in zip(tables, times, starts, ends, strict=True)
+            if end > start
+        ]
+        starts = ends
+        yield _chunk(pieces, batch)
+
+
+def _cuts(times: Sequence[Any], most: int) -> Iterator[int]:
+    """The last commit_ts of each chunk, ascending."""
+    every = np.sort(np.concatenate(times)) if times else np.empty(0, np.int64)
+    at = 0
+    while at < len(every):
+        ts = int(every[min(at + most, len(every)) - 1])
+        yield ts
+        at = int(np.searchsorted(every, ts, "right"))
+
+
+def _chunk(pieces: Sequence[tuple[pa.Table, Any]], batch: MakeBatch) -> Chunk:
+    every = np.concatenate([time for _, time in pieces])
+    order = np.argsort(every, kind="stable")
+    numbers = np.empty(len(every), np.int64)
+    numbers[order] = np.arange(len(every))
+    transaction = np.zeros(len(every), np.int64)
+    np.cumsum(every[order][1:] != every[order][:-1], out=transaction[1:])
+    parts: list[ChunkPart] = []
+    at = 0
+    for rows, time in pieces:
+        parts += _parts(rows, numbers[at : at + len(time)], batch)
+        at += len(time)
+    roads = RoadCounts()
+    roads.add("changelog/columns", len(every))
+    return Chunk(tuple(parts), transaction, roads)
+
+
+def _parts(rows: pa.Table, numbers: Any, batch: MakeBatch) -> Iterator[ChunkPart]:
+    """The batches of one table's rows, layout by layout."""
+    layouts = rows.column("layout").combine_chunks()
+    codes = pc.unique(layouts.indices).to_pylist()
+    for code in codes:
+        some, some_numbers = rows, numbers
+        if len(codes) > 1:
+            mine = pc.equal(layouts.indices, code)
+            some, some_numbers = rows.filter(mine), numbers[mine.to_numpy(zero_copy_only=False)]
+        layout = decode_layout(layouts.dictionary[code].as_py())
+        step = _rows_within(some, PART_BYTES)
+        for at in range(0, len(some_numbers), step):
+            made = batch(some.slice(at, step), layout.fields, layout.pk_names)
+            yield ChunkPart(_placed(made, some_numbers[at : at + step]), some_numbers[at : at + step])
+
+
+def _placed(batch: Batch, numbers: Any) -> Batch:
+    return replace(batch, message=pc.cast(pa.array(numbers), pa.int32()))
+
+
+LAYOUT_COLUMNS: Final = ["commit_ts", "layout"]
+GROUPS_KEPT: Final = 200_000
+"""About 50 MB: with 200 tables, the footers of a thousand files."""
+FILES_KNOWN: Final = 16
+"""Whose footers a worker keeps, as it reads one table after the other from the same files."""
+READS_AT_ONCE: Final = 4
+"""Of row groups in an object store, where each is a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """One row group: rows of one table."""
+
+    path: str
+    number: int
+    name: TableName
+    rows: int
+    min_ts: int
+    max_ts: int
+    size_bytes: int = 0
+    """What it takes when it is read: images are written plain, so a text in a thousand rows counts a thousand times,
+    however well it shrinks on disk."""
+
+    def touches(self, after: int, upto: int) -> bool:
+        """Return True if a row of it may lie in (after, upto]."""
+        return self.max_ts > after and self.min_ts <= upto
+
+
+@dataclass(frozen=True, slots=True)
+class TableSlice:
+    """What a slice holds of a table: at most `rows` rows, duplicates counted, between `min_ts` and `max_ts`."""
+
+    rows: int
+    min_ts: int
+    max_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSlice:
+    """The row changes with after < commit_ts <= upto, by table."""
+
+    uri: str
+    after: int
+    upto: int
+    groups: tuple[RowGroup, ...]
+
+    def tables(self) -> dict[TableName, TableSlice]:
+        """Return the tables in the slice, each under the first spelling of its name."""
+        found: dict[tuple[str, str], tuple[TableName, TableSlice]] = {}
+        for group in self.groups:
+            low, high = max(group.min_ts, self.after + 1), min(group.max_ts, self.upto)
+            name, known = found.get(group.name.key, (group.name, TableSlice(0, low, high)))
+            merged = TableSlice(known.rows + group.rows, min(known.min_ts, low), max(known.max_ts, high))
+            found[group.name.key] = name, merged
+        return dict(found.values())
+
+    def row_ranges(self) -> Iterator[RowRange]:
+        """Return what a round is measured by: the row groups, each with what it takes in memory."""
+        for group in self.groups:
+            yield RowRange(group.min_ts, group.max_ts, group.rows, group.size_bytes)
+
+    def narrow(self, name: TableName, after: int | None = None, upto: int | None = None) -> "ChangeSlice":
+        """Return the part of the slice that belongs to one table and a smaller range."""
+        low = self.after if after is None else max(after, self.after)
+        high = self.upto if upto is None else min(upto, self.upto)
+        groups = tuple(group for group in self.groups if group.name.key == name.key and group.touches(low, high))
+        return replace(self, after=low, upto=high, groups=groups)
+
+    def read(self, name: TableName, after: int | None = None, upto: int | None = None) -> pa.Table:
+        """Return the rows of one table in commit_ts order, arrival order within it.
+
+        Columns are those of ROWS_SCHEMA, `layout` dictionary-encoded (LANDED_SCHEMA): it repeats a long text."""
+        parts = self.narrow(name, after, upto).parts(LANDED_SCHEMA.names)
+        rows = pa.concat_tables([LANDED_SCHEMA.empty_table(), *parts]).unify_dictionaries()
+        order = [(column, "ascending") for column in ("commit_ts", "topic", "partition", "offset", "seq")]
+        places = pc.sort_indices(rows, sort_keys=order)
+        return rows if np.array_equal(places.to_numpy(), np.arange(len(places))) else rows.take(places)
+
+    def layouts(self, name: TableName, after: int | None = None, upto: int | None = None) -> list[Layout]:
+        """Return the different layouts of one table's rows, in the order in which they first appear."""
+        mine = self.narrow(name, after, upto)
+        rows = pa.concat_tables(
+            [LANDED_SCHEMA.empty_table().select(LAYOUT_COLUMNS), *mine.parts(LAYOUT_COLUMNS)]
+        ).unify_dictionaries()
+        first = rows.group_by("layout").aggregate([("commit_ts", "min")]).sort_by("commit_ts_min")
+        return [decode_layout(text) for text in first.column("layout").to_pylist()]
+
+    def batches(self, name: TableName, after: int, upto: int) -> Iterator[Chunk]:
+        """Return the rows of one table in (after, upto] in commit order, arrival order within it; images are texts."""
+        return text_chunks(self.read(name, after, upto))
+
+    def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
+        """Return the rows of several tables in (after, upto]: whole transactions, in commit order."""
+        return chunks_of([self.read(name, after, upto) for name in names])
+
+    def parts(self, columns: Sequence[str]) -> list[pa.Table]:
+        """Return some columns of all rows in the range, one table a file."""
+        by_path: dict[str, list[RowGroup]] = {}
+        for group in self.groups:
+            by_path.setdefault(group.path, []).append(group)
+        range_ = self.after, self.upto
+        if "://" not in self.uri:
+            return [_read(self.uri, path, groups, columns, range_) for path, groups in by_path.items()]
+        with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+            return list(pool.map(lambda group: _read(self.uri, group.path, [group], columns, range_), self.groups))
+
+
+def _read(uri: str, path: str, groups: Sequence[RowGroup], columns: Sequence[str], range_: tuple[int, int]) -> pa.Table:
+    """Some row groups of a file, one after the other: a large one of which little is wanted goes before the next."""
+    after, upto = range_
+    schema = pa.schema([LANDED_SCHEMA.field(name) for name in columns])
+    found = []
+    metadata, size = _known(uri, path)
+    with opened(uri, path, size) as source:
+        file = pq.ParquetFile(source, metadata=metadata, read_dictionary=["layout"], pre_buffer=True)
+        for group in groups:
+            rows = file.read_row_groups([group.number], columns=list(columns))
+            if group.min_ts <= after or group.max_ts > upto:
+                ts = rows.column("commit_ts")
+                rows = rows.filter(pc.and_(pc.greater(ts, after), pc.less_equal(ts, upto)))
+            found.append(rows.select(list(columns)).cast(schema))
+    return pa.concat_tables(found)
+
+
+class Footers:
+    """The footers that were asked for last, as many as have `most` row groups together; files never change."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.groups = 0
+        self._kept: OrderedDict[tuple[str, str], tuple[RowGroup, ...]] = OrderedDict()
+        self._turn = threading.Lock()
+
+    def of(self, uri: str, path: str) -> tuple[RowGroup, ...]:
+        """Return the row groups of one file."""
+        with self._turn:
+            found = self._kept.get((uri, path))
+            if found is not None:
+                self._kept.move_to_end((uri, path))
+                return found
+        found = _footer(uri, path)
+        with self._turn:
+            if (uri, path) not in self._kept:
+                self._kept[uri, path] = found
+                self.groups += len(found)
+            while self.groups > self.most and len(self._kept) > 1:
+                self.groups -= len(self._kept.popitem(last=False)[1])
+        return found
+
+
+FOOTERS: Final = Footers(GROUPS_KEPT)
+
+
+def groups_of(uri: str, path: str) -> tuple[RowGroup, ...]:
+    """Return the row groups of one file, from its footer, which is kept."""
+    return FOOTERS.of(uri, path)
+
+
+@lru_cache(FILES_KNOWN)
+def _known(uri: str, path: str) -> tuple[pq.FileMetaData, int]:
+    """The footer of a file, and its size."""
+    with opened(uri, path) as source:
+        return pq.ParquetFile(source).metadata, source.seek(0, io.SEEK_END) or source.tell()
+
+
+def _footer(uri: str, path: str) -> tuple[RowGroup, ...]:
+    metadata, size = _known(uri, path)
+    with opened(uri, path, size) as source:
+        file = pq.ParquetFile(source, metadata=metadata)
+        columns = {file.metadata.schema.column(at).path: at for at in range(file.metadata.num_columns)}
+        return tuple(_group(path, number, file, columns) for number in range(file.metadata.num_row_groups))
+
+
+def _group(path: str, number: int, file: pq.ParquetFile, columns: dict[str, int]) -> RowGroup:
+    group = file.metadata.row_group(number)
+    schema, table, ts = (group.column(columns[name]).statistics for name in ("schema", "table", "commit_ts"))
+    if schema.has_min_max and table.has_min_max:
+        assert (schema.min, table.min) == (schema.max, table.max), (path, number)
+        name = _named(schema.min, table.min)
+    else:  # Parquet keeps none of texts above 4 KiB
+        first = file.read_row_group(number, columns=["schema", "table"]).slice(0, 1).to_pylist()[0]
+        name = _named(first["schema"], first["table"])
+    return RowGroup(path, number, name, group.num_rows, ts.min, ts.max, group.total_byte_size)
+
+
+@lru_cache(maxsize=10_000)
+def _named(schema: str, table: str) -> TableName:
+    """One object for all row groups of a table."""
+    return TableName(schema, table)

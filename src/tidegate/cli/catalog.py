@@ -48,7 +48,7 @@ def serve(
     as_json: bool,
 ) -> None:
     """Serve LAKE as an Iceberg REST catalog, read only, until Ctrl-C or SIGTERM."""
-    from tidegate.lakes.catalog.http import application
+    from tidegate.lakes.catalog import application
     from tidegate.server.web_server import Tls, web_server
 
     token = None if token_file is None else read_token(token_file, "--token-file")

@@ -25,8 +25,7 @@ import click
 from tidegate.model.errors import TidegateError
 from tidegate.model.name import all_digits
 from tidegate.spark.cache import cache_dir
-from tidegate.spark.jars import Configuration, ensure_jars, jars_dir, jars_present
-from tidegate.spark.java import WHEEL, find_java
+from tidegate.spark.java import WHEEL, Configuration, ensure_jars, find_java, jars_dir, jars_present
 
 State = Literal["ok", "warn", "fail"]
 

@@ -178,9 +178,9 @@ def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> N
     from tidegate.changelog.changelog import Changelog
     from tidegate.engine.ports import LocalTasks
     from tidegate.model.errors import SinkError, TidegateError
-    from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, noted_limits
     from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.snapshots import latest
+    from tidegate.sink.delta.upkeep import FAILURES, LakeUpkeep, noted_limits
 
     options = DeltaOptions(root=lake_root(root), feed="")
     limits = replace(noted_limits(options), **_given({name.replace("_", "-"): time for name, time in times.items()}))
@@ -211,8 +211,8 @@ def project(*, root: str, as_json: bool) -> None:
 
     A feed with iceberg=on does so for what it publishes; this is for what was published before, or elsewhere."""
     from tidegate.engine.ports import LocalTasks
-    from tidegate.sink.delta.iceberg.embedded import EmbeddedCatalog, named
-    from tidegate.sink.delta.iceberg.lake import project_lake
+    from tidegate.sink.delta.iceberg_catalogs import EmbeddedCatalog, named
+    from tidegate.sink.delta.iceberg_projection import project_lake
     from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.snapshots import latest
 
@@ -436,8 +436,7 @@ def sql(*, root: str, query: str, at: str, live: bool, form: str, limit: int | N
 @click.option("--catalog", metavar="NAME", help="The catalog of the session that gets the names.")
 def register(*, root: str, catalog: str | None) -> None:
     """Print the SQL that names the tables of LAKE in a metastore of Spark's (Hive, Unity, Glue)."""
-    from tidegate.lakes.lake import Lake
-    from tidegate.lakes.metastore import statements
+    from tidegate.lakes.lake import Lake, statements
 
     found = Lake(lake_root(root))
     for statement in statements(found.options, found.snapshot, catalog):

@@ -107,8 +107,7 @@ def user(name: str, file: Path, password: str) -> None:
 def _session(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "SparkSession":
     from tidegate.cli.options import conf_of
     from tidegate.server.running import FAIR
-    from tidegate.spark.fitness import check_session
-    from tidegate.spark.session import session
+    from tidegate.spark.session import check_session, session
 
     found = session(driver_memory=HEAP, conf=FAIR | conf_of(master, settings), archive=archive)
     check_session(found)

@@ -48,8 +48,7 @@ def list_(root: str, *, as_json: bool) -> None:
 def resume(root: str, names: tuple[str, ...], *, every: bool) -> None:
     """Let parked tables (database.table) of LAKE go on; the feed brings them back, now or when it runs next."""
     from tidegate.sink.delta.options import DeltaOptions
-    from tidegate.sink.delta.parking import ask
-    from tidegate.sink.delta.snapshots import latest
+    from tidegate.sink.delta.snapshots import ask, latest
 
     if bool(names) == every:
         raise click.UsageError("give the names of tables, or --all")

@@ -72,9 +72,8 @@ class Changefeed:
         may be a wrong address, for some seconds only. What was applied until then is published. `tasks` stand for those
         of Spark.
         """
-        from tidegate.spark.fitness import check_session
-        from tidegate.spark.metrics import show
-        from tidegate.spark.tasks import SparkTasks
+        from tidegate.spark.session import check_session
+        from tidegate.spark.tasks import SparkTasks, show
 
         if spark is not None:
             check_session(spark)

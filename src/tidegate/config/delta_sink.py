@@ -180,7 +180,7 @@ class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tokens_go_to(self) -> frozenset[str]:
         """The REST catalog, where there is a token for it."""
-        from tidegate.sink.delta.iceberg.rest import TOKEN_VARIABLE
+        from tidegate.sink.delta.iceberg_catalogs import TOKEN_VARIABLE
 
         has_token = self.catalog_token_file or os.environ.get(TOKEN_VARIABLE)
         return frozenset({host_of(self.rest_catalog)} if self.rest_catalog and has_token else ())

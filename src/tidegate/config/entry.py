@@ -18,7 +18,7 @@ from tidegate.config.refused import NO_START_TS, NOWHERE, RefusedKey
 from tidegate.model.left_out import Told
 
 if TYPE_CHECKING:
-    from tidegate.changelog.landing import BatchLoop
+    from tidegate.changelog.source import BatchLoop
     from tidegate.engine.ports import Sink, Source
 
 Address = TypeVar("Address", bound=SourceAddress | SinkAddress)

@@ -60,8 +60,7 @@ from tidegate.engine.event_filter import EventFilter
 from tidegate.source.upstream_address import PARAMETERS as UPSTREAM_PARAMS
 
 if TYPE_CHECKING:
-    from tidegate.changelog.landing import BatchLoop
-    from tidegate.changelog.source import LandedSource
+    from tidegate.changelog.source import BatchLoop, LandedSource
     from tidegate.config.status import StatusFile
     from tidegate.engine.checkpoints import StateFiles
     from tidegate.engine.loop import Feed

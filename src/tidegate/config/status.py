@@ -37,8 +37,7 @@ from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import SlowRows
 from tidegate.model.tso import to_datetime
-from tidegate.objectstore.stores import store
-from tidegate.objectstore.storing import STORE_ERRORS, first_line
+from tidegate.objectstore.stores import STORE_ERRORS, first_line, store
 from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE, write_whole
 
 LOG: Final = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ from tidegate.config.uri import Secret, object_store, parameters, split
 from tidegate.model.errors import ConfigError, SinkConfigInvalid
 
 if TYPE_CHECKING:
-    from tidegate.changelog.landing import BatchLoop
+    from tidegate.changelog.source import BatchLoop
     from tidegate.source.storage.land import FilesToRead
 
 _CSV: Final = "sink.csv."

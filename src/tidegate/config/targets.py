@@ -48,11 +48,9 @@ def delta_options(config: FeedConfig) -> "DeltaOptions":
 
 def delta_sink(config: FeedConfig) -> "DeltaSink":
     """Return the Delta sink of a changefeed."""
-    from tidegate.sink.delta.iceberg.embedded import EmbeddedCatalog
-    from tidegate.sink.delta.iceberg.foreign import RestCatalog
-    from tidegate.sink.delta.iceberg.rest import RestClient
-    from tidegate.sink.delta.lake_upkeep import LakeUpkeep
+    from tidegate.sink.delta.iceberg_catalogs import EmbeddedCatalog, RestCatalog, RestClient
     from tidegate.sink.delta.sink import DeltaSink, NameCatalog
+    from tidegate.sink.delta.upkeep import LakeUpkeep
 
     sink, options = config.sink, delta_options(config)
     assert isinstance(sink, DeltaTarget)
@@ -88,7 +86,7 @@ def limits_of(sink: DeltaTarget) -> "Limits":
 def check_lake(config: FeedConfig, tables: "Iterable[TableVersion]") -> None:
     """Raise ColumnSelectorFailed for column selectors that do not fit a table."""
     from tidegate.schema.stored.snapshot import table_info
-    from tidegate.sink.delta.selection import stored_definition
+    from tidegate.sink.delta.options import stored_definition
 
     options = delta_options(config)
     for table in tables:

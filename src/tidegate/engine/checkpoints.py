@@ -36,10 +36,7 @@ from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, StateUnwritable
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.objectstore.lifespan import delete
-from tidegate.objectstore.probe import check_store
-from tidegate.objectstore.stores import store, unchanged
-from tidegate.objectstore.storing import STORE_ERRORS, first_line
+from tidegate.objectstore.stores import STORE_ERRORS, check_store, delete, first_line, store, unchanged
 from tidegate.schema.state import SchemaState
 from tidegate.spark.cache import PRIVATE_DIRECTORY, locked, private
 

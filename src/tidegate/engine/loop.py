@@ -83,7 +83,7 @@ from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import RoadCounts
 from tidegate.model.tso import physical_ms, to_datetime
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.storing import STORE_ERRORS, first_line, store_error
+from tidegate.objectstore.stores import STORE_ERRORS, first_line, store_error
 from tidegate.schema.state import SchemaState
 
 NAME: Final = "tidegate"

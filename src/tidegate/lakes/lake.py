@@ -25,10 +25,18 @@ datetime(2026, 1, 2, 3, 4, 5)  the first TSO of that millisecond; without a zone
 "2026-01-02T03:04:05Z"         the same
 "now"                          this moment
 "latest"                       None
+
+Statements that give a lake's tables their names in a metastore of Spark's: Hive, Unity, Glue.
+
+    CREATE SCHEMA IF NOT EXISTS `shop`
+    CREATE TABLE IF NOT EXISTS `shop`.`orders` USING delta LOCATION '/srv/lake/tables/7f-1'
+
+A name of a metastore means the newest version of its table, not a published snapshot.  They are to be run again when
+tables were created or renamed; a name of before stays until somebody drops it, which removes no file.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -37,11 +45,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 
 from tidegate.changelog.changelog import Changelog
+from tidegate.expr.tokens import quote_name
 from tidegate.lakes import sql as lake_sql
-from tidegate.lakes.local import is_local, spark_local
-from tidegate.lakes.metastore import statements
-from tidegate.lakes.read import chosen, spark_rows, stored_rows, stored_table
-from tidegate.lakes.where import Wanted, Where
+from tidegate.lakes.read import Wanted, Where, chosen, is_local, spark_local, spark_rows, stored_rows, stored_table
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
@@ -50,6 +56,19 @@ from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot, history, latest, published_at
+
+
+def statements(options: DeltaOptions, snapshot: Snapshot, catalog: str | None = None) -> Iterator[str]:
+    """Return the statements for the tables of a snapshot, in `catalog` or the session's own."""
+    prefix = f"{quote_name(catalog)}." if catalog else ""
+    tables = sorted((table.name, options.table_uri(incarnation)) for incarnation, table in snapshot.tables.items())
+    for schema in sorted({name.schema for name, _ in tables}):
+        yield f"CREATE SCHEMA IF NOT EXISTS {prefix}{quote_name(schema)}"
+    for name, place in tables:
+        told = place.replace("\\", "\\\\").replace("'", "\\'")
+        where = f"{prefix}{quote_name(name.schema)}.{quote_name(name.table)}"
+        yield f"CREATE TABLE IF NOT EXISTS {where} USING delta LOCATION '{told}'"
+
 
 if TYPE_CHECKING:
     from tidegate.lakes.live import Live
@@ -178,7 +197,7 @@ class Lake:
         return lake_sql.run(spark, query, self.tables(), lambda name: self.table(name, spark))
 
     def register(self, spark: Any, catalog: str | None = None) -> None:
-        """Give all tables their names in the metastore of a session: metastore.py. Names mean newest versions there."""
+        """Give all tables their names in the metastore of a session. Names mean newest versions there."""
         for statement in statements(self.options, self.snapshot, catalog):
             spark.sql(statement)
 

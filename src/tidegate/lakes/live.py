@@ -38,15 +38,26 @@ import obstore
 import pyarrow as pa
 
 from tidegate.changelog.changelog import Changelog
-from tidegate.changelog.slice import ChangeSlice
+from tidegate.changelog.files import ChangeSlice
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import Create, Round, Rows, Step
 from tidegate.engine.segment import plan_landed
 from tidegate.lakes import sql as lake_sql
-from tidegate.lakes.local import is_local, spark_local, spark_stored
-from tidegate.lakes.read import NOTHING, Tail, chosen, overlaid, spark_overlaid, stored_rows, stored_table
-from tidegate.lakes.where import Wanted, Where
+from tidegate.lakes.read import (
+    NOTHING,
+    Tail,
+    Wanted,
+    Where,
+    chosen,
+    is_local,
+    overlaid,
+    spark_local,
+    spark_overlaid,
+    spark_stored,
+    stored_rows,
+    stored_table,
+)
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
@@ -56,10 +67,8 @@ from tidegate.objectstore.stores import store
 from tidegate.sink.delta.apply import run_unit
 from tidegate.sink.delta.columns import LakeColumn, stored_columns
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.position import position, progress
 from tidegate.sink.delta.rows import NetChanges, if_any, log_rows, net_changes
-from tidegate.sink.delta.selection_check import check_round
-from tidegate.sink.delta.snapshots import Snapshot
+from tidegate.sink.delta.snapshots import Snapshot, check_round, position, progress
 
 
 class Scratch:

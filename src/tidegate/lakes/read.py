@@ -5,27 +5,109 @@
 
 A keyless table is a log: its changes are appended.  `NetChanges` comes from the very function that the merge uses
 (`sink/delta/rows.py`), so a live view and a merge cannot disagree.
+
+Rows by the values of their columns: a point read opens the files that can hold them, and nothing else.
+
+{"id": 17}   {"id": [17, 18], "status": "paid"}   {"email": None}
+    └──► each value as the column's type ──► bounds of a file miss all of them?  the file is not opened
+                                        └──► the named columns of the others, then the rest where a row fits
+
+Stored rows as Spark frames that are quick to plan: fresh rows are asked for often, each time of another version.
+
+    few rows     Arrow ──► LocalRelation ──filter, project──► LocalTableScan     answered by the planner, without a job
+    many rows    the version's own data files as Parquet ──► scan               without Spark reading the Delta log
+    the rest     Delta, `versionAsOf`                                           stores that Spark names otherwise, and
+                                                                                files of which some rows are deleted
+
+What a version consists of is known here already; Spark's Delta reader would replay the log as a job of its own.
+
+Source: Spark, `ConvertToLocalRelation`; `spark.sql.execution.arrow.localRelationThreshold` (48 MB) is the limit of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from tidegate.engine.retention import PURGED
 from tidegate.expr.tokens import quote_name
-from tidegate.lakes.where import EVERY, Wanted
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.deltalog import DataFile, TableSnapshot
-from tidegate.objectstore.storing import STORE_ERRORS, first_line
-from tidegate.sink.delta.columns import LakeColumn, stored_columns
+from tidegate.objectstore.deltalog import DataFile, TableSnapshot, schema_field
+from tidegate.objectstore.stores import STORE_ERRORS, first_line
+from tidegate.sink.delta.columns import LakeColumn, arrow_type, stored_columns
 from tidegate.sink.delta.files import logical_schema, read
 from tidegate.sink.delta.rows import NetChanges
+
+Where: TypeAlias = Mapping[str, Any]
+"""Column -> the value that it has, or a list of such values; None is NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The columns that decide, each with its values."""
+
+    columns: tuple[LakeColumn, ...] = ()
+    values: tuple[pa.Array, ...] = ()
+
+    @classmethod
+    def of(cls, where: Where, stored: Sequence[LakeColumn], table: TableInfo) -> Self:
+        """Return what `where` asks for. Raises ConfigError for unknown columns and for values that no row can have."""
+        known = {lowered(column.name): column for column in stored}
+        unknown = [name for name in where if lowered(name) not in known]
+        if unknown:
+            names = ", ".join(column.name for column in stored)
+            raise ConfigError(f"table {table.name} has no column {unknown[0]}; it has: {names}")
+        columns = tuple(known[lowered(name)] for name in where)
+        return cls(
+            columns, tuple(_values(column, asked) for column, asked in zip(columns, where.values(), strict=True))
+        )
+
+    def may_lie_in(self, file: DataFile) -> bool:
+        """False if the bounds of a file exclude every row that is asked for."""
+        return all(_within(file, column, values) for column, values in zip(self.columns, self.values, strict=True))
+
+    def places(self, rows: pa.Table) -> pa.Array:
+        """Return the numbers of the rows that are asked for; `rows` has at least the columns that decide."""
+        fits = pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])
+        for column, values in zip(self.columns, self.values, strict=True):
+            fits = pc.and_(fits, pc.is_in(rows.column(column.name), value_set=values))
+        return pc.indices_nonzero(fits)
+
+    def among(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that are asked for."""
+        return rows.take(self.places(rows)) if self.columns else rows
+
+
+EVERY: Final = Wanted()
+
+
+def _values(column: LakeColumn, asked: Any) -> pa.Array:
+    """Values as the column's type: numbers and texts are taken alike, so that 17, "17" and Decimal(17) are one key."""
+    several = list(asked) if isinstance(asked, list | tuple | set | frozenset) else [asked]
+    kind = arrow_type(column.delta)
+    try:
+        return pa.array([None if one is None else _value(one, kind) for one in several], kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as wrong:
+        raise ConfigError(f"column {column.name} is {column.delta}: {asked!r} is no value of it ({wrong})") from wrong
+
+
+def _value(one: Any, kind: pa.DataType) -> Any:
+    if isinstance(one, pa.Scalar):
+        return one.cast(kind).as_py()
+    return pa.scalar(one).cast(kind).as_py()
+
+
+def _within(file: DataFile, column: LakeColumn, values: pa.Array) -> bool:
+    low, high = file.lows.get(column.physical), file.highs.get(column.physical)
+    if low is None or high is None:
+        return True
+    return any(type(one) is not type(low) or low <= one <= high for one in values.to_pylist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +211,7 @@ def _without(rows: pa.Table, keys: pa.Table) -> pa.Table:
 
 def spark_rows(spark: Any, uri: str, version: int) -> Any:
     """Return a Delta table at a version as a DataFrame. EnvironmentFault for a session that cannot read it."""
-    from tidegate.spark.fitness import check_dates, lacks_told
+    from tidegate.spark.session import check_dates, lacks_told
 
     check_dates(spark)
     with lacks_told(spark):
@@ -159,3 +241,60 @@ def spark_overlaid(spark: Any, stored: Any, tail: Tail) -> Any:
         if rows.num_rows:
             stored = stored.unionByName(spark_frame(spark, rows.select(stored.columns), stored.schema))
     return stored
+
+
+LOCAL_ROWS: Final = 100_000
+"""Above it a frame costs more to hand over (1.5 µs a row) than its files cost to plan."""
+LOCAL_BYTES: Final = 8 << 20
+"""Of stored files; the driver holds the rows some three times while it hands them over."""
+FILES_MAX: Final = 200
+"""Spark asks for the status of each file by itself; above that a log replayed in one job is quicker."""
+GLOB: Final = frozenset("*?[]{}\\")
+"""Characters in a path that Spark would take for a pattern."""
+
+
+def is_local(stored: TableSnapshot, tail: Tail = NOTHING) -> bool:
+    """Return True if a table's rows are few enough to be handed to Spark as they are."""
+    files = stored.files()
+    rows = sum(file.rows for file in files)
+    rows += sum((part.rows if isinstance(part, NetChanges) else part).num_rows for part in tail.parts)
+    return rows <= LOCAL_ROWS and sum(file.size_bytes for file in files) <= LOCAL_BYTES
+
+
+def spark_local(spark: Any, rows: pa.Table, columns: Sequence[LakeColumn]) -> Any:
+    """Return rows as a DataFrame with the types that the stored table has in Spark."""
+    return spark_frame(spark, rows, spark_schema(columns))
+
+
+def spark_schema(columns: Sequence[LakeColumn]) -> Any:
+    """Return columns of a lake as Spark's StructType."""
+    from pyspark.sql.types import StructType
+
+    fields = [schema_field(column.name, column.delta) for column in columns]
+    return StructType.fromJson({"type": "struct", "fields": fields})
+
+
+def spark_stored(spark: Any, stored: TableSnapshot) -> Any:
+    """Return a stored version as a DataFrame."""
+    paths = [file.path if file.path.startswith("/") else f"{stored.uri}/{file.path}" for file in stored.files()]
+    if not _is_plain(stored, paths):
+        return spark_rows(spark, stored.uri, stored.version)
+    from pyspark.sql import functions
+    from pyspark.sql.types import StructType
+
+    from tidegate.spark.session import check_dates
+
+    check_dates(spark)
+
+    columns = stored_columns(stored)
+    fields = [schema_field(column.physical, column.delta) for column in columns]
+    files = spark.read.schema(StructType.fromJson({"type": "struct", "fields": fields})).parquet(*paths)
+    quoted = {column.name: f"`{column.physical.replace('`', '``')}`" for column in columns}
+    return files.select([functions.col(physical).alias(name) for name, physical in quoted.items()])
+
+
+def _is_plain(stored: TableSnapshot, paths: Sequence[str]) -> bool:
+    """True if the rows of a version are those of its files, and Spark finds them under their paths."""
+    whole = stored.configuration.get("delta.enableDeletionVectors") != "true" and not stored.partition_columns
+    named = all("://" not in path and not GLOB.intersection(path) for path in (stored.uri, *paths))
+    return whole and named and 0 < len(paths) <= FILES_MAX

@@ -20,7 +20,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from tidegate.model.errors import ConfigError, SqlError
 from tidegate.model.name import lowered, qualified
-from tidegate.spark.connect import is_connect
+from tidegate.spark.session import is_connect
 
 
 @dataclass(frozen=True, slots=True)

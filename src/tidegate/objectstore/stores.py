@@ -1,4 +1,4 @@
-"""Object stores by their address, and how long they are waited for.
+"""Object stores and directories by their address: opened, read, listed, emptied, and tried before a feed trusts them.
 
     s3://bucket/prefix             Amazon S3 and whatever speaks it: AWS_ENDPOINT_URL names another server
     gs://bucket/prefix             Google Cloud Storage
@@ -13,20 +13,38 @@ them as parameters, as TiCDC's does; other addresses have none.
     408 429 5xx            after 0.1, 0.2, 0.4 .. 3 s, RETRIES times     SinkError: the feed waits, and does it again
     none, cut, torn        the same; the rest of a get alone
 
-Two libraries speak to stores, and both get these numbers: obstore, and delta-rs where it reads a log.
+Two libraries speak to stores, and both get these numbers: obstore, and delta-rs where it reads a log.  Errors of the
+object-store library are outside of OSError and carry pages of debug text; `storing` makes of both one SinkError with
+the store's own first line, to be retried: a full disk, a directory without permission, an endpoint that is away.
+
+`opened` gives Parquet readers a file they can seek in.  The first request for an object reads its last TAIL bytes,
+which hold the footer and tell the size; each read is one more request, unless the tail has it.
+
+`check_store` asks whether conditional writes are a promise of the store, since all that a lake or a checkpoint says of
+writers and crashes rests on them.  Some servers that speak S3 ignore `If-None-Match` or `If-Match`, and some keep them
+only while nobody else writes, so several writers race for one name, a few times.
 """
 
+import io
 import os
-from collections.abc import Mapping
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
 from obstore.store import LocalStore, from_url
 
-from tidegate.model.errors import ConfigError
+from tidegate.model.errors import ConfigError, SinkError, SinkRefused
+from tidegate.objectstore.failpoint import reach
 
 RETRIES: Final = 8
 RETRY_S: Final = 30
@@ -131,3 +149,192 @@ def _connection(uri: str) -> dict[str, str]:
 def unchanged(meta: Mapping[str, Any]) -> Any:
     """Return the mode of a put that replaces an object only while it is what a get or a put gave `meta` of."""
     return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
+
+
+STORE_ERRORS: Final = (OSError, BaseError)
+COLOR: Final = re.compile(r"\x1b\[[\d;]*m")
+ARROW: Final = "↳"
+HINTS: Final = {
+    "404 Not Found": "is there such a bucket?",
+    "401 Unauthorized": "are the keys right?",
+    "403 Forbidden": "do the keys allow it, and is the region right?",
+    "error sending request": "is the endpoint right, and does it run?",
+    "HTTP error: builder error": "an endpoint with http:// is used where AWS_ALLOW_HTTP=true says so",
+}
+
+
+@contextmanager
+def storing(uri: str) -> Iterator[None]:
+    """Writes to `uri` in this block fail with SinkError; a name that is taken stays an AlreadyExistsError."""
+    try:
+        yield
+    except (AlreadyExistsError, FileNotFoundError):
+        raise
+    except STORE_ERRORS as refused:
+        raise SinkError(f"{uri} cannot be written: {first_line(refused)}") from refused
+
+
+def first_line(error: BaseException) -> str:
+    """Return what a store says first, and what to look at: pages of debug text follow. delta-rs folds its first line
+    behind arrows."""
+    first, *more = COLOR.sub("", str(error)).splitlines() or [""]
+    folded = takewhile(lambda line: line.startswith(ARROW), map(str.strip, more))
+    text = " ".join([first, *(line.removeprefix(ARROW).strip() for line in folded)])
+    return text + next((f" ({hint})" for sign, hint in HINTS.items() if sign in text), "")
+
+
+def store_error(error: BaseException) -> SinkError:
+    """Return what a store said that did not give a file, as an error that is waited out. Raises a FileNotFoundError,
+    which no waiting mends."""
+    if isinstance(error, FileNotFoundError):
+        raise error
+    return SinkError(f"a store does not answer: {first_line(error)}")
+
+
+TAIL: Final = 64 << 10
+
+
+class _Ranges(io.RawIOBase):
+    """An object of a store."""
+
+    def __init__(self, where: Any, path: str, size: int | None) -> None:
+        super().__init__()
+        self._where, self._path, self._at = where, path, 0
+        self._size, self._tail = _end(where, path) if size is None else (size, b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        begin, end = self._at, self._size if size is None or size < 0 else min(self._size, self._at + size)
+        if end <= begin:
+            return b""
+        self._at = end
+        kept = self._size - len(self._tail)
+        if begin >= kept:
+            return self._tail[begin - kept : end - kept]
+        return bytes(obstore.get_range(self._where, self._path, start=begin, end=end).to_bytes())
+
+
+def _end(where: Any, path: str) -> tuple[int, bytes]:
+    """The size of an object and its last bytes; none of these where a store knows no ranges from the end (Azure)."""
+    try:
+        found = obstore.get(where, path, options={"range": {"suffix": TAIL}})
+    except NotSupportedError:
+        return int(obstore.head(where, path)["size"]), b""
+    return int(found.meta["size"]), bytes(found.bytes())
+
+
+@contextmanager
+def opened(uri: str, path: str, size: int | None = None) -> Iterator[Any]:
+    """The file at `path` below `uri`, open for reading; for whoever knows its footer, `size` saves a request."""
+    if "://" not in uri:
+        import pyarrow as pa  # only who reads rows needs it
+
+        with pa.OSFile(str(Path(uri, path))) as source:
+            yield source
+        return
+    with _Ranges(store(uri), path, size) as source:
+        yield source
+
+
+DELETE_AT_ONCE: Final = 500
+
+
+class StoredFile(NamedTuple):
+    """A file as the store lists it."""
+
+    path: str
+    size_bytes: int
+    written_ms: int
+
+
+def stored_files(uri: str, prefix: str | None = None) -> list[StoredFile]:
+    """Return every file below `uri`, the log included."""
+    return [
+        StoredFile(entry["path"], entry["size"], int(entry["last_modified"].timestamp() * 1000))
+        for batch in obstore.list(store(uri), prefix)
+        for entry in batch
+    ]
+
+
+def delete(uri: str, paths: Sequence[str]) -> None:
+    """Delete files in order, a batch at a time; one that is gone already is as good."""
+    for batch in _batches(paths):
+        reach("upkeep/before-delete")
+        try:
+            obstore.delete(store(uri), batch)
+        except FileNotFoundError:
+            for path in batch:
+                _delete_one(uri, path)
+
+
+def _delete_one(uri: str, path: str) -> None:
+    try:
+        obstore.delete(store(uri), path)
+    except FileNotFoundError:
+        return
+
+
+def _batches(paths: Sequence[str]) -> Iterator[list[str]]:
+    for at in range(0, len(paths), DELETE_AT_ONCE):
+        yield list(paths[at : at + DELETE_AT_ONCE])
+
+
+WRITERS: Final = 8
+ROUNDS: Final = 3
+PROBE: Final = "probe/"
+
+
+def check_store(uri: str, *, overwrites: bool = False) -> None:
+    """Raise SinkRefused for a store in which two writers can win, SinkError for one that cannot be written."""
+    place, paths = store(uri), [f"{PROBE}{uuid.uuid4().hex}" for _ in range(ROUNDS)]
+    try:
+        with ThreadPoolExecutor(WRITERS) as pool, storing(uri):
+            for path in paths:
+                _race(uri, pool, partial(_wins, place, path, "create"), "create one object", "If-None-Match")
+                if overwrites:
+                    found = unchanged(obstore.head(place, path))
+                    _race(uri, pool, partial(_wins, place, path, found), "replace one version", "If-Match")
+    except NotSupportedError as lacking:
+        raise SinkRefused(f"{uri}: this store has no conditional writes: {lacking}") from lacking
+    except FileNotFoundError as missing:
+        raise SinkRefused(f"{uri}: there is no such bucket: {first_line(missing)}") from missing
+    finally:
+        _remove(uri, paths)
+
+
+def _race(uri: str, pool: Executor, wins: Callable[[bytes], bool], deed: str, header: str) -> None:
+    winners = sum(pool.map(wins, (uuid.uuid4().bytes for _ in range(WRITERS))))
+    if winners != 1:
+        raise SinkRefused(
+            f"{uri}: {winners} of {WRITERS} writers could {deed}. Tidegate needs a store that keeps {header} for "
+            "writers that race (Amazon S3, MinIO, Google Cloud Storage, Azure do)"
+        )
+
+
+def _wins(place: Any, path: str, mode: Any, body: bytes) -> bool:
+    try:
+        obstore.put(place, path, body, mode=mode)
+    except (AlreadyExistsError, PreconditionError):  # perhaps by ourselves: an answer may be lost
+        return bool(obstore.get(place, path).bytes().to_bytes() == body)
+    return True
+
+
+def _remove(uri: str, paths: list[str]) -> None:
+    """Upkeep knows nothing of probes; what a store that is away keeps of them is a few bytes."""
+    try:
+        delete(uri, paths)
+    except (OSError, BaseError):
+        return

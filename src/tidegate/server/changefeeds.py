@@ -66,9 +66,7 @@ from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.model.errors import EnvironmentFault, HistoryLost, InputError, TidegateError, UriInvalid
 from tidegate.model.tso import compose
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.lifespan import delete
-from tidegate.objectstore.stores import store
-from tidegate.objectstore.storing import STORE_ERRORS, first_line
+from tidegate.objectstore.stores import STORE_ERRORS, delete, first_line, store
 from tidegate.schema.state import SchemaState
 from tidegate.server.config import ServerConfig
 from tidegate.server.documents import Changed, Documents, StoreAway, check_kept

@@ -24,10 +24,7 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError
 
 from tidegate.model.errors import EnvironmentFault, Retry, SinkError
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.objectstore.lifespan import delete
-from tidegate.objectstore.probe import check_store
-from tidegate.objectstore.stores import store, unchanged
-from tidegate.objectstore.storing import STORE_ERRORS, first_line
+from tidegate.objectstore.stores import STORE_ERRORS, check_store, delete, first_line, store, unchanged
 from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE
 
 FILE: Final = "server.db"

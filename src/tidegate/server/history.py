@@ -50,8 +50,7 @@ from tidegate.schema.stored.snapshot import TableVersion, table_info
 from tidegate.server.changefeeds import Changefeeds
 from tidegate.server.record import FeedId, FeedView, UpdateRefused
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.parking import ask
-from tidegate.sink.delta.snapshots import latest
+from tidegate.sink.delta.snapshots import ask, latest
 from tidegate.source.kafka.replay import Bytes, Replayed, State, listed, replay, skip
 from tidegate.source.tidb.changes import LogChanges
 from tidegate.source.tidb.ddl import JOBS, Timeline

@@ -95,7 +95,7 @@ class SparkHost:
 
 
 def _lives(spark: "SparkSession") -> bool:
-    from tidegate.spark.fitness import SPARK_FAILURES
+    from tidegate.spark.session import SPARK_FAILURES
 
     try:
         return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001

@@ -70,8 +70,7 @@ from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Update, Values, images
 from tidegate.model.name import all_digits
 from tidegate.model.tso import to_datetime
-from tidegate.objectstore.stores import store
-from tidegate.objectstore.storing import storing
+from tidegate.objectstore.stores import store, storing
 from tidegate.sink.calls import calls_of
 from tidegate.sink.exchange import HttpClient, tls_context
 from tidegate.sink.webhook_options import WebhookOptions

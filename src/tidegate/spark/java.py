@@ -15,21 +15,63 @@ warning on each start.  The module speeds up linear algebra, of which we do none
 TIDEGATE_JAVA chooses: `auto` (default), `system` (never the wheel), `wheel` (nothing else).
 
 Source: Spark's JavaModuleOptions; `java -XshowSettings:properties`.
+
+The jars that PySpark does not bring: found once, kept for the user, checked, used again.
+
+    ivy.xml (packaged) -> Ivy (a jar of PySpark) -> <cache>/jars/<hash of ivy.xml>/<configuration>.part/*.jar
+    jars.sha256 (packaged) ----------------------------> | all there, and no other?  then one rename
+                                                    <cache>/jars/<hash of ivy.xml>/<configuration>/*.jar
+
+- jars.sha256 holds the digest of each jar, as `sha256sum` prints it. They are compared on each use, some ten
+  milliseconds a configuration, and whoever gave us the bytes (a mirror, a copy, the cache) need not be trusted.
+  Anything odd is fetched again; what a repository gives under a wrong digest is refused.
+- One process resolves at a time, the others wait and then find the work done.
+- Ivy checks the repository's checksums. Its run is ended when it makes no headway for STALL_S seconds.
+
+On a machine without the network the directory can be copied from another one; its path is the same below the cache.
+
+Source: Apache Ivy, "Standalone" and "Settings".
+
+A Java trust store made of the certificates that this machine's other programs trust.
+
+A company's proxy signs with its own authority, which the system's bundle knows and a Java from a wheel does not.  Java
+reads no bundle of PEM texts, so we write the store ourselves, in the older of its two formats:
+
+    FEEDFEED | version 2 | count   | entry*  | SHA-1
+    4 bytes    4 bytes     4 bytes             20 bytes, over UTF-16BE(password), "Mighty Aphrodite" and all before
+
+    an entry: tag 2 (4 bytes) | alias (2-byte length, text) | created, ms (8 bytes)
+              | "X.509" (2-byte length, text) | DER (4-byte length, bytes)
+
+All integers are big-endian.  The digest protects against accidents only; there is nothing secret in a trust store.
+
+Source: the JKS key store of OpenJDK (sun.security.provider.JavaKeyStore); a test has Java's keytool read ours.
 """
 
+import contextlib
+import functools
 import hashlib
 import importlib.util
 import os
+import re
 import shlex
 import shutil
+import ssl
+import struct
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+from xml.etree import ElementTree as ET
 
 from tidegate.model.errors import ConfigError, EnvironmentFault
-from tidegate.spark.cache import cache_dir, write_whole
+from tidegate.spark.cache import cache_dir, locked, write_whole
 
 MAJORS: Final = (17, 21)
 """Versions that Spark 4.1 and Kafka 4.1 both support."""
@@ -128,3 +170,263 @@ def _launcher(runtime: Path) -> Path:
         java.parent.mkdir(exist_ok=True)
         write_whole(java, text, mode=0o755)
     return home
+
+
+PASSWORD: Final = "changeit"  # noqa: S105  the one that every Java uses for its public certificates
+MAGIC: Final = 0xFEEDFEED
+VERSION: Final = 2
+TRUSTED_ENTRY: Final = 2
+
+NAMED_BY: Final = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
+BUNDLES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # Alpine, macOS
+)
+
+
+def trusted() -> tuple[bytes, ...]:
+    """Return every authority (DER) of the bundles that this machine and this environment name, without repeats."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for bundle in _bundles():
+        with contextlib.suppress(OSError, ssl.SSLError):  # a bundle that cannot be read adds nothing
+            context.load_verify_locations(cafile=bundle)
+    return tuple(dict.fromkeys(context.get_ca_certs(binary_form=True)))
+
+
+def _bundles() -> Iterator[Path]:
+    default = ssl.get_default_verify_paths().cafile
+    for name in (*(os.environ.get(key) for key in NAMED_BY), default, *BUNDLES):
+        if name and Path(name).is_file():
+            yield Path(name)
+
+
+def pack_store(certificates: Iterable[bytes]) -> bytes:
+    """Return the bytes of a trust store that holds `certificates`, under PASSWORD."""
+    entries = [
+        struct.pack(">I", TRUSTED_ENTRY) + _text(f"ca-{index}") + bytes(8) + _text("X.509") + _block(der)
+        for index, der in enumerate(certificates)
+    ]
+    body = struct.pack(">III", MAGIC, VERSION, len(entries)) + b"".join(entries)
+    salt = PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite"
+    return body + hashlib.sha1(salt + body).digest()  # noqa: S324  the format's own checksum
+
+
+def _text(text: str) -> bytes:
+    return struct.pack(">H", len(text)) + text.encode("ascii")
+
+
+def _block(payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload)) + payload
+
+
+Configuration = Literal["spark", "broker", "iceberg", "opensearch", "elasticsearch"]
+_FILES: Final = {name: f"ivy-{name}.xml" for name in ("opensearch", "elasticsearch")}
+"""Of configurations with a file of their own, which other ones need not be fetched again for."""
+Progress = Callable[[str], None]
+
+STALL_S: Final = 120
+"""Ivy gives up on one connection after 15 s; this allows for several slow ones in a row, and for a long download."""
+END_S: Final = 10
+"""How long the system may take to end a process that was killed."""
+
+LOCK_TIMEOUT_S: Final = 900
+
+FOUND: Final = re.compile(r"found \S+?#(\S+?);(\S+) in ")
+FETCHED: Final = re.compile(r"\[SUCCESSFUL \] \S+?#(\S+?);(\S+?)!")
+UNTRUSTED: Final = re.compile(r"PKIX path|trustAnchors|SSLHandshakeException")
+REASON: Final = re.compile(
+    r"Server access error.*|.*not found\. url=.*|.*timed out.*|.*problem while parsing.*",
+    re.IGNORECASE,
+)
+
+
+def ensure_jars(conf: Configuration, on_progress: Progress = lambda _line: None) -> Path:
+    """Return the directory with the jars of `conf`, fetched on the first call (about a minute), then at once.
+
+    Raises EnvironmentFault that names what is missing and the ways out."""
+    target = jars_dir(conf)
+    if jars_present(conf):
+        return target
+    lock = cache_dir("jars") / ".lock"
+
+    def wait() -> None:
+        on_progress(f"{conf} jars: another process is fetching them, waiting")
+
+    with locked(lock, timeout_s=LOCK_TIMEOUT_S, on_wait=wait):
+        if not jars_present(conf):
+            _fetch(conf, target, on_progress)
+    return target
+
+
+def jars_dir(conf: Configuration) -> Path:
+    """Return where the jars of `conf` are, or will be."""
+    return cache_dir("jars", hashlib.sha256(_ivy_xml(conf).encode()).hexdigest()[:16]) / conf
+
+
+def jars_present(conf: Configuration) -> bool:
+    """Return whether the jars of `conf` are here, those that the package names and no other."""
+    try:
+        return _digests(jars_dir(conf)) == expected_digests(conf)
+    except OSError:
+        return False
+
+
+@functools.cache
+def expected_jars(conf: Configuration) -> tuple[str, ...]:
+    """Return the file names that make up `conf`, sorted."""
+    module = ET.fromstring(_ivy_xml(conf))  # noqa: S314  our own file
+    of_conf = (node for node in module.iter("dependency") if node.get("conf", "").split("->")[0] == conf)
+    names = sorted(f"{node.get('name')}-{node.get('rev')}.jar" for node in of_conf)
+    assert names, conf
+    return tuple(names)
+
+
+def expected_digests(conf: Configuration) -> dict[str, str]:
+    """Return the SHA-256 of each jar of `conf`, by file name."""
+    lines = files("tidegate.spark").joinpath("jars.sha256").read_text().splitlines()
+    known = {name: digest for digest, name in map(str.split, lines)}
+    return {name: known[name] for name in expected_jars(conf)}
+
+
+@functools.cache
+def _ivy_xml(conf: Configuration) -> str:
+    return _ivy_file(conf).read_text()
+
+
+def _ivy_file(conf: Configuration) -> Path:
+    return Path(str(files("tidegate.spark"))) / _FILES.get(conf, "ivy.xml")
+
+
+def _digests(directory: Path) -> dict[str, str]:
+    return {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in directory.glob("*.jar")}
+
+
+def _fetch(conf: Configuration, target: Path, on_progress: Progress) -> None:
+    part = target.with_name(f"{conf}.part")
+    log = target.with_name(f"{conf}.log")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    on_progress(f"{conf} jars: fetching {len(expected_jars(conf))} files into {target}")
+    said = _run_ivy(conf, part, log, [], on_progress)
+    if UNTRUSTED.search(said) and (store := _trust_store()):
+        on_progress(f"{conf} jars: this Java does not know the repository's authority, trying with the system's")
+        said = _run_ivy(conf, part, log, _trust_options(store), on_progress)
+    present, wanted = _digests(part), expected_digests(conf)
+    if missing := sorted(wanted.keys() - present.keys()):
+        raise EnvironmentFault(_unresolved(conf, missing, said, log))
+    if wrong := sorted(name for name, digest in present.items() if wanted.get(name) != digest):
+        raise EnvironmentFault(
+            f"the repository gives {', '.join(wrong)} with other bytes than those that Tidegate was tested with: the "
+            f"SHA-256 is not that of tidegate/spark/jars.sha256. Nothing of it is used; look at it in {part}, and name "
+            "another repository in TIDEGATE_IVY_SETTINGS"
+        )
+    shutil.rmtree(target, ignore_errors=True)
+    part.rename(target)
+    log.unlink(missing_ok=True)
+    on_progress(f"{conf} jars: {len(present)} files")
+
+
+def _run_ivy(conf: Configuration, part: Path, log: Path, options: list[str], on_progress: Progress) -> str:
+    """Run Ivy once and return what it said, however it ended."""
+    command = [
+        str(find_java().java),
+        *("-Xmx256m", f"-Divy.default.ivy.user.dir={cache_dir('ivy')}", *_proxy_options(), *options),
+        *("-jar", str(_ivy_jar()), "-settings", str(_jars_settings()), "-ivy", str(_ivy_file(conf))),
+        *("-confs", conf, "-types", "jar", "bundle", "-retrieve", f"{part}/[artifact]-[revision].[ext]"),
+    ]
+    with log.open("w") as out:
+        ivy = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=part)
+    try:
+        _watch(ivy, conf, log, on_progress)
+    finally:
+        if ivy.poll() is None:
+            ivy.kill()
+        ivy.wait(END_S)
+    return log.read_text(errors="replace")
+
+
+def _watch(ivy: subprocess.Popen[bytes], conf: Configuration, log: Path, on_progress: Progress) -> None:
+    """Report each new step of Ivy until it ends, or until it has made none for STALL_S seconds."""
+    seen, size_bytes, moved = 0, 0, time.monotonic()
+    count = len(expected_jars(conf))
+    while True:
+        ended = ivy.poll() is not None
+        text = log.read_text(errors="replace")
+        steps = [
+            f"{conf} jars: {verb} {index}/{count} {name} {revision}"
+            for verb, pattern in (("found", FOUND), ("fetched", FETCHED))
+            for index, (name, revision) in enumerate(pattern.findall(text), 1)
+        ]
+        for step in steps[seen:]:
+            on_progress(step)
+        if len(steps) > seen or len(text) > size_bytes:
+            seen, size_bytes, moved = len(steps), len(text), time.monotonic()
+        if ended or time.monotonic() - moved > STALL_S:
+            return
+        time.sleep(0.2)
+
+
+def _ivy_jar() -> Path:
+    spec = find_spec("pyspark")
+    places = (spec.submodule_search_locations or ()) if spec else ()
+    found = sorted(jar for place in places for jar in Path(place, "jars").glob("ivy-*.jar"))
+    if not found:
+        raise EnvironmentFault(
+            "pyspark is not installed, and the jars are fetched with its Ivy: pip install pyspark==4.1.3"
+        )
+    return found[-1]
+
+
+def _jars_settings() -> Path:
+    named = os.environ.get("TIDEGATE_IVY_SETTINGS")
+    if not named:
+        return Path(str(files("tidegate.spark") / "ivysettings.xml"))
+    path = Path(named).expanduser().resolve()
+    if not path.is_file():
+        raise ConfigError(f"TIDEGATE_IVY_SETTINGS={named!r}: there is no such file")
+    return path
+
+
+def _proxy_options() -> Iterator[str]:
+    """Java's words for the proxies of this environment; Java itself reads no HTTPS_PROXY."""
+    proxies = getproxies()
+    for scheme in ("http", "https"):
+        proxy = proxies.get(scheme, "")
+        parts = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+        if parts.hostname:
+            yield f"-D{scheme}.proxyHost={parts.hostname}"
+            yield f"-D{scheme}.proxyPort={parts.port or 8080}"
+    if direct := proxies.get("no"):
+        hosts = (host.strip() for host in direct.split(","))
+        yield "-Dhttp.nonProxyHosts=" + "|".join(f"*{host}" if host.startswith(".") else host for host in hosts if host)
+
+
+def _trust_store() -> Path | None:
+    certificates = trusted()
+    if not certificates:
+        return None
+    path = cache_dir("ivy") / "trust.jks"
+    path.write_bytes(pack_store(certificates))
+    return path
+
+
+def _trust_options(store: Path) -> list[str]:
+    names = {"trustStore": str(store), "trustStoreType": "JKS", "trustStorePassword": PASSWORD}
+    return [f"-Djavax.net.ssl.{name}={value}" for name, value in names.items()]
+
+
+def _unresolved(conf: Configuration, missing: list[str], said: str, log: Path) -> str:
+    shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+    reason = REASON.search(said)
+    why = " ".join((reason.group() if reason else said.strip()[-300:] or "Ivy said nothing").split())
+    home = jars_dir(conf)
+    return (
+        f"{len(missing)} of {len(expected_jars(conf))} jars for {conf} could not be fetched: {shown}\n"
+        f"because: {why}\n"
+        f"ways out: (1) go online, or name your proxy in HTTPS_PROXY, and run `tidegate doctor --fix`; "
+        f"(2) put an Ivy settings file for your mirror into TIDEGATE_IVY_SETTINGS; "
+        f"(3) copy {home.parent} from a machine where it is complete\n"
+        f"Ivy's own words: {log}"
+    )

@@ -27,31 +27,57 @@ again in the one that forks workers; and each task reads the archives' directori
 same sources are installed as a package.  Where they are not, the archives are all there is and stay.
 
 Source: Spark's PythonUtils.sparkPythonPath; Python's zipimport.
+
+Jobs over Spark Connect, which is the only door of managed and serverless Spark: no JVM here, no `sparkContext`.
+
+    driver   work and jobs, pickled ──► range(n) in n partitions ──mapInArrow──► worker: work(jobs[i])
+             [(i, answer), ..]     ◄────────────────────────────────────────── answer or error, pickled
+
+A round trip takes some 0.4 s, where a classic session takes 0.03 s: rounds are as large, and fewer.
+
+What a session must have, and the line that adds what it lacks.
+
+    used by                     what it needs
+    feeds, formats, decode      workers with the driver's Python version and with this release of Tidegate
+    lake.table, lake.sql        for tables of many rows: Delta's jar, extension and catalog; dates as they were written
+
+Spark tells a lack in the middle of a job, as a text amid two stack traces: `lack_of` finds it there.  Everything else
+that Spark raises is a failure that may pass.
 """
 
 import atexit
 import hashlib
 import importlib.util
 import os
+import pickle
+import re
 import shlex
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
+from importlib.metadata import version
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark import daemon
 from tidegate.spark.archive import EXECUTORS_PYTHON, UNPACKED, cached_archive
 from tidegate.spark.cache import cache_dir, write_whole
-from tidegate.spark.jars import ensure_jars
-from tidegate.spark.java import find_java
+from tidegate.spark.daemon import WARM
+from tidegate.spark.java import ensure_jars, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -278,3 +304,146 @@ def _cluster(conf: Mapping[str, str], archive: str | Path | None) -> dict[str, s
         return {}
     os.environ["PYSPARK_PYTHON"] = EXECUTORS_PYTHON
     return {"spark.archives": f"{Path(archive or cached_archive()).resolve()}#{UNPACKED}"}
+
+
+ANSWERS: Final = "number bigint, answer binary"
+MANY: Final = 10_000
+
+
+def is_connect(spark: Any) -> bool:
+    """Return True for a session of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def slots_of(spark: Any) -> int:
+    """Return how many tasks the server runs at the same time: in as many parts it cuts a range."""
+    from pyspark.sql.functions import spark_partition_id
+
+    return max(1, int(spark.range(MANY).select(spark_partition_id()).distinct().count()))
+
+
+def run_connected(spark: Any, work: Callable[[Any], Any], jobs: Sequence[Any], tag: str | None = None) -> list[Any]:
+    """Return the answers of `work` to `jobs`, in their order; `tag` names the operation for `interruptTag`."""
+    from pyspark import cloudpickle
+
+    asked = cloudpickle.dumps((work, list(jobs)))
+    if tag is not None:
+        spark.addTag(tag)
+    try:
+        numbers = spark.range(0, len(jobs), 1, len(jobs))
+        rows = numbers.mapInArrow(partial(_answers, asked=asked), ANSWERS).collect()
+    finally:
+        if tag is not None:
+            spark.removeTag(tag)
+    answers = {row.number: pickle.loads(row.answer) for row in rows}  # noqa: S301  of our own tasks
+    return [answers[number] for number in range(len(jobs))]
+
+
+def _answers(batches: Iterable[pa.RecordBatch], asked: bytes) -> Iterator[pa.RecordBatch]:
+    """Run in executors: numbers of jobs in, their answers out."""
+    work, jobs = pickle.loads(asked)  # noqa: S301  from our own driver
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield pa.RecordBatch.from_pydict({"number": [number], "answer": [pickle.dumps(work(jobs[number]))]})
+
+
+SPARK_FAILURES: Final = (Py4JError, PySparkException)
+"""What Spark raises when a task ended without an answer, or when the JVM is gone."""
+TRACEBACK: Final = "Traceback (most recent call last):"
+DELTA_JAR: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
+REBASE: Final = "spark.sql.parquet.datetimeRebaseModeInRead"
+"""With another value than CORRECTED dates before 1582 are read as other days, or not at all."""
+HERE: Final = 'os.environ["PYSPARK_PYTHON"] = "{}"'
+WITHOUT_DELTA: Final = 'read with spark.read.format("tidegate-lake")'
+NO_DELTA: Final = "the session has no Delta; SparkSession.builder{}, or {}".format(
+    "".join(f'.config("{name}", "{value}")' for name, value in {"spark.jars.packages": DELTA_JAR, **DELTA}.items()),
+    WITHOUT_DELTA,
+)
+
+_fit: "WeakSet[Any]" = WeakSet()
+
+
+def check_session(spark: Any) -> None:
+    """Let a worker of a session answer once. EnvironmentFault with the line to add if it cannot run Tidegate."""
+    if spark in _fit:
+        return
+    names = [name for name in WARM if find_spec(name.partition(".")[0]) is not None]
+    try:
+        with lacks_told(spark):
+            found = (
+                run_connected(spark, _release, [names])
+                if is_connect(spark)
+                else spark.sparkContext.parallelize([names], 1).map(_release).collect()
+            )
+    except SPARK_FAILURES:  # whatever it is, the jobs that follow will tell it as well
+        return
+    if (theirs := found[0]) != (ours := version("tidegate")):
+        raise EnvironmentFault(
+            f"Spark's workers have Tidegate {theirs}, this program has {ours}; {_python_line(spark)}"
+        )
+    _fit.add(spark)
+
+
+def _release(names: Sequence[str]) -> str:
+    """Run in a worker: import what tasks need as far as the driver has it, and return which Tidegate is there."""
+    for name in names:
+        import_module(name)
+    return version("tidegate")
+
+
+def check_dates(spark: Any) -> None:
+    """Raise EnvironmentFault for a session that reads dates of Parquet files as other days."""
+    if (mode := str(spark.conf.get(REBASE, "CORRECTED"))) != "CORRECTED":
+        raise EnvironmentFault(f'{REBASE} is {mode}, which changes old dates: spark.conf.set("{REBASE}", "CORRECTED")')
+
+
+@contextmanager
+def lacks_told(spark: Any) -> Iterator[None]:
+    """Turn a failure of Spark into an EnvironmentFault if a lack of the session explains it."""
+    try:
+        yield
+    except SPARK_FAILURES as failure:
+        if (lack := lack_of(spark, failure)) is not None:
+            raise EnvironmentFault(lack) from failure
+        raise
+
+
+def lack_of(spark: Any, failure: BaseException) -> str | None:
+    """Return what a session lacks, as one of its failures tells it, and the line to add; None for other failures."""
+    text = str(getattr(failure, "java_exception", failure))
+    for pattern, told in LACKS:
+        if found := pattern.search(text):
+            return told.format(*found.groups(), python=_python_line(spark))
+    return None
+
+
+LACKS: Final = (
+    (
+        re.compile(r"PYTHON_VERSION_MISMATCH\D*(\d+\.\d+)\D*(\d+\.\d+)"),
+        "Spark's workers run Python {0}, this program runs {1}; {python} (`tidegate pack --python` adds a Python)",
+    ),
+    (re.compile(r"No module named '([\w.]+)"), "Spark's workers have no module {0}; {python}"),
+    (re.compile(r'Cannot run program "([^"]+)"'), "there is no {0} where Spark's workers run; {python}"),
+    (re.compile(r"DATA_SOURCE_NOT_FOUND\] .*\bdelta\b|DELTA_CONFIGURE_SPARK_SESSION"), NO_DELTA),
+    (re.compile(r'No FileSystem for scheme "(\w+)"'), "the session has no file system for {0}://; " + WITHOUT_DELTA),
+)
+
+
+def _python_line(spark: Any) -> str:
+    """What gives workers a Python with Tidegate."""
+    archive = f"{UNPACKED}.tar.gz#{UNPACKED}"
+    if is_connect(spark):
+        add = f'spark.addArtifacts("{archive}", archive=True); spark.conf.set("{WORKERS_PYTHON}", "{EXECUTORS_PYTHON}")'
+    elif spark.sparkContext.master.partition("[")[0] == "local":
+        return f"before the session is made: {HERE.format(sys.executable)}"
+    else:
+        add = f'{HERE.format(EXECUTORS_PYTHON)}; SparkSession.builder.config("spark.archives", "{archive}")'
+    return f"after `tidegate pack {UNPACKED}.tar.gz`: {add} (tidegate run: --archive {UNPACKED}.tar.gz)"
+
+
+def reason(failure: BaseException) -> str:
+    """Return one line of what a Spark failure says: what Python raised in a worker, else the first line."""
+    text = str(getattr(failure, "java_exception", failure))
+    lines = text.partition(TRACEBACK)[2].splitlines() or text.splitlines()
+    raised = [line for line in lines if line.strip() and not line[0].isspace()] if TRACEBACK in text else lines
+    return raised[0].strip() if raised else type(failure).__name__

@@ -11,21 +11,30 @@ since Spark would turn it into a text amid two stack traces; `run` raises it onc
 
 With a pool, Spark shares its slots between pools, not between jobs in their order (`spark.scheduler.mode` FAIR).
 
-A session of Spark Connect has no `parallelize`: connect.py.
+A session of Spark Connect has no `parallelize`: session.py runs its jobs.
+
+Counts of changefeeds in Spark's own metrics: gauges of the driver, in its UI and in every sink that Spark has.
+
+    <application>.driver.AccumulatorSource.tidegate.shop.rows        http://DRIVER:4040/metrics/json, Prometheus, …
+
+Each is an accumulator of the JVM, registered once an application.  Spark Connect has no JVM to register with.
+
+Source: Spark's LongAccumulatorSource.
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+
 from tidegate.model.errors import EnvironmentFault, SinkError, SourceError, TidegateError
-from tidegate.spark.connect import is_connect, run_connected, slots_of
-from tidegate.spark.fitness import SPARK_FAILURES, check_session, reason
+from tidegate.spark.session import SPARK_FAILURES, check_session, is_connect, reason, run_connected, slots_of
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 DESCRIPTION: Final = "spark.job.description"
@@ -162,3 +171,27 @@ def _outcome(work: Callable[[Any], Any], job: Any) -> Any:
         return work(job)
     except TidegateError as error:
         return error
+
+
+# ruff: noqa: SLF001  PySpark has no public way to its JVM
+
+
+def show(feed: str, counts: Mapping[str, int]) -> None:
+    """Set the gauges `tidegate.<feed>.<count>` of the Spark that runs in this process, if one does."""
+    context = SparkContext._active_spark_context
+    if getattr(context, "_jsc", None) is None:  # none, one that has ended, or one that another thread is beginning
+        return
+    with suppress(Py4JError, OSError):  # a Spark that ends now shows nothing
+        gauges = _gauges(context, feed, tuple(counts))
+        for name, value in counts.items():
+            gauges[name].setValue(value)
+
+
+@lru_cache(maxsize=64)
+def _gauges(context: SparkContext, feed: str, names: tuple[str, ...]) -> dict[str, Any]:
+    spark, jvm = context._jsc.sc(), context._jvm
+    made = {name: spark.longAccumulator(f"tidegate.{feed}.{name}") for name in names}
+    named = {f"tidegate.{feed}.{name}": gauge for name, gauge in made.items()}
+    source = getattr(jvm.org.apache.spark.metrics.source, "LongAccumulatorSource$")
+    getattr(source, "MODULE$").register(spark, jvm.PythonUtils.toScalaMap(named))
+    return made

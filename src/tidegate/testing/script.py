@@ -33,8 +33,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from tidegate.changelog.chunks import chunks_of
-from tidegate.changelog.columns import Encoder, RowColumns
+from tidegate.changelog.files import Encoder, RowColumns, chunks_of
 from tidegate.codec.wire_table import wire_table
 from tidegate.engine.change import Chunk, Layout, Place, PlacedDdl
 from tidegate.engine.event_filter import action_of_text

@@ -236,7 +236,7 @@ class _LazyTables(Mapping[str, ComparedTable]):
 
 def table_at(key: Sequence[str], ts: int, lake: "pa.Table") -> "pa.Table":
     """Return the rows of a lake's table with this key at `ts`, whatever the lake's mode."""
-    from tidegate.sink.delta.mode_steps import state_at
+    from tidegate.sink.delta.apply import state_at
 
     folded = {lowered(name) for name in key}
     return state_at(lake, [name for name in lake.column_names if lowered(name) in folded], ts)
@@ -276,7 +276,7 @@ def lake_at(root: str, ts: int | None, passes: Passes) -> Iterator[tuple[LakeRea
 
 
 def _lake_reader(root: str, view: "Lake | Live", options: "DeltaOptions", passes: Passes) -> LakeReader:
-    from tidegate.sink.delta.selection import stored_definition
+    from tidegate.sink.delta.options import stored_definition
 
     names = [name for name in view.tables() if passes(*parts_of(name))]
 
@@ -289,7 +289,7 @@ def _lake_reader(root: str, view: "Lake | Live", options: "DeltaOptions", passes
 
 
 def _keeps(options: "DeltaOptions") -> Callable[[TableName, str], bool]:
-    from tidegate.sink.delta.selection import selectors_of
+    from tidegate.sink.delta.options import selectors_of
 
     return selectors_of(options).keeps
 

@@ -15,7 +15,7 @@ import click
 
 from tidegate.engine.stop_signals import StopEvent, stop_on_signals
 from tidegate.model.errors import EnvironmentFault
-from tidegate.spark.jars import ensure_jars
+from tidegate.spark.java import ensure_jars
 from tidegate_upstream.broker import Broker, start_broker, status, stop_broker
 
 DIR = click.option(

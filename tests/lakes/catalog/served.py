@@ -13,7 +13,7 @@ import uvicorn
 
 from tests.sink.delta.small import Small
 from tests.sink.delta.tended import NO_MERCY
-from tidegate.lakes.catalog.http import application
+from tidegate.lakes.catalog import application
 
 
 class Told(NamedTuple):

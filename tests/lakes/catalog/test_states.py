@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.lakes.catalog.served import made
-from tidegate.lakes.catalog.states import CatalogStates
+from tidegate.lakes.catalog import CatalogStates
 from tidegate.sink.delta.snapshots import publish
 
 

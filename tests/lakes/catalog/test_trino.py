@@ -21,7 +21,7 @@ from tests.sink.delta.tended import NO_MERCY
 from tests.trino import Trino, TrinoFault, running
 from tidegate.engine.ports import LocalTasks
 from tidegate.objectstore.stores import store
-from tidegate.sink.delta.iceberg.lake import project_lake
+from tidegate.sink.delta.iceberg_projection import project_lake
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 PAGE = trino_blocks()[0]

@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import read_frames
-from tidegate.lakes.frames.decode import EVENT_DDL, EVENT_SCHEMA, decode_batches, decode_frame
+from tidegate.lakes.frames import EVENT_DDL, EVENT_SCHEMA, decode_batches, decode_frame
 
 WORKLOAD = Path(__file__).parents[2] / "data" / "workload"
 

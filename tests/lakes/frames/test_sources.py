@@ -8,12 +8,11 @@ import pytest
 
 import tidegate
 from tests.lakes.stages import Play, truths
-from tidegate.lakes.frames.changes import TableChanges
-from tidegate.lakes.frames.lake import TableView
+from tidegate.lakes.data_source import TableChanges, TableView
 from tidegate.lakes.lake import Lake
-from tidegate.lakes.where import Wanted
+from tidegate.lakes.read import Wanted
 from tidegate.model.errors import ConfigError
-from tidegate.sink.delta.changelog_rows import folded
+from tidegate.sink.delta.rows import folded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ import tidegate
 from tests.engine.test_chain import Upstream, in_order
 from tests.source.tidb.kit import Broker, feed, target
 from tidegate.engine.dispatch import SplitPolicy
-from tidegate.lakes.frames.changes import ChangesSource, ChangesStream
+from tidegate.lakes.data_source import ChangesSource, ChangesStream
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.event import Ddl, images
 from tidegate.source.tidb.segment import SegmentLog

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tidegate.changelog.chunks import text_chunks
-from tidegate.changelog.columns import LANDED_SCHEMA
+from tidegate.changelog.files import LANDED_SCHEMA, text_chunks
 from tidegate.engine.change import ROWS_SCHEMA, Chunk, encode_layout, encode_row
 from tidegate.engine.plan import Step, Unit
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update

@@ -6,8 +6,7 @@ from tests.replay.stage import Stage
 from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
 from tidegate.objectstore.failpoint import reach
-from tidegate.sink.delta.lake_upkeep import LakeUpkeep
-from tidegate.sink.delta.upkeep import adopt
+from tidegate.sink.delta.upkeep import LakeUpkeep, adopt
 from tidegate.verify.local import compare_tables
 
 NO_MERCY = Limits(snapshot_ms=0, recover_ms=0, changelog_ms=0, reader_grace_ms=0, orphan_grace_ms=0)

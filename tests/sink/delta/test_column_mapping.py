@@ -19,7 +19,7 @@ from tidegate.model.errors import SinkRefused
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType, PartitionDef, PartitionInfo, TableInfo
 from tidegate.objectstore import deltalog
-from tidegate.sink.delta.lake_schema import stored_schema
+from tidegate.sink.delta.columns import stored_schema
 from tidegate.sink.delta.options import DeltaOptions
 
 T = table(column(1, "id"), column(2, "v", TEXT))

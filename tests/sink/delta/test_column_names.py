@@ -15,14 +15,13 @@ from tests.sink.delta.lake import INT, TEXT, Rows, column, options, run, stored,
 from tests.sink.delta.test_column_mapping import is_mapped, plain, queried
 from tidegate.engine.plan import Alter, Create
 from tidegate.engine.plan import Rows as Apply
-from tidegate.lakes.local import spark_stored
+from tidegate.lakes.read import spark_stored
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
 from tidegate.objectstore import deltalog
-from tidegate.sink.delta.lake_schema import stored_columns
-from tidegate.sink.delta.modes import BEFORE
-from tidegate.sink.delta.old_images import unpacked
-from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.columns import stored_columns
+from tidegate.sink.delta.options import BEFORE, DeltaOptions
+from tidegate.sink.delta.rows import unpacked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from tidegate.lakes.lake import Lake
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.stores import store
 from tidegate.sink.delta import upkeep as compaction
-from tidegate.sink.delta.position import position
+from tidegate.sink.delta.snapshots import position
 from tidegate.sink.delta.upkeep import Compaction, compact
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from tests.sink.delta.tended import NO_MERCY
 from tidegate.engine.retention import PURGED, Limits
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SinkRefused
-from tidegate.objectstore import lifespan
+from tidegate.objectstore import stores as lifespan
 from tidegate.testing.contract.sinks import Died
 
 HOUR_MS = 3_600_000

@@ -6,7 +6,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from tidegate.sink.delta.alter import RESHAPES
+from tidegate.sink.delta.apply import RESHAPES
 
 Row = tuple[int, int | None]
 IMAGE = [("id", pa.int64()), ("c", pa.int64())]

@@ -16,8 +16,7 @@ from tidegate.objectstore import deltalog
 from tidegate.sink.delta import files as data_files
 from tidegate.sink.delta import merge as merging
 from tidegate.sink.delta.columns import first_schema
-from tidegate.sink.delta.files import logical_schema, read
-from tidegate.sink.delta.keys import between, by_key, distinct, match
+from tidegate.sink.delta.files import between, by_key, distinct, logical_schema, match, read
 from tidegate.sink.delta.merge import merge
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.rows import NetChanges

@@ -13,11 +13,11 @@ from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType, PartitionDef, PartitionInfo
 from tidegate.model.tso import compose
 from tidegate.objectstore import deltalog
-from tidegate.sink.delta import history_files
+from tidegate.sink.delta import merge as history_files
+from tidegate.sink.delta.apply import inherited
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.files import read
-from tidegate.sink.delta.history_files import open_files
-from tidegate.sink.delta.mode_steps import inherited
+from tidegate.sink.delta.merge import open_files
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import Snapshot, publish
 

@@ -20,10 +20,9 @@ from tidegate.model.table import ColumnType, PartitionDef, PartitionInfo, TableI
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.failpoint import arm, parse
 from tidegate.sink.delta import columns as stored_as
-from tidegate.sink.delta.columns import LakeColumn
-from tidegate.sink.delta.old_images import packed, unpacked
+from tidegate.sink.delta.columns import ARROW_TYPES, LakeColumn, arrow_type
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.types import ARROW_TYPES, arrow_type
+from tidegate.sink.delta.rows import packed, unpacked
 
 KEYLESS = table(column(1, "id"), column(2, "v", TEXT), key=())
 KEYED = table(column(1, "id"), column(2, "v", TEXT), version=60)

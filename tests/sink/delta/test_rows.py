@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sink.delta.lake import TEXT, Rows, column, options, table
-from tidegate.changelog import chunks as chunks_module
-from tidegate.changelog.chunks import chunks_of, text_chunks
+from tidegate.changelog import files as chunks_module
+from tidegate.changelog.files import chunks_of, text_chunks
 from tidegate.engine.change import Chunk, ChunkPart
 from tidegate.model.errors import SchemaError
 from tidegate.model.table import TableName
-from tidegate.sink.delta import images
+from tidegate.sink.delta import rows as images
 from tidegate.sink.delta.columns import first_schema
 from tidegate.sink.delta.rows import NetChanges, log_rows, net_changes
 

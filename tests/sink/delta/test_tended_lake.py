@@ -9,7 +9,7 @@ from tests.replay.stage import Crash, moments, partitions_of
 from tests.sink.delta.tended import Tended, data_files, differences, published
 from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
-from tidegate.objectstore import lifespan
+from tidegate.objectstore import stores as lifespan
 from tidegate.verify.local import load_truth
 
 WORKLOAD = Path(__file__).parents[2] / "data" / "workload"

@@ -16,8 +16,7 @@ from tidegate.engine.segment import plan_landed, segment_end
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.files import read
-from tidegate.sink.delta.modes import Mode
-from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.options import DeltaOptions, Mode
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.tidb import changes as log_changes
 

@@ -14,7 +14,7 @@ from tidegate.kv.row_columns import arrow_type as column_type
 from tidegate.model.errors import SinkRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.sink.delta.types import (
+from tidegate.sink.delta.columns import (
     ARROW_TYPES,
     arrow_type,
     delta_type,

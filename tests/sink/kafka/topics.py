@@ -11,8 +11,7 @@ import pyarrow as pa
 from tests.source.kit import TOPIC, begin, land_batch
 from tests.source.tidb.kit import Broker, MemoryTarget, target
 from tidegate.changelog.changelog import Changelog
-from tidegate.changelog.chunks import chunks_of
-from tidegate.changelog.columns import LANDED_SCHEMA, Encoder, RowColumns
+from tidegate.changelog.files import LANDED_SCHEMA, Encoder, RowColumns, chunks_of
 from tidegate.codec import from_config
 from tidegate.engine.change import Chunk, Layout, Place, PlacedDdl
 from tidegate.engine.filter import TableFilter

@@ -15,7 +15,7 @@ from tests.sink.metrics.receiver import collecting
 from tests.sink.metrics.rules import rules_of, sink_of
 from tests.sink.storage.test_sink import times
 from tests.sink.webhook.receiver import Receiver, receiving
-from tidegate.changelog import chunks
+from tidegate.changelog import files as chunks
 from tidegate.config.load import load
 from tidegate.model.errors import ConfigError, EnvironmentFault, SinkRefused, UriInvalid
 from tidegate.sink.metrics.rule import OtlpOptions

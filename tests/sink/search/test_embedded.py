@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.contract.test_search_sink import rows_of
 from tests.failpoint import SEARCH_PLACES, armed
 from tests.sink.sql.test_exactly_once import away, times
-from tidegate.changelog import chunks
+from tidegate.changelog import files as chunks
 from tidegate.cli.main import main
 from tidegate.config.load import load
 from tidegate.config.registry import entries_of

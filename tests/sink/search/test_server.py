@@ -16,7 +16,7 @@ from tests.failpoint import SEARCH_PLACES, armed
 from tests.search_server import ELASTICSEARCH, PRODUCTS, SearchServer, running_search
 from tests.sink.search.test_embedded import swap
 from tests.sink.sql.test_exactly_once import away, times
-from tidegate.changelog import chunks
+from tidegate.changelog import files as chunks
 from tidegate.cli.main import main
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.progress import Progress

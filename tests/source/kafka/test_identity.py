@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.source.kafka.broker import Broker, row
 from tests.source.kit import OPEN
-from tidegate.changelog import ledger
+from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import Changelog, changelog_uri
-from tidegate.changelog.report import Halt, State
+from tidegate.changelog.files import Halt, State
 from tidegate.config.kafka_source import parse_source
 from tidegate.engine.change import Place
 from tidegate.engine.frontier import Reached

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, framed, insert, open_message, recording, resolved
-from tidegate.changelog.columns import LANDED_SCHEMA
+from tidegate.changelog.files import LANDED_SCHEMA
 from tidegate.codec.columnar import MessageChunk, Rest, RowTexts, decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import decode

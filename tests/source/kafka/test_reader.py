@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from tests.source.kit import OPEN
-from tidegate.changelog.report import State
+from tidegate.changelog.files import State
 from tidegate.engine.change import Place
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.frontier import Reached

@@ -10,7 +10,7 @@ import pytest
 
 from tests.source.kafka.broker import Broker, row
 from tests.source.kit import OPEN
-from tidegate.changelog import ledger
+from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.config.kafka_source import parse_source

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.codec.encode_rows import TABLE, Claims, encoder, insert
-from tidegate.changelog.columns import Encoder
+from tidegate.changelog.files import Encoder
 from tidegate.cli.decode import decode as decode_command
 from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.stream import pack_frame

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.source.storage.kit import Made, lines_of
-from tidegate.changelog import ledger
+from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import changelog_uri
-from tidegate.changelog.report import State
+from tidegate.changelog.files import State
 from tidegate.config.storage_source import parse_files
 from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks

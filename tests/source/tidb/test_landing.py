@@ -9,10 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.source.tidb.kit import recorded_log
-from tidegate.changelog import ledger
+from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import Changelog, changelog_uri
-from tidegate.changelog.files import RowFiles
-from tidegate.changelog.report import State, TaskReport
+from tidegate.changelog.files import RowFiles, State, TaskReport
 from tidegate.engine.change import Place
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.frontier import Reached

@@ -6,31 +6,668 @@
 
 The somebody is an earlier try of the same steps (a worker that outlived its driver); steps give the same result
 whoever runs them, so losing the race is no loss.
+
+What a step does to a table, by the table's form: one table of functions for each kind of step.
+
+    step              ROWS                   LOG             CHANGES             VERSIONS
+    rows come         merged by key          appended        images appended     versions end and begin
+    a DDL moves rows  files written anew     (as ROWS)       images appended     versions end and begin
+    its rows now      all                    all changes     the log, folded     versions that have not ended
+
+A log is folded once for each DDL that moves rows (of partitions, by an exchange): its keys are held in memory, its
+rows one file at a time.
+
+What a TRUNCATE TABLE leaves to the new incarnation of a table whose past is kept.
+
+    old incarnation   ──rows──rows──┤ TRUNCATE                     retired as it stands, FLASHBACK TABLE brings it back
+    new incarnation                 ├─ a copy of the old one's changes or versions, the rows of then removed ──rows──►
+
+The copy goes into the commit that makes the table.  A replica begins empty.
+
+DDL on partitions: which stored rows go, and which change places.
+
+The lake does not store partitions; the definition says where a row lies (schema/partition.py).
+
+What a change of columns does to a stored table.
+
+columns only renamed, moved, dropped, added with NULL      one metaData action, files stay; it may begin column mapping
+a default, a conversion                                    every file read, changed and written anew
+a rename, a drop with column-mapping=never                 likewise
+a table gets its first key                                 its log of changes becomes the rows that it tells of
+
+Old changes and old versions move with the table: they have its columns of today.  A value of theirs that the new type
+has no place for, and that upstream did not have to convert any more, becomes NULL.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.engine.change import Chunk
 from tidegate.engine.plan import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
 from tidegate.engine.ports import Changes
-from tidegate.model.errors import SinkError, TidegateError
+from tidegate.expr.change import Rule, converter
+from tidegate.model.errors import ColumnSelectorFailed, SchemaError, SinkError, SinkRefused, TidegateError
+from tidegate.model.event import Value
+from tidegate.model.name import lowered
 from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, CommitConflict, TableSnapshot
 from tidegate.objectstore.failpoint import reach
-from tidegate.sink.delta.alter import alter, dates_as_text, seen_since
-from tidegate.sink.delta.columns import first_schema, stored_columns
-from tidegate.sink.delta.iceberg.move import read_ahead
-from tidegate.sink.delta.iceberg.project import project
-from tidegate.sink.delta.mode_steps import ROW_STEPS, inherited
-from tidegate.sink.delta.modes import MODE, check_mode, form_of
-from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.partitions import exchange, trim
-from tidegate.sink.delta.position import no_rows, position, progress
-from tidegate.sink.delta.rows import if_any
+from tidegate.schema.literal import stored_value
+from tidegate.schema.partition import partition_of
+from tidegate.sink.delta.columns import (
+    COMMIT_TS,
+    DATES,
+    OP,
+    Convert,
+    Evolution,
+    LakeColumn,
+    LakeSchema,
+    arrow_type,
+    bounded,
+    copied_schema,
+    evolve,
+    first_schema,
+    from_neutral,
+    is_number,
+    logical_key,
+    map_neutral,
+    next_schema,
+    stored_columns,
+    stored_schema,
+    to_neutral,
+    told_by_names,
+)
+from tidegate.sink.delta.files import distinct, logical_schema, read, write
+from tidegate.sink.delta.iceberg_projection import project, read_ahead
+from tidegate.sink.delta.merge import (
+    NUMBER,
+    News,
+    append,
+    as_of,
+    by_kind,
+    changes_of,
+    ended,
+    ending_keys,
+    ending_rows,
+    merge,
+    merge_versions,
+    news_of,
+    numbered,
+    open_files,
+    opened,
+    rewrite,
+)
+from tidegate.sink.delta.options import (
+    BEFORE,
+    CHANGE_SEQ,
+    CHANGE_TS,
+    CHANGE_TYPE,
+    MODE,
+    OWN_COLUMNS,
+    VALID_FROM,
+    VALID_TO,
+    DeltaOptions,
+    Form,
+    check_mode,
+    chosen_ids,
+    form_of,
+    selectors_of,
+    stored_definition,
+)
+from tidegate.sink.delta.rows import (
+    COMES,
+    OLD,
+    NetChanges,
+    change_rows,
+    counted,
+    folded,
+    if_any,
+    log_rows,
+    moved_rows,
+    net_changes,
+    parted,
+    renamed,
+    row_columns,
+    standing,
+    unfolded,
+    unpacked,
+    with_old_images,
+)
+from tidegate.sink.delta.snapshots import no_rows, position, progress
+
+Columns = Sequence[LakeColumn]
+Leaves = Callable[[pa.Table], Any]
+"""Which rows a DDL takes out of a table, as a mask."""
+
+
+class RowSteps(NamedTuple):
+    """How row changes come to a table: `read` from chunks, then `write`; two steps, for chunks are large."""
+
+    read: Callable[[Iterable[Chunk], TableInfo, Columns, DeltaOptions], Any]
+    write: Callable[[TableSnapshot, Columns, Any], list[Action]]
+    operation: str
+
+
+class Moving(NamedTuple):
+    """What a DDL at a position does to a table: which of its rows leave, and which rows come."""
+
+    at: Position
+    leaves: Leaves
+    coming: Iterable[pa.Table] = ()
+
+
+class Moves(NamedTuple):
+    """What a DDL needs that moves rows: those that the table has now, and the actions by which some leave or come."""
+
+    now: Callable[[TableSnapshot, TableInfo, Columns], Iterator[pa.Table]]
+    move: Callable[[TableSnapshot, TableInfo, Columns, Moving], list[Action]]
+
+
+def _merge(snapshot: TableSnapshot, columns: Columns, changes: NetChanges) -> list[Action]:
+    return merge(snapshot.uri, snapshot.files(), columns, changes)
+
+
+def _append(snapshot: TableSnapshot, columns: Columns, rows: pa.Table) -> list[Action]:
+    return append(snapshot.uri, rows, columns)
+
+
+def _append_changes(snapshot: TableSnapshot, columns: Columns, log: pa.Table) -> list[Action]:
+    return list(write(snapshot.uri, log.select([column.name for column in columns]), columns, [CHANGE_TS]))
+
+
+def _read_news(chunks: Iterable[Chunk], table: TableInfo, columns: Columns, options: DeltaOptions) -> News:
+    names = logical_key(table, columns)
+    if len(names) < len(table.handle_key):
+        raise SchemaError(
+            f"table {table.name} at ts {table.version}: not every column of the key ({', '.join(table.handle_key)}) "
+            "is stored in the lake"
+        )
+    keyed = [column for column in columns if column.name in names]
+    return news_of(change_rows(chunks, table, columns, options, leaving=keyed), names)
+
+
+def _merge_news(snapshot: TableSnapshot, columns: Columns, news: News) -> list[Action]:
+    key = news.keys.column_names
+    ending = ending_keys(snapshot.uri, columns, key, news)
+    return merge_versions(snapshot, columns, [*key, VALID_FROM, VALID_TO], [news.versions], ending)
+
+
+ROW_STEPS: Final[Mapping[Form, RowSteps]] = {
+    "ROWS": RowSteps(net_changes, _merge, "MERGE"),
+    "LOG": RowSteps(log_rows, _append, "WRITE"),
+    "CHANGES": RowSteps(change_rows, _append_changes, "WRITE"),
+    "VERSIONS": RowSteps(_read_news, _merge_news, "MERGE"),
+}
+
+
+def _all(snapshot: TableSnapshot, _table: TableInfo, columns: Columns) -> Iterator[pa.Table]:
+    for file in snapshot.files():
+        yield read(snapshot.uri, file, columns)
+
+
+def _folded(snapshot: TableSnapshot, table: TableInfo, columns: Columns) -> Iterator[pa.Table]:
+    """The log is read twice, first the columns that tell which images stand; without a key all of them do."""
+    key = logical_key(table, columns)
+    telling = [column for column in columns if column.upstream_id < 0 or column.name in key or not key]
+    files = snapshot.files()
+    if not files:
+        return
+    begins = np.cumsum([0, *(file.rows for file in files)])
+    places = standing(pa.concat_tables([read(snapshot.uri, file, telling) for file in files]), key)
+    cuts = np.searchsorted(places, begins)
+    rows = row_columns(columns)
+    for at, file in enumerate(files):
+        here = places[cuts[at] : cuts[at + 1]] - begins[at]
+        if len(here):
+            yield read(snapshot.uri, file, rows).take(pa.array(here))
+
+
+def _valid(snapshot: TableSnapshot, _table: TableInfo, columns: Columns) -> Iterator[pa.Table]:
+    for file in open_files(snapshot, columns):
+        versions = read(snapshot.uri, file, columns)
+        still = versions.filter(versions.column(VALID_TO).is_null())
+        yield still.drop_columns([VALID_FROM, VALID_TO])
+
+
+def _rewrite(snapshot: TableSnapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
+    stay = (parted(rows, columns, moving.leaves)[0] for rows in _all(snapshot, table, columns))
+    return rewrite(snapshot.uri, snapshot.files(), chain(stay, moving.coming), columns, bounded(table, columns))
+
+
+def _append_moves(snapshot: TableSnapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
+    now = _folded(snapshot, table, columns)
+    gone = (moved_rows(rows.filter(moving.leaves(rows)), "delete", moving.at) for rows in now)
+    come = (moved_rows(rows, "insert", moving.at) for rows in moving.coming)
+    return [action for log in chain(gone, come) for action in _append_changes(snapshot, columns, log)]
+
+
+def _end_and_begin(snapshot: TableSnapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
+    ts, _ = moving.at
+    begin = (opened(rows, ts) for rows in moving.coming)
+    ending = ending_rows(snapshot.uri, columns, moving.leaves, ts)
+    return merge_versions(snapshot, columns, bounded(table, columns), begin, ending)
+
+
+MOVES: Final[Mapping[Form, Moves]] = {
+    "ROWS": Moves(_all, _rewrite),
+    "LOG": Moves(_all, _rewrite),
+    "CHANGES": Moves(_folded, _append_moves),
+    "VERSIONS": Moves(_valid, _end_and_begin),
+}
+
+
+def state_at(rows: pa.Table, key: Sequence[str], ts: int) -> pa.Table:
+    """Return the upstream's rows at `ts`, from the rows of a table of any form; of a replica the rows as they are."""
+    if VALID_TO in rows.column_names:
+        return as_of(rows, ts)
+    if CHANGE_TYPE in rows.column_names:
+        return folded(rows, key, ts)
+    return rows
+
+
+Inherit = Callable[[TableSnapshot, TableInfo, Sequence[LakeColumn], str, Position], Iterator[Action]]
+
+
+def inherited(
+    table: TableInfo, uri: str, at: Position, options: DeltaOptions
+) -> tuple[LakeSchema, list[Action]] | None:
+    """Return what `table`, emptied by a TRUNCATE at that position, leaves to its successor at `uri`: its stored
+    columns, and the add actions of its past; None where nothing is kept."""
+    inherit = INHERITS.get(form_of(table, options.mode))
+    old = None if inherit is None else deltalog.load(options.table_uri(table.incarnation))
+    if inherit is None or old is None:
+        return None
+    schema = copied_schema(stored_columns(old), options.column_mapping)
+    return schema, list(inherit(old, table, schema.columns, uri, at))
+
+
+def _changes(
+    old: TableSnapshot, table: TableInfo, columns: Sequence[LakeColumn], uri: str, at: Position
+) -> Iterator[Action]:
+    names = [column.name for column in columns]
+    for file in old.files():
+        yield from write(uri, read(old.uri, file, columns), columns, bounded(table, columns))
+    for rows in MOVES["CHANGES"].now(old, table, columns):
+        yield from write(uri, moved_rows(rows, "delete", at).select(names), columns, bounded(table, columns))
+
+
+def _versions(
+    old: TableSnapshot, table: TableInfo, columns: Sequence[LakeColumn], uri: str, at: Position
+) -> Iterator[Action]:
+    for file in old.files():
+        versions = read(old.uri, file, columns)
+        still = versions.column(VALID_TO).is_null().to_numpy().nonzero()[0]
+        for rows in by_kind(ended(versions, still, at[0])):
+            yield from write(uri, rows, columns, bounded(table, columns))
+
+
+INHERITS: Final[Mapping[Form, Inherit]] = {"CHANGES": _changes, "VERSIONS": _versions}
+
+
+def trim(step: Trim, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
+    """Return the actions that leave the rows outside the named partitions."""
+    columns = stored_columns(snapshot)
+    inside = _inside(columns, step.old, step.partitions, options)
+    moves = MOVES[form_of(step.old, options.mode)]
+    return moves.move(snapshot, step.old, columns, Moving(position_of(step), inside))
+
+
+def exchange(step: Exchange, table: TableInfo, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
+    """Return the rows of `table` after the swap; the partner is read as it was just before its own half of it."""
+    mine = stored_columns(snapshot)
+    gains_all = table.incarnation == step.partitioned.incarnation
+    partner_info = step.other if gains_all else step.partitioned
+    partner = _before(step, partner_info, options)
+    theirs = stored_columns(partner)
+    _check_alike(table, mine, partner_info, theirs, options)
+    now = MOVES[form_of(partner_info, options.mode)].now(partner, partner_info, theirs)
+    if gains_all:
+        leaves = _inside(mine, table, (step.partition,), options)
+        coming = now
+    else:
+        leaves = _everything
+        inside = _inside(theirs, partner_info, (step.partition,), options)
+        coming = (parted(rows, theirs, inside)[1] for rows in now)
+    incoming = (_as_columns(rows, theirs, mine) for rows in coming)
+    move = MOVES[form_of(table, options.mode)].move
+    return move(snapshot, table, mine, Moving(position_of(step), leaves, incoming))
+
+
+def _check_alike(
+    table: TableInfo,
+    mine: Sequence[LakeColumn],
+    partner: TableInfo,
+    theirs: Sequence[LakeColumn],
+    options: DeltaOptions,
+) -> None:
+    """Raises ColumnSelectorFailed when column selectors leave out of the partner what is stored of the table."""
+    selectors, have = selectors_of(options), {lowered(column.name) for column in theirs}
+    for column in mine:
+        if column.upstream_id < 0 or lowered(column.name) in have:
+            continue
+        if partner.column(column.name) is not None and not selectors.keeps(partner.name, column.name):
+            raise ColumnSelectorFailed(
+                f"column selectors choose {column.name} of {table.name} and not of {partner.name}, so the lake lacks "
+                "values of the rows that change places; let them choose the same columns of both tables"
+            )
+
+
+def _everything(rows: pa.Table) -> Any:
+    return pa.repeat(pa.scalar(value=True), rows.num_rows)
+
+
+def _before(step: Exchange, table: TableInfo, options: DeltaOptions) -> TableSnapshot:
+    """A partner's snapshot just before its half of the exchange, done or not."""
+    uri = options.table_uri(table.incarnation)
+    snapshot = deltalog.load(uri)
+    while snapshot is not None and position(snapshot, options.feed) >= position_of(step):
+        snapshot = deltalog.load(uri, snapshot.version - 1)
+    if snapshot is None:
+        raise no_rows(table, uri)
+    return snapshot
+
+
+def _as_columns(rows: pa.Table, partner: Sequence[LakeColumn], columns: Sequence[LakeColumn]) -> pa.Table:
+    """Rows of the partner under our columns: an exchange demands equal names, a policy may have left us more.
+
+    Columns of ours only where the partner's rows bring them: they belong to changes and versions, not to rows."""
+    theirs = {lowered(name): name for name in rows.column_names}
+    columns = [column for column in columns if column.upstream_id >= 0 or column.name in theirs]
+    if BEFORE in rows.column_names:
+        names = {lowered(column.name): column.physical for column in columns}
+        physical = {one.physical: names[lowered(one.name)] for one in partner if lowered(one.name) in names}
+        at = rows.schema.get_field_index(BEFORE)
+        rows = rows.set_column(at, rows.schema.field(at), renamed(rows.column(BEFORE), physical))
+    arrays = [
+        rows.column(theirs[lowered(column.name)])
+        if lowered(column.name) in theirs
+        else pa.nulls(rows.num_rows, arrow_type(column.delta))
+        for column in columns
+    ]
+    return pa.Table.from_arrays(arrays, schema=logical_schema(columns))
+
+
+def _inside(
+    columns: Sequence[LakeColumn], table: TableInfo, partitions: Iterable[str], options: DeltaOptions
+) -> Callable[[pa.Table], Any]:
+    """A mask for stored rows: which of them lie in the named partitions."""
+    if table.partition is None:
+        raise SinkRefused(f"table {table.name} is not partitioned in the definition of ts {table.version}")
+    stored_definition(table, options)
+    zone = options.time_zone
+    locate = partition_of(table.partition, table.columns, time_zone=zone, primary_key=table.handle_key)
+    named = {lowered(name) for name in partitions}
+    by_id = {column.upstream_id: column for column in columns}
+
+    def inside(rows: pa.Table) -> Any:
+        values = {
+            column.name: to_neutral(rows.column(by_id[column.id].name), column.type, time_zone=zone)
+            for column in table.columns
+            if column.id in by_id
+        }
+        found = [
+            lowered(locate(dict(zip(values, row, strict=True))) or "") in named
+            for row in zip(*values.values(), strict=True)
+        ]
+        return pa.array(found, pa.bool_())
+
+    return inside
+
+
+def alter(step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
+    """Return the actions that turn the table's columns and stored rows from `step.old` into `step.new`."""
+    return _evolved(evolve(snapshot, step.old, step.new, options, step.session.zone), step, snapshot, options)
+
+
+def _evolved(change: Evolution, step: Alter, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
+    before, files = stored_schema(snapshot), snapshot.files()
+    rewrites = change.rewrites or _forms(step, options) in RESHAPES
+    schema = next_schema(before, change.columns, change.max_id, options.column_mapping, rewritten=rewrites or not files)
+    change = replace(change, columns=schema.columns)
+    properties = schema.configuration(options, snapshot.configuration)
+    described = [
+        *([deltalog.protocol(properties)] if schema.mapped and not before.mapped else []),
+        deltalog.describe(
+            snapshot.table_id, schema.fields(), snapshot.partition_columns, properties, str(step.new.name)
+        ),
+    ]
+    if not rewrites and (schema.mapped or told_by_names(before, schema.columns)):
+        for part in _new_key(snapshot, before.columns, step, options):
+            _check_key(part, step)
+        return described
+    try:
+        return [*described, *_rewritten(snapshot, change, step, options)]
+    except TidegateError:
+        in_key = any(turn.new.name in step.new.handle_key for turn in change.conversions)
+        if in_key or options.schema_change != "try_evolve":
+            raise
+        return [*described, *_rewritten(snapshot, replace(change, conversions=()), step, options)]
+
+
+def dates_as_text(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptions) -> list[Action]:
+    """Return the actions by which a table that was made without zero-date=string gets texts for its dates, where its
+    key has some; else none. What the policy for schema changes has kept otherwise than upstream stays."""
+    types = {column.id: column.type.code for name in table.handle_key if (column := table.column(name)) is not None}
+    before = stored_schema(snapshot).columns
+    dates = [column for column in before if types.get(column.upstream_id) in DATES]
+    if options.zero_date != "string" or all(column.delta == "string" for column in dates):
+        return []
+    options = msgspec.structs.replace(options, schema_change="evolve")
+    change = evolve(snapshot, table, table, options)
+    turns = tuple(turn for turn in change.conversions if turn.source.delta != "string" and turn.new.type.code in DATES)
+    texts = {turn.source.upstream_id: turn.target for turn in turns}
+    columns = tuple(replace(texts.get(one.upstream_id, one), name=one.name) for one in before)
+    return _evolved(
+        replace(change, columns=columns, fills=(), conversions=turns),
+        Alter(table, table, table.version, 0),
+        snapshot,
+        options,
+    )
+
+
+def seen_since(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptions) -> list[Action]:
+    """Return the actions that add what `table`, which messages made, lacks; none where it lacks nothing.
+
+    A round that a crash cut off may be planned anew with a later end: its Create is done, with fewer columns."""
+    if not table.inferred or options.schema_change == "ignore":
+        return []
+    have = {column.upstream_id for column in stored_columns(snapshot)}
+    late = chosen_ids(table, options) - have
+    if not late:
+        return []
+    columns = tuple(msgspec.structs.replace(one, nullable=one.nullable or one.id in late) for one in table.columns)
+    return alter(Alter(table, msgspec.structs.replace(table, columns=columns), table.version, 0), snapshot, options)
+
+
+def _makes_key(change: Evolution, step: Alter) -> bool:
+    """Whether a change gives the table a key, or values of its key."""
+    if step.old == step.new or not step.new.handle_key:
+        return False
+    came = {fill.column.name for fill in change.fills} | {turn.new.name for turn in change.conversions}
+    return step.old.handle_key != step.new.handle_key or not came.isdisjoint(step.new.handle_key)
+
+
+def _new_key(
+    snapshot: TableSnapshot, stored: Sequence[LakeColumn], step: Alter, options: DeltaOptions
+) -> Iterator[pa.Table]:
+    """The dates that a table's next key is of, and its last was not, where its files stay as they are."""
+    if form_of(step.new, options.mode) != "ROWS":
+        return
+    fresh = [step.new.column(name) for name in step.new.handle_key if name not in step.old.handle_key]
+    ids = {column.id for column in fresh if column is not None and column.type.code in DATES}
+    columns = [column for column in stored if column.upstream_id in ids]
+    for file in snapshot.files() if columns else ():
+        yield read(snapshot.uri, file, columns)
+
+
+def _check_key(rows: pa.Table, step: Alter) -> pa.Table:
+    """Return rows that have their key. SinkRefused where a column of it is NULL, which upstream it cannot be."""
+    for name in step.new.handle_key if not _is_past(rows) else ():
+        if name in rows.column_names and rows.column(name).null_count:
+            raise SinkRefused(
+                f"column {name} of the key holds NULL, which stands for zero dates here: rows could not be told apart; "
+                "begin a fresh lake with zero-date=string, or leave the table out by a filter"
+            )
+    return rows
+
+
+def _rewritten(snapshot: TableSnapshot, change: Evolution, step: Alter, options: DeltaOptions) -> list[Action]:
+    files = snapshot.files()
+    before = stored_columns(snapshot)
+    stored: Iterable[pa.Table] = (read(snapshot.uri, file, before) for file in files)
+    reshape = RESHAPES.get(_forms(step, options))
+    if reshape is not None and files:
+        stored = [reshape(unfolded(pa.concat_tables(stored), before), logical_key(step.new, before))]
+    rows = (_with_old_images(part, before, change, step, options) for part in _by_kind(stored))
+    if _makes_key(change, step):
+        rows = (_check_key(part, step) for part in rows)
+    return rewrite(snapshot.uri, files, rows, change.columns, bounded(step.new, change.columns))
+
+
+def _forms(step: Alter, options: DeltaOptions) -> tuple[Form, Form]:
+    return form_of(step.old, options.mode), form_of(step.new, options.mode)
+
+
+def _by_kind(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The parts, versions that are valid apart from those that have ended."""
+    for part in parts:
+        if VALID_TO in part.column_names:
+            yield from by_kind(part)
+        else:
+            yield part
+
+
+def _collapsed(log: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows that an unfolded log of changes tells of, for the key that the table has from now on.
+
+    Rows of a time when the table had a key have no op; they came before all others.  A log that lacks the old image of
+    an UPDATE does not say which row was changed: it is folded by the new key."""
+    if OP not in log.column_names:
+        return log
+    op, ts = pc.fill_null(log.column(OP), "I"), pc.fill_null(log.column(COMMIT_TS), 0)
+    comes = pc.invert(pc.is_in(op, pa.array(["D", OLD])))
+    updates, old_images = (pc.sum(pc.equal(op, one)).as_py() for one in ("U", OLD))
+    if updates == old_images:
+        alive = log.take(pa.array(counted(log.drop_columns([OP, COMMIT_TS]), comes)))
+        if distinct(alive.select(list(key))):
+            return alive
+    times = pa.table({"ts": ts, "comes": pc.cast(comes, pa.int8())})
+    order = pc.sort_indices(times, sort_keys=[("ts", "ascending"), ("comes", "ascending")])
+    ordered = log.append_column("_comes", comes).take(order).append_column("_nth", pa.array(range(log.num_rows)))
+    last = ordered.group_by(list(key)).aggregate([("_nth", "max")]).column("_nth_max")
+    alive = ordered.take(last)
+    return alive.filter(alive.column("_comes"))
+
+
+def _alter_versions(log: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The versions that a log of changes tells of; of a log that leaves old images out, by the key that the table has
+    from now on."""
+    own = {column.name for column in OWN_COLUMNS["CHANGES"]}
+    image = [name for name in log.column_names if name not in own]
+    comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
+    told = news_of(numbered(log, image, comes, [CHANGE_TS, CHANGE_SEQ]), [*image, NUMBER]).versions
+    versions = told.drop_columns([NUMBER])
+    if distinct(versions.filter(versions.column(VALID_TO).is_null()).select(list(key))):
+        return versions
+    return news_of(log, key).versions
+
+
+RESHAPES: Final[Mapping[tuple[Form, Form], Callable[[pa.Table, Sequence[str]], pa.Table]]] = {
+    ("LOG", "ROWS"): _collapsed,
+    ("CHANGES", "VERSIONS"): _alter_versions,
+    ("VERSIONS", "CHANGES"): lambda versions, _key: changes_of(versions),
+}
+"""What becomes of stored rows when a table gets its first key or loses its last."""
+
+
+def _with_old_images(
+    rows: pa.Table, before: Sequence[LakeColumn], change: Evolution, step: Alter, options: DeltaOptions
+) -> pa.Table:
+    """Stored rows after a change of columns, and the old images in a log likewise."""
+    changed = _changed(rows, before, change, step, options, past=_is_past(rows))
+    if BEFORE not in rows.column_names or BEFORE not in changed.column_names:
+        return changed
+    known = rows.column(BEFORE).is_valid()
+    if not pc.any(known).as_py():
+        return changed
+    images = unpacked(rows.column(BEFORE).filter(known), before)
+    return with_old_images(changed, _changed(images, before, change, step, options, past=True), known, change.columns)
+
+
+def _changed(
+    rows: pa.Table,
+    before: Sequence[LakeColumn],
+    change: Evolution,
+    step: Alter,
+    options: DeltaOptions,
+    *,
+    past: bool,
+) -> pa.Table:
+    """Images after a change of columns; of `past` ones, values that the new type has no place for become NULL."""
+    stored = [*before, *(column for column in change.columns if column.upstream_id < 0)]
+    have = {column.mapping_id: rows.column(column.name) for column in stored if column.name in rows.column_names}
+    zone, zero_date = options.time_zone, options.zero_date
+    for fill in change.fills:
+        value = [stored_value(fill.column, time_zone=zone, commit_ts=step.ts, session=step.session)]
+        one = from_neutral(value, fill.column.type, fill.target.delta, time_zone=zone, zero_date=zero_date)
+        have[fill.target.mapping_id] = pa.repeat(one[0], rows.num_rows)
+    for turn in change.conversions:
+        have[turn.target.mapping_id] = _converted(have[turn.source.mapping_id], turn, step, options, past=past)
+    arrays = [
+        have.get(column.mapping_id, pa.nulls(rows.num_rows, arrow_type(column.delta))) for column in change.columns
+    ]
+    return pa.Table.from_arrays(arrays, names=[column.name for column in change.columns])
+
+
+def _is_past(rows: pa.Table) -> bool:
+    """True for old changes and versions that have ended: upstream had no such row to convert."""
+    if VALID_TO in rows.column_names:
+        return bool(rows.column(VALID_TO).null_count == 0)
+    return CHANGE_TYPE in rows.column_names or OP in rows.column_names
+
+
+def _converted(stored: Any, turn: Convert, step: Alter, options: DeltaOptions, *, past: bool) -> Any:
+    """A stored column after its change of type; plain widening of numbers is one cast."""
+    zone = options.time_zone
+    rule = converter(turn.old.type, turn.new.type, time_zone=zone, commit_ts=step.ts, session=step.session.zone)
+    numbers = all(is_number(arrow_type(side.delta)) for side in (turn.source, turn.target))
+    if rule is None and numbers:
+        return stored.cast(arrow_type(turn.target.delta))
+    return map_neutral(
+        stored,
+        turn.old.type,
+        turn.new.type,
+        turn.target.delta,
+        _or_null(rule or _same) if past else rule or _same,
+        time_zone=zone,
+        zero_date=options.zero_date,
+    )
+
+
+def _same(value: Value) -> Value:
+    return value
+
+
+def _or_null(rule: Rule) -> Rule:
+    """The rule, NULL where it has no answer."""
+
+    def convert(value: Value) -> Value:
+        try:
+            return rule(value)
+        except TidegateError:
+            return None
+
+    return convert
+
 
 TRIES_MAX: Final = 5
 

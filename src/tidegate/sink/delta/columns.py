@@ -7,31 +7,457 @@
     change of type         a new column, rewritten through the rules of expr/change.py
 
 Every stored column carries its upstream column id in the schema's field metadata, so the mapping survives renames
-and needs no second place.  Columns of ours stand behind the upstream's (modes.py); a DDL treats old changes and old
-versions as it treats rows.  What columns are called inside files: lake_schema.py.
+and needs no second place.  Columns of ours stand behind the upstream's (options.py); a DDL treats old changes and old
+versions as it treats rows.
+
+MySQL columns as Delta columns: which type, and whole columns of values in both directions.
+
+    TINYINT .. BIGINT            byte, short, int, int (MEDIUMINT), long
+    the same UNSIGNED            short, int, int, long, decimal(20,0)
+    DECIMAL(p<=38, s)            decimal(p,s); wider, or of unknown precision: string
+    FLOAT, DOUBLE                float, double
+    DATE, DATETIME, TIMESTAMP    date, timestamp_ntz, timestamp (UTC)       with zero-date=string: string
+    TIME, JSON, VECTOR           string as TiDB prints it (TIME exceeds a day and may be negative)
+    YEAR, BIT(n<64), BIT(64)     short, long, decimal(20,0)
+    ENUM, SET                    string: names when the definition is known, else the number as text
+    CHAR, VARCHAR, TEXT          string
+    BINARY, VARBINARY, BLOB      binary
+
+Values come as texts (engine/change.py), or typed as codecs and mounters make them, and are cast by Arrow, a column at a
+time; both give the same.  Neutral values (expr/change.py) are for what a DDL does to stored rows.  Zero
+dates ("0000-00-00", a zero year, month or day) have no Delta value: NULL by default, an error or text by policy.
+
+`exact` is for columns of a key, where two values have to stay two: what several values become is refused there.
+
+    zero dates                        NULL, with zero-date=null
+    texts that are no UTF-8           U+FFFD
+    ENUM 0 beside a name '', numbers  ''
+    without a name; SET likewise
+
+The columns of a lake table as its Delta log records them, and the names that they have inside Parquet files.
+
+                plain                                    mapped (delta.columnMapping.mode = name)
+    file        column "total", field id 3               column "total" or "c3", field id 3
+    schema      name "total", tidegate.fieldId 3         name "sum", delta.columnMapping.id 3 and physicalName "total"
+    opened by   every reader of Delta                    readers that know the feature columnMapping
+
+A plain table becomes a mapped one in the very commit after which names would not tell the columns of its files any
+more, and stays mapped.  A commit that writes all files anew needs no mapping.
+
+    column-mapping   renamed, dropped, files stay   a name that Delta refuses in plain tables   a new table
+    auto             mapped from then on            mapped from then on                         plain
+    always           mapped                         mapped                                      mapped
+    never            all files written anew         refused                                     plain
+
+Invariants: a column's id never changes and is never used again; files carry it as their field id.  In a plain table
+every file holds each column under its name of today or not at all.  In a mapped table a column that was there before
+keeps the name that files have for it, any other is `c<id>`, and no file has a column of that name that is another one:
+ids pass over every `c<number>` that is the name of a column.
+Source: the Delta protocol document, "Column Mapping", "Writer Requirements for Column Mapping".
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Final
+from zoneinfo import ZoneInfo
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.codec.columnar import as_texts
+from tidegate.engine.change import encode_value
 from tidegate.expr.change import converter
 from tidegate.model.errors import ColumnSelectorFailed, SinkRefused
+from tidegate.model.event import Value
+from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
-from tidegate.model.table import ColumnInfo, TableInfo
-from tidegate.objectstore.deltalog import TableSnapshot
+from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
+from tidegate.mysql.conversion import enum_number, set_number
+from tidegate.objectstore.deltalog import COLUMN_MAPPING, TableDescription, TableSnapshot, schema_field
 from tidegate.schema.literal import stored_value
-from tidegate.sink.delta.lake_schema import (
-    LakeColumn,
-    LakeSchema,
-    free_above,
-    next_schema,
-    stored_columns,
-    stored_schema,
+from tidegate.sink.delta.options import (
+    BEFORE,
+    CHANGE_TS,
+    COMMIT_TS,
+    MODE,
+    OP,
+    VALID_FROM,
+    VALID_TO,
+    ColumnMapping,
+    DeltaOptions,
+    chosen_ids,
+    own_columns,
+    stored_definition,
 )
-from tidegate.sink.delta.modes import BEFORE, CHANGE_TS, COMMIT_TS, OP, VALID_FROM, VALID_TO, own_columns
-from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.selection import chosen_ids, stored_definition
-from tidegate.sink.delta.types import delta_type
+
+DECIMAL_DIGITS_MAX: Final = 38
+WIDE_DIGITS_MAX: Final = 76
+"""Digits of Arrow's wide decimals."""
+UINT64: Final = "decimal(20,0)"
+SIGNED: Final = {T.TINY: "byte", T.SHORT: "short", T.INT24: "integer", T.LONG: "integer", T.LONGLONG: "long"}
+UNSIGNED: Final = {T.TINY: "short", T.SHORT: "integer", T.INT24: "integer", T.LONG: "long", T.LONGLONG: UINT64}
+DATES: Final = {T.DATE: "date", T.NEWDATE: "date", T.DATETIME: "timestamp_ntz", T.TIMESTAMP: "timestamp"}
+TEXTS: Final = frozenset(
+    {T.VARCHAR, T.VAR_STRING, T.STRING, T.TINY_BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.BLOB, T.GEOMETRY},
+)
+FIXED: Final = {T.FLOAT: "float", T.DOUBLE: "double", T.YEAR: "short"}
+ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+ZERO_PART: Final = r"^(0000|[0-9]{4}-(00|[0-9]{2}-00))"
+"""A year, month or day 0; of those Delta has not even the year."""
+NUMBER: Final = re.compile(r"[0-9]{1,20}")
+DECIMAL_TYPE: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+
+
+def delta_type(column: ColumnType, *, inferred: bool = False, zero_date: str = "null") -> str:
+    """Return the Delta type of a column, as the schema spells it."""
+    code = column.code
+    if code in SIGNED:
+        return (UNSIGNED if column.unsigned else SIGNED)[code]
+    if code in DATES:
+        return "string" if zero_date == "string" else DATES[code]
+    if code in (T.DECIMAL, T.DECIMAL_OLD):
+        return _decimal_type(column, inferred=inferred)
+    if code is T.BIT:
+        return "long" if 0 < column.flen < 64 or (column.flen < 0 and not inferred) else UINT64
+    if code in TEXTS:
+        return "binary" if column.charset == "binary" else "string"
+    return FIXED.get(code, "string")
+
+
+def _decimal_type(column: ColumnType, *, inferred: bool) -> str:
+    if column.flen <= 0:
+        return "string" if inferred else "decimal(10,0)"
+    exact = column.decimal <= column.flen <= DECIMAL_DIGITS_MAX
+    return f"decimal({column.flen},{max(column.decimal, 0)})" if exact else "string"
+
+
+def arrow_type(delta: str) -> pa.DataType:
+    """Return the Arrow type that a Delta type is read and written as."""
+    if match := DECIMAL_TYPE.fullmatch(delta):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    return ARROW_TYPES[delta]
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Return True for the types that Arrow casts among each other by value."""
+    return any(fits(kind) for fits in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
+
+
+def from_image(
+    values: Any, column: ColumnType, delta: str, *, time_zone: str, zero_date: str, exact: bool = False
+) -> Any:
+    """Return a column of an image, texts or typed (codec/columnar/rows.py), as its Delta type.
+
+    Raises pa.ArrowInvalid for a value that the type cannot hold, or not `exact`ly; SinkRefused for a zero date where
+    that is an error."""
+    target = arrow_type(delta)
+    if pa.types.is_integer(values.type) and column.code not in (T.ENUM, T.SET):
+        if pa.types.is_integer(target) or delta == UINT64:
+            return pc.cast(values, target)
+    elif pa.types.is_floating(values.type) and pa.types.is_floating(target):
+        return pc.cast(values, target)
+    if not pa.types.is_string(values.type):
+        values = as_texts(values)
+    return from_text(values, column, delta, time_zone=time_zone, zero_date=zero_date, exact=exact)
+
+
+def from_text(
+    texts: pa.Array,
+    column: ColumnType,
+    delta: str,
+    *,
+    time_zone: str = "UTC",
+    zero_date: str = "null",
+    exact: bool = False,
+) -> Any:
+    """Return a column of texts (binary or UTF-8, null for NULL) as its Delta type. Raises pa.ArrowInvalid for a value
+    that the type cannot hold, or not `exact`ly."""
+    if delta == "binary":
+        return pc.cast(texts, pa.binary())
+    strings = _strings(texts, exact=exact)
+    if column.code in (T.ENUM, T.SET) and column.elems is not None:
+        return _named(strings, column, exact=exact)
+    if delta == "string":
+        return strings
+    if column.code in DATES:
+        strings = _without_zero_dates(strings, zero_date, exact=exact)
+        if delta == "timestamp":
+            naive = pc.cast(strings, pa.timestamp("us"))
+            return pc.cast(
+                pc.assume_timezone(naive, time_zone, ambiguous="earliest", nonexistent="latest"), arrow_type(delta)
+            )
+    if delta in {"float", "double"}:
+        numbers = pc.cast(strings, pa.float64())
+        if not pc.all(pc.is_finite(numbers)).as_py() and pc.count(numbers).as_py():
+            raise pa.ArrowInvalid("a number that MySQL does not have")
+        return pc.cast(numbers, arrow_type(delta))
+    target = arrow_type(delta)
+    return _exact(strings, target) if pa.types.is_decimal(target) else pc.cast(strings, target)
+
+
+def _exact(strings: pa.Array, target: pa.Decimal128Type) -> pa.Array:
+    """Texts as exact numbers. Arrow reads one of more digits than its type has as another number."""
+    longest = pc.max(pc.binary_length(strings)).as_py() or 0
+    if longest > WIDE_DIGITS_MAX:
+        raise pa.ArrowInvalid(f"a number of {longest} characters")
+    if longest > DECIMAL_DIGITS_MAX:
+        strings = pc.cast(strings, pa.decimal256(WIDE_DIGITS_MAX, target.scale))
+    return pc.cast(strings, target)
+
+
+def _strings(texts: pa.Array, *, exact: bool = False) -> pa.Array:
+    """UTF-8 text; bytes that are none (newer emitters send them raw) become U+FFFD."""
+    try:
+        return pc.cast(texts, pa.string())
+    except pa.ArrowInvalid:
+        if exact:
+            raise
+        return pa.array(
+            [None if text is None else text.decode("utf-8", "replace") for text in texts.to_pylist()], pa.string()
+        )
+
+
+def _without_zero_dates(strings: pa.Array, zero_date: str, *, exact: bool) -> pa.Array:
+    zero = pc.match_substring_regex(strings, ZERO_PART)
+    if not pc.any(zero).as_py():
+        return strings
+    if zero_date == "error":
+        raise SinkRefused(f"zero date {pc.filter(strings, zero)[0].as_py()!r}: set zero-date=null or zero-date=string")
+    if exact:
+        raise pa.ArrowInvalid(
+            f"zero date {pc.filter(strings, zero)[0].as_py()!r} in the key, where NULL would make one row of several; "
+            "set zero-date=string, which keeps dates as text"
+        )
+    return pc.if_else(zero, pa.scalar(None, pa.string()), strings)
+
+
+def _named(strings: pa.Array, column: ColumnType, *, exact: bool) -> pa.Array:
+    """ENUM indexes and SET masks as names; texts that are no number (official Canal) pass as they are."""
+    render, number_of = (enum_name, enum_number) if column.code is T.ENUM else (set_names, set_number)
+    elems = column.elems or ()
+
+    def named(text: str) -> str:
+        if not NUMBER.fullmatch(text):
+            return text
+        name = render(int(text), elems)
+        if exact and number_of(elems, name) != int(text):
+            raise pa.ArrowInvalid(
+                f"number {text} of an {column.code.name} in the key, whose name {name!r} is that of another number, too"
+            )
+        return name
+
+    return _by_distinct(strings, named, pa.string())
+
+
+def _by_distinct(array: pa.Array, function: Callable[[Any], Any], result: pa.DataType) -> pa.Array:
+    """`function` of every non-null value, called once per distinct value."""
+    encoded = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    encoded = pc.dictionary_encode(encoded)
+    values = pa.array([function(value) for value in encoded.dictionary.to_pylist()], result)
+    return pc.take(values, encoded.indices)
+
+
+def enum_name(index: int, elems: Sequence[str]) -> str:
+    """Return the name of a 1-based index; 0 (an invalid value) is ''."""
+    return elems[index - 1] if 0 < index <= len(elems) else ""
+
+
+def set_names(mask: int, elems: Sequence[str]) -> str:
+    """Return the names of a bit mask in definition order, joined by commas."""
+    return ",".join(name for bit, name in enumerate(elems) if mask >> bit & 1)
+
+
+def from_neutral(
+    values: Sequence[Value], column: ColumnType, delta: str, *, time_zone: str, zero_date: str, exact: bool = False
+) -> Any:
+    """Return a column of neutral values (ENUM and SET as names) as its Delta type."""
+    texts = pa.array([encode_value(value) for value in values], pa.binary())
+    if column.code in (T.ENUM, T.SET):
+        return _strings(texts)
+    return from_text(texts, column, delta, time_zone=time_zone, zero_date=zero_date, exact=exact)
+
+
+def to_neutral(array: Any, column: ColumnType, *, time_zone: str) -> list[Value]:
+    """Return a Delta column as neutral values."""
+    return [None if value is None else _neutral(value, column, time_zone) for value in array.to_pylist()]
+
+
+def _neutral(value: Any, column: ColumnType, time_zone: str) -> Value:
+    code = column.code
+    if isinstance(value, Decimal):
+        return int(value) if code in (T.LONGLONG, T.BIT) else f"{value:f}"
+    if code in DATES and not isinstance(value, str):
+        return _date_text(value, column, time_zone)
+    result: Value = value
+    return result
+
+
+def _date_text(value: Any, column: ColumnType, time_zone: str) -> str:
+    if column.code in (T.DATE, T.NEWDATE):
+        return str(value.isoformat())
+    if column.code is T.TIMESTAMP:
+        value = value.astimezone(ZoneInfo(time_zone))
+    fsp = max(column.decimal, 0)
+    text = f"{value:%H:%M:%S}" + (f".{value.microsecond:06d}"[: fsp + 1] if fsp else "")
+    return f"{value.year:04d}-{value.month:02d}-{value.day:02d} {text}"
+
+
+def map_neutral(
+    array: Any,
+    old: ColumnType,
+    new: ColumnType,
+    delta: str,
+    convert: Callable[[Value], Value],
+    *,
+    time_zone: str,
+    zero_date: str,
+    exact: bool = False,
+) -> Any:
+    """Return a stored column after `convert`, called once per distinct value."""
+    whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    encoded = pc.dictionary_encode(whole)
+    converted = [convert(value) for value in to_neutral(encoded.dictionary, old, time_zone=time_zone)]
+    values = from_neutral(converted, new, delta, time_zone=time_zone, zero_date=zero_date, exact=exact)
+    nulls = from_neutral([convert(None)], new, delta, time_zone=time_zone, zero_date=zero_date)
+    return pc.if_else(pc.is_null(encoded.indices), nulls[0], pc.take(values, encoded.indices))
+
+
+MAPPING_ID: Final = "delta.columnMapping.id"
+MAPPING_NAME: Final = "delta.columnMapping.physicalName"
+MAPPING_MAX: Final = "delta.columnMapping.maxColumnId"
+PLAIN_ID: Final = "tidegate.fieldId"
+PLAIN_MAX: Final = "tidegate.maxColumnId"
+UPSTREAM_ID: Final = "tidegate.columnId"
+
+UNFIT: Final = frozenset(" ,;{}()\n\t=")
+"""Characters that Delta refuses in the column names of plain tables."""
+NUMBERED: Final = re.compile(r"c([1-9][0-9]*)", re.ASCII | re.IGNORECASE)
+IDS_TO_COME: Final = 1 << 20
+"""More ids than a table ever gets: a name `c<number>` that is further above needs no thought."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeColumn:
+    """One column of a lake table: `upstream_id` is the ColumnInfo.id, negative for columns of ours; `physical` is its
+    name inside Parquet files, `mapping_id` its field id there."""
+
+    name: str
+    delta: str
+    mapping_id: int
+    upstream_id: int
+    physical: str
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSchema:
+    """All columns of a table; `max_id` is the largest id that was given to a column or passed over."""
+
+    columns: tuple[LakeColumn, ...] = ()
+    max_id: int = 0
+    mapped: bool = False
+
+    def fields(self) -> list[dict[str, Any]]:
+        """Return the columns as fields of the Delta schema."""
+        return [schema_field(column.name, column.delta, self._metadata(column)) for column in self.columns]
+
+    def _metadata(self, column: LakeColumn) -> dict[str, Any]:
+        mapping = {MAPPING_ID: column.mapping_id, MAPPING_NAME: column.physical}
+        return {**(mapping if self.mapped else {PLAIN_ID: column.mapping_id}), UPSTREAM_ID: column.upstream_id}
+
+    def configuration(self, options: DeltaOptions, before: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the table properties; of a table that is there already, with those that it has `before`."""
+        known = {key: value for key, value in (before or {}).items() if key != PLAIN_MAX}
+        mapping = {COLUMN_MAPPING: "name", MAPPING_MAX: str(self.max_id)}
+        return {**known, **(mapping if self.mapped else {PLAIN_MAX: str(self.max_id)}), MODE: options.mode}
+
+
+def stored_schema(snapshot: TableSnapshot | TableDescription) -> LakeSchema:
+    """Return the columns of a table as its log records them."""
+    mapped = COLUMN_MAPPING in snapshot.configuration
+    max_id = int(snapshot.configuration.get(MAPPING_MAX if mapped else PLAIN_MAX, "0"))
+    columns = (
+        LakeColumn(
+            name=field["name"],
+            delta=field["type"],
+            mapping_id=int(field["metadata"][MAPPING_ID if mapped else PLAIN_ID]),
+            upstream_id=int(field["metadata"].get(UPSTREAM_ID, 0)),
+            physical=field["metadata"][MAPPING_NAME] if mapped else field["name"],
+        )
+        for field in snapshot.fields
+    )
+    return LakeSchema(tuple(columns), max_id, mapped)
+
+
+def stored_columns(snapshot: TableSnapshot | TableDescription) -> tuple[LakeColumn, ...]:
+    """Return the columns of a table without what else its log records of them."""
+    return stored_schema(snapshot).columns
+
+
+def next_schema(
+    before: LakeSchema, columns: Sequence[LakeColumn], max_id: int, option: ColumnMapping, *, rewritten: bool
+) -> LakeSchema:
+    """Return `columns` under the names that files have for them, after a commit that leaves the files as they are or,
+    `rewritten`, writes every one anew. For a new table `before` has no columns.
+
+    Raises SinkRefused for a name that a plain table cannot have where `option` forbids a mapped one."""
+    mapped = before.mapped or _asks_for_mapping(before, columns, option, rewritten=rewritten)
+    known = {column.mapping_id: column.physical for column in before.columns}
+    named = (
+        replace(column, physical=known.get(column.mapping_id, f"c{column.mapping_id}") if mapped else column.name)
+        for column in columns
+    )
+    return LakeSchema(tuple(named), max_id, mapped)
+
+
+def _asks_for_mapping(
+    before: LakeSchema, columns: Sequence[LakeColumn], option: ColumnMapping, *, rewritten: bool
+) -> bool:
+    unfit = next((column.name for column in columns if UNFIT.intersection(column.name)), None)
+    if option == "never" and unfit is not None:
+        raise SinkRefused(
+            f"column-mapping=never, and Delta has no column {unfit!r} in tables without column mapping: rename it "
+            "upstream, leave it out by column selectors, or run with column-mapping=auto"
+        )
+    needed = unfit is not None or not (rewritten or told_by_names(before, columns))
+    return option == "always" or (option == "auto" and needed)
+
+
+def told_by_names(before: LakeSchema, columns: Iterable[LakeColumn]) -> bool:
+    """Return True if files that were written by `before` hold each of `columns` under its name of today or not at all,
+    and nothing else."""
+    names = {column.mapping_id: column.name for column in columns}
+    return all(names.get(column.mapping_id) == column.physical for column in before.columns)
+
+
+def copied_schema(columns: Sequence[LakeColumn], option: ColumnMapping) -> LakeSchema:
+    """Return the schema of a new table that takes over the columns of another with their names inside files."""
+    origin = LakeSchema(tuple(columns), mapped=any(column.physical != column.name for column in columns))
+    return next_schema(origin, columns, free_above(columns), option, rewritten=True)
+
+
+def free_above(columns: Sequence[LakeColumn], max_id: int = 0) -> int:
+    """Return the least id from `max_id` on above which a new id is no id of `columns` and `c<id>` no name of theirs."""
+    max_id = max([max_id, *(column.mapping_id for column in columns)])
+    numbers = (int(found[1]) for column in columns if (found := NUMBERED.fullmatch(column.physical)))
+    for number in sorted(numbers):
+        if number <= max_id + IDS_TO_COME:
+            max_id = max(max_id, number)
+    return max_id
+
 
 __all__ = [
     "COMMIT_TS",

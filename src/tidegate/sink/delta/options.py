@@ -1,12 +1,121 @@
-"""What the Delta sink was asked to do; small and picklable, so that workers get it whole."""
+"""What the Delta sink was asked to do; small and picklable, so that workers get it whole.
 
-from typing import Literal, TypeAlias
+What the tables of a lake hold: a lake has one mode, and each table the form that mode and key give it.
+
+    mode         with a key    without a key
+    replica      ROWS          LOG
+    changelog    CHANGES       CHANGES
+    history      VERSIONS      CHANGES
+
+    ROWS        the rows that upstream has                 no column of ours
+    LOG         every change                               _tidegate_op _tidegate_commit_ts _tidegate_before
+    CHANGES     every image of every change, appended      _change_type _commit_ts _commit_seq _commit_time
+    VERSIONS    every version that a row ever had          _valid_from _valid_to (NULL: valid now)
+
+CHANGES speaks the words of Delta's change data feed: insert, update_preimage, update_postimage, delete.  A row of it is
+one image, in columns of the table's own names and types, so that a DDL moves old and new images alike.  `_commit_seq`
+is 0 for what a transaction did; a row that the n-th DDL of that ts removed or brought has n, because a DDL comes after
+the rows of its own ts.  Within (_commit_ts, _commit_seq) old images come before new ones; a key has at most one of
+each, and what its last image is, tells whether the row exists.
+
+A row of LOG is a change: the row that came, or of a DELETE the one that left; the old image of an UPDATE, where the
+change brought it, is a text beside it.  A log from before there were such texts has no column of them
+until a DDL changes its columns.
+
+A version is valid at T when _valid_from <= T and (_valid_to is NULL or T < _valid_to).  Both are commit timestamps.
+
+The mode is a property of each stored table and of each published snapshot: it is chosen once for a lake.
+Source: Delta Lake, "Change data feed"; SQL:2011 system-versioned tables.
+
+Which columns of a table a lake stores: those that the column selectors of its changefeed choose. Pure.
+
+    upstream's definition ── stored_definition ──► the definition by which stored columns are made and changed
+
+Rows are read by the stored columns, so what no selector chooses is not read either.  Which row a key names, and whether
+a column of a row is known at all, is asked of the upstream's definition as ever.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from tidegate.engine.event_filter import EventRule
-from tidegate.engine.filter import SelectorRule
-from tidegate.sink.delta.modes import Mode
+from tidegate.engine.filter import ColumnSelectors, SelectorRule
+from tidegate.model.errors import SinkRefused
+from tidegate.model.table import TableInfo
+
+Mode: TypeAlias = Literal["replica", "changelog", "history"]
+Form: TypeAlias = Literal["ROWS", "LOG", "CHANGES", "VERSIONS"]
+
+MODE: Final = "tidegate.mode"
+"""The table property that holds the mode; a table without it is a replica."""
+FORMS: Final[Mapping[Mode, tuple[Form, Form]]] = {
+    "replica": ("ROWS", "LOG"),
+    "changelog": ("CHANGES", "CHANGES"),
+    "history": ("VERSIONS", "CHANGES"),
+}
+"""The form of tables with a key, and of those without."""
+
+
+class OwnColumn(NamedTuple):
+    """A column of ours; `upstream_id` is negative, where ColumnInfo.id is positive."""
+
+    name: str
+    delta: str
+    upstream_id: int
+
+
+OP: Final = "_tidegate_op"
+COMMIT_TS: Final = "_tidegate_commit_ts"
+BEFORE: Final = "_tidegate_before"
+CHANGE_TYPE: Final = "_change_type"
+CHANGE_TS: Final = "_commit_ts"
+CHANGE_SEQ: Final = "_commit_seq"
+CHANGE_TIME: Final = "_commit_time"
+VALID_FROM: Final = "_valid_from"
+VALID_TO: Final = "_valid_to"
+
+OWN_COLUMNS: Final[Mapping[Form, tuple[OwnColumn, ...]]] = {
+    "ROWS": (),
+    "LOG": (OwnColumn(OP, "string", -1), OwnColumn(COMMIT_TS, "long", -2), OwnColumn(BEFORE, "string", -9)),
+    "CHANGES": (
+        OwnColumn(CHANGE_TYPE, "string", -3),
+        OwnColumn(CHANGE_TS, "long", -4),
+        OwnColumn(CHANGE_SEQ, "integer", -5),
+        OwnColumn(CHANGE_TIME, "timestamp", -6),
+    ),
+    "VERSIONS": (OwnColumn(VALID_FROM, "long", -7), OwnColumn(VALID_TO, "long", -8)),
+}
+
+
+def form_of(table: TableInfo, mode: Mode) -> Form:
+    """Return what a table holds in a lake of that mode."""
+    keyed, keyless = FORMS[mode]
+    return keyed if table.handle_key else keyless
+
+
+def own_columns(table: TableInfo, mode: Mode) -> tuple[OwnColumn, ...]:
+    """Return the columns that follow the upstream's; raises SinkRefused where the upstream has one of such a name."""
+    own = OWN_COLUMNS[form_of(table, mode)]
+    taken = next((column.name for column in own if (found := table.column(column.name)) and not found.virtual), None)
+    if taken is not None:
+        raise SinkRefused(
+            f"table {table.name} has a column {taken} at ts {table.version}, which mode={mode} needs for itself: "
+            "rename it upstream, leave the table out with [filter] rules, or start a lake with mode=replica"
+        )
+    return own
+
+
+def check_mode(wanted: Mode, found: str, where: str) -> None:
+    """Raise SinkRefused where `where` was written in another mode than the wanted one."""
+    if found != wanted:
+        raise SinkRefused(
+            f"{where} was written with mode={found} and cannot go on with mode={wanted}: run with mode={found}, or "
+            "start the feed anew with another sink directory"
+        )
+
 
 SchemaChange: TypeAlias = Literal["exception", "evolve", "try_evolve", "lenient", "ignore"]
 ZeroDate: TypeAlias = Literal["null", "string", "error"]
@@ -18,8 +127,8 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `schema_change` speaks Flink CDC's words: exception stops at a DDL that changes columns; evolve follows; try_evolve
     follows where it can and goes on where it can't; lenient only adds (drops, truncates and removed columns are not
-    followed); ignore leaves tables as they were created. `mode` is what the tables hold: modes.py. `column_mapping`
-    says when names of columns may differ from those in files: lake_schema.py.
+    followed); ignore leaves tables as they were created. `mode` is what the tables hold. `column_mapping`
+    says when names of columns may differ from those in files: columns.py.
     """
 
     root: str
@@ -37,7 +146,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
     events_since: int = 0
     """DDLs up to this ts are followed whatever these say."""
     iceberg: bool = False
-    """Whether every published version has Iceberg metadata too: iceberg/project.py."""
+    """Whether every published version has Iceberg metadata too: iceberg_projection.py."""
     exact_keys: bool = True
     """Whether values of a key have to stay apart: False for who only shows changes and keeps no rows by their key."""
     selectors: tuple[SelectorRule, ...] = ()
@@ -56,3 +165,25 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
     def changelog_uri(self) -> str:
         """Where the changelog lies."""
         return f"{self.control_uri}/changelog"
+
+
+def selectors_of(options: DeltaOptions) -> ColumnSelectors:
+    """Return the column selectors of a lake."""
+    return _compiled(options.selectors, case_sensitive=options.case_sensitive)
+
+
+def stored_definition(table: TableInfo, options: DeltaOptions) -> TableInfo:
+    """Return the definition with the columns that the lake stores.
+
+    ColumnSelectorFailed when a column is left out that the lake needs."""
+    return selectors_of(options).stored(table)
+
+
+def chosen_ids(table: TableInfo, options: DeltaOptions) -> frozenset[int]:
+    """Return the ids of the columns that the lake stores."""
+    return frozenset(column.id for column in selectors_of(options).chosen(table) if not column.virtual)
+
+
+@lru_cache(maxsize=16)
+def _compiled(rules: tuple[SelectorRule, ...], *, case_sensitive: bool) -> ColumnSelectors:
+    return ColumnSelectors.of(rules, case_sensitive=case_sensitive)

@@ -3,30 +3,485 @@
     commit_ts order │ within a transaction first every old row goes, then every new row comes
     one change per key: the last one wins, so replays and duplicates fall away by themselves
 
-A table without a key keeps every change instead, with its operation, its commit_ts and its old image (old_images.py).
+A table without a key keeps every change instead, with its operation, its commit_ts and its old image.
+
+SideImages of a batch as stored columns: some old or new images, some columns, piece by piece.
+
+    batch     op   before    after          images("before", op == D) ─► ImageReader.table ─► rows of stored columns
+              I              1 a
+              U    1 a       1 b            an image is found by how many rows before it have one
+              D    1 b
+
+Columns are found by name, whatever its case.  Texts and typed values give the same (types.py).
+
+Old images of UPDATEs in the log of a table without a key: a text beside the new image. Pure.
+
+    id   v   _tidegate_op   _tidegate_commit_ts   _tidegate_before
+    5    a   I              20                    NULL
+    5    b   U              30                    {"c1":"5","c2":"a"}         5, a became 5, b
+    6    b   U              40                    NULL                        the change came without its old image
+
+The text is a JSON object: the column's physical name and the value as text, bytes as hexadecimal digits; NULLs are
+left out.  Physical names stay when a column is renamed and are never used again, so a DDL that leaves data files alone
+leaves these texts alone, too.  A row of its own for each old image would be counted by readers who count changes.
+
+`unfolded` gives the log with a row of operation OLD for each old image, which is how DDLs take rows out of it.
+
+Row changes as rows of a CHANGES table: one row an image, typed like the table.
+
+    change                      rows of the log
+    INSERT                      insert
+    UPDATE                      update_preimage, update_postimage
+    UPDATE without old value    update_postimage                         (a topic without old values)
+    DELETE                      delete                                   (perhaps only the key, as the topic has it)
+    a DDL removes a row         delete at (ts of the DDL, its number)    TRUNCATE, DROP or EXCHANGE PARTITION
+    a DDL brings a row          insert at (ts of the DDL, its number)    EXCHANGE PARTITION
+
+    key 7    ts 20 insert ──► ts 31 update_preimage │ update_postimage ──► ts 40 delete
+
+Within a ts a key leaves once and comes once, so repeats of the topic are told by (ts, key, leaves or comes).  A repeat
+may be split otherwise (UPDATE here, DELETE and INSERT there): then the UPDATE is kept.  Without a key all columns
+together take its place.  What `folded` gives is what upstream holds.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import as_texts
-from tidegate.engine.change import Chunk, Layout
-from tidegate.model.errors import SchemaError
-from tidegate.model.table import TableInfo
-from tidegate.sink.delta.columns import COMMIT_TS, OP, LakeColumn
-from tidegate.sink.delta.files import logical_schema
-from tidegate.sink.delta.images import ImageReader, Side
-from tidegate.sink.delta.keys import distinct, key_order
-from tidegate.sink.delta.modes import BEFORE
-from tidegate.sink.delta.old_images import with_old_images
-from tidegate.sink.delta.options import DeltaOptions
+from tidegate.engine.change import Batch, Chunk, Layout, RowTexts
+from tidegate.engine.plan import Position
+from tidegate.engine.refused_rows import refused_rows
+from tidegate.model.errors import SchemaError, SinkRefused, TidegateError
+from tidegate.model.name import lowered
+from tidegate.model.table import ColumnInfo, TableInfo
+from tidegate.model.tso import LOGICAL_BITS
+from tidegate.sink.delta.columns import LakeColumn, arrow_type, from_image, logical_key
+from tidegate.sink.delta.files import distinct, key_order, logical_schema
+from tidegate.sink.delta.options import (
+    BEFORE,
+    CHANGE_SEQ,
+    CHANGE_TIME,
+    CHANGE_TS,
+    CHANGE_TYPE,
+    COMMIT_TS,
+    OP,
+    OWN_COLUMNS,
+    DeltaOptions,
+)
+
+Side: TypeAlias = Literal["before", "after"]
+
+PIECE_BYTES: Final = 32 << 20
+"""SideImages are converted so many bytes at a time: the steps in between take several times as much."""
+LACKING: Final = {"before": "I", "after": "D"}
+"""The operation whose rows have no such image."""
+PERMISSIVE: Final = frozenset({"ignore", "try_evolve"})
+"""Policies under which a column may keep a type that later values do not fit."""
+
+
+class SideImages(NamedTuple):
+    """Some images of one side of a batch: those at the ascending `places` (numpy) of `values`, which are RowTexts or a
+    record batch."""
+
+    values: Any
+    places: Any
+
+    def column(self, at: int) -> Any:
+        """Return the values of the field number `at`: texts (binary), or typed."""
+        if isinstance(self.values, RowTexts):
+            return self.values.values.take(pa.array(self.places * self.values.width + at))
+        column = self.values.column(at)
+        return column if len(column) == len(self.places) else column.take(pa.array(self.places))
+
+    def pieces(self) -> Iterator["SideImages"]:
+        """Return the images in pieces of about PIECE_BYTES."""
+        texts = isinstance(self.values, RowTexts)
+        count = len(self.values.values) // self.values.width if texts else self.values.num_rows
+        size_bytes = self.values.values.nbytes if texts else self.values.nbytes
+        step = max(1, count * PIECE_BYTES // max(1, size_bytes))
+        if len(self.places) <= step:
+            yield self
+            return
+        for at in range(0, len(self.places), step):
+            places = self.places[at : at + step]
+            first, last = int(places[0]), int(places[-1]) + 1
+            yield SideImages(_slice(self.values, first, last), places - first)
+
+
+def _slice(values: Any, first: int, last: int) -> Any:
+    if isinstance(values, RowTexts):
+        return RowTexts(values.values.slice(first * values.width, (last - first) * values.width), values.width)
+    return values.slice(first, last - first)
+
+
+@dataclass(frozen=True)
+class ImageReader:
+    """Reads images of a batch as columns of a stored table; `table` is its definition at the time of the batch."""
+
+    batch: Batch
+    table: TableInfo
+    options: DeltaOptions
+
+    def __post_init__(self) -> None:
+        """Raise SchemaError for a batch with a column that the definition does not have, or without the key: rows may
+        lack columns (selectors, handle-only deletes) but not bring unknown ones."""
+        unknown = next((field.name for field in self.batch.fields if self.table.column(field.name) is None), None)
+        if unknown is not None:
+            told = self._where(0)
+            way_out = "a DDL is missing before it: start the feed anew"
+            if "topic" in told:
+                way_out = "a DDL did not reach the topic: start the feed anew from a topic that has it"
+            raise self._refused(
+                f"table {self.table.name}: column {unknown} stands in a row at ts {told['commit_ts']}",
+                range(self.batch.rows),
+                f" but not in the definition of ts {self.table.version}; {way_out}",
+            )
+        for name in self.table.handle_key:
+            if self.position(name) is None:
+                raise self._keyless(name, range(self.batch.rows))
+
+    def _keyless(self, column: str, rows: Iterable[int]) -> TidegateError:
+        return self._refused(f"table {self.table.name}: a row has no value in column {column} of the key", rows)
+
+    def _refused(self, what: str, rows: Iterable[int], rest: str = "") -> TidegateError:
+        """The error of some rows, with the place of the first in its text, and the messages of all of them."""
+        return refused_rows(self.batch, rows, what, rest)
+
+    def _where(self, row: int) -> dict[str, Any]:
+        """Table, commit_ts and, where the source has messages, message of a row of the batch."""
+        place = {} if self.batch.place is None else self.batch.place.slice(row, 1).to_pylist()[0]
+        return {"table": str(self.table.name), "commit_ts": self.batch.commit_ts[row].as_py(), **place}
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {lowered(field.name): at for at, field in reversed(list(enumerate(self.batch.fields)))}
+
+    def position(self, name: str) -> int | None:
+        """Return where a column stands in the batch, whatever the case of its name; None where the batch lacks it."""
+        return self._positions.get(lowered(name))
+
+    def rows(self, *ops: str) -> Any:
+        """Return which rows of the batch make one of these changes, as a mask."""
+        found = np.zeros(self.batch.rows, np.bool_)
+        for op in ops:
+            found |= pc.equal(self.batch.op, op).to_numpy(zero_copy_only=False)
+        return found
+
+    def images(self, side: Side, rows: Any) -> SideImages:
+        """Return the old or new images of the rows that the mask `rows` has, all of which have one."""
+        there = pc.not_equal(self.batch.op, LACKING[side]).to_numpy(zero_copy_only=False)
+        return SideImages(getattr(self.batch, side), np.flatnonzero(rows[there]))
+
+    def read(self, side: Side, rows: Any, columns: Sequence[LakeColumn]) -> pa.Table:
+        """Return the old or new images of the rows that the mask `rows` has as stored columns, one row for each.
+
+        Columns that the batch or the table lacks are NULL. SchemaError when a value does not fit and the feed is
+        strict."""
+        schema = logical_schema(columns)
+        by_id = {column.id: column for column in self.table.columns}
+        pieces, read, numbers = [schema.empty_table()], 0, np.flatnonzero(rows)
+        for images in self.images(side, rows).pieces():
+            read, at = read + len(images.places), numbers[read:]
+            arrays = [self._array(images, at, stored, by_id.get(stored.upstream_id)) for stored in columns]
+            pieces.append(pa.Table.from_arrays(arrays, schema=schema))
+        return pa.concat_tables(pieces)
+
+    def commit_ts(self, rows: Any) -> Any:
+        """Return the commit_ts of the rows that the mask `rows` has."""
+        return self.batch.commit_ts if rows.all() else self.batch.commit_ts.filter(pa.array(rows))
+
+    def _array(self, images: SideImages, rows: Any, stored: LakeColumn, column: ColumnInfo | None) -> Any:
+        """The images of one column; `rows` says which row of the batch each is of."""
+        at = self.position(column.name) if column is not None else None
+        if column is None or at is None:
+            return pa.nulls(len(images.places), arrow_type(stored.delta))
+        values = images.column(at)
+        if values.null_count and column.name in self.table.handle_key:
+            raise self._keyless(column.name, rows[pc.is_null(values).to_numpy(zero_copy_only=False)])
+        zone, zero_date = self.options.time_zone, self.options.zero_date
+        exact = self.options.exact_keys and column.name in self.table.handle_key
+        convert = partial(
+            from_image, column=column.type, delta=stored.delta, time_zone=zone, zero_date=zero_date, exact=exact
+        )
+        try:
+            return convert(values)
+        except pa.ArrowInvalid as broken:
+            fitting = _fitting(convert, values)
+            if self.options.schema_change in PERMISSIVE and not exact:
+                return pa.array([None if one is None else one.as_py() for one in fitting], arrow_type(stored.delta))
+            raise self._refused(
+                f"table {self.table.name} column {column.name}: a value does not fit the definition of ts "
+                f"{self.table.version} ({stored.delta}): {broken}",
+                _unfit(rows, fitting, values),
+            ) from broken
+        except SinkRefused as refused:
+            raise refused.at(**self._where(_unfit(rows, _fitting(convert, values), values)[0])) from None
+
+
+def _fitting(convert: Callable[[Any], Any], values: Any) -> list[Any]:
+    """Each value as it is stored, None for those that do not fit."""
+    fitting = []
+    for at in range(len(values)):
+        try:
+            fitting.append(convert(values[at : at + 1])[0])
+        except (pa.ArrowInvalid, SinkRefused):
+            fitting.append(None)
+    return fitting
+
+
+def _unfit(rows: Any, fitting: list[Any], values: Any) -> list[int]:
+    """Those of `rows` that have a value, and none that fits; all of them if it cannot be told."""
+    found = [int(row) for row, one, value in zip(rows, fitting, values, strict=False) if one is None and value.is_valid]
+    return found or rows.tolist()
+
+
+OLD: Final = "B"
+"""The operation of an old image in an unfolded log; no stored row has it."""
+
+_ENCODE: Final = msgspec.json.Encoder().encode
+_DECODE: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def packed(images: pa.Table, columns: Sequence[LakeColumn]) -> pa.Array:
+    """Return the texts of images, one a row, of the upstream's columns among `columns`."""
+    data = _data(columns)
+    names = [column.physical for column in data]
+    rows = zip(*(_texts(images.column(column.name)) for column in data), strict=True)
+    texts = [{name: text for name, text in zip(names, row, strict=True) if text is not None} for row in rows]
+    return pa.array([_ENCODE(text).decode() for text in texts], pa.string())
+
+
+def unpacked(texts: Any, columns: Sequence[LakeColumn]) -> pa.Table:
+    """Return the images of texts, one for each, as the upstream's columns among `columns`."""
+    images = [_DECODE(text) for text in texts.to_pylist()]
+    data = _data(columns)
+    arrays = [_values([image.get(column.physical) for image in images], column) for column in data]
+    return pa.Table.from_arrays(arrays, names=[column.name for column in data])
+
+
+def renamed(texts: Any, names: Mapping[str, str]) -> pa.Array:
+    """Return the texts, NULLs among them, under other physical names; values of columns that `names` lacks are left
+    out."""
+    images = [None if text is None else _DECODE(text) for text in texts.to_pylist()]
+    moved = [image and {names[name]: text for name, text in image.items() if name in names} for image in images]
+    return pa.array([None if image is None else _ENCODE(image).decode() for image in moved], pa.string())
+
+
+def with_old_images(log: pa.Table, images: pa.Table, known: Any, columns: Sequence[LakeColumn]) -> pa.Table:
+    """Return the log with `images` as old images of the rows where the mask `known` is true, none elsewhere."""
+    texts = np.full(log.num_rows, None, object)
+    texts[np.asarray(known)] = packed(images, columns).to_pylist()
+    at = log.schema.get_field_index(BEFORE)
+    return log.set_column(at, log.schema.field(at), pa.array(texts, pa.string()))
+
+
+def unfolded(log: pa.Table, columns: Sequence[LakeColumn]) -> pa.Table:
+    """Return the log with a row of operation OLD for each old image, and without the column of their texts."""
+    if BEFORE not in log.column_names:
+        return log
+    updates = log.filter(log.column(BEFORE).is_valid())
+    log = log.drop_columns([BEFORE])
+    return pa.concat_tables([log, _as_rows(updates, columns, OLD).select(log.column_names)])
+
+
+def parted(rows: pa.Table, columns: Sequence[LakeColumn], leaves: Callable[[pa.Table], Any]) -> list[pa.Table]:
+    """Return the stored rows of a table that stay, and those that leave, by a mask for images.
+
+    An UPDATE whose old and new image part is a DELETE where the old one lies and an INSERT where the new one lies."""
+    leaving = np.asarray(leaves(rows))
+    if BEFORE not in rows.column_names or rows.column(BEFORE).null_count == rows.num_rows:
+        return [rows.filter(pa.array(leaving == side)) for side in (False, True)]
+    known = np.asarray(rows.column(BEFORE).is_valid())
+    old_leaving = leaving.copy()
+    old_leaving[known] = np.asarray(leaves(unpacked(rows.column(BEFORE).filter(pa.array(known)), columns)))
+    across = leaving != old_leaving
+    sides = []
+    for side in (False, True):
+        comes = _without_old_image(rows.filter(pa.array(across & (leaving == side))), "I")
+        goes = _as_rows(rows.filter(pa.array(across & (old_leaving == side))), columns, "D")
+        sides.append(pa.concat_tables([rows.filter(pa.array(~across & (leaving == side))), goes, comes]))
+    return sides
+
+
+def _as_rows(updates: pa.Table, columns: Sequence[LakeColumn], op: str) -> pa.Table:
+    """Rows of the operation `op` that hold the old images of `updates`."""
+    images = unpacked(updates.column(BEFORE), columns)
+    for name in (OP, COMMIT_TS, BEFORE):
+        images = images.append_column(name, updates.column(name))
+    return _without_old_image(images.select(updates.column_names), op)
+
+
+def _without_old_image(log: pa.Table, op: str) -> pa.Table:
+    values = {OP: pa.repeat(op, log.num_rows), BEFORE: pa.nulls(log.num_rows, pa.string())}
+    for name, array in values.items():
+        at = log.schema.get_field_index(name)
+        log = log.set_column(at, log.schema.field(at), array)
+    return log
+
+
+def _data(columns: Sequence[LakeColumn]) -> list[LakeColumn]:
+    return [column for column in columns if column.upstream_id >= 0]
+
+
+def _texts(values: Any) -> list[str | None]:
+    if pa.types.is_binary(values.type):
+        return [None if value is None else value.hex() for value in values.to_pylist()]
+    texts: list[str | None] = pc.cast(values, pa.string()).to_pylist()
+    return texts
+
+
+def _values(texts: Sequence[str | None], column: LakeColumn) -> Any:
+    kind = arrow_type(column.delta)
+    if pa.types.is_binary(kind):
+        return pa.array([None if text is None else bytes.fromhex(text) for text in texts], kind)
+    return pc.cast(pa.array(texts, pa.string()), kind)
+
+
+COMES: Final = ("insert", "update_postimage")
+NUMBER: Final = "_tidegate_number"
+IMAGES: Final[Mapping[str, tuple[str, Side]]] = {
+    "update_preimage": ("U", "before"),
+    "update_postimage": ("U", "after"),
+    "delete": ("D", "before"),
+    "insert": ("I", "after"),
+}
+"""What each type of change is an image of.  Of repeats of one change the first named here is kept."""
+
+
+def row_columns(columns: Sequence[LakeColumn]) -> tuple[LakeColumn, ...]:
+    """Return the columns that the upstream has, without ours."""
+    return tuple(column for column in columns if column.upstream_id >= 0)
+
+
+def change_columns(columns: Sequence[LakeColumn]) -> tuple[LakeColumn, ...]:
+    """Return the columns that a log of changes of these rows has."""
+    own = (LakeColumn(name, delta, 0, upstream, name) for name, delta, upstream in OWN_COLUMNS["CHANGES"])
+    return (*row_columns(columns), *own)
+
+
+def change_rows(
+    chunks: Iterable[Chunk],
+    table: TableInfo,
+    columns: Sequence[LakeColumn],
+    options: DeltaOptions,
+    *,
+    leaving: Sequence[LakeColumn] | None = None,
+    numbered: bool = False,
+) -> pa.Table:
+    """Return the images of row changes in order of time, each once.
+
+    Of rows that leave only the columns `leaving` are read, the others are NULL. With `numbered` a column NUMBER tells
+    which images are of one change."""
+    data = row_columns(columns)
+    found: dict[str, list[pa.Table]] = {kind: [] for kind in IMAGES}
+    before = 0
+    for chunk in chunks:
+        for batch, _ in chunk.parts:
+            reader = ImageReader(batch, table, options)
+            for kind, (op, side) in IMAGES.items():
+                some = reader.rows(op)
+                if some.any():
+                    rows = reader.read(side, some, data if kind in COMES or leaving is None else leaving)
+                    rows = stamped(_widened(rows, data), kind, reader.commit_ts(some))
+                    found[kind].append(_numbered(rows, before + np.flatnonzero(some)) if numbered else rows)
+            before += batch.rows
+    nothing = logical_schema(change_columns(columns)).empty_table()
+    nothing = _numbered(nothing, np.empty(0, np.int64)) if numbered else nothing
+    parts = [nothing, *(one for kind in IMAGES for one in found[kind])]
+    key = logical_key(table, data)
+    told = bool(key) and len(key) == len(table.handle_key)
+    return _changelog_rows_once(pa.concat_tables(parts), key if told else [column.name for column in data])
+
+
+def _numbered(images: pa.Table, numbers: Any) -> pa.Table:
+    return images.append_column(NUMBER, pa.array(numbers))
+
+
+def moved_rows(rows: pa.Table, kind: str, at: Position) -> pa.Table:
+    """Return rows that a DDL brought (`insert`) or removed (`delete`), as images of the log."""
+    return stamped(rows, kind, pa.repeat(pa.scalar(at[0], pa.int64()), rows.num_rows), at[1])
+
+
+def stamped(rows: pa.Table, kind: str, commit_ts: Any, seq: int = 0) -> pa.Table:
+    """Return rows as images of a log: with the columns of ours behind them."""
+    ms = pc.shift_right(commit_ts, LOGICAL_BITS)
+    values = {
+        CHANGE_TYPE: pa.repeat(kind, rows.num_rows),
+        CHANGE_TS: commit_ts,
+        CHANGE_SEQ: pa.repeat(pa.scalar(seq, pa.int32()), rows.num_rows),
+        CHANGE_TIME: ms.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
+    }
+    for name, array in values.items():
+        rows = rows.append_column(name, array)
+    return rows
+
+
+def folded(log: pa.Table, key: Sequence[str], upto: int | None = None) -> pa.Table:
+    """Return the rows that exist after the changes of a log, those above `upto` left out; without the columns of ours.
+
+    Without a key, a row exists as often as it came more than it left."""
+    if upto is not None:
+        log = log.filter(pc.less_equal(log.column(CHANGE_TS), upto))
+    return log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]).take(pa.array(standing(log, key)))
+
+
+def standing(log: pa.Table, key: Sequence[str]) -> Any:
+    """Return the numbers, ascending, of the images that are the rows of now; of a log with a key the columns of the
+    key and those of ours are enough."""
+    comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
+    if not key:
+        return counted(log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]), comes)
+    place = _order(log, comes)
+    rank = np.empty(log.num_rows, np.int64)
+    rank[place] = np.arange(log.num_rows)
+    ranked = log.select(list(key)).append_column("_nth", pa.array(rank))
+    last = ranked.group_by(list(key)).aggregate([("_nth", "max")]).column("_nth_max").to_numpy()
+    winners = np.sort(place[last])
+    return winners[comes.to_numpy()[winners]]
+
+
+def _order(log: pa.Table, comes: Any) -> Any:
+    """The numbers of the images in order of time, old images before new ones."""
+    ordered = log.select([CHANGE_TS, CHANGE_SEQ]).append_column("_comes", pc.cast(comes, pa.int8()))
+    keys = [(CHANGE_TS, "ascending"), (CHANGE_SEQ, "ascending"), ("_comes", "ascending")]
+    return pc.sort_indices(ordered, sort_keys=keys).to_numpy().astype(np.int64)
+
+
+def counted(rows: pa.Table, comes: Any) -> Any:
+    """Return the numbers, ascending, of rows that came more often than they left, one for each time more."""
+    signed = rows.append_column("_sign", pc.if_else(comes, 1, -1))
+    signed = signed.append_column("_at", pa.array(np.arange(rows.num_rows)))
+    counts = signed.group_by(rows.column_names).aggregate([("_sign", "sum"), ("_at", "min")])
+    times = np.maximum(counts.column("_sign_sum").to_numpy(), 0)
+    return np.sort(np.repeat(counts.column("_at_min").to_numpy(), times))
+
+
+def _widened(rows: pa.Table, columns: Sequence[LakeColumn]) -> pa.Table:
+    """The rows with all `columns`, NULL where they have none."""
+    have = dict(zip(rows.column_names, rows.columns, strict=True))
+    schema = logical_schema(columns)
+    return pa.table([have.get(field.name, pa.nulls(rows.num_rows, field.type)) for field in schema], schema=schema)
+
+
+def _changelog_rows_once(log: pa.Table, identity: Sequence[str]) -> pa.Table:
+    """The images in order of time, of those with one identity that leave or come at one ts the first."""
+    comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
+    marked = log.select([CHANGE_TS, *identity]).append_column("_comes", comes)
+    marked = marked.append_column("_at", pa.array(np.arange(log.num_rows)))
+    first = marked.group_by([CHANGE_TS, *identity, "_comes"]).aggregate([("_at", "min")]).column("_at_min")
+    kept = np.sort(first.to_numpy())
+    narrow = log.select([CHANGE_TS, CHANGE_SEQ]).take(pa.array(kept))
+    return log.take(pa.array(kept[_order(narrow, comes.take(pa.array(kept)))]))
+
 
 ORDER = "_tidegate_order"
 GONE, COME = 0, 1

@@ -1,11 +1,25 @@
 """The Delta sink: a lake of tables that replicate the upstream, or keep its changes, or every version of its rows.
 
-units ──in tasks──► Parquet in, Parquet out, one commit a step ──► (table, version, rows) ──► snapshot
+What comes in.  The engine plans a batch of changes up to one checkpoint and hands it over as units: the tables that
+depend on each other, each with its steps in order.  A step creates a table, applies the rows of a range of commit
+timestamps, or applies one DDL.  Rows are not part of the plan; the task that runs a unit reads them from the changelog.
 
-Guarantee: exactly once.  Each table's commit carries its position, a snapshot names the version of every table at one
-ts, and both are written where only one writer can.  A DDL is a step of its table's unit: engine/plan.py.
+What is kept.  Each table is a Delta table of its own, in a directory named by the table's incarnation, never by its
+name.  A step is one commit to that table's log: the data files it adds and removes, the new columns if a DDL changes
+them, and the table's position, all or nothing.  Only files that hold a changed key are rewritten (merge.py), so the
+cost follows the changes and not the table.
 
-A unit that is refused for good ends the feed, or with `table-error=park` stops its own tables alone (parking.py).
+What goes out.  When all units have ended, a snapshot names the version of every table at the checkpoint, the schema and
+the parked tables (snapshots.py).  It is one file, created only if its number is free.  Readers begin at a snapshot and
+never see a table that is ahead of the others.  Iceberg metadata and names in catalogs are derived from it.
+
+Why a crash needs no repair.  Nothing is ever half done, because everything that counts is one conditional write of one
+file: a commit of a table, or a snapshot.  Killed before a commit, a task leaves data files that no log names, which
+upkeep deletes.  Killed after it, the next run plans the same steps from the last snapshot, finds the position of each
+table and skips what is done.  Two workers with the same step race for one version number; the loser reads again and
+finds the step done.  Two runs race for one snapshot number; the run with the higher epoch goes on, the other is fenced.
+
+A unit that is refused for good ends the feed, or with `table-error=park` stops its own tables alone (engine/parked.py).
 """
 
 import logging
@@ -40,18 +54,24 @@ from tidegate.engine.refused_rows import DEFECTS, blamed
 from tidegate.engine.retention import PURGED
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.probe import check_store
-from tidegate.objectstore.storing import STORE_ERRORS, first_line
+from tidegate.objectstore.stores import STORE_ERRORS, check_store, first_line
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.apply import TableResult, run_unit
-from tidegate.sink.delta.iceberg.lake import begin_projection
-from tidegate.sink.delta.lake_upkeep import FAILURES, LakeUpkeep, storing_errors
-from tidegate.sink.delta.modes import check_mode
-from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.parking import Requests
-from tidegate.sink.delta.selection_check import accepted, check_round, check_rules
-from tidegate.sink.delta.snapshots import PublishedTable, Snapshot, keep_schema, kept_schema, latest, publish
-from tidegate.sink.delta.upkeep import adopt
+from tidegate.sink.delta.iceberg_projection import begin_projection
+from tidegate.sink.delta.options import DeltaOptions, check_mode
+from tidegate.sink.delta.snapshots import (
+    PublishedTable,
+    Requests,
+    Snapshot,
+    accepted,
+    check_round,
+    check_rules,
+    keep_schema,
+    kept_schema,
+    latest,
+    publish,
+)
+from tidegate.sink.delta.upkeep import FAILURES, LakeUpkeep, adopt, storing_errors
 
 LOGGER: Final = logging.getLogger(__name__)
 IDLE_PUBLISH_S: Final = 5.0

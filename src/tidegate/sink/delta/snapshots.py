@@ -11,32 +11,65 @@ A snapshot is written once, under the next number, only if that number is free: 
 Of two runs the one whose landing claimed last goes on (`epoch`): it finds a number taken and takes up what is there
 (`Overtaken`), the other one stops (`Fenced`).  Tables may be ahead of a snapshot after a crash; each knows its own
 position, so the next round goes on from there.
+
+Where a stored table stands, kept in its own commits.
+
+txn "<feed>"       the ts of the position          readable from every version of the table,
+txn "<feed>/seq"   its number among DDLs of it     log checkpoints included
+
+What users ask of parked tables, heard by the feed that runs, or by its next run.
+
+    tidegate table resume LAKE shop.orders ──► _tidegate/resume/<incarnation>, an empty file ──► the feed
+                                               taken away ◄── once what came of it is published ◄──┘
+
+A feed that dies in between finds the file again.
+
+Whether a lake's stored columns are still those that its column selectors choose; told before anything is done.
+
+    the rules changed since the last run         each known table: are its stored columns those that are chosen now?
+    a round makes or changes a table             does the key stay, do any columns stay?
+    a round renames a table, or brings it back   are the same columns chosen under both names?
+
+What a DDL does to chosen columns is followed where it is done (columns.py).  A table that changes its name keeps the
+columns that it has, so another choice under the new name would go on with values missing, or with values that nobody
+wants any more: both end the changefeed.
 """
 
 import hashlib
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 import obstore
 from obstore.exceptions import AlreadyExistsError
 
 from tidegate.engine.event_filter import EventRule
-from tidegate.engine.filter import SelectorRule
-from tidegate.engine.plan import Checkpoint, SkippedDdl
+from tidegate.engine.filter import SelectorRule, TableFilter
+from tidegate.engine.plan import Alter, Checkpoint, Create, Position, Round, SkippedDdl
 from tidegate.engine.ports import Parked
-from tidegate.model.errors import Fenced, Overtaken, SinkRefused, TableParked
+from tidegate.engine.retention import PURGED
+from tidegate.model.errors import ColumnSelectorFailed, ConfigError, Fenced, Overtaken, SinkRefused, TableParked
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.model.table import TableInfo, TableName
+from tidegate.model.name import lowered
+from tidegate.model.table import ColumnInfo, TableInfo, TableName
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import Action, TableSnapshot
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import store
-from tidegate.objectstore.storing import storing
+from tidegate.objectstore.stores import delete, store, stored_files, storing
 from tidegate.schema.state import SchemaState
-from tidegate.sink.delta.modes import Mode
-from tidegate.sink.delta.options import ColumnMapping, DeltaOptions, SchemaChange, ZeroDate
+from tidegate.sink.delta.columns import stored_columns
+from tidegate.sink.delta.options import (
+    ColumnMapping,
+    DeltaOptions,
+    Mode,
+    SchemaChange,
+    ZeroDate,
+    chosen_ids,
+    stored_definition,
+)
 
 Schemas: TypeAlias = Callable[[DeltaOptions, str], SchemaState]
 
@@ -271,3 +304,153 @@ def numbers(options: DeltaOptions, at_least: int = 0) -> list[int]:
     after = _path(at_least - 1) if at_least else None
     paths = [entry["path"] for batch in obstore.list(place, "snapshots", offset=after) for entry in batch]
     return sorted(int(path.rsplit("/", 1)[-1].removesuffix(".json")) for path in paths if path.endswith(".json"))
+
+
+def position(snapshot: TableSnapshot, feed: str) -> Position:
+    """Return where a stored table stands."""
+    ts, seq = snapshot.txns(feed, f"{feed}/seq")
+    return ts or 0, seq or 0
+
+
+def no_rows(table: TableInfo, uri: str) -> SinkRefused:
+    """Return the error of a table that the lake should have and has not: no wait brings it back."""
+    return SinkRefused(
+        f"table {table.name}: the lake has no rows of it at {uri}: the filter left it out until now, or somebody "
+        "removed them. Leave it out by a filter rule, or begin a fresh lake"
+    ).at(table=str(table.name))
+
+
+def progress(feed: str, at: Position) -> list[Action]:
+    """Return the actions that move a table to `at`."""
+    return [deltalog.txn(feed, at[0]), deltalog.txn(f"{feed}/seq", at[1])]
+
+
+RESUME: Final = "resume/"
+LOOK_S: Final = 1.0
+"""How often the feed looks for requests while tables are parked."""
+
+
+class Requests:
+    """The requests of one lake, as its feed reads them."""
+
+    def __init__(self, options: DeltaOptions) -> None:
+        self._uri = options.control_uri
+        self._looked_s = float("-inf")
+        self._answered: set[str] = set()
+
+    def read(self) -> frozenset[str]:
+        """Return the incarnations that are asked for; none when it is too early to look again."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s < LOOK_S:
+            return frozenset()
+        self._looked_s = now_s
+        return frozenset(file.path.removeprefix(RESUME) for file in stored_files(self._uri, RESUME))
+
+    def answer(self, group: Parked) -> None:
+        """Note that the next snapshot says what came of the requests for these tables."""
+        self._answered |= set(group.incarnations)
+
+    def withdraw(self) -> None:
+        """Take away the requests that are answered and published."""
+        if self._answered:
+            delete(self._uri, [f"{RESUME}{incarnation}" for incarnation in sorted(self._answered)])
+            self._answered = set()
+
+
+def ask(options: DeltaOptions, snapshot: Snapshot, names: Collection[str]) -> list[Parked]:
+    """Ask for the parked tables of these names, for all if there are none; return those that come with them.
+
+    Raises ConfigError for a name that is not parked."""
+    chosen = [group for name in names for group in _parked(snapshot, name)] or list(snapshot.parked)
+    with storing(options.control_uri):
+        for group in chosen:
+            obstore.put(store(options.control_uri), f"{RESUME}{group.incarnations[0]}", b"")
+    return chosen
+
+
+def _parked(snapshot: Snapshot, name: str) -> list[Parked]:
+    """The groups with a table of that name, which is one unless it was dropped and made anew."""
+    found = [group for group in snapshot.parked if lowered(name) in map(lowered, group.names)]
+    if found:
+        return found
+    parked = ", ".join(one for group in snapshot.parked for one in group.names) or "none"
+    raise ConfigError(f"table {name} is not parked; parked tables are: {parked}")
+
+
+def check_rules(snapshot: Snapshot, options: DeltaOptions) -> None:
+    """Raise ColumnSelectorFailed when the rules are others than those of the snapshot, and the stored columns of some
+    table are not those that are chosen now."""
+    before = snapshot.options
+    if before is None or _rules(before) == _rules(options):
+        return
+    for table in snapshot.state.tables.values():
+        published = snapshot.tables.get(table.incarnation)
+        if published is None or not accepted(table.name, options):
+            continue
+        was, now = chosen_ids(table, before), chosen_ids(stored_definition(table, options), options)
+        if was != now:
+            stored = _stored_ids(table, published.version, options)
+            _refuse(table.name, [one for one in table.columns if one.id in (was ^ now) & (now ^ stored)], now)
+
+
+def check_round(snapshot: Snapshot, planned: Round, options: DeltaOptions) -> None:
+    """Raise ColumnSelectorFailed for a round behind the snapshot that a lake with these selectors cannot follow."""
+    if not options.selectors:
+        return
+    names = {table.incarnation: table.name for table in (*snapshot.state.dropped, *snapshot.state.tables.values())}
+    for unit in planned.units:
+        for step in unit.steps:
+            if isinstance(step, Create):
+                stored_definition(step.table, options)
+                names[step.table.incarnation] = step.table.name
+            elif isinstance(step, Alter):
+                stored_definition(step.new, options)
+    for table in planned.state.tables.values():
+        name = names.get(table.incarnation, table.name)
+        if name != table.name and accepted(table.name, options):
+            _check_renamed(table, name, options)
+    if options.schema_change not in ("lenient", "ignore"):  # these keep other columns than those of the definition
+        _check_recovered(snapshot, planned, options)
+
+
+def _check_recovered(snapshot: Snapshot, planned: Round, options: DeltaOptions) -> None:
+    there = {table.incarnation for table in planned.state.tables.values()}
+    for table in snapshot.state.dropped:
+        version = snapshot.retired.get(table.incarnation, PURGED)
+        if version != PURGED and table.incarnation in there:
+            chosen = chosen_ids(table, options)
+            stored = _stored_ids(table, version, options)
+            _refuse(table.name, [one for one in table.columns if one.id in chosen ^ stored and not one.virtual], chosen)
+
+
+def _check_renamed(table: TableInfo, name: TableName, options: DeltaOptions) -> None:
+    before, after = (chosen_ids(msgspec.structs.replace(table, name=one), options) for one in (name, table.name))
+    differing = [column.name for column in table.columns if column.id in before ^ after]
+    if differing:
+        raise ColumnSelectorFailed(
+            f"table {name} becomes {table.name} at ts {table.version}, and column selectors choose other columns of it "
+            f"under its new name ({', '.join(differing)}); let them choose the same under both names"
+        )
+
+
+def _refuse(name: TableName, differing: Iterable[ColumnInfo], chosen: frozenset[int]) -> None:
+    told = [f"{column.name} is {'not ' if column.id in chosen else ''}stored" for column in differing]
+    if told:
+        raise ColumnSelectorFailed(
+            f"table {name}: column selectors choose other columns than the lake holds ({', '.join(told)}); go on with "
+            "the selectors that it was written with, or begin a fresh lake"
+        )
+
+
+def _stored_ids(table: TableInfo, version: int, options: DeltaOptions) -> frozenset[int]:
+    found = deltalog.load(options.table_uri(table.incarnation), version)
+    return frozenset() if found is None else frozenset(column.upstream_id for column in stored_columns(found))
+
+
+def accepted(name: TableName, options: DeltaOptions) -> bool:
+    """Return whether the lake's filter rules take a table."""
+    return TableFilter.parse(options.rules, case_sensitive=options.case_sensitive).matches(*name)
+
+
+def _rules(options: DeltaOptions) -> tuple[object, ...]:
+    return options.selectors, options.case_sensitive and bool(options.selectors)

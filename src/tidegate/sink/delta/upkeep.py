@@ -1,13 +1,13 @@
 """Upkeep of a lake: forgetting snapshots, deleting what nobody can read any more, folding small files.
 
-    1 forget      snapshots beyond the limits                                     upkeep_snapshots.py
+    1 forget      snapshots beyond the limits                                     Shelf
     2 retire      dropped tables that nobody can ask for: struck off the state, deleted once that is published
     3 sweep       of every table, files and log that no snapshot, reader or worker needs
     4 compact     tables with many small files, in workers
 
 What is deleted is always named by nothing that is still there: a snapshot goes before its files, the published state
 loses a dropped table before its rows go.  So a pass may be killed anywhere, and the next one finishes its work.  The
-rules are in engine/retention.py, life spans of files in objectstore/lifespan.py.
+rules are in engine/retention.py, life spans of files in objectstore/stores.py.
 
 A pass does what it can until `enough` says so and goes on from there the next time; a table in which nothing has
 changed since costs nothing.
@@ -20,11 +20,32 @@ Many small files of a table into few, in one commit that changes no row.
 The commit says dataChange=false and leaves the position alone, so a step that runs again afterwards still knows what
 is done.  Whoever commits to the table first wins; a compaction that finds its version taken is simply not done.
 A table that is ahead of its published version (a round died) is left alone, unless only compactions are ahead.
+
+The published snapshots as upkeep sees them, and forgetting them in two moves.
+
+    _tidegate/snapshots/N.json ──copied, then deleted──► _tidegate/forgotten/N.json ──after the grace──► gone
+                      readers find it                          readers that found it may go on              files go
+
+The copy's time is the moment of forgetting.  Files that a forgotten snapshot names stay as long as it lies there, so
+a query that began a moment before ends in peace.  Killed between copy and deletion, both exist, and the next pass
+deletes the original.
+
+    _tidegate/retired/<incarnation>        an empty file whose time says since when a dropped table is known as such
+
+Upkeep of a lake and its changelog together, between the rounds of a feed or by hand.
+
+    feed       every upkeep-interval, until the engine asks to end, folds and compactions in tasks
+    by hand    `tidegate lake upkeep LAKE`, until nothing is left to do, folds and compactions in the process
+
+The feed notes its limits in `_tidegate/limits.json`; by hand they are what holds unless others are given, so that a
+lake's promises are the same whoever tidies up.  What only a writer may do, striking dropped tables off the published
+state, is left to the feed.
 """
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,23 +55,41 @@ from typing import Any, Final
 import msgspec
 import obstore
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
-from tidegate.engine.retention import PURGED, Limits, needed, purgeable, versions_kept
+from tidegate.changelog.trim import ChangelogTrim, Trimmed
+from tidegate.engine.retention import (
+    PURGED,
+    Limits,
+    RetainedSnapshot,
+    changelog_bound,
+    forgettable,
+    needed,
+    purgeable,
+    versions_kept,
+)
+from tidegate.model.errors import SinkError, TidegateError
+from tidegate.model.kept_state import StateKind, decode_state
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.deltalog import Action, CommitConflict, DataFile, TableSnapshot
+from tidegate.objectstore.deltalog import (
+    LOG,
+    Action,
+    CommitConflict,
+    DataFile,
+    Lifespans,
+    TableSnapshot,
+    cut_log,
+    sweep,
+)
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.lifespan import LOG, Lifespans, StoredFile, cut_log, delete, stored_files, sweep
-from tidegate.objectstore.stores import store
+from tidegate.objectstore.stores import STORE_ERRORS, StoredFile, delete, first_line, store, stored_files
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.columns import bounded, stored_columns
-from tidegate.sink.delta.files import is_small, read, within, write
-from tidegate.sink.delta.iceberg.names import spans_of
-from tidegate.sink.delta.iceberg.project import project
-from tidegate.sink.delta.keys import by_key
+from tidegate.sink.delta.files import by_key, is_small, read, within, write
+from tidegate.sink.delta.iceberg_projection import project, spans_of
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
-from tidegate.sink.delta.upkeep_snapshots import Shelf
 
 SMALL_FILES_MAX: Final = 16
 """Merges fold their own small files beyond eight; twice as many come only from appends."""
@@ -302,3 +341,245 @@ def adopt(snapshot: Snapshot, done: Kept) -> Snapshot:
 
 def _at(table: Any, version: int | None) -> Any:
     return table if version is None else type(table)(table.schema, table.table, version)
+
+
+PUBLISHED: Final = "snapshots/"
+FORGOTTEN: Final = "forgotten/"
+RETIRED: Final = "retired/"
+SCHEMAS: Final = "schemas/"
+
+
+class _Table(msgspec.Struct, frozen=True):
+    version: int
+
+
+class _Parked(msgspec.Struct, frozen=True):
+    schema: str
+
+
+class _Body(msgspec.Struct, frozen=True):
+    schema: str
+    tables: dict[str, _Table]
+    retired: dict[str, int]
+    published_ms: int
+    checkpoint_ts: int
+    parked: tuple[_Parked, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest snapshot: what must stay whatever the limits say."""
+
+    number: int
+    checkpoint_ts: int
+    versions: dict[str, int]
+    retired: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A snapshot in little memory: there are thousands, and a lake may have hundreds of tables."""
+
+    number: int
+    published_ms: int
+    schemas: tuple[str, ...]
+    names: tuple[str, ...]
+    versions: "array[int]"
+
+    def moment(self) -> RetainedSnapshot:
+        return RetainedSnapshot(self.number, self.published_ms, dict(zip(self.names, self.versions, strict=True)))
+
+
+class Shelf:
+    """Snapshots by number; each is read once, however many passes there are."""
+
+    def __init__(self, options: DeltaOptions, *, dry_run: bool = False) -> None:
+        self._place = store(options.control_uri)
+        self._uri = options.control_uri
+        self._dry_run = dry_run
+        self._known: dict[str, _Kept] = {}
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+        """The sets of tables that snapshots have, each once."""
+        self._newest: Newest | None = None
+
+    def newest(self) -> Newest | None:
+        """Return the newest snapshot of the last `refresh`; None for a lake without any."""
+        return self._newest
+
+    def refresh(self) -> None:
+        """Read what was published since, and let go of what is gone."""
+        paths = sorted(file.path for prefix in (PUBLISHED, FORGOTTEN) for file in self._listed(prefix))
+        self._known = {path: kept for path in paths if (kept := self._kept(path)) is not None}
+        self._names = {kept.names: kept.names for kept in self._known.values()}
+        published = [path for path in self._known if path.startswith(PUBLISHED)]
+        self._newest = self._read_newest(max(published)) if published else None
+
+    def moments(self) -> Iterator[RetainedSnapshot]:
+        """Return all snapshots whose tables must stay readable: the published ones, and the lately forgotten."""
+        return (kept.moment() for kept in self._known.values())
+
+    def forget(self, now_ms: int, limits: Limits) -> list[int]:
+        """Forget what the limits say; give the numbers."""
+        published = [
+            RetainedSnapshot(kept.number, kept.published_ms, {})
+            for path, kept in self._known.items()
+            if path.startswith(PUBLISHED)
+        ]
+        numbers = forgettable(published, now_ms, limits)
+        for number in numbers:
+            old, new = (f"{prefix}{number:020d}.json" for prefix in (PUBLISHED, FORGOTTEN))
+            if not self._dry_run:
+                self._move(old, new)
+            self._known[new] = self._known.pop(old)
+        return numbers
+
+    def _move(self, old: str, new: str) -> None:
+        try:
+            body = obstore.get(self._place, old).bytes().to_bytes()
+        except FileNotFoundError:  # another upkeep was faster
+            return
+        obstore.put(self._place, new, body)
+        reach("upkeep/snapshot-copied")
+        delete(self._uri, [old])
+
+    def drop_forgotten(self, forgotten_before_ms: int) -> None:
+        """Delete what was forgotten at or before a time, and schemas that no snapshot has any more."""
+        if self._dry_run:
+            return
+        over = [file.path for file in self._listed(FORGOTTEN) if file.written_ms <= forgotten_before_ms]
+        delete(self._uri, over)
+        for path in over:
+            self._known.pop(path, None)
+        schemas = {f"{SCHEMAS}{schema}.json" for kept in self._known.values() for schema in kept.schemas}
+        unused = [
+            file.path
+            for file in self._listed(SCHEMAS)
+            if file.path not in schemas and file.written_ms <= forgotten_before_ms
+        ]
+        if self._newest is not None:
+            delete(self._uri, unused)
+
+    def retired_since_ms(self, retired: AbstractSet[str]) -> dict[str, int]:
+        """Since when each of `retired` is known to be so; those that have come back are struck off."""
+        since_ms = {file.path.removeprefix(RETIRED): file.written_ms for file in self._listed(RETIRED)}
+        if self._dry_run:
+            return since_ms
+        delete(self._uri, [f"{RETIRED}{incarnation}" for incarnation in since_ms if incarnation not in retired])
+        for incarnation in retired - set(since_ms):
+            obstore.put(self._place, f"{RETIRED}{incarnation}", b"")
+        return since_ms
+
+    def _listed(self, prefix: str) -> list[StoredFile]:
+        return stored_files(self._uri, prefix)
+
+    def _kept(self, path: str) -> _Kept | None:
+        if path in self._known:
+            return self._known[path]
+        try:
+            body = self._read(path)
+        except FileNotFoundError:
+            return None
+        names = tuple(body.tables)
+        names = self._names.setdefault(names, names)
+        versions = array("q", (table.version for table in body.tables.values()))
+        schemas = (body.schema, *(group.schema for group in body.parked))
+        return _Kept(int(path.rpartition("/")[2].removesuffix(".json")), body.published_ms, schemas, names, versions)
+
+    def _read(self, path: str) -> _Body:
+        body = obstore.get(self._place, path).bytes().to_bytes()
+        return decode_state(StateKind.SNAPSHOT, body, _Body, f"{self._uri}/{path}")
+
+    def _read_newest(self, path: str) -> Newest:
+        body = self._read(path)
+        moment = self._known[path].moment()
+        return Newest(moment.number, body.checkpoint_ts, dict(moment.versions), body.retired)
+
+
+FAILURES: Final = (TidegateError, *STORE_ERRORS, DeltaError)
+"""What may end a pass without ending the feed: the next pass begins where this one stopped."""
+AGAIN_S: Final = 5.0
+"""Time to the next pass when this one left work behind."""
+LIMITS: Final = "limits.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass did to tables and changelog."""
+
+    kept: Kept
+    trimmed: Trimmed
+
+    @property
+    def unfinished(self) -> bool:
+        """True if there is more to do at once."""
+        return self.kept.unfinished or self.trimmed.unfinished
+
+
+class LakeUpkeep:
+    """The upkeep of one lake; `due` says when it is time for a pass. With `notes` the limits are written down."""
+
+    def __init__(
+        self,
+        options: DeltaOptions,
+        limits: Limits,
+        *,
+        interval_s: float = 0,
+        dry_run: bool = False,
+        notes: bool = False,
+    ) -> None:
+        self._options, self._limits, self._interval_s, self._notes = options, limits, interval_s, notes
+        self._tables = Upkeep(options, limits, dry_run=dry_run)
+        self._changelog = ChangelogTrim(options.changelog_uri, dry_run=dry_run)
+        self._next_s = time.monotonic() + interval_s
+
+    def due(self) -> bool:
+        """Return True if it is time for a pass."""
+        return time.monotonic() >= self._next_s
+
+    def run(
+        self, snapshot: Snapshot, frontier: int | None, runner: Runner, *, enough: Callable[[], bool] = lambda: False
+    ) -> Pass:
+        """Return one pass over the lake whose writer's newest snapshot is `snapshot`."""
+        self._next_s = time.monotonic() + self._interval_s
+        if self._notes:
+            note_limits(self._options, self._limits)
+            self._notes = False
+        trimmed = self._changelog.run(
+            changelog_bound(snapshot.needed_ts, frontier, self._limits),
+            runner,
+            reader_grace_ms=self._limits.reader_grace_ms,
+            orphan_grace_ms=self._limits.orphan_grace_ms,
+        )
+        done = Pass(self._tables.run(snapshot, runner, enough), trimmed)
+        if done.unfinished:
+            self._next_s = min(self._next_s, time.monotonic() + AGAIN_S)
+        return done
+
+
+def note_limits(options: DeltaOptions, limits: Limits) -> None:
+    """Write the limits into the lake, for upkeep by hand."""
+    obstore.put(store(options.control_uri), LIMITS, msgspec.json.encode(limits))
+
+
+def noted_limits(options: DeltaOptions) -> Limits:
+    """Return the limits that the lake's feed noted; the defaults for a lake without any."""
+    try:
+        return msgspec.json.decode(obstore.get(store(options.control_uri), LIMITS).bytes().to_bytes(), type=Limits)
+    except FileNotFoundError:
+        return Limits()
+
+
+def storing_errors(runner: Runner) -> Runner:
+    """Return `runner` with what a store says in its jobs as SinkError."""
+
+    def run(work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
+        return runner(partial(_storing, work), jobs)
+
+    return run
+
+
+def _storing(work: Callable[[Any], Any], job: Any) -> Any:
+    try:
+        return work(job)
+    except STORE_ERRORS as error:
+        raise SinkError(f"upkeep: {first_line(error)}") from error

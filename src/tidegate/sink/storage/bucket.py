@@ -44,10 +44,7 @@ from tidegate.codec.storage import FileNames, index_path
 from tidegate.engine.dispatch import SplitPolicy
 from tidegate.model.errors import SinkConfigInvalid, SinkError
 from tidegate.model.name import all_digits
-from tidegate.objectstore.lifespan import delete
-from tidegate.objectstore.probe import check_store
-from tidegate.objectstore.stores import store, unchanged
-from tidegate.objectstore.storing import storing
+from tidegate.objectstore.stores import check_store, delete, store, storing, unchanged
 
 
 class StoredObject(NamedTuple):

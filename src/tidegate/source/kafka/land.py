@@ -1,4 +1,4 @@
-"""Landing a topic: what the loop of changelog/landing.py does to a Kafka topic.
+"""Landing a topic: what the loop of changelog/source.py does to a Kafka topic.
 
 claim    positions of every partition, new ones at their start; what the topic no longer keeps is an error
 plan     offsets up to now, at most one batch                            driver
@@ -46,12 +46,10 @@ from typing import Final
 
 import msgspec
 
-from tidegate.changelog import ledger
+from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import changelog_uri
-from tidegate.changelog.columns import Encoder
-from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
-from tidegate.changelog.landing import TRIGGER_MS, BatchLoop, Message
-from tidegate.changelog.report import Halt, State, TaskReport
+from tidegate.changelog.files import DEAD, HALT, ControlFiles, Encoder, Halt, RowFiles, State, TaskReport
+from tidegate.changelog.source import TRIGGER_MS, BatchLoop, Message
 from tidegate.engine.change import Place
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.frontier import Positions, Reached

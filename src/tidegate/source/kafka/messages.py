@@ -75,8 +75,7 @@ import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.changelog.columns import Encoded, Encoder, RowColumns, landed_batch
-from tidegate.changelog.report import Halt
+from tidegate.changelog.files import Encoded, Encoder, Halt, RowColumns, landed_batch
 from tidegate.codec import decode
 from tidegate.codec.columnar import Batch, Pairs, Rest, decode_chunk
 from tidegate.codec.options import DecodeOptions

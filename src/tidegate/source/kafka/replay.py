@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from tidegate.changelog import ledger
+from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.changelog.files import REPLAYED, ControlFiles, RowFiles
-from tidegate.changelog.refused import put_aside
+from tidegate.changelog.trim import put_aside
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import DeadLetter, Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError

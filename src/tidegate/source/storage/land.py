@@ -1,4 +1,4 @@
-"""Landing a place of files: what the loop of changelog/landing.py does to a directory in TiCDC's storage layout.
+"""Landing a place of files: what the loop of changelog/source.py does to a directory in TiCDC's storage layout.
 
     claim    the positions: of each stream the first file that is not done; the frontier
     plan     1 `metadata`: a new checkpoint    2 the list of files    3 schema files and indexes that are new     driver
@@ -25,11 +25,10 @@ from typing import Final
 
 import msgspec
 
-from tidegate.changelog import ledger
+from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import changelog_uri
-from tidegate.changelog.files import ControlFiles
-from tidegate.changelog.landing import BatchLoop, Message
-from tidegate.changelog.report import Halt, State, TaskReport
+from tidegate.changelog.files import ControlFiles, Halt, State, TaskReport
+from tidegate.changelog.source import BatchLoop, Message
 from tidegate.codec.csv import records
 from tidegate.codec.storage import METADATA, SchemaFile, parse_index, parse_metadata, parse_schema_file
 from tidegate.engine.change import Place, PlacedDdl

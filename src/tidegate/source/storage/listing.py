@@ -69,7 +69,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import obstore
 
-from tidegate.changelog.report import State
+from tidegate.changelog.files import State
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.storage import (
@@ -91,8 +91,7 @@ from tidegate.model.mysql import ActionType
 from tidegate.model.name import all_digits, lowered
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import LOGICAL_BITS
-from tidegate.objectstore.stores import store
-from tidegate.objectstore.storing import STORE_ERRORS, first_line
+from tidegate.objectstore.stores import STORE_ERRORS, first_line, store
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.source.kafka.messages import Resolution
 

@@ -32,9 +32,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.changelog.columns import Encoder, RowColumns, landed_batch
-from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles
-from tidegate.changelog.report import Halt, LandedFile, TableRows
+from tidegate.changelog.files import (
+    DEAD,
+    HALT,
+    ControlFiles,
+    Encoder,
+    Halt,
+    LandedFile,
+    RowColumns,
+    RowFiles,
+    TableRows,
+    landed_batch,
+)
 from tidegate.codec.columnar.csv import CsvTable
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.columnar.values import MISFITS, why_singly

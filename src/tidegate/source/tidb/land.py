@@ -1,4 +1,4 @@
-"""Landing a change log: what the loop of changelog/landing.py does to the log of a TiDB.
+"""Landing a change log: what the loop of changelog/source.py does to the log of a TiDB.
 
     claim    the position, a timestamp; a new one begins with the log, or at start-ts; the schema there
     plan     parts above the position, cut at DDLs and into pieces       driver
@@ -69,12 +69,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tidegate.changelog import ledger
+from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import changelog_uri
-from tidegate.changelog.columns import landed_part
-from tidegate.changelog.files import ControlFiles, RowFiles
-from tidegate.changelog.landing import TRIGGER_MS, BatchLoop
-from tidegate.changelog.report import LandedFile, State, TableRows, TaskReport
+from tidegate.changelog.files import ControlFiles, LandedFile, RowFiles, State, TableRows, TaskReport, landed_part
+from tidegate.changelog.source import TRIGGER_MS, BatchLoop
 from tidegate.engine.change import Place, PlacedDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter

@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from tidegate.sink.delta.iceberg.embedded import FILE
+from tidegate.sink.delta.iceberg_catalogs import FILE
 
 
 def shown(root: Path, catalog: str = "lake") -> dict[tuple[str, str], str]:

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tests.sink.delta.iceberg.rest_tables import Refused, committed
-from tidegate.sink.delta.iceberg.rest import COMMIT, DROP, LOAD, REGISTER, RENAME, SPACES, TRANSACTION
+from tidegate.sink.delta.iceberg_catalogs import COMMIT, DROP, LOAD, REGISTER, RENAME, SPACES, TRANSACTION
 
 Name = tuple[str, str]
 LISTS = ("GET /v1/{prefix}/namespaces", "GET /v1/{prefix}/namespaces/{namespace}/tables")

@@ -12,8 +12,7 @@ from tidegate.model.table import ColumnType
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import first_schema
 from tidegate.sink.delta.files import logical_schema, write
-from tidegate.sink.delta.iceberg.files import metadata_uri
-from tidegate.sink.delta.iceberg.project import project
+from tidegate.sink.delta.iceberg_projection import metadata_uri, project
 
 KEYS = [
     (ColumnType(T.TINY), [-128, 0, 127], "{}"),

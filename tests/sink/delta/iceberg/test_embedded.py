@@ -11,7 +11,7 @@ from tests.sink.delta.iceberg.names import shown
 from tests.sink.delta.small import Small
 from tidegate.engine.retention import Limits
 from tidegate.model.errors import SinkError
-from tidegate.sink.delta.iceberg.embedded import FILE, EmbeddedCatalog
+from tidegate.sink.delta.iceberg_catalogs import FILE, EmbeddedCatalog
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import PublishedTable, Snapshot
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.objectstore.lifespan import StoredFile
-from tidegate.sink.delta.iceberg.manifest import (
+from tidegate.objectstore.stores import StoredFile
+from tidegate.sink.delta.iceberg_format import (
     ADDED,
     ENTRIES_MAX,
     ManifestEntry,
@@ -14,7 +14,7 @@ from tidegate.sink.delta.iceberg.manifest import (
     encode_manifest,
     parted,
 )
-from tidegate.sink.delta.iceberg.names import FOREIGN_MAX, manifest_path, spans_of
+from tidegate.sink.delta.iceberg_projection import FOREIGN_MAX, manifest_path, spans_of
 
 
 def entry(path: str) -> ManifestEntry:

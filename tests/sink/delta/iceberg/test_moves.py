@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.sink.delta.iceberg.rest_tables import Refused, committed
-from tidegate.sink.delta.iceberg.metadata import (
+from tidegate.sink.delta.iceberg_catalogs import beginning, main_of, requirements, strange, updates
+from tidegate.sink.delta.iceberg_format import (
     current,
     current_schema,
     described,
@@ -15,7 +16,6 @@ from tidegate.sink.delta.iceberg.metadata import (
     with_snapshot,
     with_snapshots,
 )
-from tidegate.sink.delta.iceberg.moves import beginning, main_of, requirements, strange, updates
 
 COUNTS = {f"{did}_{what}": 1 for did in ("added", "deleted") for what in ("files", "rows", "size_bytes")}
 

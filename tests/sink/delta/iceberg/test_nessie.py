@@ -11,9 +11,7 @@ from tests.s3 import BUCKET, SECRET, environment, serving
 from tests.sink.delta.small import Small
 from tidegate.engine.retention import Limits
 from tidegate.objectstore.stores import store as clients
-from tidegate.sink.delta.iceberg.foreign import RestCatalog
-from tidegate.sink.delta.iceberg.moves import requirements
-from tidegate.sink.delta.iceberg.rest import LOAD, TRANSACTION, CatalogAnswer, RestClient
+from tidegate.sink.delta.iceberg_catalogs import LOAD, TRANSACTION, CatalogAnswer, RestCatalog, RestClient, requirements
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 LAKE = f"s3://{BUCKET}/shop"

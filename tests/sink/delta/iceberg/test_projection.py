@@ -13,12 +13,15 @@ from tests.sink.delta.small import Small
 from tidegate.engine.plan import Create, Rows
 from tidegate.engine.retention import Limits
 from tidegate.objectstore import deltalog
-from tidegate.sink.delta.iceberg.files import metadata_uri, projected
-from tidegate.sink.delta.iceberg.lake import begin_projection, is_projected
-from tidegate.sink.delta.iceberg.manifest import decode_list, decode_manifest
-from tidegate.sink.delta.iceberg.metadata import SNAPSHOTS_MAX
-from tidegate.sink.delta.iceberg.move import COMMITS_MAX
-from tidegate.sink.delta.iceberg.project import project
+from tidegate.sink.delta.iceberg_format import SNAPSHOTS_MAX, decode_list, decode_manifest
+from tidegate.sink.delta.iceberg_projection import (
+    COMMITS_MAX,
+    begin_projection,
+    is_projected,
+    metadata_uri,
+    project,
+    projected,
+)
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 

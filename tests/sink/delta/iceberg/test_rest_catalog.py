@@ -19,24 +19,26 @@ from tidegate.config.targets import delta_sink
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.retention import Limits
 from tidegate.model.errors import SinkError
-from tidegate.sink.delta.iceberg import foreign
-from tidegate.sink.delta.iceberg.embedded import FILE, EmbeddedCatalog
-from tidegate.sink.delta.iceberg.foreign import NOTE, RestCatalog
-from tidegate.sink.delta.iceberg.lake import begin_projection
-from tidegate.sink.delta.iceberg.moves import requirements
-from tidegate.sink.delta.iceberg.rest import (
+from tidegate.sink.delta import iceberg_catalogs as foreign
+from tidegate.sink.delta.iceberg_catalogs import (
     COMMIT,
+    FILE,
     LOAD,
+    NOTE,
     REGISTER,
     RENAME,
     SPACES,
     TOKEN_VARIABLE,
     TRANSACTION,
+    EmbeddedCatalog,
+    RestCatalog,
     RestClient,
+    requirements,
 )
-from tidegate.sink.delta.lake_upkeep import LakeUpkeep
+from tidegate.sink.delta.iceberg_projection import begin_projection
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
+from tidegate.sink.delta.upkeep import LakeUpkeep
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from tidegate.sink.delta.iceberg.schema import iceberg_bounds, iceberg_type
+from tidegate.sink.delta.iceberg_format import iceberg_bounds, iceberg_type
 
 BOUNDS = [
     ("byte", -1, "ffffffff"),

@@ -1,4 +1,11 @@
-"""Decoding a Spark DataFrame of messages, wherever it came from: a rim around codec.decode.
+"""Net changes by key: what is left of some changes of a table, for those who MERGE a stream by themselves.
+
+    insert 7, update 7, delete 8, insert 8        ──►    7 upsert, 8 upsert
+    update of 9, whose key becomes 10             ──►    9 delete, 10 upsert
+
+One image of each key is left, the last: a row that came is `upsert`, one that left is `delete`.
+
+Decoding a Spark DataFrame of messages, wherever it came from: a rim around codec.decode.
 
     (key binary, value binary, …)  ──mapInArrow──►  one row an event, one row an undecodable message
 
@@ -10,20 +17,63 @@
     error_code, error, error_offset, raw_key, raw_value    why, and the message itself
 
 A batch stays a batch and nothing is lost: what cannot be decoded is a row, too.
+
+`tidegate.register(spark)`: the formats `tidegate` and `tidegate-lake` in a session, classic or Connect.
+
+    tidegate.register(spark)
+    spark.readStream.format("tidegate").option("table", "shop.orders").load("/srv/lake")
+    spark.sql("create temporary view orders using `tidegate-lake` options (path '/srv/lake', table 'shop.orders')")
+
+Spark's processes import Tidegate, so it has to be installed where they run.
+
+A source is planned by a Python beside the driver, and read by those of executors.  Spark starts both by one name, which
+is that of the executors (`./tidegate/bin/python`, say).  Where it leads nowhere here, the sources are registered with
+the Python that runs this, and the session names that of the executors.
 """
 
 import base64
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from tidegate.codec import decode
 from tidegate.codec.neutral import event_object, render
 from tidegate.codec.options import DecodeOptions
+from tidegate.expr.tokens import quote_name
 from tidegate.model.errors import ConfigError, DecodeError
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Value, Values, images
+from tidegate.sink.delta.options import CHANGE_SEQ, CHANGE_TIME, CHANGE_TS, CHANGE_TYPE
+from tidegate.sink.delta.rows import COMES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+OP: Final = "_op"
+_LAST: Final = "_tidegate_last"
+
+
+def net_changes(changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
+    """Return one row for each key of `changes`, which are rows of the format `tidegate` or of a lake of mode changelog.
+
+    The columns are the table's and `_op`, `upsert` or `delete`. ConfigError for a key that is no column."""
+    from pyspark.sql import functions
+
+    unknown = [name for name in key if name not in changes.columns]
+    if unknown or not key:
+        raise ConfigError(f"the key is to name columns of the changes; they are: {', '.join(changes.columns)}")
+    columns = {name: functions.col(quote_name(name)) for name in changes.columns}
+    comes = columns[CHANGE_TYPE].isin(*COMES)
+    order = functions.struct(columns[CHANGE_TS], columns[CHANGE_SEQ], comes)
+    op = functions.when(comes, "upsert").otherwise("delete").alias(OP)
+    mine = [name for name in changes.columns if name not in {CHANGE_TYPE, CHANGE_TS, CHANGE_SEQ, CHANGE_TIME}]
+    row = functions.struct(*(columns[name] for name in mine), op)
+    last = changes.groupBy(*(columns[name] for name in key)).agg(functions.max_by(row, order).alias(_LAST))
+    return last.select(*(functions.col(f"{_LAST}.{quote_name(name)}").alias(name) for name in (*mine, OP)))
+
 
 EVENT_DDL: Final = (
     "kind string, op string, schema string, table string, commit_ts bigint, before map<string,string>, "
@@ -58,7 +108,7 @@ def decode_frame(frame: Any, *, protocol: str, key: str = "key", value: str = "v
     for name in (key, value):
         if name not in frame.columns:
             raise ConfigError(f"the DataFrame has no column {name!r}; it has {', '.join(frame.columns)}")
-    from tidegate.spark.fitness import check_session
+    from tidegate.spark.session import check_session
 
     chosen = DecodeOptions(protocol=protocol, **options)
     check_session(frame.sparkSession)
@@ -116,3 +166,38 @@ def _text(value: Value) -> str | None:
             return value.encode("utf-8", "replace").decode()
         case _:
             return repr(value)
+
+
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: Any) -> None:
+    """Make the formats known to a session, and let Spark hand its filters to them.
+
+    EnvironmentFault with the line to add if the session cannot run them."""
+    from tidegate.lakes.data_source import ChangesSource, LakeSource
+    from tidegate.spark.session import check_session
+
+    check_session(spark)
+    spark.conf.set(PUSHDOWN, "true")
+    with _planned_here(spark):
+        for source in (ChangesSource, LakeSource):
+            spark.dataSource.register(source)
+
+
+@contextmanager
+def _planned_here(spark: Any) -> Iterator[None]:
+    """Let what is registered be planned by a Python that the driver's machine has."""
+    from tidegate.spark.session import WORKERS_PYTHON, find_python, is_connect
+
+    if is_connect(spark) or shutil.which(spark.sparkContext.pythonExec) is not None:
+        yield
+        return
+    context = spark.sparkContext
+    executors = context.pythonExec
+    spark.conf.set(WORKERS_PYTHON, executors)
+    context.pythonExec = str(find_python())
+    try:
+        yield
+    finally:
+        context.pythonExec = executors

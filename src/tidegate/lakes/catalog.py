@@ -1,0 +1,545 @@
+"""What a catalog says of one snapshot: its databases as namespaces, its tables by name, found in any case as in TiDB.
+
+    SHOP.orders ──folded──► (shop, orders) ──► CatalogTable(name, incarnation, version)
+                                           ──► its reason, for a table that is parked: its rows are of another ts
+
+Lists are sorted, so that the last name of a page is the token of the next one.
+
+The words of the Iceberg REST protocol: requests by their paths, answers, and errors with the specification's types.
+
+    GET /v1/at-17/namespaces/shop/tables/orders      Call("table", {prefix: at-17, namespace: shop, table: orders})
+    POST, PUT, PATCH, DELETE of anything             403 ForbiddenException, but for reports of metrics: 204
+    any other path                                   404 NoSuchPathException
+
+    {"error": {"message": "there is no table shop.x", "type": "NoSuchTableException", "code": 404}}
+
+Parts of a path are decoded one by one, so that a name may hold a slash; the parts of a namespace are divided by the
+unit separator, 1F.
+
+Source: Iceberg REST catalog specification (rest-catalog-open-api.yaml): paths, ErrorModel, OAuthError.
+
+The published snapshots of a lake as a catalog reads them: no database, and nothing kept that can be out of date.
+
+newest()      lists _tidegate/snapshots from the newest known number on       one listing a request
+numbered(n)   a snapshot is written once, so its names are kept, and          KEPT of them
+              its schema by its digest                                        KEPT_SCHEMAS
+metadata      tables/<incarnation>/metadata/v<Delta version + 1>.metadata.json, read at each request
+
+Which moment a client means by its warehouse, and the prefix that keeps its session there.
+
+    GET /v1/config?warehouse=       moment                                  prefix of all that follows
+    lake                            the newest snapshot, at each request    lake
+    lake@now                        the newest snapshot, at this request    at-<its number>
+    lake@17                         snapshot 17                             at-17
+    lake@470607233675427842         the newest one not above that TSO       at-<its number>
+    lake@2026-01-02T03:04:05Z       the newest one not above that time      at-<its number>
+
+The config call is the one request of a session that names a warehouse.  So a session is pinned by what it answers, and
+any reader of Iceberg sees all tables at one timestamp.  The word before @ is free, and so is a path before it.
+
+Source: Iceberg REST catalog specification (rest-catalog-open-api.yaml), /v1/config.
+
+Answers of the catalog: a call, and the snapshot that its prefix means.
+
+    config ──warehouse──► prefix       names ──► lists, one namespace       table ──► its metadata, byte for byte
+
+Credentials are not handed out: a client brings its own for the store that the metadata names.
+
+The catalog as a web application: who may ask, then one answer for each request.
+
+    request ──► its Host, where no token guards the port ──► its token ──► LakeCatalog.answer, in a thread ──► response
+
+A port without a token listens on this machine alone.  A page in a browser of the machine can still send requests to it
+under a name of the page's own server (DNS rebinding), so such a port answers only to the machine's own names.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from urllib.parse import unquote
+
+import msgspec
+import obstore
+
+from tidegate.lakes.lake import moment_ts
+from tidegate.model.errors import ConfigError, InputError, SinkError, TableParked
+from tidegate.model.host import reaches_others
+from tidegate.model.name import lowered
+from tidegate.model.table import TableInfo, TableName
+from tidegate.objectstore.stores import STORE_ERRORS, first_line, store
+from tidegate.sink.delta.iceberg_projection import metadata_path, metadata_uri
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.snapshots import Snapshot, kept_schema, number_at, numbered, numbers
+
+
+class CatalogTable(NamedTuple):
+    """Where the rows of a name are: an incarnation, at a Delta version."""
+
+    name: TableName
+    incarnation: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogNames:
+    """All names of snapshot `number`; keys are folded."""
+
+    number: int
+    checkpoint_ts: int
+    databases: Mapping[str, str]
+    tables: Mapping[tuple[str, str], CatalogTable]
+    parked: Mapping[tuple[str, str], TableParked]
+
+    @staticmethod
+    def of(snapshot: Snapshot, root: str) -> "CatalogNames":
+        """Return the names of a snapshot; none of one that was never published."""
+        tables = {
+            table.name.key: CatalogTable(table.name, incarnation, table.version)
+            for incarnation, table in snapshot.tables.items()
+        }
+        databases = {lowered(one.name): one.name for one in snapshot.state.databases.values()}
+        databases |= {key[0]: databases.get(key[0], table.name.schema) for key, table in tables.items()}
+        parked = {
+            table.name.key: error
+            for table in snapshot.state.tables.values()
+            if (error := _parked(snapshot, table, root)) is not None
+        }
+        return CatalogNames(snapshot.number, snapshot.checkpoint.ts, databases, tables, parked)
+
+    def database(self, name: str) -> str | None:
+        """Return a database's name as it is written; None if there is none."""
+        return self.databases.get(lowered(name))
+
+    def table(self, database: str, name: str) -> CatalogTable | None:
+        """Return where a table's rows are; None if there is none. Raises TableParked for one that stands still."""
+        key = TableName(database, name).key
+        if key in self.parked:
+            raise self.parked[key]
+        return self.tables.get(key)
+
+    def tables_of(self, database: str) -> list[str]:
+        """Return the names of a database's tables, sorted."""
+        folded = lowered(database)
+        return sorted(table.name.table for key, table in self.tables.items() if key[0] == folded)
+
+
+def _parked(snapshot: Snapshot, table: TableInfo, root: str) -> TableParked | None:
+    try:
+        snapshot.check_not_parked(table, root)
+    except TableParked as error:
+        return error
+    return None
+
+
+def page(names: Sequence[str], token: str | None, size: int) -> tuple[Sequence[str], str | None]:
+    """Return the part of sorted names that a token asks for, and the token of the next part; None is all of them."""
+    if token is None:
+        return names, None
+    left = [name for name in names if name > token]
+    return left[:size], left[size - 1] if len(left) > size else None
+
+
+SEPARATOR: Final = "\x1f"
+_TABLES: Final = "/v1/{prefix}/namespaces/{namespace}/tables"
+_VIEWS: Final = "/v1/{prefix}/namespaces/{namespace}/views"
+ENDPOINTS: Final[Mapping[str, str]] = {
+    "/v1/{prefix}/namespaces": "namespaces",
+    "/v1/{prefix}/namespaces/{namespace}": "namespace",
+    _TABLES: "tables",
+    f"{_TABLES}/{{table}}": "table",
+}
+"""What clients are told of, by GET and (one namespace or table) HEAD; views are not among it, so that none is asked."""
+_PATHS: Final = {
+    tuple(path.split("/")[1:]): name
+    for path, name in {
+        "/v1/config": "config",
+        **ENDPOINTS,
+        _VIEWS: "views",
+        f"{_VIEWS}/{{view}}": "view",
+        f"{_TABLES}/{{table}}/metrics": "metrics",
+        "/v1/oauth/tokens": "tokens",
+        "/healthz": "health",
+    }.items()
+}
+READS: Final = frozenset({"GET", "HEAD"})
+METHODS: Final = {"metrics": frozenset({"POST"}), "tokens": frozenset({"POST"})}
+OPEN: Final = frozenset({"/v1/oauth/tokens", "/healthz"})
+"""What is answered without a token."""
+
+
+class CatalogRefused(InputError):
+    """A request that is not answered with what it asked for: (HTTP status, the specification's type, why)."""
+
+    def __init__(self, status: int, kind: str, why: str, /) -> None:
+        super().__init__(status, kind, why)
+        self.status, self.kind, self.why = status, kind, why
+
+    def __str__(self) -> str:
+        return self.why
+
+
+class Call(NamedTuple):
+    """A request: what it asks for, the parts of its path by name, its query, and the ETag that the client has."""
+
+    name: str
+    parts: Mapping[str, str]
+    query: Mapping[str, str]
+    etag: str = ""
+
+
+class Answer(NamedTuple):
+    """What goes back: JSON, or nothing."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+
+
+def parse_call(method: str, raw_path: str, query: Mapping[str, str], etag: str = "") -> Call:
+    """Return what a request asks for. Raises CatalogRefused for a path that is not served, and for what would write."""
+    told = tuple(unquote(part) for part in raw_path.split("/")[1:])
+    for path, name in _PATHS.items():
+        if (parts := _match(path, told)) is not None and method in METHODS.get(name, READS):
+            return Call(name, parts, query, etag)
+    if method in READS:
+        raise CatalogRefused(404, "NoSuchPathException", f"{raw_path} is no path of this catalog")
+    raise CatalogRefused(403, "ForbiddenException", "this catalog is read only: a changefeed alone writes its lake")
+
+
+def _match(path: tuple[str, ...], told: tuple[str, ...]) -> dict[str, str] | None:
+    """The parts of a path by their names; None for another path."""
+    if len(path) != len(told):
+        return None
+    pairs = [(part, word) for part, word in zip(path, told, strict=True) if part != word]
+    return {part[1:-1]: word for part, word in pairs} if all(part[0] == "{" for part, _ in pairs) else None
+
+
+def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """Return a value as an answer."""
+    return Answer(status, msgspec.json.encode(value), headers or {})
+
+
+def refusal(error: CatalogRefused) -> Answer:
+    """Return the answer that tells an error in the specification's form."""
+    told = {"message": error.why, "type": error.kind, "code": error.status}
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    return json_answer({"error": told}, error.status, headers)
+
+
+KEPT: Final = 16
+"""Snapshots whose names stay in memory."""
+KEPT_SCHEMAS: Final = 2
+"""Schemas that stay in memory: one lasts until the next DDL, and takes a third of a second for 2,000 tables."""
+
+
+class CatalogStates:
+    """A lake's snapshots; may be asked by several threads."""
+
+    def __init__(self, root: str) -> None:
+        self.options = DeltaOptions(root=root, feed="")
+        self._newest = 0
+        self._names = lru_cache(KEPT)(self._read)
+        self._schemas = lru_cache(KEPT_SCHEMAS)(kept_schema)
+
+    def newest(self) -> CatalogNames:
+        """Return the names of the newest snapshot; none for a new lake."""
+        found = numbers(self.options, self._newest) or numbers(self.options)
+        if not found:
+            return CatalogNames.of(Snapshot(), self.options.root)
+        self._newest = found[-1]
+        return self.numbered(found[-1])
+
+    def numbered(self, number: int) -> CatalogNames:
+        """Return the names of that snapshot. Raises FileNotFoundError when there is none, or none any more."""
+        return self._names(number)
+
+    def number_at(self, ts: int) -> int:
+        """Return the number of the newest snapshot not above a ts; -1 when there is none."""
+        return number_at(self.options, ts)
+
+    def location(self, table: CatalogTable) -> str:
+        """Return the URI of a table's metadata."""
+        return metadata_uri(self.options.table_uri(table.incarnation), table.version)
+
+    def metadata(self, table: CatalogTable) -> bytes:
+        """Return a table's metadata as it lies there. Raises FileNotFoundError when it does not."""
+        root = self.options.root.rstrip("/")
+        path = f"{self.options.table_uri(table.incarnation)}/{metadata_path(table.version)}"
+        found: bytes = obstore.get(store(root), path.removeprefix(f"{root}/")).bytes().to_bytes()
+        return found
+
+    def _read(self, number: int) -> CatalogNames:
+        return CatalogNames.of(numbered(self.options, number, self._schemas), self.options.root)
+
+
+MOVING: Final = "lake"
+"""The prefix of sessions that see each new snapshot."""
+NUMBER_END: Final = 1 << 32
+"""A number from here on is a TSO: the physical part of a smaller one lies in the first seconds of 1970."""
+_NUMBER: Final = re.compile("[0-9]{1,10}")
+_PINNED: Final = re.compile(r"at-(0|[1-9][0-9]{0,19})")
+
+
+@dataclass(frozen=True, slots=True)
+class MovingView:
+    """Each request sees the newest snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedView:
+    """All requests see that snapshot; None for the newest one of now."""
+
+    number: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewAt:
+    """All requests see the newest snapshot not above `ts`."""
+
+    ts: int
+
+
+View: TypeAlias = MovingView | PinnedView | ViewAt
+
+
+def parse_warehouse(text: str) -> View:
+    """Return the moment that a warehouse names. Raises ConfigError for a text that names none."""
+    _, pinned, moment = text.rpartition("/")[2].partition("@")
+    if not pinned:
+        return MovingView()
+    if _NUMBER.fullmatch(moment) and int(moment) < NUMBER_END:
+        return PinnedView(int(moment))
+    ts = None if moment in {"", "now"} else moment_ts(moment)
+    return PinnedView(None) if ts is None else ViewAt(ts)
+
+
+def parse_prefix(text: str) -> int | None:
+    """Return the snapshot that a prefix keeps to, None for the moving one. Raises LookupError for another text."""
+    if text == MOVING:
+        return None
+    if found := _PINNED.fullmatch(text):
+        return int(found[1])
+    raise LookupError(text)
+
+
+def render_prefix(number: int) -> str:
+    """Return the prefix of sessions that stay at a snapshot."""
+    return f"at-{number}"
+
+
+PAGE: Final = 1_000
+"""Names of a page, where a client asks for pages and not for their size."""
+PAGE_SIZE: Final = re.compile("[1-9][0-9]{0,8}")
+TOLD: Final = [
+    f"{method} {path}"
+    for path, name in ENDPOINTS.items()
+    for method in (("GET", "HEAD") if name in {"namespace", "table"} else ("GET",))
+]
+
+
+class LakeCatalog:
+    """A lake's catalog. It may be asked by several threads."""
+
+    def __init__(self, root: str) -> None:
+        self._states = CatalogStates(root)
+        self._answers: Mapping[str, Callable[[Call], Answer]] = {
+            "config": self._config,
+            "namespaces": self._namespaces,
+            "namespace": self._namespace,
+            "tables": self._tables,
+            "table": self._table,
+            "views": self._views,
+            "view": self._view,
+            "metrics": lambda _: Answer(204),
+            "tokens": lambda _: NO_TOKENS,
+            "health": lambda _: json_answer({"status": "ok"}),
+        }
+
+    def answer(self, call: Call) -> Answer:
+        """Answer a call. Raises CatalogRefused."""
+        try:
+            return self._answers[call.name](call)
+        except TableParked as error:
+            raise CatalogRefused(403, "ForbiddenException", str(error)) from error
+        except (SinkError, *STORE_ERRORS) as error:
+            raise CatalogRefused(
+                503, "ServiceUnavailableException", f"the lake's store: {first_line(error)}"
+            ) from error
+
+    def _config(self, call: Call) -> Answer:
+        number = self._pinned(call.query.get("warehouse", MOVING))
+        overrides = {"prefix": MOVING}
+        if number is not None:
+            names = self._numbered(number)
+            overrides = {
+                "prefix": render_prefix(number),
+                "tidegate.snapshot": str(number),
+                "tidegate.checkpoint-ts": str(names.checkpoint_ts),
+            }
+        return json_answer({"defaults": {}, "overrides": overrides, "endpoints": TOLD})
+
+    def _pinned(self, warehouse: str) -> int | None:
+        """The snapshot at which a session stays."""
+        try:
+            view = parse_warehouse(warehouse)
+        except ConfigError as error:
+            raise CatalogRefused(400, "BadRequestException", f"warehouse {warehouse}: {error}") from error
+        match view:
+            case MovingView():
+                return None
+            case PinnedView(None):
+                number = self._states.newest().number
+            case PinnedView(number):
+                pass
+            case ViewAt(ts):
+                number = self._states.number_at(ts)
+        if number < 0:
+            raise _no_warehouse(f"warehouse {warehouse}: the lake has no published snapshot at or before that moment")
+        return number
+
+    def _numbered(self, number: int) -> CatalogNames:
+        try:
+            return self._states.numbered(number)
+        except FileNotFoundError as error:
+            why = f"snapshot {number} was never published, or the lake's retention has removed it"
+            raise _no_warehouse(f"{why}: `tidegate lake history` lists those that are left") from error
+
+    def _names(self, call: Call) -> CatalogNames:
+        try:
+            number = parse_prefix(call.parts["prefix"])
+        except LookupError as error:
+            raise _no_warehouse(f"{error} is no prefix of this catalog: GET /v1/config tells it") from error
+        return self._states.newest() if number is None else self._numbered(number)
+
+    def _database(self, names: CatalogNames, namespace: str) -> str:
+        found = None if SEPARATOR in namespace else names.database(namespace)
+        if found is None:
+            shown = namespace.replace(SEPARATOR, ".")
+            raise CatalogRefused(404, "NoSuchNamespaceException", f"there is no database {shown} at {_moment(names)}")
+        return found
+
+    def _namespaces(self, call: Call) -> Answer:
+        names = self._names(call)
+        if parent := call.query.get("parent"):
+            self._database(names, parent)
+            return json_answer({"namespaces": [], "next-page-token": None})
+        found, following = _paged(sorted(names.databases.values()), call)
+        return json_answer({"namespaces": [[name] for name in found], "next-page-token": following})
+
+    def _namespace(self, call: Call) -> Answer:
+        name = self._database(self._names(call), call.parts["namespace"])
+        return json_answer({"namespace": [name], "properties": {"database": name}})
+
+    def _tables(self, call: Call) -> Answer:
+        names = self._names(call)
+        database = self._database(names, call.parts["namespace"])
+        found, following = _paged(names.tables_of(database), call)
+        told = [{"namespace": [database], "name": name} for name in found]
+        return json_answer({"identifiers": told, "next-page-token": following})
+
+    def _table(self, call: Call) -> Answer:
+        names = self._names(call)
+        database = self._database(names, call.parts["namespace"])
+        name = call.parts["table"]
+        found = names.table(database, name)
+        if found is None:
+            raise _no_table(f"there is no table {database}.{name} at {_moment(names)}")
+        location = self._states.location(found)
+        try:
+            metadata = self._states.metadata(found)
+        except FileNotFoundError as error:
+            root = self._states.options.root
+            raise _no_table(
+                f"table {found.name} has no Iceberg metadata at {_moment(names)}: {location} is missing. If the lake's "
+                f"retention has removed that snapshot, name a newer one; else `tidegate lake project {root}` writes it"
+            ) from error
+        etag = f'"{hashlib.sha256(metadata).hexdigest()[:32]}"'
+        if etag in call.etag:
+            return Answer(304, headers={"ETag": etag})
+        parts = (b'{"metadata-location":', json_answer(location).body, b',"metadata":', metadata, b',"config":{}}')
+        return Answer(200, b"".join(parts), {"ETag": etag})
+
+    def _views(self, call: Call) -> Answer:
+        self._database(self._names(call), call.parts["namespace"])
+        return json_answer({"identifiers": [], "next-page-token": None})
+
+    def _view(self, call: Call) -> Answer:
+        raise CatalogRefused(
+            404, "NoSuchViewException", f"there is no view {call.parts['view']}: a lake has tables only"
+        )
+
+
+NO_TOKENS: Final = json_answer(
+    {
+        "error": "unsupported_grant_type",
+        "error_description": "this catalog gives no tokens: set your property `token`, and no `credential`, to "
+        "the text of the file that `tidegate catalog serve --token-file` names",
+    },
+    400,
+)
+
+
+def _paged(names: list[str], call: Call) -> tuple[list[str], str | None]:
+    asked = call.query.get("pageSize", str(PAGE))
+    if not PAGE_SIZE.fullmatch(asked):
+        raise CatalogRefused(400, "BadRequestException", f"pageSize {asked[:20]} is no number from 1 on")
+    found, following = page(names, call.query.get("pageToken"), int(asked))
+    return list(found), following
+
+
+def _moment(names: CatalogNames) -> str:
+    return f"snapshot {names.number}" if names.number >= 0 else "this moment: the lake has no published snapshot"
+
+
+def _no_table(why: str) -> CatalogRefused:
+    return CatalogRefused(404, "NoSuchTableException", why)
+
+
+def _no_warehouse(why: str) -> CatalogRefused:
+    return CatalogRefused(404, "NoSuchWarehouseException", why)
+
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+
+def application(root: str, token: str | None) -> "Starlette":
+    """Return the application of a lake's catalog; with a token only its bearers are answered."""
+    from starlette.applications import Starlette
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    catalog = LakeCatalog(root)
+
+    def respond(request: "Request") -> "Response":
+        try:
+            found = catalog.answer(_admitted(request, token))
+        except CatalogRefused as error:
+            found = refusal(error)
+        if request.method == "HEAD":
+            found = Answer(204 if found.status == 200 else found.status, headers=found.headers)
+        kind = "application/json" if found.body else None
+        return Response(found.body, found.status, dict(found.headers), kind)
+
+    methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+    return Starlette(routes=[Route("/{path:path}", respond, methods=methods)])
+
+
+def _admitted(request: "Request", token: str | None) -> Call:
+    """The call of a request. CatalogRefused for one that may not ask."""
+    path = request.scope["raw_path"].decode("ascii", "replace")
+    host = request.url.hostname or ""
+    if token is None and reaches_others(host):
+        why = f"this catalog has no token and answers to names of its own machine only, not to {host}"
+        raise CatalogRefused(403, "ForbiddenException", why)
+    kind, _, given = request.headers.get("authorization", "").partition(" ")
+    known = token is None or (kind.lower() == "bearer" and hmac.compare_digest(given.encode(), token.encode()))
+    if not known and path not in OPEN:
+        raise CatalogRefused(401, "NotAuthorizedException", "this catalog wants its bearer token: set `token`")
+    return parse_call(request.method, path, request.query_params, request.headers.get("if-none-match", ""))

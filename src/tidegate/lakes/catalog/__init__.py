@@ -1,1 +1,0 @@
-"""A lake as a read-only Iceberg REST catalog."""

@@ -1,0 +1,703 @@
+"""A client of an Iceberg REST catalog: one session, its prefix, and the endpoints that the catalog has.
+
+    GET  /v1/config?warehouse=…                  prefix, endpoints       once a session
+    POST /v1/{prefix}/transactions/commit        what is not among the endpoints is not asked for
+
+The token is read anew with each request, so that a file may be replaced while a feed runs; it goes to the catalog's own
+address only and stands in no message.  A catalog that tells no endpoints has those that the specification presumes.
+
+Source: Iceberg REST catalog specification (rest-catalog-open-api.yaml): CatalogConfig, paths, ErrorModel.
+
+How a table of a REST catalog is led from what the catalog shows to what the lake has published. Pure.
+
+    theirs ── requirements ──► this very table, main where it was seen      else 409, and nothing of it is done
+      │    ── updates ───────► columns, sort order, properties, our newest snapshot, main, tag tidegate-<n>
+      ▼                        snapshots that the lake no longer has go, with their tags
+    ours
+
+Tables keep their field ids: one that the catalog lacks is registered by its metadata file or begun by updates, never by
+`create table`, which counts fields anew.  Snapshots and refs of others stay.  Numbers of schemas and sort orders are
+the catalog's own, so they are compared by what is in them.
+
+Source: Iceberg REST catalog specification, TableUpdate, TableRequirement, CommitTableRequest.
+
+The embedded catalog: names of a lake in a directory, in the tables that Iceberg's JDBC catalog and PyIceberg share.
+
+    <lake>/catalog.db      SQLite      iceberg_tables: lake, shop, orders ──► …/metadata/v17.metadata.json
+
+All names move in one transaction when a snapshot is published, renames and drops among them; a reader that asks for
+several tables in several queries may still find two snapshots, which a pinned catalog avoids (lakes/catalog/).  Rows of
+other catalogs, and names of tables elsewhere, are left alone.  A pointer that somebody else moved is told and moved
+back: what was committed there is not upstream.
+
+Source: org.apache.iceberg.jdbc.JdbcUtil, its tables of schema version 1.
+
+A lake's names in an Iceberg REST catalog of somebody else's: Polaris, Nessie, Lakekeeper, ...
+
+    publish ─► names     drop, rename, register                  one request each, where names change
+               rows      all changed tables, one request         POST transactions/commit, else table by table
+    409     ─► somebody was faster: read again, TRIES times
+
+    _tidegate/catalog.json    which tables, by name and table-uuid, are the lake's in that catalog
+
+The note is written before a name comes and after it has gone, so a feed that died in between finds what is left to do.
+A table whose uuid is none of these is not ours and is left alone.  Everything can be done again: what is there already
+needs no update.  A catalog that is away holds up a round for one timeout, then not again for a while.
+"""
+
+import http.client
+import json
+import logging
+import os
+import re
+import sqlite3
+import ssl
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+import obstore
+
+from tidegate.model.errors import SinkError
+from tidegate.objectstore.stores import STORE_ERRORS, first_line, store, storing
+from tidegate.sink.delta.iceberg_format import VERSION, Metadata, current, current_schema
+from tidegate.sink.delta.iceberg_projection import METADATA, each, location_of, metadata_uri
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.snapshots import Snapshot
+from tidegate.sink.exchange import HttpClient, Reply
+
+TOKEN_VARIABLE: Final = "TIDEGATE_CATALOG_TOKEN"  # noqa: S105  the variable's name
+TIMEOUT_S: Final = 10.0
+WORK_S: Final = 60.0
+"""For what the catalog has to read or write files."""
+ANSWER_MAX_BYTES: Final = 64 << 20
+TEXT_MAX: Final = 300
+_SPACE: Final = "/v1/{prefix}/namespaces/{namespace}"
+SPACES: Final = "POST /v1/{prefix}/namespaces"
+LOAD: Final = f"GET {_SPACE}/tables/{{table}}"
+COMMIT: Final = f"POST {_SPACE}/tables/{{table}}"
+DROP: Final = f"DELETE {_SPACE}/tables/{{table}}"
+REGISTER: Final = f"POST {_SPACE}/register"
+RENAME: Final = "POST /v1/{prefix}/tables/rename"
+TRANSACTION: Final = "POST /v1/{prefix}/transactions/commit"
+WORK: Final = frozenset({COMMIT, REGISTER, TRANSACTION})
+
+
+class CatalogAnswer(SinkError):
+    """An answer that is no success: `status` and the specification's `kind` of error; 0 where there was no answer."""
+
+    status = 0
+    kind = ""
+
+    @property
+    def lacking(self) -> bool:
+        """True where the catalog has no such endpoint."""
+        unknown = self.status == 404 and not self.kind.startswith("NoSuch")
+        return unknown or self.status in {405, 501} or self.kind == "UnsupportedOperationException"
+
+
+@dataclass
+class RestClient:
+    """Asks the catalog at `uri`; begin() tells what it has."""
+
+    uri: str
+    warehouse: str = ""
+    token_file: str = ""
+    prefix: str = ""
+    endpoints: frozenset[str] = frozenset()
+    """What the catalog tells of; nothing for what the specification presumes."""
+    lacks: set[str] = field(default_factory=set)
+    """What it turned out not to have."""
+
+    def begin(self) -> None:
+        """Begin a session. CatalogAnswer if the catalog gives none."""
+        asked = f"?{urlencode({'warehouse': self.warehouse})}" if self.warehouse else ""
+        told = self._send("GET", f"/v1/config{asked}") or {}
+        given = {**(told.get("defaults") or {}), **(told.get("overrides") or {})}
+        self.prefix = str(given.get("prefix", ""))
+        self.endpoints = frozenset(told.get("endpoints") or ())
+        self.lacks = set()
+
+    def offers(self, endpoint: str) -> bool:
+        """Return True if the catalog should have an endpoint."""
+        return endpoint not in self.lacks and (not self.endpoints or endpoint in self.endpoints)
+
+    def ask(self, endpoint: str, body: Any = None, query: str = "", **parts: str) -> Any:
+        """Return the answer of an endpoint, None for an empty one. CatalogAnswer for what is no success."""
+        method, _, path = endpoint.partition(" ")
+        prefix = quote(self.prefix, safe="/%")
+        path = path.replace("/{prefix}", f"/{prefix}" if prefix else "")
+        for name, part in parts.items():
+            path = path.replace(f"{{{name}}}", quote(part, safe=""))
+        try:
+            return self._send(method, path + query, body, WORK_S if endpoint in WORK else TIMEOUT_S)
+        except CatalogAnswer as answer:
+            if answer.lacking:
+                self.lacks.add(endpoint)
+            raise
+
+    def _send(self, method: str, path: str, body: Any = None, within_s: float = TIMEOUT_S) -> Any:
+        address = urlsplit(self.uri.rstrip("/") + path)
+        headers = {"accept": "application/json", "content-type": "application/json"}
+        if token := self._token():
+            headers["authorization"] = f"Bearer {token}"
+        client = HttpClient(
+            address.hostname or "",
+            address.port,
+            None if address.scheme == "http" else ssl.create_default_context,
+            within_s=within_s,
+            most_bytes=ANSWER_MAX_BYTES,
+        )
+        try:
+            target = f"{address.path}?{address.query}" if address.query else address.path
+            reply = client.ask(method, target, None if body is None else json.dumps(body).encode(), headers)
+            if reply.is_ok:
+                return reply.json() if reply.body.strip() else None
+        except (OSError, ValueError, msgspec.DecodeError) as error:
+            raise CatalogAnswer(f"catalog {self.uri} does not answer {method} {path}: {error}") from error
+        finally:
+            client.close()
+        raise self._answer(reply, f"{method} {path}")
+
+    def _token(self) -> str:
+        if not self.token_file:
+            return os.environ.get(TOKEN_VARIABLE, "")
+        try:
+            return Path(self.token_file).read_text("utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise CatalogAnswer(
+                f"catalog-token-file {self.token_file} cannot be read: {type(error).__name__}"
+            ) from None
+
+    def _answer(self, reply: Reply, asked: str) -> CatalogAnswer:
+        kind, why = "", http.client.responses.get(reply.status, "")
+        if 300 <= reply.status < 400:
+            why = f"it redirects to {reply.headers.get('location', 'nowhere')}; give that address as catalog"
+        with suppress(msgspec.DecodeError, AttributeError):
+            told: Mapping[str, Any] = reply.json().get("error") or {}
+            kind, why = str(told.get("type", "")), str(told.get("message", why))
+        found = CatalogAnswer(f"catalog {self.uri} answers {asked} with {reply.status} {kind}: {why[:TEXT_MAX]}")
+        found.status, found.kind = reply.status, kind
+        return found
+
+
+Update = Mapping[str, Any]
+NOTHING: Final[Metadata] = {
+    "schemas": [],
+    "current-schema-id": -1,
+    "sort-orders": [],
+    "default-sort-order-id": -1,
+    "properties": {},
+    "snapshots": [],
+    "refs": {},
+    "last-sequence-number": 0,
+}
+"""A table that is not there."""
+MAIN: Final = "main"
+TAG: Final = re.compile(r"tidegate-\d+")
+OWN: Final = re.compile(r"comment$|tidegate\.")
+"""Properties that nobody else sets; those of others stay."""
+UNPARTITIONED: Final = {"spec-id": 0, "fields": []}
+LATEST: Final = -1
+"""The schema, order or spec that this very request adds."""
+
+
+def requirements(theirs: Metadata) -> list[Update]:
+    """Return what must still hold in the catalog for updates of `theirs`."""
+    return [
+        {"type": "assert-table-uuid", "uuid": theirs["table-uuid"]},
+        {"type": "assert-ref-snapshot-id", "ref": MAIN, "snapshot-id": main_of(theirs)},
+    ]
+
+
+def beginning(ours: Metadata, number: int) -> tuple[list[Update], list[Update]]:
+    """Return requirements and updates that begin a table where there is none."""
+    columns: list[Update] = []
+    rest: list[Update] = []
+    for one in updates({**NOTHING, "location": ours["location"]}, ours, number):
+        (columns if "schema" in one["action"] else rest).append(one)
+    return [{"type": "assert-create"}], [
+        {"action": "assign-uuid", "uuid": ours["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": ours["format-version"]},
+        {"action": "set-location", "location": ours["location"]},
+        *columns,
+        {"action": "add-spec", "spec": UNPARTITIONED},
+        {"action": "set-default-spec", "spec-id": LATEST},
+        *rest,
+    ]
+
+
+def updates(theirs: Metadata, ours: Metadata, number: int) -> list[Update]:
+    """Return what leads the catalog's table to ours, published by the lake's snapshot `number`; none if it is there."""
+    schema, columns = _columns(theirs, ours)
+    told = [*columns, *_order(theirs, ours), *_properties(theirs, ours), *_rows(theirs, ours, schema, number)]
+    if theirs.get("location", "").rstrip("/") != ours["location"]:
+        told.insert(0, {"action": "set-location", "location": ours["location"]})
+    return told
+
+
+def main_of(theirs: Metadata) -> int | None:
+    """Return the snapshot that readers of the catalog see."""
+    found: int | None = theirs.get("refs", {}).get(MAIN, {}).get("snapshot-id")
+    if found is None:
+        newest = theirs.get("current-snapshot-id", -1)
+        return None if newest in {None, -1} else newest
+    return found
+
+
+def strange(theirs: Metadata) -> int | None:
+    """Return the snapshot that readers of the catalog see if somebody else made it."""
+    main = main_of(theirs)
+    made = {one["snapshot-id"] for one in theirs.get("snapshots", ()) if _is_ours(one)}
+    return None if main in made else main
+
+
+def _is_ours(snapshot: Mapping[str, Any]) -> bool:
+    return VERSION in snapshot.get("summary", {})
+
+
+def _columns(theirs: Metadata, ours: Metadata) -> tuple[int, list[Update]]:
+    """The number of our schema there, and what makes it current."""
+    fields = _told(current_schema(ours)["fields"])
+    known = {one["schema-id"]: _told(one["fields"]) for one in theirs["schemas"]}
+    number = next((number for number, one in known.items() if one == fields), None)
+    if number == theirs["current-schema-id"] and number is not None:
+        return number, []
+    if number is not None:
+        return number, [{"action": "set-current-schema", "schema-id": number}]
+    number = max(known, default=-1) + 1
+    schema = {**current_schema(ours), "schema-id": number}
+    return number, [
+        {"action": "add-schema", "schema": schema, "last-column-id": ours["last-column-id"]},
+        {"action": "set-current-schema", "schema-id": LATEST},
+    ]
+
+
+def _told(fields: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """Fields without what a catalog may write in several ways."""
+    return [(one["id"], one["name"], one["required"], one["type"], one.get("doc", "")) for one in fields]
+
+
+def _order(theirs: Metadata, ours: Metadata) -> list[Update]:
+    fields = next(one["fields"] for one in ours["sort-orders"] if one["order-id"] == ours["default-sort-order-id"])
+    known = {one["order-id"]: one["fields"] for one in theirs["sort-orders"]}
+    if known.get(theirs["default-sort-order-id"]) == fields:
+        return []
+    number = next((number for number, one in known.items() if one == fields), None)
+    if number is not None:
+        return [{"action": "set-default-sort-order", "sort-order-id": number}]
+    order = {"order-id": max(known, default=0) + 1 if fields else 0, "fields": fields}
+    return [
+        {"action": "add-sort-order", "sort-order": order},
+        {"action": "set-default-sort-order", "sort-order-id": LATEST},
+    ]
+
+
+def _properties(theirs: Metadata, ours: Metadata) -> Iterator[Update]:
+    there = theirs.get("properties", {})
+    new = {name: value for name, value in ours["properties"].items() if there.get(name) != value}
+    if new:
+        yield {"action": "set-properties", "updates": new}
+    if gone := [name for name in there if OWN.match(name) and name not in ours["properties"]]:
+        yield {"action": "remove-properties", "removals": gone}
+
+
+def _rows(theirs: Metadata, ours: Metadata, schema: int, number: int) -> Iterator[Update]:
+    newest = current(ours)
+    assert newest is not None, "what is published has a snapshot"
+    there = {one["snapshot-id"]: one["manifest-list"] for one in theirs.get("snapshots", ())}
+    kept = {one["snapshot-id"]: one["manifest-list"] for one in ours["snapshots"]}
+    wanted = newest["snapshot-id"]
+    stale = wanted in there and there[wanted] != newest["manifest-list"]
+    if stale:  # of the place where the lake lay before
+        yield _without(wanted)
+    if stale or wanted not in there:
+        yield {"action": "add-snapshot", "snapshot": _fitting(newest, theirs) | {"schema-id": schema}}
+    if stale or main_of(theirs) != wanted:
+        yield {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": wanted}
+    refs = {name: one["snapshot-id"] for name, one in theirs.get("refs", {}).items()}
+    if stale or wanted not in {one for name, one in refs.items() if TAG.fullmatch(name)}:
+        yield {"action": "set-snapshot-ref", "ref-name": f"tidegate-{number}", "type": "tag", "snapshot-id": wanted}
+    held = {one for name, one in refs.items() if name != MAIN and TAG.fullmatch(name) is None}
+    ending = {one["snapshot-id"] for one in theirs.get("snapshots", ()) if _is_ours(one)} - held - {wanted}
+    ending = {one for one in ending if there[one] != kept.get(one)}
+    for name in sorted(name for name, one in refs.items() if one in ending and name != MAIN):
+        yield {"action": "remove-snapshot-ref", "ref-name": name}
+    yield from map(_without, sorted(ending))
+
+
+def _without(snapshot: int) -> Update:
+    """One by one: catalogs of older releases take no list of several."""
+    return {"action": "remove-snapshots", "snapshot-ids": [snapshot]}
+
+
+def _fitting(snapshot: Mapping[str, Any], theirs: Metadata) -> dict[str, Any]:
+    """A snapshot whose number is not above what the catalog has seen is taken only without a parent."""
+    behind = snapshot["sequence-number"] <= theirs.get("last-sequence-number", 0)
+    return {name: value for name, value in snapshot.items() if not (behind and name == "parent-snapshot-id")}
+
+
+LOGGER: Final = logging.getLogger("tidegate.iceberg")
+FILE: Final = "catalog.db"
+CATALOG: Final = "lake"
+"""What Spark and PyIceberg have to call it."""
+WAIT_S: Final = 30.0
+TABLES: Final = """
+CREATE TABLE IF NOT EXISTS iceberg_tables (
+  catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
+  metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000), iceberg_type VARCHAR(5),
+  PRIMARY KEY (catalog_name, table_namespace, table_name));
+CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
+  catalog_name VARCHAR(255) NOT NULL, namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL,
+  property_value VARCHAR(1000), PRIMARY KEY (catalog_name, namespace, property_key));
+"""
+
+Named = Mapping[tuple[str, str], str]
+"""Metadata files by namespace and table."""
+
+
+def named(options: DeltaOptions, snapshot: Snapshot) -> Named:
+    """Return the names of a published snapshot and where their metadata lies; a parked table has none."""
+    return {
+        (table.schema, table.table): metadata_uri(options.table_uri(incarnation), table.version)
+        for incarnation, table in snapshot.tables.items()
+        if snapshot.group(incarnation) is None
+    }
+
+
+class EmbeddedCatalog:
+    """The catalog of one lake in a directory; one that `shows` nothing takes away what it showed before."""
+
+    def __init__(self, options: DeltaOptions, *, shows: bool = True) -> None:
+        self._options, self._shows = options, shows
+        self._file, self._home = Path(options.root, FILE), f"{location_of(options.root)}/tables/"
+        self._last: Named | None = None
+        self._shown: Snapshot | None = None
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Let the catalog name exactly the tables of a published snapshot. SinkError for what SQLite says."""
+        if snapshot is self._shown:
+            return
+        names = named(self._options, snapshot) if self._shows else {}
+        if names == self._last or not (names or self._file.exists()):
+            self._shown = snapshot
+            return
+        try:
+            with closing(sqlite3.connect(self._file, timeout=WAIT_S, isolation_level=None)) as database:
+                if self._last is None:
+                    database.executescript(TABLES)
+                database.execute("BEGIN IMMEDIATE")
+                self._move(database, names)
+                database.execute("COMMIT")
+        except sqlite3.Error as failed:
+            raise SinkError(f"{self._file}: {failed}") from failed
+        self._last, self._shown = dict(names), snapshot
+
+    def _move(self, database: sqlite3.Connection, names: Named) -> None:
+        there = self._there(database)
+        over = [name for name, place in there.items() if name not in names and place.startswith(self._home)]
+        where = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
+        database.executemany(f"DELETE FROM iceberg_tables WHERE {where}", [(CATALOG, *name) for name in over])  # noqa: S608
+        moved = {name: place for name, place in names.items() if there.get(name) != place}
+        for name in moved:
+            self._warn(".".join(name), there.get(name))
+        rows = [(CATALOG, *name, place, there.get(name)) for name, place in moved.items()]
+        database.executemany("INSERT OR REPLACE INTO iceberg_tables VALUES (?, ?, ?, ?, ?, 'TABLE')", rows)
+        spaces = [(CATALOG, space) for space in {space for space, _ in names}]
+        database.executemany(
+            "INSERT OR IGNORE INTO iceberg_namespace_properties VALUES (?, ?, 'exists', 'true')", spaces
+        )
+
+    def _there(self, database: sqlite3.Connection) -> dict[tuple[str, str], str]:
+        rows = database.execute(
+            "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?",
+            (CATALOG,),
+        )
+        return {(space, table): place for space, table, place in rows}
+
+    def _warn(self, name: str, place: str | None) -> None:
+        """Tell of a pointer that is not one of ours."""
+        if place is not None and METADATA.search(place) is None:
+            LOGGER.warning(
+                "%s: table %s was %s, a commit of somebody else: the catalog shows the lake's own version again. What "
+                "was written there is not upstream; write to a table outside of the lake",
+                self._file,
+                name,
+                place,
+            )
+
+
+NOTE: Final = "catalog.json"
+TRIES: Final = 3
+PAUSES_S: Final = (5.0, 60.0)
+"""After a failure: the first pause, and the longest."""
+
+NAMED_MAX: Final = 5
+ODD: Final = (LookupError, TypeError, AttributeError, ValueError)
+"""What comes of JSON that is not as the specification says."""
+
+Name = tuple[str, str]
+"""Namespace and table."""
+Owned = tuple[str, str, str]
+"""Namespace, table, table-uuid."""
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """The lake's tables in a catalog."""
+
+    uri: str
+    warehouse: str
+    tables: tuple[Owned, ...] = ()
+
+
+class _Ours(NamedTuple):
+    """A published table: where its metadata lies, and that."""
+
+    place: str
+    metadata: Metadata
+
+    @property
+    def uuid(self) -> str:
+        """What tells the table from all others, whatever its name."""
+        return str(self.metadata["table-uuid"])
+
+
+class RestCatalog:
+    """The names of one lake in a catalog of others."""
+
+    def __init__(self, options: DeltaOptions, client: RestClient) -> None:
+        self._options, self._rest = options, client
+        self._owned: frozenset[Owned] | None = None
+        """What the note says; None before a session."""
+        self._last: Mapping[Name, str] = {}
+        self._shown: Snapshot | None = None
+        self._spaces: set[str] = set()
+        self._strangers: set[Name] = set()
+        self._pause_s, self._again_s = 0.0, 0.0
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Lead the catalog to a published snapshot. SinkError for what is to be tried again; nothing soon after one."""
+        if snapshot is self._shown or time.monotonic() < self._again_s:
+            return
+        names = named(self._options, snapshot)
+        if self._owned is not None and names == self._last:
+            self._shown = snapshot
+            return
+        try:
+            self._publish(names, snapshot.number)
+        except SinkError:
+            self._pause()
+            raise
+        except STORE_ERRORS as failed:
+            self._pause()
+            raise SinkError(f"lake {self._options.root}: {first_line(failed)}") from failed
+        except ODD as odd:
+            self._pause()
+            raise SinkError(f"catalog {self._rest.uri} answers what no catalog does: {odd!r:.200}") from odd
+        self._last, self._pause_s, self._shown = dict(names), 0.0, snapshot
+
+    def _pause(self) -> None:
+        self._owned = self._shown = None
+        self._pause_s = min(max(2 * self._pause_s, PAUSES_S[0]), PAUSES_S[1])
+        self._again_s = time.monotonic() + self._pause_s
+
+    def _publish(self, names: Mapping[Name, str], number: int) -> None:
+        if self._owned is None:
+            self._rest.begin()
+            self._owned, self._last, self._spaces = self._noted(), {}, set()
+        owned = self._owned
+        changed = {name: place for name, place in names.items() if self._last.get(name) != place}
+        ours = dict(zip(changed, each(self._rest.uri, self._read, list(changed.values())), strict=True))
+        uuids = {(space, table): uuid for space, table, uuid in owned if (space, table) in names}
+        uuids |= {name: one.uuid for name, one in ours.items()}
+        wanted = frozenset((*name, uuid) for name, uuid in uuids.items())
+        if wanted != owned:
+            self._note(owned | wanted)
+            self._move(owned - wanted, {uuid: name for name, uuid in uuids.items()})
+        self._lead(ours, number, {uuid for *_, uuid in owned | wanted})
+        if wanted != owned:
+            self._note(wanted)
+        self._owned = wanted
+
+    def _move(self, gone: Collection[Owned], homes: Mapping[str, Name]) -> None:
+        """Take away names that tables of ours no longer have: renamed where the new one is free, else dropped."""
+        names = {(space, table) for space, table, _ in gone}
+        there = {
+            name: one["table-uuid"]
+            for name, one in zip(names, each(self._rest.uri, self._load, list(names)), strict=True)
+            if one
+        }
+        waiting = {name: homes.get(uuid) for name, uuid in there.items() if (*name, uuid) in gone}
+        while waiting:
+            name = next((name for name, home in waiting.items() if home not in waiting), next(iter(waiting)))
+            home = waiting.pop(name)
+            if home is None or home in waiting or not self._rename(name, home):
+                self._drop(name)
+
+    def _lead(self, ours: Mapping[Name, _Ours], number: int, known: Collection[str]) -> None:
+        """Bring tables to what is published, again where somebody was faster. Raises what a single table met last."""
+        left, refused = dict(ours), list[CatalogAnswer]()
+        for _ in range(TRIES):
+            asked = partial(self._asked, number=number, known=known)
+            found = dict(zip(left, each(self._rest.uri, asked, list(left.items())), strict=True))
+            refused += [one for one in found.values() if isinstance(one, CatalogAnswer)]
+            changes = {name: one for name, one in found.items() if isinstance(one, Mapping)}
+            left = {name: left[name] for name in self._commit(changes)}
+            if not left:
+                break
+        else:
+            told = ", ".join(map(".".join, list(left)[:NAMED_MAX]))
+            raise SinkError(f"catalog {self._rest.uri}: somebody else commits to {told} at the same time")
+        if refused:
+            raise refused[0]
+
+    def _asked(self, one: tuple[Name, _Ours], number: int, known: Collection[str]) -> Update | CatalogAnswer | None:
+        """What a commit has to say of a table, None for nothing; what the catalog has against it, as a value."""
+        try:
+            return self._change(*one, number, known)
+        except CatalogAnswer as answer:
+            if not 400 <= answer.status < 500:
+                raise
+            return answer
+
+    def _change(self, name: Name, ours: _Ours, number: int, known: Collection[str]) -> Update | None:
+        there = self._load(name)
+        if there is not None and there["table-uuid"] not in known:
+            self._leave(name)
+            return None
+        self._strangers.discard(name)
+        if there is not None and there["table-uuid"] != ours.uuid:
+            self._drop(name)
+            there = None
+        if there is None:
+            there = self._create(name, ours, number)
+        elif (main := strange(there)) is not None:
+            LOGGER.warning(
+                "catalog %s: table %s was at snapshot %s, a commit of somebody else: the catalog shows the lake's own "
+                "version again. What was written there is not upstream; write to a table outside of the lake",
+                *(self._rest.uri, ".".join(name), main),
+            )
+        told = [] if there is None else updates(there, ours.metadata, number)
+        if there is None or not told:
+            return None
+        return {"identifier": _identifier(name), "requirements": requirements(there), "updates": told}
+
+    def _create(self, name: Name, ours: _Ours, number: int) -> Metadata | None:
+        """Begin a table; give what the catalog shows then, None if all is done."""
+        self._begin_space(name[0])
+        if self._rest.offers(REGISTER):
+            file = {"name": name[1], "metadata-location": ours.place}
+            try:
+                found: Metadata = self._rest.ask(REGISTER, file, namespace=name[0])["metadata"]
+            except CatalogAnswer as answer:
+                if not answer.lacking:
+                    raise
+            else:
+                return found
+        needs, told = beginning(ours.metadata, number)
+        body = {"identifier": _identifier(name), "requirements": needs, "updates": told}
+        self._rest.ask(COMMIT, body, namespace=name[0], table=name[1])
+        return None
+
+    def _commit(self, changes: Mapping[Name, Update]) -> Collection[Name]:
+        """Commit all changes at once, or one by one where the catalog cannot; give the tables that somebody changed."""
+        if changes and self._rest.offers(TRANSACTION):
+            try:
+                self._rest.ask(TRANSACTION, {"table-changes": list(changes.values())})
+            except CatalogAnswer as answer:
+                if answer.status == 409 or answer.kind == "NoSuchTableException":
+                    return changes
+                if not answer.lacking:
+                    raise
+            else:
+                return ()
+        late = each(self._rest.uri, self._commit_one, list(changes.items()))
+        return [name for name, is_late in zip(changes, late, strict=True) if is_late]
+
+    def _commit_one(self, change: tuple[Name, Update]) -> bool:
+        """True if somebody was faster."""
+        (space, table), body = change
+        try:
+            self._rest.ask(COMMIT, body, namespace=space, table=table)
+        except CatalogAnswer as answer:
+            if answer.status not in {404, 409}:
+                raise
+            return True
+        return False
+
+    def _rename(self, name: Name, home: Name) -> bool:
+        """True if it is done; a table that cannot be renamed is registered anew."""
+        if not self._rest.offers(RENAME):
+            return False
+        self._begin_space(home[0])
+        try:
+            self._rest.ask(RENAME, {"source": _identifier(name), "destination": _identifier(home)})
+        except CatalogAnswer as answer:
+            if not (answer.lacking or answer.status in {400, 404, 406, 409}):
+                raise
+            return False
+        return True
+
+    def _drop(self, name: Name) -> None:
+        """Forget a name; its files stay."""
+        try:
+            self._rest.ask(DROP, None, "?purgeRequested=false", namespace=name[0], table=name[1])
+        except CatalogAnswer as answer:
+            if answer.status != 404:
+                raise
+
+    def _load(self, name: Name) -> Metadata | None:
+        try:
+            found: Metadata = self._rest.ask(LOAD, namespace=name[0], table=name[1])["metadata"]
+        except CatalogAnswer as answer:
+            if answer.status != 404:
+                raise
+            return None
+        return found
+
+    def _begin_space(self, space: str) -> None:
+        if space in self._spaces:
+            return
+        try:
+            self._rest.ask(SPACES, {"namespace": [space], "properties": {}})
+        except CatalogAnswer as answer:
+            if answer.status != 409:
+                raise
+        self._spaces.add(space)
+
+    def _leave(self, name: Name) -> None:
+        if name not in self._strangers:
+            self._strangers.add(name)
+            LOGGER.warning(
+                "catalog %s has a table %s that is not this lake's: it is left alone, and the lake's own table is not "
+                "shown. Drop or rename it there, or show the lake in a catalog or warehouse of its own",
+                *(self._rest.uri, ".".join(name)),
+            )
+
+    def _read(self, place: str) -> _Ours:
+        root = self._options.root
+        body = obstore.get(store(root), place.removeprefix(f"{location_of(root)}/")).bytes().to_bytes()
+        return _Ours(place, msgspec.json.decode(body))
+
+    def _noted(self) -> frozenset[Owned]:
+        try:
+            body = obstore.get(store(self._options.control_uri), NOTE).bytes().to_bytes()
+        except FileNotFoundError:
+            return frozenset()
+        note = msgspec.json.decode(body, type=_Note)
+        return frozenset(note.tables if (note.uri, note.warehouse) == (self._rest.uri, self._rest.warehouse) else ())
+
+    def _note(self, tables: Collection[Owned]) -> None:
+        note = _Note(self._rest.uri, self._rest.warehouse, tuple(sorted(tables)))
+        with storing(self._options.control_uri):
+            obstore.put(store(self._options.control_uri), NOTE, msgspec.json.encode(note))
+
+
+def _identifier(name: Name) -> Mapping[str, Any]:
+    return {"namespace": [name[0]], "name": name[1]}

@@ -1,0 +1,500 @@
+"""Columns of a lake table and bounds of its files as Iceberg has them. Pure.
+
+    byte, short, integer     int             4 bytes, little endian
+    long                     long            8 bytes, little endian
+    decimal(p,s)             decimal(p, s)   the unscaled number, big endian, as few bytes as hold it
+    date                     date            days since 1970-01-01, 4 bytes, little endian
+    string                   string          UTF-8
+    timestamp                timestamptz     no bounds, as of every other type
+    timestamp_ntz            timestamp
+
+A field's id is the column's mapping id, which the Parquet files carry too: names and their changes are of no concern
+to a reader.  Source: the Iceberg table specification, "Schemas and Data Types", "Single-value serialization".
+
+The metadata file of an Iceberg table, as a value that moves from version to version. Pure.
+
+    fresh ──described──► schema, sort order, names in Parquet files ──with_snapshot──► one snapshot more
+
+Identity: a snapshot's id and sequence number are the number of its file, one above the Delta version.  The key is the
+sort order; it is no `identifier-field-ids`, since those have to be required columns, and ours can all be NULL.
+Source: the Iceberg table specification, "Table Metadata", "Sorting", "Column Projection" (name mapping).
+
+Manifests: which files a snapshot of an Iceberg table has, in Avro.
+
+    manifest list ──► manifest  m--…           files whose digest begins with no bit in particular: all
+                  └─► manifests m-0-…  m-1-…   once there are more than ENTRIES_MAX: by the first bit, then the next
+
+A file's place follows from its path alone, so a commit opens the manifests of the files that it adds and removes, and
+costs the same however many others there are.  What is not touched goes on from list to list as it is.
+
+Entries say ADDED or DELETED in the snapshot that did so and EXISTING afterwards; deleted ones go with the next writing
+of their manifest.  Source: the Iceberg table specification, "Manifests", "Manifest Lists".
+"""
+
+import io
+import json
+import re
+import uuid
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any, Final
+
+import fastavro
+
+from tidegate.model.table import TableInfo
+from tidegate.sink.delta.columns import DECIMAL_TYPE, LakeColumn
+
+TYPES: Final[Mapping[str, str]] = {
+    "byte": "int",
+    "short": "int",
+    "integer": "int",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "binary",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+ICEBERG_DECIMAL: Final = re.compile(r"decimal\(\d+, (\d+)\)")
+EPOCH: Final = date(1970, 1, 1).toordinal()
+
+
+def iceberg_type(delta: str) -> str:
+    """Return the Iceberg type of a Delta type."""
+    if match := DECIMAL_TYPE.fullmatch(delta):
+        return f"decimal({match[1]}, {match[2]})"
+    return TYPES[delta]
+
+
+def iceberg_fields(columns: Sequence[LakeColumn], table: TableInfo) -> list[dict[str, Any]]:
+    """Return the fields of a schema; comments of the upstream's columns stand as their `doc`."""
+    comments = {column.id: column.comment for column in table.columns if column.comment}
+    return [
+        {"id": column.mapping_id, "name": column.name, "required": False, "type": iceberg_type(column.delta)}
+        | ({"doc": comments[column.upstream_id]} if column.upstream_id in comments else {})
+        for column in columns
+    ]
+
+
+Kinds = Mapping[str, tuple[int, str]]
+"""Field id and Iceberg type of each column by its name in Parquet files."""
+
+
+def kinds_of(fields: Sequence[Mapping[str, Any]], names: Mapping[str, int]) -> Kinds:
+    """Return the fields of a schema by their names in Parquet files."""
+    types = {field["id"]: field["type"] for field in fields}
+    return {name: (number, types[number]) for name, number in names.items()}
+
+
+def iceberg_bounds(bounds: Mapping[str, Any], kinds: Kinds) -> dict[int, bytes]:
+    """Return bounds by names in Parquet files, as the log has them, as bytes by field ids; of types that are bounded
+    alone."""
+    known = ((*kinds[name], value) for name, value in bounds.items() if name in kinds and value is not None)
+    told = ((number, _packed(kind, value)) for number, kind, value in known)
+    return {number: value for number, value in told if value is not None}
+
+
+def _packed(kind: str, value: Any) -> bytes | None:
+    if match := ICEBERG_DECIMAL.fullmatch(kind):
+        return _decimal(Decimal(str(value)), int(match[1]))
+    return PACKED[kind](value) if kind in PACKED else None
+
+
+def _decimal(value: Decimal, scale: int) -> bytes:
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int), "a bound is a number"
+    unscaled: int = int("".join(map(str, digits))) * 10 ** (exponent + scale) * (-1 if sign else 1)
+    return unscaled.to_bytes((unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1, "big", signed=True)
+
+
+def _days(value: Any) -> bytes:
+    day = value if isinstance(value, date) else date.fromisoformat(value)
+    return (day.toordinal() - EPOCH).to_bytes(4, "little", signed=True)
+
+
+PACKED: Final[Mapping[str, Callable[[Any], bytes]]] = {
+    "int": lambda value: int(value).to_bytes(4, "little", signed=True),
+    "long": lambda value: int(value).to_bytes(8, "little", signed=True),
+    "date": _days,
+    "string": lambda value: str(value).encode(),
+}
+
+
+Metadata = Mapping[str, Any]
+VERSION: Final = "tidegate.delta-version"
+KEY: Final = "tidegate.key"
+NAMES: Final = "schema.name-mapping.default"
+SNAPSHOTS_MAX: Final = 300
+"""Some 200 kB, which every commit reads and writes."""
+COUNTED: Final = {"data-files": "files", "records": "rows", "files-size": "size_bytes"}
+
+
+def fresh(table_id: str, location: str) -> dict[str, Any]:
+    """Return the metadata of a table without columns and snapshots."""
+    return {
+        "format-version": 2,
+        "table-uuid": str(uuid.UUID(table_id)),
+        "location": location,
+        "last-sequence-number": 0,
+        "last-updated-ms": 0,
+        "last-column-id": 0,
+        "schemas": [],
+        "current-schema-id": -1,
+        "partition-specs": [{"spec-id": 0, "fields": []}],
+        "default-spec-id": 0,
+        "last-partition-id": 999,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "default-sort-order-id": 0,
+        "properties": {"gc.enabled": "false", "write.parquet.compression-codec": "zstd"},
+        "snapshots": [],
+        "snapshot-log": [],
+        "metadata-log": [],
+        "refs": {},
+    }
+
+
+def described(
+    metadata: Metadata, fields: Sequence[Mapping[str, Any]], names: Mapping[str, int], key: Sequence[int], comment: str
+) -> dict[str, Any]:
+    """Return the metadata with these fields, their names in Parquet files, the key by field ids and a comment."""
+    told = dict(metadata)
+    schemas = _by_id(told["schemas"], "schema-id")
+    new = max(schemas, default=-1) + 1
+    number = next((number for number, one in schemas.items() if one["fields"] == list(fields)), new)
+    if number == new:
+        told["schemas"] = [*told["schemas"], {"type": "struct", "schema-id": new, "fields": list(fields)}]
+    told["current-schema-id"] = number
+    told["last-column-id"] = max((told["last-column-id"], *(field["id"] for field in fields)))
+    order = [
+        {"transform": "identity", "source-id": one, "direction": "asc", "null-order": "nulls-first"} for one in key
+    ]
+    orders = _by_id(told["sort-orders"], "order-id")
+    number = next((number for number, one in orders.items() if one["fields"] == order), max(orders) + 1)
+    if number not in orders:
+        told["sort-orders"] = [*told["sort-orders"], {"order-id": number, "fields": order}]
+    told["default-sort-order-id"] = number
+    mapping = [{"field-id": number, "names": [name]} for name, number in names.items()]
+    names_of = {field["id"]: field["name"] for field in fields}
+    properties = {name: value for name, value in told["properties"].items() if name not in {"comment", KEY}}
+    properties |= {NAMES: json.dumps(mapping, ensure_ascii=False)}
+    properties |= ({"comment": comment} if comment else {}) | (
+        {KEY: json.dumps([names_of[one] for one in key], ensure_ascii=False)} if key else {}
+    )
+    return told | {"properties": properties}
+
+
+def with_snapshot(
+    metadata: Metadata, number: int, manifest_list: str, counts: Mapping[str, int], now_ms: int
+) -> dict[str, Any]:
+    """Return the metadata with snapshot `number` as the newest, and at most SNAPSHOTS_MAX.
+
+    `counts` has added_files, added_rows, added_size_bytes, and the same of deleted ones."""
+    parent = current(metadata)
+    now_ms = max(now_ms, metadata["last-updated-ms"])
+    snapshot = {
+        "snapshot-id": number,
+        "sequence-number": number,
+        "timestamp-ms": now_ms,
+        "manifest-list": manifest_list,
+        "summary": _summary(counts, parent["summary"] if parent else {}, number - 1),
+        "schema-id": metadata["current-schema-id"],
+    }
+    if parent is not None:
+        snapshot["parent-snapshot-id"] = parent["snapshot-id"]
+    told = {
+        **metadata,
+        "last-sequence-number": number,
+        "last-updated-ms": now_ms,
+        "current-snapshot-id": number,
+        "snapshots": [*metadata["snapshots"], snapshot],
+        "snapshot-log": [*metadata["snapshot-log"], {"snapshot-id": number, "timestamp-ms": now_ms}],
+        "refs": {"main": {"snapshot-id": number, "type": "branch"}},
+    }
+    return with_snapshots(told, {one["snapshot-id"] for one in told["snapshots"][-SNAPSHOTS_MAX:]})
+
+
+def with_snapshots(metadata: Metadata, numbers: Collection[int]) -> dict[str, Any]:
+    """Return the metadata with no other snapshots than `numbers`, and the schemas that they have."""
+    snapshots = [one for one in metadata["snapshots"] if one["snapshot-id"] in numbers]
+    schemas = {metadata["current-schema-id"], *(one["schema-id"] for one in snapshots)}
+    return {
+        **metadata,
+        "snapshots": snapshots,
+        "schemas": [one for one in metadata["schemas"] if one["schema-id"] in schemas],
+        "snapshot-log": [one for one in metadata["snapshot-log"] if one["snapshot-id"] in numbers],
+    }
+
+
+def current(metadata: Metadata) -> Mapping[str, Any] | None:
+    """Return the newest snapshot; None for a table without any."""
+    return _by_id(metadata["snapshots"], "snapshot-id").get(metadata.get("current-snapshot-id", -1))
+
+
+def kinds(metadata: Metadata) -> Kinds:
+    """Return the columns by their names in Parquet files."""
+    schema = current_schema(metadata)
+    told = json.loads(metadata["properties"][NAMES])
+    return kinds_of(schema["fields"], {one["names"][0]: one["field-id"] for one in told})
+
+
+def current_schema(metadata: Metadata) -> Mapping[str, Any]:
+    """Return the schema of now."""
+    return _by_id(metadata["schemas"], "schema-id")[metadata["current-schema-id"]]
+
+
+def is_ours(metadata: Metadata, number: int, location: str) -> bool:
+    """Return True for what a projection wrote as `number` for a table that lies there."""
+    return metadata.get("location") == location and was_ours(metadata, number)
+
+
+def was_ours(metadata: Metadata, number: int) -> bool:
+    """Return True for what a projection wrote as `number`, wherever the table lay then."""
+    newest = current(metadata)
+    return newest is not None and newest["snapshot-id"] == number and newest["summary"].get(VERSION) == str(number - 1)
+
+
+def _summary(counts: Mapping[str, int], before: Mapping[str, str], version: int) -> dict[str, str]:
+    told: dict[str, int] = {}
+    for name, unit in COUNTED.items():
+        added, deleted = counts[f"added_{unit}"], counts[f"deleted_{unit}"]
+        told[f"added-{name}"] = added
+        told["removed-files-size" if unit == "size_bytes" else f"deleted-{name}"] = deleted
+        told[f"total-{name}"] = int(before.get(f"total-{name}", "0")) + added - deleted
+    told |= dict.fromkeys(("total-delete-files", "total-position-deletes", "total-equality-deletes"), 0)
+    operation = "overwrite" if counts["deleted_files"] else "append"
+    return {"operation": operation, **{name: str(value) for name, value in told.items()}, VERSION: str(version)}
+
+
+def _by_id(things: Sequence[Mapping[str, Any]], name: str) -> dict[int, Mapping[str, Any]]:
+    return {one[name]: one for one in things}
+
+
+ENTRIES_MAX: Final = 64
+"""Some 10 kB; larger ones cost each commit more, smaller ones make longer lists, which it reads and writes too."""
+EXISTING, ADDED, DELETED = 0, 1, 2
+DIGEST_BITS: Final = 32
+
+
+def _field(number: int, name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "field-id": number}
+
+
+def _by_field(key: int, value: int, kind: str) -> dict[str, Any]:
+    """A map whose keys are field ids, which Avro's maps cannot have."""
+    entry = {
+        "type": "record",
+        "name": f"k{key}_v{value}",
+        "fields": [_field(key, "key", "int"), _field(value, "value", kind)],
+    }
+    return {"type": "array", "items": entry, "logicalType": "map"}
+
+
+_FILE: Final = {
+    "type": "record",
+    "name": "r2",
+    "fields": [
+        _field(134, "content", "int"),
+        _field(100, "file_path", "string"),
+        _field(101, "file_format", "string"),
+        _field(102, "partition", {"type": "record", "name": "r102", "fields": []}),
+        _field(103, "record_count", "long"),
+        _field(104, "file_size_in_bytes", "long"),
+        _field(109, "value_counts", _by_field(119, 120, "long")),
+        _field(110, "null_value_counts", _by_field(121, 122, "long")),
+        _field(125, "lower_bounds", _by_field(126, 127, "bytes")),
+        _field(128, "upper_bounds", _by_field(129, 130, "bytes")),
+    ],
+}
+_ENTRY: Final = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "manifest_entry",
+        "fields": [
+            _field(0, "status", "int"),
+            _field(1, "snapshot_id", "long"),
+            _field(3, "sequence_number", "long"),
+            _field(4, "file_sequence_number", "long"),
+            _field(2, "data_file", _FILE),
+        ],
+    },
+)
+_MANIFEST: Final = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "manifest_file",
+        "fields": [
+            _field(500, "manifest_path", "string"),
+            _field(501, "manifest_length", "long"),
+            _field(502, "partition_spec_id", "int"),
+            _field(517, "content", "int"),
+            _field(515, "sequence_number", "long"),
+            _field(516, "min_sequence_number", "long"),
+            _field(503, "added_snapshot_id", "long"),
+            *(
+                _field(number, f"{status}_{what}_count", kind)
+                for what, kind, numbers in (("files", "int", (504, 505, 506)), ("rows", "long", (512, 513, 514)))
+                for number, status in zip(numbers, ("added", "existing", "deleted"), strict=True)
+            ),
+        ],
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEntry:
+    """A data file of a manifest; `file` as Avro has it."""
+
+    status: int
+    snapshot: int
+    """The snapshot that added the file; of a deleted one the snapshot that did so."""
+    sequence: int
+    """The number of the snapshot that added it."""
+    file: Mapping[str, Any]
+
+    @property
+    def path(self) -> str:
+        """The whole address of the file."""
+        return str(self.file["file_path"])
+
+    @property
+    def rows(self) -> int:
+        """How many rows the file has."""
+        return int(self.file["record_count"])
+
+    @property
+    def size_bytes(self) -> int:
+        """How large it is."""
+        return int(self.file["file_size_in_bytes"])
+
+
+def data_file(
+    path: str,
+    *,
+    rows: int,
+    size_bytes: int,
+    lows: Mapping[int, bytes],
+    highs: Mapping[int, bytes],
+    nulls: Mapping[int, int],
+) -> dict[str, Any]:
+    """Return a Parquet file without deletes, with what is known of its columns by their field ids."""
+    some = {number: count for number, count in nulls.items() if count}
+    maps = {
+        "value_counts": dict.fromkeys(some, rows),
+        "null_value_counts": some,
+        "lower_bounds": lows,
+        "upper_bounds": highs,
+    }
+    return {
+        "content": 0,
+        "file_path": path,
+        "file_format": "PARQUET",
+        "partition": {},
+        "record_count": rows,
+        "file_size_in_bytes": size_bytes,
+        **{name: [{"key": key, "value": value} for key, value in told.items()] for name, told in maps.items()},
+    }
+
+
+def bucket_of(path: str, buckets: Collection[str]) -> str:
+    """Return the bits of the manifest that a file belongs to: one of `buckets`, of which none begins another, or a
+    new one beside them."""
+    digest = f"{zlib.crc32(path.encode()):0{DIGEST_BITS}b}"
+    there = next((digest[:at] for at in range(DIGEST_BITS + 1) if digest[:at] in buckets), None)
+    if there is not None:
+        return there
+    shared = -1
+    for bits in buckets:
+        shared = max(shared, next(at for at, (a, b) in enumerate(zip(bits, digest, strict=False)) if a != b))
+    return digest[: shared + 1]
+
+
+def parted(entries: Sequence[ManifestEntry], bits: str) -> Iterable[tuple[str, Sequence[ManifestEntry]]]:
+    """Return the entries of a bucket, cut by further bits until no part has too many."""
+    if len(entries) <= ENTRIES_MAX or len(bits) == DIGEST_BITS:
+        yield bits, entries
+        return
+    for bit in "01":
+        part = [entry for entry in entries if bucket_of(entry.path, (bits + "0", bits + "1")) == bits + bit]
+        if part:
+            yield from parted(part, bits + bit)
+
+
+def encode_manifest(entries: Iterable[ManifestEntry], schema: str, schema_id: int) -> bytes:
+    """Return a manifest; `schema` is the table's, as JSON."""
+    records = [
+        {
+            "status": entry.status,
+            "snapshot_id": entry.snapshot,
+            "sequence_number": entry.sequence,
+            "file_sequence_number": entry.sequence,
+            "data_file": entry.file,
+        }
+        for entry in entries
+    ]
+    told = {
+        "schema": schema,
+        "schema-id": str(schema_id),
+        "partition-spec": "[]",
+        "partition-spec-id": "0",
+        "format-version": "2",
+        "content": "data",
+    }
+    return _encoded(_ENTRY, records, told)
+
+
+def decode_manifest(body: bytes) -> list[ManifestEntry]:
+    """Return the entries of a manifest."""
+    found: Iterable[Any] = fastavro.reader(io.BytesIO(body))
+    return [ManifestEntry(one["status"], one["snapshot_id"], one["sequence_number"], one["data_file"]) for one in found]
+
+
+def manifest_record(path: str, size_bytes: int, entries: Sequence[ManifestEntry], snapshot: int) -> dict[str, Any]:
+    """Return what a list tells of a manifest that `snapshot` wrote."""
+    by_status = {status: [one for one in entries if one.status == status] for status in (ADDED, EXISTING, DELETED)}
+    live = [*by_status[ADDED], *by_status[EXISTING]]
+    record: dict[str, Any] = {
+        "manifest_path": path,
+        "manifest_length": size_bytes,
+        "partition_spec_id": 0,
+        "content": 0,
+        "sequence_number": snapshot,
+        "min_sequence_number": min((one.sequence for one in live), default=snapshot),
+        "added_snapshot_id": snapshot,
+    }
+    for status, name in ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted")):
+        record[f"{name}_files_count"] = len(by_status[status])
+        record[f"{name}_rows_count"] = sum(one.rows for one in by_status[status])
+    return record
+
+
+def is_live(manifest: Mapping[str, Any]) -> bool:
+    """Return True for a manifest that has files which are not deleted."""
+    return bool(manifest["added_files_count"] or manifest["existing_files_count"])
+
+
+def encode_list(manifests: Iterable[Mapping[str, Any]], snapshot: int, parent: int | None) -> bytes:
+    """Return a manifest list."""
+    told = {
+        "snapshot-id": str(snapshot),
+        "parent-snapshot-id": "null" if parent is None else str(parent),
+        "sequence-number": str(snapshot),
+        "format-version": "2",
+    }
+    return _encoded(_MANIFEST, manifests, told)
+
+
+def decode_list(body: bytes) -> list[dict[str, Any]]:
+    """Return the manifests of a list."""
+    found: Iterable[Any] = fastavro.reader(io.BytesIO(body))
+    return list(found)
+
+
+def _encoded(schema: Any, records: Iterable[Any], told: Mapping[str, str]) -> bytes:
+    out = io.BytesIO()
+    fastavro.writer(out, schema, records, metadata=dict(told))
+    return out.getvalue()

@@ -1,0 +1,565 @@
+"""Names of a table's Iceberg files, and what they tell: which versions need them. Pure.
+
+    metadata/v12.metadata.json          the table at Delta version 11
+    metadata/snap-12-<uuid>.avro        its manifest list
+    metadata/m-01-12-<uuid>.avro        a manifest that snapshot 12 wrote, of the files whose digest begins with 01
+
+    m-01-12 ─────────────► m-01-15 ────────► m-010-19, m-011-19        a manifest is over where another takes its files
+            12, 13, 14              15 .. 18                   19 ..
+
+So upkeep treats them as it treats data files, by their life spans, and opens none.  What an attempt left that died is
+over with the next manifest of its bucket, like any other.  A catalog of others writes each commit beside ours, as
+00007-<uuid>.metadata.json, and takes none away: the newest of these stay.
+
+A table's Iceberg files where they lie: reading, writing, several at a time from an object store.
+
+The way from the newest projection of a table to a version: which files came, which went.
+
+metadata of v3 ──commits 4, 5, 6 of the log──► files that come, files that go, the table if its columns may differ
+nothing        ──the table at version 6──────► all of its files come
+
+The projection: Iceberg metadata of one version of a Delta table, over the very files that the version has.
+
+    _delta_log/   …007  …008  …009                     truth
+                         │     │   files that came and went, the columns if they changed
+                         ▼     ▼
+    metadata/     v8 ─────────► v10.metadata.json      version + 1 = number of the Iceberg snapshot, of its sequence
+                                snap-…, m-…-….avro     and of its file, written if there is none
+
+What is derived can be derived again: whoever finds the file there is done, whoever dies on the way leaves files that
+upkeep deletes.  It begins at the newest projection below, or with the table as a whole where there is none, where it
+lies elsewhere (addresses are whole: a lake was moved) or where the log between is gone.  No data file is opened.
+
+Metadata names the last SNAPSHOTS_MAX snapshots whose own file `v….metadata.json` is there, which upkeep decides; each
+such file shows its own moment.  A table says `gc.enabled=false`: no file is Iceberg's to delete.  What others commit
+here is not built upon, and replaced when its number is needed.
+
+Source: the Iceberg table specification, "Table Metadata", "Snapshots".
+
+The projection of a whole lake: begun when it is asked for, and kept by every writer from then on.
+
+    _tidegate/iceberg.json      {"location": "file:///srv/lake"}      each published version has its metadata, there
+
+A feed writes the file once all that is published has metadata; after that each unit of its rounds projects before the
+round is published, so a published version is never without.  A feed without projection takes the file away; one that
+finds another address in it was moved with its lake, and begins anew.
+"""
+
+import json
+import logging
+import re
+import threading
+import time
+import uuid
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from itertools import chain, takewhile
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+import obstore
+from obstore.exceptions import AlreadyExistsError
+
+from tidegate.engine.retention import PURGED
+from tidegate.model.errors import SinkError
+from tidegate.model.table import TableInfo
+from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import Action, TableDescription, TableSnapshot, VersionSpan
+from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.stores import STORE_ERRORS, StoredFile, store, storing
+from tidegate.sink.delta.columns import logical_key, stored_columns
+from tidegate.sink.delta.iceberg_format import (
+    ADDED,
+    DELETED,
+    EXISTING,
+    ManifestEntry,
+    Metadata,
+    bucket_of,
+    current,
+    current_schema,
+    data_file,
+    decode_list,
+    decode_manifest,
+    described,
+    encode_list,
+    encode_manifest,
+    fresh,
+    iceberg_bounds,
+    iceberg_fields,
+    is_live,
+    is_ours,
+    kinds,
+    manifest_record,
+    parted,
+    was_ours,
+    with_snapshot,
+    with_snapshots,
+)
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.snapshots import Snapshot, kept_snapshots
+
+FOLDER: Final = "metadata/"
+METADATA: Final = re.compile(r"metadata/v(\d+)\.metadata\.json")
+LIST: Final = re.compile(r"metadata/snap-(\d+)-\w+\.avro")
+FOREIGN: Final = re.compile(r"metadata/[^/]+\.metadata\.json")
+FOREIGN_MAX: Final = 100
+"""As many as a table of Iceberg keeps by itself."""
+MANIFEST: Final = re.compile(r"metadata/m-([01]*)-(\d+)-\w+\.avro")
+
+
+def metadata_path(version: int) -> str:
+    """Return where the Iceberg metadata of a Delta version lies, from the table's directory on."""
+    return f"{FOLDER}v{version + 1}.metadata.json"
+
+
+def list_path(snapshot: int) -> str:
+    """Return a new name for the manifest list of a snapshot."""
+    return f"{FOLDER}snap-{snapshot}-{uuid.uuid4().hex}.avro"
+
+
+def manifest_path(bits: str, snapshot: int) -> str:
+    """Return a new name for a manifest of a bucket that a snapshot writes."""
+    return f"{FOLDER}m-{bits}-{snapshot}-{uuid.uuid4().hex}.avro"
+
+
+def bits_of(path: str) -> str:
+    """Return the bucket of a manifest."""
+    return path[path.rindex("/m-") + 3 :].partition("-")[0]
+
+
+def versions_of(paths: Collection[str]) -> set[int]:
+    """Return the Delta versions that have a metadata file."""
+    return {int(match[1]) - 1 for path in paths if (match := METADATA.fullmatch(path))}
+
+
+def spans_of(files: Sequence[StoredFile]) -> dict[str, VersionSpan]:
+    """Return the Delta versions that need each of a table's Iceberg files."""
+    spans: dict[str, VersionSpan] = {}
+    manifests: list[tuple[str, int, StoredFile]] = []
+    for file in files:
+        if match := METADATA.fullmatch(file.path) or LIST.fullmatch(file.path):
+            snapshot = int(match[1])
+            spans[file.path] = VersionSpan(snapshot - 1, snapshot, file.written_ms)
+        elif match := MANIFEST.fullmatch(file.path):
+            manifests.append((match[1], int(match[2]), file))
+    foreign = [file for file in files if file.path not in spans and FOREIGN.fullmatch(file.path)]
+    for file in sorted(foreign, key=lambda file: file.written_ms)[-FOREIGN_MAX:]:
+        spans[file.path] = VersionSpan(0)
+    ends = dict(_ends([(bits, snapshot) for bits, snapshot, _ in manifests]))
+    for bits, snapshot, file in manifests:
+        end = ends[bits, snapshot]
+        spans[file.path] = VersionSpan(snapshot - 1, None if end is None else end - 1, file.written_ms)
+    return spans
+
+
+def _ends(manifests: Collection[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], int | None]]:
+    """The snapshot that takes over the files of each manifest, from buckets and writing snapshots."""
+    written: dict[str, set[int]] = defaultdict(set)
+    for bits, snapshot in manifests:
+        written[bits].add(snapshot)
+    buckets = sorted(written)
+    for bits in buckets:
+        wider = [bits[:at] for at in range(len(bits)) if bits[:at] in written]
+        narrower = takewhile(lambda one, bits=bits: one.startswith(bits), buckets[bisect_left(buckets, bits) :])  # type: ignore[misc]
+        numbers = sorted(set().union(*(written[one] for one in (*wider, *narrower))))
+        for snapshot in written[bits]:
+            at = bisect_right(numbers, snapshot)
+            yield (bits, snapshot), numbers[at] if at < len(numbers) else None
+
+
+REQUESTS_AT_ONCE: Final = 8
+T = TypeVar("T")
+
+
+def metadata_uri(uri: str, version: int) -> str:
+    """Return the whole address of that metadata, as readers of Iceberg take it."""
+    return f"{location_of(uri)}/{metadata_path(version)}"
+
+
+@lru_cache(4_096)
+def location_of(uri: str) -> str:
+    """Return the address of a table as Iceberg's readers take it: with a scheme, not quoted."""
+    return uri if "://" in uri else f"file://{Path(uri).resolve()}"
+
+
+def projected(uri: str) -> set[int]:
+    """Return the Delta versions that have a metadata file."""
+    begin = f"{FOLDER}v"
+    paths = (one["path"] for batch in obstore.list(store(uri), FOLDER.rstrip("/"), offset=begin) for one in batch)
+    return versions_of(set(paths))
+
+
+def read_metadata(uri: str, version: int) -> Metadata | None:
+    """Return the metadata of a version; None if it is not there or was not written here."""
+    try:
+        body = get_file(uri, metadata_path(version))
+    except FileNotFoundError:
+        return None
+    found: Metadata = msgspec.json.decode(body)
+    return found if is_ours(found, version + 1, location_of(uri)) else None
+
+
+def address_of(uri: str, path: str) -> str:
+    """Return a data file's whole address, from its path in the log; one that is whole already stands for itself."""
+    return path if "://" in path else f"{location_of(uri)}/{path}"
+
+
+def inside(uri: str, address: str) -> str:
+    """Return a path from the table's directory on."""
+    return address.removeprefix(f"{location_of(uri)}/")
+
+
+def each(uri: str, work: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
+    """Return what `work` gives for each item, asking a store or server for several at a time."""
+    if "://" not in uri or len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(len(items), REQUESTS_AT_ONCE)) as pool:
+        return list(pool.map(work, items))
+
+
+class RecentFiles:
+    """Files of object stores that this process wrote or read last, up to so many bytes: none of them ever changes, and
+    the next commit of a table begins with them."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._left = most_bytes
+        self._files: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def keep(self, uri: str, path: str, body: bytes) -> None:
+        """Remember a file, and forget those that were not asked for the longest."""
+        if "://" not in uri:
+            return
+        with self._lock:
+            self._left += len(self._files.pop((uri, path), b"")) - len(body)
+            self._files[uri, path] = body
+            while self._left < 0:
+                self._left += len(self._files.popitem(last=False)[1])
+
+    def get(self, uri: str, path: str) -> bytes | None:
+        """Return a file that is remembered."""
+        with self._lock:
+            if (uri, path) in self._files:
+                self._files.move_to_end((uri, path))
+            return self._files.get((uri, path))
+
+
+RECENT: Final = RecentFiles(16 << 20)
+
+
+def get_file(uri: str, path: str) -> bytes:
+    """Return a file of the table."""
+    body = RECENT.get(uri, path)
+    if body is None:
+        body = bytes(obstore.get(store(uri), path).bytes().to_bytes())
+        RECENT.keep(uri, path, body)
+    return body
+
+
+def put_file(uri: str, path: str, body: bytes) -> None:
+    """Write a file of the table. SinkError for what the store says."""
+    with storing(uri):
+        obstore.put(store(uri), path, body)
+    RECENT.keep(uri, path, body)
+
+
+COMMITS_MAX: Final = 200
+"""Commits of the log that are read one by one; beyond, the table as a whole is read sooner."""
+
+
+@dataclass(slots=True)
+class TableMove:
+    """Leads from metadata to the files of a version: those that come by their address, with what the log tells of them,
+    and those that go. `manifests` are the live ones before; `table` is there where columns may have changed."""
+
+    metadata: Metadata
+    manifests: Sequence[Mapping[str, Any]] = ()
+    come: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    go: set[str] = field(default_factory=set)
+    table: TableSnapshot | TableDescription | None = None
+
+
+def read_ahead(uri: str, version: int) -> None:
+    """Begin to read what a projection from that version needs, while rows are merged; only where requests take time."""
+    if "://" in uri:
+        threading.Thread(target=_read_ahead, args=(uri, version), daemon=True).start()
+
+
+def _read_ahead(uri: str, version: int) -> None:
+    with suppress(*STORE_ERRORS):  # whoever needs it meets the error again
+        metadata = read_metadata(uri, version)
+        manifests = [] if metadata is None else _listed(uri, metadata)
+        if len(manifests) == 1:
+            get_file(uri, inside(uri, manifests[0]["manifest_path"]))
+
+
+def move_to(uri: str, version: int, since: int | None, there: Collection[int] | None) -> TableMove:
+    """Return the way to a version: from `since` (-1: from the beginning) if it can be gone, else from the newest
+    projection among `there`, else from nothing to the table as a whole."""
+    if since is not None and since < version and (move := _from(uri, since, version)) is not None:
+        return move
+    below = (one for one in (projected(uri) if there is None else there) if one < version)
+    found = (_from(uri, one, version) for one in sorted(below, reverse=True))
+    return next((move for move in found if move is not None), None) or _whole(uri, version)
+
+
+def _from(uri: str, at: int, version: int) -> TableMove | None:
+    """The way from an earlier version; None if it has no metadata of ours, or the log between is long or gone."""
+    metadata = read_metadata(uri, at) if at >= 0 else None
+    if version - at > COMMITS_MAX or (metadata is None and at >= 0):
+        return None
+    reads: list[Callable[[], Any]] = [partial(deltalog.actions, uri, number) for number in range(at + 1, version + 1)]
+    if metadata is not None:
+        reads.append(partial(_listed, uri, metadata))
+    found = each(uri, lambda read: read(), reads)
+    commits, listed = found[: version - at], found[version - at :]
+    if not all(commits):
+        return None
+    described = [TableDescription.of(one) for actions in commits for one in actions if "metaData" in one]
+    move = TableMove(
+        metadata or fresh(described[0].table_id, location_of(uri)), table=described[-1] if described else None
+    )
+    move.manifests = [one for manifests in listed for one in manifests if is_live(one)]
+    for action in chain.from_iterable(commits):
+        _take(move, uri, action)
+    return move
+
+
+def _listed(uri: str, metadata: Metadata) -> list[dict[str, Any]]:
+    """The manifests of the snapshot that the metadata shows."""
+    snapshot = current(metadata)
+    assert snapshot is not None, "what was written here has a snapshot"
+    return decode_list(get_file(uri, inside(uri, snapshot["manifest-list"])))
+
+
+def _take(move: TableMove, uri: str, action: Action) -> None:
+    """Take up what a commit adds or removes."""
+    match action:
+        case {"add": added}:
+            move.come[address_of(uri, unquote(added["path"]))] = _told(added)
+        case {"remove": removed}:
+            path = address_of(uri, unquote(removed["path"]))
+            if move.come.pop(path, None) is None:
+                move.go.add(path)
+
+
+def _told(added: Mapping[str, Any]) -> dict[str, Any]:
+    stats = json.loads(added.get("stats") or "{}")
+    return {
+        "rows": stats.get("numRecords", 0),
+        "size_bytes": added["size"],
+        "lows": stats.get("minValues", {}),
+        "highs": stats.get("maxValues", {}),
+        "nulls": stats.get("nullCount", {}),
+    }
+
+
+def _whole(uri: str, version: int) -> TableMove:
+    """The way from nothing."""
+    table = deltalog.load(uri, version)
+    if table is None:
+        raise SinkError(f"{uri}: there is no table to be seen as an Iceberg table")
+    come: dict[str, Mapping[str, Any]] = {
+        address_of(uri, file.path): {
+            "rows": file.rows,
+            "size_bytes": file.size_bytes,
+            "lows": file.lows,
+            "highs": file.highs,
+            "nulls": {},
+        }
+        for file in table.files()
+    }
+    return TableMove(fresh(table.table_id, location_of(uri)), come=come, table=table)
+
+
+LOGGER: Final = logging.getLogger("tidegate.iceberg")
+TIDY_EVERY: Final = 20
+"""Versions between two looks into the directory for snapshots that upkeep has ended."""
+
+
+def project(uri: str, version: int, table: TableInfo, since: int | None = None) -> None:
+    """Write the Iceberg metadata of a table at a version, if it is not there; `since` is an earlier version that is
+    likely to have some. SinkError for what a store says."""
+    if (since is None or since == version) and read_metadata(uri, version) is not None:
+        return
+    tidies = version % TIDY_EVERY == 0
+    there = projected(uri) if tidies else None
+    move = move_to(uri, version, since, there)
+    metadata = move.metadata if move.table is None else _described(move.metadata, move.table, table)
+    reach("iceberg/before-manifests")
+    manifests, counts, bodies = _manifests(uri, version + 1, move, metadata)
+    listed, parent = list_path(version + 1), current(metadata)
+    bodies[listed] = encode_list(manifests, version + 1, None if parent is None else parent["snapshot-id"])
+    each(uri, lambda one: put_file(uri, *one), list(bodies.items()))
+    if there is not None:
+        metadata = with_snapshots(metadata, {one + 1 for one in there})
+    found = with_snapshot(metadata, version + 1, f"{location_of(uri)}/{listed}", counts, time.time_ns() // 1_000_000)
+    reach("iceberg/before-metadata")
+    _publish(uri, version, msgspec.json.encode(found))
+    reach("iceberg/after-metadata")
+
+
+def _described(metadata: Metadata, snapshot: TableSnapshot | TableDescription, table: TableInfo) -> Metadata:
+    columns = stored_columns(snapshot)
+    names = {column.physical: column.mapping_id for column in columns}
+    key = set(logical_key(table, columns))
+    ids = [column.mapping_id for column in columns if column.name in key]
+    return described(metadata, iceberg_fields(columns, table), names, ids, table.comment)
+
+
+def _manifests(
+    uri: str, number: int, move: TableMove, metadata: Metadata
+) -> tuple[list[Mapping[str, Any]], dict[str, int], dict[str, bytes]]:
+    """Return all manifests of the new snapshot, what came and went, and those that the move touches by their paths."""
+    known, schema = kinds(metadata), current_schema(metadata)
+    columns = json.dumps(schema)
+    buckets = {bits_of(one["manifest_path"]): one for one in move.manifests}
+    come: dict[str, list[ManifestEntry]] = defaultdict(list)
+    go: dict[str, set[str]] = defaultdict(set)
+    there = set(buckets)
+    for path, told in move.come.items():
+        bits = bucket_of(path, there)
+        there.add(bits)
+        lows, highs = (iceberg_bounds(told[end], known) for end in ("lows", "highs"))
+        nulls = {known[name][0]: count for name, count in told["nulls"].items() if name in known}
+        file = data_file(path, rows=told["rows"], size_bytes=told["size_bytes"], lows=lows, highs=highs, nulls=nulls)
+        come[bits].append(ManifestEntry(ADDED, number, number, file))
+    for path in move.go:
+        go[bucket_of(path, buckets)].add(path)
+    counts = dict.fromkeys((f"{did}_{unit}" for did in ("added", "deleted") for unit in UNITS), 0)
+    bodies: dict[str, bytes] = {}
+    manifests: list[Mapping[str, Any]] = [one for bits, one in buckets.items() if bits not in {*come, *go}]
+    touched = sorted({*come, *go})
+    places = [inside(uri, buckets[bits]["manifest_path"]) if bits in buckets else None for bits in touched]
+    found = each(uri, lambda place: [] if place is None else decode_manifest(get_file(uri, place)), places)
+    for bits, before in zip(touched, found, strict=True):
+        stay = [
+            ManifestEntry(EXISTING, one.snapshot, one.sequence, one.file) for one in before if one.status != DELETED
+        ]
+        gone = [ManifestEntry(DELETED, number, one.sequence, one.file) for one in stay if one.path in go[bits]]
+        live = [*(one for one in stay if one.path not in go[bits]), *come[bits]]
+        _count(counts, "added", come[bits])
+        _count(counts, "deleted", gone)
+        parts = list(parted(live, bits)) if live else [(bits, [])]
+        for at, (part_bits, part) in enumerate(parts):
+            entries = [*part, *(gone if at == 0 else ())]
+            path = manifest_path(part_bits, number)
+            bodies[path] = encode_manifest(entries, columns, schema["schema-id"])
+            manifests.append(manifest_record(f"{location_of(uri)}/{path}", len(bodies[path]), entries, number))
+    return manifests, counts, bodies
+
+
+UNITS: Final = {"files": lambda _: 1, "rows": lambda one: one.rows, "size_bytes": lambda one: one.size_bytes}
+
+
+def _count(counts: dict[str, int], did: str, entries: Sequence[ManifestEntry]) -> None:
+    for unit, of in UNITS.items():
+        counts[f"{did}_{unit}"] += sum(map(of, entries))
+
+
+def _publish(uri: str, version: int, body: bytes) -> None:
+    """Write a metadata file, over one of another place or of others; ours tells the same and stays."""
+    try:
+        with storing(uri):
+            obstore.put(store(uri), metadata_path(version), body, mode="create")
+        RECENT.keep(uri, metadata_path(version), body)
+    except AlreadyExistsError:
+        if read_metadata(uri, version) is not None:
+            return
+        if not was_ours(msgspec.json.decode(get_file(uri, metadata_path(version))), version + 1):
+            LOGGER.warning(
+                "%s is a commit of somebody else, which this lake's upstream does not have: it is taken back. Write to "
+                "tables of your own, and read this one",
+                metadata_uri(uri, version),
+            )
+        put_file(uri, metadata_path(version), body)
+
+
+NOTE: Final = "iceberg.json"
+TABLES_A_TASK: Final = 16
+Runner = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+
+
+class TableProjection(msgspec.Struct, frozen=True):
+    """A table's definition and the versions that readers may ask for."""
+
+    table: TableInfo
+    versions: tuple[int, ...]
+
+
+class _Note(msgspec.Struct, frozen=True):
+    location: str
+
+
+def begin_projection(options: DeltaOptions, snapshot: Snapshot, runner: Runner) -> None:
+    """Bring the lake's published state to what `options` ask for: all of its tables with metadata, or none promised."""
+    if not options.iceberg:
+        forget_projection(options)
+    elif not is_projected(options):
+        project_all(options, list(_published(snapshot)), runner)
+        _promise(options)
+
+
+def project_lake(options: DeltaOptions, runner: Runner) -> int:
+    """Bring every version that a kept snapshot has its metadata; return how many versions there are."""
+    tables: dict[str, TableInfo] = {}
+    versions: dict[str, set[int]] = defaultdict(set)
+    for snapshot in kept_snapshots(options):
+        for one in _published(snapshot):
+            tables[one.table.incarnation] = one.table
+            versions[one.table.incarnation].update(one.versions)
+    project_all(options, [TableProjection(tables[name], tuple(found)) for name, found in versions.items()], runner)
+    _promise(options)
+    return sum(map(len, versions.values()))
+
+
+def is_projected(options: DeltaOptions) -> bool:
+    """Return True for a lake whose published versions all have metadata for the place where it lies."""
+    try:
+        body = obstore.get(store(options.control_uri), NOTE).bytes().to_bytes()
+    except FileNotFoundError:
+        return False
+    return msgspec.json.decode(body, type=_Note).location == location_of(options.root)
+
+
+def forget_projection(options: DeltaOptions) -> None:
+    """Take back that published versions have metadata."""
+    try:
+        obstore.delete(store(options.control_uri), NOTE)
+    except FileNotFoundError:
+        return
+
+
+def project_all(options: DeltaOptions, tables: Sequence[TableProjection], runner: Runner) -> None:
+    """Write the metadata that is missing."""
+    bins = [tables[at : at + TABLES_A_TASK] for at in range(0, len(tables), TABLES_A_TASK)]
+    runner(partial(_project, options=options), bins)
+
+
+def _promise(options: DeltaOptions) -> None:
+    note = _Note(location_of(options.root))
+    with storing(options.control_uri):
+        obstore.put(store(options.control_uri), NOTE, msgspec.json.encode(note))
+
+
+def _project(jobs: Sequence[TableProjection], options: DeltaOptions) -> None:
+    for job in jobs:
+        uri = options.table_uri(job.table.incarnation)
+        for version in sorted(job.versions):
+            project(uri, version, job.table)
+
+
+def _published(snapshot: Snapshot) -> Iterator[TableProjection]:
+    versions = {incarnation: table.version for incarnation, table in snapshot.tables.items()}
+    versions |= snapshot.retired
+    for table in (*snapshot.state.tables.values(), *snapshot.state.dropped):
+        version = versions.get(table.incarnation, PURGED)
+        if version != PURGED:
+            yield TableProjection(table, (version,))
