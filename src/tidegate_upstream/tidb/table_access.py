@@ -514,7 +514,7 @@ Given: TypeAlias = SqlValue | _Default
 
 
 class ForeignKeys(Protocol):
-    """What foreign keys ask of changed rows (foreign.py)."""
+    """What foreign keys ask of changed rows."""
 
     def added(self, child: "TableAccess", old: RowImage | None, new: RowImage) -> None:
         """SqlRefused 1452 when a row names a parent that is not there."""

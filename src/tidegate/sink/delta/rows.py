@@ -12,7 +12,7 @@ SideImages of a batch as stored columns: some old or new images, some columns, p
               U    1 a       1 b            an image is found by how many rows before it have one
               D    1 b
 
-Columns are found by name, whatever its case.  Texts and typed values give the same (types.py).
+Columns are found by name, whatever its case.  Texts and typed values give the same (columns.py).
 
 Old images of UPDATEs in the log of a table without a key: a text beside the new image. Pure.
 

@@ -19,7 +19,7 @@ upkeep deletes.  Killed after it, the next run plans the same steps from the las
 table and skips what is done.  Two workers with the same step race for one version number; the loser reads again and
 finds the step done.  Two runs race for one snapshot number; the run with the higher epoch goes on, the other is fenced.
 
-A unit that is refused for good ends the feed, or with `table-error=park` stops its own tables alone (engine/parked.py).
+A unit that is refused for good ends the feed, or with `table-error=park` stops its own tables alone (engine/ports.py).
 """
 
 import logging
