@@ -44,10 +44,10 @@ from upstream_rows import run_upstream
 
 from tidegate.codec import DecodeOptions, decode
 from tidegate.config.changefeed import Changefeed
-from tidegate.config.document import Document, document_of
-from tidegate.config.kafka_target import parse_target
+from tidegate.config.document import document_of
+from tidegate.config.entry import Document
+from tidegate.config.kafka import parse_target, topic_target
 from tidegate.config.load import load
-from tidegate.config.targets import topic_target
 from tidegate.engine.progress import Progress
 from tidegate.model.event import Delete, Insert, Update
 from tidegate.model.tso import physical_ms

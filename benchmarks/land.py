@@ -29,7 +29,7 @@ from traffic import PROTOCOLS, SCHEMA, messages, mixture
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.codec.columnar import decode_chunk
 from tidegate.codec.options import DecodeOptions
-from tidegate.config.topics import kafka_topics
+from tidegate.config.kafka import kafka_topics
 from tidegate.source.kafka.fetch import CHUNK
 from tidegate.source.kafka.land import Landing
 from tidegate.spark.tasks import SparkTasks

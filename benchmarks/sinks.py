@@ -53,7 +53,7 @@ from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.wire_table import wire_table
 from tidegate.config.document import document_of
-from tidegate.config.metrics_sink import parse_metrics
+from tidegate.config.metrics import parse_metrics
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.sink.documents import last_changes
 from tidegate.sink.metrics.rule import MetricsOptions

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tidegate.cli.main import main
-from tidegate.config.feed import FeedConfig
+from tidegate.config.entry import FeedConfig
 from tidegate.config.load import load
 from tidegate.config.registry import feed_of
 from tidegate.model.errors import (

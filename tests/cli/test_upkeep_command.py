@@ -9,8 +9,7 @@ from click.testing import CliRunner
 from tests.sink.delta.small import Small
 from tests.sink.delta.tended import NO_MERCY, published
 from tidegate.cli.lake import upkeep
-from tidegate.config.delta_sink import parse_delta
-from tidegate.config.targets import limits_of
+from tidegate.config.delta import limits_of, parse_delta
 from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError

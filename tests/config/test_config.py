@@ -5,10 +5,9 @@ import re
 
 import pytest
 
-from tidegate.config.document import KINDS
-from tidegate.config.keys import KEYS
+from tidegate.config.delta import delta_options
+from tidegate.config.document import KEYS, KINDS
 from tidegate.config.load import load
-from tidegate.config.targets import delta_options
 from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, FilterRuleInvalid, UriInvalid
 
 SOURCE = "kafka://h:9092/shop?protocol=open-protocol"

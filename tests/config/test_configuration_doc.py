@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.config.document import KINDS
-from tidegate.config.entry import SinkEntry, SourceEntry
-from tidegate.config.keys import KEYS
-from tidegate.config.refused import NO_START_TS, NOWHERE, refusal
+from tidegate.config.document import KEYS, KINDS
+from tidegate.config.entry import NO_START_TS, NOWHERE, SinkEntry, SourceEntry, refusal
 from tidegate.config.registry import SINKS, SOURCES
 
 DOC = Path(__file__).parents[2] / "docs" / "configuration.md"

@@ -9,7 +9,7 @@ import tidegate
 from tests.failpoint import TOPIC_PLACES, armed
 from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
-from tidegate.config import registry as wiring
+from tidegate.config import kafka as wiring
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import (

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.config.document import Document
+from tidegate.config.entry import Document
 from tidegate.config.load import load
-from tidegate.config.redis_sink import RedisAddress, parse_redis
-from tidegate.config.registry import entries_of
+from tidegate.config.redis import RedisAddress, parse_redis
+from tidegate.config.registry import sink_of
 from tidegate.model.errors import ConfigError
 from tidegate.sink.redis.sink import RedisSink
 
@@ -93,7 +93,7 @@ def test_its_sink(tmp_path: Path) -> None:
     """The registry makes the sink with the changefeed's name; nothing is connected."""
     state = str(tmp_path / "state")
     config = load(None, source_uri=f"tidb://{tmp_path}", sink_uri="redis://h", state_dir=state, name="shop")
-    sink = entries_of(config)[1].open(config)
+    sink = sink_of(config)
 
     assert isinstance(sink, RedisSink)
     assert sink.options.feed == "shop"

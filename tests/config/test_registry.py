@@ -9,11 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from tidegate.cli.main import main
-from tidegate.config.document import Document
-from tidegate.config.entry import SinkEntry, SourceEntry, is_landed, refused_keys
-from tidegate.config.feed import FeedConfig, feed_id
-from tidegate.config.kafka_target import KafkaTarget
-from tidegate.config.keys import KEYS
+from tidegate.config.document import KEYS
+from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry, feed_id, is_landed, refused_keys
+from tidegate.config.kafka import KafkaTarget
 from tidegate.config.load import load
 from tidegate.config.registry import SINKS, SOURCES, entries_of
 from tidegate.config.uri import mask_uri

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.config.document import Document
+from tidegate.config.entry import Document
 from tidegate.config.load import load
-from tidegate.config.sql_target import parse_sql
-from tidegate.config.tidb_source import TidbSource
+from tidegate.config.sql import parse_sql
+from tidegate.config.tidb import TidbSource
 from tidegate.model.errors import ConfigError, MysqlConfigInvalid, UnsupportedError, UriInvalid
 
 URI = "mysql://feed:p%40s%2Fs%3A@db:3306/?max-txn-row=99&safe-mode=true&read-timeout=5s"

@@ -7,9 +7,10 @@ import pytest
 
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.options import DecodeOptions
-from tidegate.config.document import Document, document_of
+from tidegate.config.document import document_of
+from tidegate.config.entry import Document
 from tidegate.config.load import load
-from tidegate.config.storage_source import StorageSource, parse_files
+from tidegate.config.storage import StorageSource, parse_files
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError, UriInvalid
 from tidegate.source.storage.listing import CanalDialect, CsvDialect
 

@@ -6,9 +6,9 @@ import pytest
 
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.config.document import Document
+from tidegate.config.entry import Document
 from tidegate.config.load import load
-from tidegate.config.storage_target import StorageTarget, parse_storage
+from tidegate.config.storage import StorageTarget, parse_storage
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError, UriInvalid
 
 KEYS = "access-key=AK&secret-access-key=s%2Fk&region=us-east-1&endpoint=http%3A%2F%2Fh%3A9000"

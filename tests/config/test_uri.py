@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.config.delta_sink import DELTA_SINK, DeltaTarget, parse_delta
-from tidegate.config.kafka_source import KAFKA_SOURCE, KafkaSource, parse_source
+from tidegate.config.delta import DELTA_SINK, DeltaTarget, parse_delta
+from tidegate.config.kafka import KAFKA_SOURCE, KafkaSource, parse_source
 from tidegate.config.load import load
-from tidegate.config.param import Given
-from tidegate.config.uri import mask_uri, state_place, told
+from tidegate.config.uri import Given, mask_uri, state_place, told
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
 
 OPEN = "kafka://h:9092/t?protocol=open-protocol"

@@ -122,7 +122,7 @@ def test_a_file_names_the_log(spark: Any, tmp_path: Path) -> None:
     upstream.run("ALTER TABLE a ADD COLUMN w INT DEFAULT 3; INSERT INTO a VALUES (2, 2, 2, 2)")
     upstream.writer.write()
     config = load(file)
-    ahead = entries_of(config)[0].land(config, home_of(config))
+    ahead = entries_of(config)[0].land(config, home_of(config), entries_of(config)[1])
     ahead.start(SparkTasks(spark))
     while not ahead.idle():
         time.sleep(0.05)

@@ -51,7 +51,7 @@ class Lake:
     def land(self, spark: Any) -> None:
         """What there is lands, and is not merged."""
         config = load(self.home / "feed.toml", **self.uris)
-        ahead = entries_of(config)[0].land(config, home_of(config))
+        ahead = entries_of(config)[0].land(config, home_of(config), entries_of(config)[1])
         ahead.start(SparkTasks(spark))
         while not ahead.idle():
             time.sleep(0.05)

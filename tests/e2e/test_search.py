@@ -12,7 +12,7 @@ from tests.replay.test_database import truths
 from tests.replay.test_redis import landed, unlike
 from tests.search_server import SearchServer, running_search
 from tidegate.config.changefeed import Changefeed
-from tidegate.config.search_sink import parse_search
+from tidegate.config.search import parse_search
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,7 @@ from tests.e2e.rig import cli, running
 from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, feed, recorded_log, target
 from tidegate.codec import decode, from_config
-from tidegate.config.kafka_target import parse_target
-from tidegate.config.targets import topic_target
+from tidegate.config.kafka import parse_target, topic_target
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Event, Resolved
 from tidegate.source.kafka.client import KafkaTopics

@@ -17,8 +17,8 @@ import pytest
 from tests.certificates import make_certificate
 from tests.server.http_kit import Client, listening, port, served
 from tests.server.kit import Place, until
-from tidegate.config.uri import MASK
 from tidegate.model.errors import ConfigError
+from tidegate.model.option import MASK
 from tidegate.server import web_server
 from tidegate.server.http import entrance
 from tidegate.server.http.entrance import hashed, read_users, with_user

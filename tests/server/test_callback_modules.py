@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from tidegate.config.callback_sink import parse_callback
-from tidegate.config.document import Document
+from tidegate.config.callback import parse_callback
+from tidegate.config.entry import Document
 from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.server.config import server_config
 

@@ -10,14 +10,13 @@ from urllib.parse import quote
 import pytest
 
 from tests.server.kit import Place, until
-from tidegate.config.document import document_of
-from tidegate.config.feed import FeedConfig
-from tidegate.config.keys import KEYS
+from tidegate.config.document import KEYS, document_of
+from tidegate.config.entry import FeedConfig
 from tidegate.config.load import load
-from tidegate.config.local_name import ADDED, OVER_SIGNATURES, Local, LocalName, heard_by, host_of
-from tidegate.config.param import Param
 from tidegate.config.registry import SINKS, SOURCES, entries_of
+from tidegate.config.uri import ADDED, OVER_SIGNATURES, LocalName, heard_by, host_of
 from tidegate.model.errors import UriInvalid
+from tidegate.model.option import Local, Option
 from tidegate.server.changefeeds import ClientReach
 from tidegate.server.config import server_config
 from tidegate.server.record import FeedChange, FeedId, NewFeed
@@ -102,7 +101,7 @@ def test_every_parameter_says_what_it_names(entry: str) -> None:
     """Of each parameter of each scheme that takes a text it is known whether it names files, and one that does is
     tested below; a parameter that is new is missing here until it says so."""
 
-    def unknown(name: str, param: Param) -> bool:
+    def unknown(name: str, param: Option) -> bool:
         takes_text = param.kind in {"text", "secret"} and not param.choices
         return takes_text and param.field not in {None, "refused"} and param.local is Local.NOTHING
 

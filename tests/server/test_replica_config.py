@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.counts import some
-from tidegate.config.document import document_of
-from tidegate.config.keys import KEYS
-from tidegate.config.uri import MASK
+from tidegate.config.document import KEYS, document_of
+from tidegate.model.option import MASK
 from tidegate.server.record import ApiParamInvalid
 from tidegate.server.replica_config import (
     TABLE,

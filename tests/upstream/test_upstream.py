@@ -14,7 +14,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from tidegate.config.feed import FeedConfig
+from tidegate.config.entry import FeedConfig
 from tidegate.config.load import load
 from tidegate.config.registry import feed_of
 from tidegate.model.errors import EnvironmentFault, InputError, SameUpstream

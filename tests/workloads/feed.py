@@ -21,9 +21,8 @@ import msgspec
 from tests.failpoint import TOPIC_PLACES, armed
 from tests.source.tidb.kit import Queue, Run, feed
 from tests.workloads.setting import CLAIM, DEFAULT, OPTION, PACKING, RAW, Setting
-from tidegate.config.document import Document
-from tidegate.config.kafka_target import parse_target
-from tidegate.config.targets import topic_target
+from tidegate.config.entry import Document
+from tidegate.config.kafka import parse_target, topic_target
 from tidegate.engine.dispatch import dispatch_rules
 from tidegate.model.errors import SinkError
 from tidegate.sink.kafka.sink import GroupJob

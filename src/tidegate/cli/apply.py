@@ -18,10 +18,10 @@ import click
 
 from tidegate.cli.sink.session import feed_of, session_of
 from tidegate.config.document import read_document
-from tidegate.config.feed import FeedConfig
+from tidegate.config.entry import FeedConfig
 from tidegate.config.load import addresses, load
 from tidegate.config.say import say, say_json
-from tidegate.config.sql_target import SqlAddress
+from tidegate.config.sql import SqlAddress
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import parse_ts, time_of

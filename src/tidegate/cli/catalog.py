@@ -14,7 +14,7 @@ import click
 
 from tidegate.cli.lake import lake_root
 from tidegate.config.say import say, say_json
-from tidegate.config.token_file import read_token
+from tidegate.config.uri import read_token
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError
 from tidegate.model.host import reaches_others

@@ -32,9 +32,10 @@ import click
 import msgspec
 import pyarrow as pa
 
-from tidegate.config.delta_sink import DELTA_SINK
-from tidegate.config.param import Given, read_all
+from tidegate.config.delta import DELTA_SINK
+from tidegate.config.option import read_all
 from tidegate.config.say import say, say_json
+from tidegate.config.uri import Given
 from tidegate.model.errors import ConfigError, InputError
 from tidegate.model.name import printable
 from tidegate.model.tso import to_datetime

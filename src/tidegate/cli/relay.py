@@ -47,16 +47,21 @@ from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, Message, 
 from tidegate.codec.batch import ClaimStore
 from tidegate.codec.options import DECODE_KEYS
 from tidegate.codec.zone import hour_twice
-from tidegate.config.document import Document, read_document
-from tidegate.config.entry import refused_keys
-from tidegate.config.kafka_source import KAFKA_CLIENT, KafkaSource, parse_source
-from tidegate.config.kafka_target import encoder_keys
-from tidegate.config.pair import check_dispatchers, check_old_values, idle_keys
-from tidegate.config.param import Given
-from tidegate.config.refused import RefusedKey, refuse
+from tidegate.config.document import read_document
+from tidegate.config.entry import Document, RefusedKey, refuse, refused_keys
+from tidegate.config.kafka import (
+    KAFKA_CLIENT,
+    KAFKA_SOURCE,
+    LOOKING,
+    KafkaSource,
+    encoder_keys,
+    parse_source,
+    topics_of,
+)
+from tidegate.config.load import check_dispatchers, check_old_values, idle_keys
 from tidegate.config.registry import SINKS, SOURCES
 from tidegate.config.say import say, say_json
-from tidegate.config.topics import LOOKING, topics_of
+from tidegate.config.uri import Given
 from tidegate.engine.dispatch import DispatchRule, Router, SplitPolicy, Splitter, TablePlan, complaints
 from tidegate.engine.event_expression import event_filter
 from tidegate.engine.event_filter import EventFilter, acting
@@ -333,7 +338,7 @@ def transcode_topic(
     """Write the topics of `uris[0]` into the topic of `uris[1]`; status 1 when something was refused."""
     file = read_document(path)
     check_dispatchers(file.dispatchers)
-    source = parse_source(uris[0], file.section("source."))
+    source = parse_source(uris[0], file.section("source.", KAFKA_SOURCE))
     read = _read_options(source, settings[0])
     sink = parse_source(uris[1], {**LOOKING, **_client_options(file)})
     target = _target(sink, uris[1], settings[1], read, file)

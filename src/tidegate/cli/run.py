@@ -22,7 +22,7 @@ from tidegate.model.tso import parse_ts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.config.feed import FeedConfig
+    from tidegate.config.entry import FeedConfig
 
 
 @click.command()
@@ -128,7 +128,7 @@ def run(
 
 def _check(config: "FeedConfig", *, as_json: bool) -> None:
     """Say what a run would meet."""
-    from tidegate.config.check import check
+    from tidegate.config.changefeed import check
 
     found = check(config)
     if as_json:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from tidegate.config.say import say, say_json
-from tidegate.config.search_sink import parse_search
+from tidegate.config.search import parse_search
 from tidegate.config.uri import told
 from tidegate.model.errors import ConfigError
 from tidegate.model.table import TableName

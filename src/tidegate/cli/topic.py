@@ -24,8 +24,8 @@ import click
 
 from tidegate.cli.framed import address
 from tidegate.codec import decode
+from tidegate.config.kafka import kafka_topics
 from tidegate.config.say import say, say_json
-from tidegate.config.topics import kafka_topics
 from tidegate.engine.change import OPS, Place, PlacedDdl, ordered_ddls
 from tidegate.engine.frontier import larger
 from tidegate.model.errors import DecodeError

@@ -23,11 +23,11 @@ import click
 from tidegate.cli.former import renamed
 from tidegate.cli.lake import lake_root
 from tidegate.cli.sink.session import feed_of, session_of
-from tidegate.config.delta_sink import ICEBERG, SCHEME, parse_delta
-from tidegate.config.document import Document
-from tidegate.config.redis_sink import parse_redis
+from tidegate.config.delta import ICEBERG, SCHEME, parse_delta
+from tidegate.config.entry import Document
+from tidegate.config.redis import parse_redis
 from tidegate.config.say import say, say_json
-from tidegate.config.sql_target import parse_sql
+from tidegate.config.sql import parse_sql
 from tidegate.config.uri import STORES, scheme_of, told, wrong_scheme
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError

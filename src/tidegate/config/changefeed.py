@@ -1,4 +1,9 @@
-"""One changefeed, from Python: `tidegate.Changefeed(source, sink).run(spark)`."""
+"""One changefeed, from Python: `tidegate.Changefeed(source, sink).run(spark)`; and `tidegate run --check`.
+
+A check meets the source and the sink without a trace: nothing is written, claimed or kept, so a changefeed that runs is
+not disturbed.  A topic, files and what has landed tell their tables as they are read; a change log tells those of
+now, and each DDL up to now that could not be followed.
+"""
 
 import threading
 import time
@@ -6,12 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.config.feed import FeedConfig
+import msgspec
+
+from tidegate.config.entry import FeedConfig, checkpoints_of
 from tidegate.config.load import load
-from tidegate.config.registry import feed_of, status_of
+from tidegate.config.registry import entries_of, feed_of, sink_of, status_of
 from tidegate.engine.loop import Engine, Meter
-from tidegate.engine.ports import Checkpoints, Sink, Tasks
+from tidegate.engine.ports import Checkpoints, Sink, Tasks, WithCheck
 from tidegate.engine.progress import Progress
+from tidegate.model.left_out import LeftOut
 from tidegate.sink.callback import Callback, CallbackSink
 
 if TYPE_CHECKING:
@@ -100,9 +108,51 @@ class Changefeed:
 
     def _sink(self) -> "Sink[Any] | None":
         """The sink of the caller's own, with the checkpoints of this changefeed."""
-        from tidegate.config.registry import checkpoints_of
-
         if self._own is None:
             return None
         checkpoints = checkpoints_of(self.config)
         return CallbackSink(self._own, checkpoints) if isinstance(self._own, Callback) else self._own(checkpoints)
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was found; `taken` is None where the source tells its tables as it is read, `sink_met` False where a sink is
+    met by the run alone."""
+
+    changefeed: str
+    source: str
+    sink: str
+    sink_met: bool
+    warnings: tuple[str, ...] = ()
+    taken: tuple[str, ...] | None = None
+    left_out: tuple[LeftOut, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return it for people."""
+        found = [f"source {self.source}: is there"]
+        found += [f"sink {self.sink}: {'is there' if self.sink_met else 'is met by the run alone'}"]
+        if self.taken is None:
+            found += ["tables: told as the source is read"]
+        else:
+            found += [f"takes {len(self.taken)} tables: {', '.join(self.taken) or 'none'}"]
+        found += [f"leaves out {one}" for one in self.left_out]
+        return [*found, "nothing was written"]
+
+
+def check(config: FeedConfig) -> Checked:
+    """Meet source and sink of a changefeed. Raises what is wrong with either, as a run would."""
+    source, sink = entries_of(config)
+    told = source.check(config, sink)
+    opened = sink_of(config)
+    try:
+        met = isinstance(opened, WithCheck) and opened.check()
+    finally:
+        opened.close()
+    return Checked(
+        changefeed=config.name,
+        source=config.source_uri,
+        sink=config.sink_uri,
+        sink_met=met,
+        warnings=config.warnings,
+        taken=None if told is None else told.taken,
+        left_out=() if told is None else told.left_out,
+    )

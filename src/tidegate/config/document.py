@@ -1,72 +1,170 @@
 """A changefeed's TOML file, every key of it known and of the right type.
 
-    document.flat["sink.kafka-config.partition-num"]       a key by its path
-    document.section("source.")                            the parameters under [source]
-    document.dispatchers, .selectors, .event_rules         what the lists of tables say
+    case-sensitive = true        "case-sensitive"                      a path is the keys joined by dots
+    [filter]
+    rules = ["shop.*"]           "filter.rules"
+    [[filter.event-filters]]
+    ignore-event = ["insert"]    "filter.event-filters[].ignore-event"  "[]" steps into a list of tables
 
-An unknown key is an error with the nearest right key; a wrong type is named with its path and the right type.
+All keys of TiCDC's own files are here, so that such a file is accepted as it stands.  A key that does not act
+everywhere acts where the entry of a source or sink names it, and has no effect elsewhere.  An unknown key is an error
+with the nearest right key; a wrong type is named with its path and the right type.
+
+Source: TiCDC documentation, "CLI and Configuration Parameters of TiCDC Changefeeds".
 """
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tidegate.config.keys import KEYS
-from tidegate.config.param import Given, nearest
-from tidegate.engine.dispatch import DispatchRule, dispatch_rules
-from tidegate.engine.event_filter import EventRule, event_rules
-from tidegate.engine.filter import SelectorRule, selector_rules
+from tidegate.config.entry import Document, Key, SinkEntry, SourceEntry
+from tidegate.config.registry import SINKS, SOURCES
+from tidegate.config.uri import nearest
 from tidegate.model.errors import ConfigError
 
+_OWN: Final = {
+    "changefeed-id": Key("text", "name of the changefeed; its progress is kept under it", True, "from source and sink"),
+    "case-sensitive": Key("bool", "whether filter rules tell A from a", True, "false"),
+    "sink-uri": Key("text", "where to write; see the sink parameters", True, "required"),
+    "changefeed-error-stuck-duration": Key(
+        "text",
+        "how long errors that may pass are waited out while nothing moves; `0` for the quick tries only",
+        True,
+        "30m",
+    ),
+    "sql-mode": Key("text", "SQL mode in which the expressions of event filters are read", True, "none"),
+    "filter.rules": Key("texts", "which tables; see the filter rules", True, '["*.*"]'),
+    "filter.ignore-txn-start-ts": Key("ints", "transactions that are left out, by their start_ts", True, "[]"),
+    **{
+        f"filter.event-filters[].{name}": Key(kind, about, True, "[]" if kind == "texts" else "none")
+        for name, kind, about in (
+            ("matcher", "texts", "tables of an event filter"),
+            ("ignore-event", "texts", "kinds of rows and DDLs that are left out"),
+            ("ignore-sql", "texts", "DDLs that are left out, by their text"),
+            ("ignore-insert-value-expr", "text", "inserted rows that are left out"),
+            ("ignore-update-new-value-expr", "text", "updated rows that are left out, by new values"),
+            ("ignore-update-old-value-expr", "text", "updated rows that are left out, by old values"),
+            ("ignore-delete-value-expr", "text", "deleted rows that are left out"),
+            ("ignore-update-only-columns", "texts", "updates of these columns only that are left out"),
+        )
+    },
+    "sink.ddl-text": Key("text", "`ticdc`: DDLs as TiCDC prints them; `raw`: as they were written", False, "ticdc"),
+    "source.uri": Key("text", "where to read; see the source parameters", True, "required"),
+}
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """What a file holds; without a file, nothing. Its lists of tables raise what is wrong with a rule."""
+_TICDC: Final = """
+memory-quota                                            int     memory of one changefeed in TiCDC
+force-replicate                                         bool    replicate tables without a handle key, too
+check-gc-safe-point                                     bool    check start-ts against the GC safe point
+ignore-ineligible-table                                 bool    pass over tables that cannot be replicated
+enable-sync-point                                       bool    sync points (database sinks)
+sync-point-interval                                     text    time between sync points
+sync-point-retention                                    text    how long sync points are kept
+bdr-mode                                                bool    replicate in both directions
+enable-table-monitor                                    bool    metrics of each table
+filter.ignore-dml-event-filter                          texts   older spelling of event filters
+mounter.worker-num                                      int     TiCDC's row decoding threads
+sink.protocol                                           text    protocol of the messages that are written
+sink.schema-registry                                    text    schema registry (avro)
+sink.encoder-concurrency                                int     TiCDC's encoding threads
+sink.terminator                                         text    line end in files
+sink.file-index-digit                                   int     digits in file names
+sink.file-index-width                                   int     digits in file names
+sink.enable-kafka-sink-v2                               bool    choice of TiCDC's producer
+sink.delete-only-output-handle-key-columns              bool    a DELETE carries its handle key alone
+sink.send-bootstrap-interval-in-sec                     int     bootstrap messages (simple)
+sink.send-bootstrap-in-msg-count                        int     bootstrap messages (simple)
+sink.send-bootstrap-to-all-partition                    bool    bootstrap messages (simple)
+sink.send-all-bootstrap-at-start                        bool    bootstrap messages (simple)
+sink.debezium-disable-schema                            bool    debezium messages
+sink.debezium.output-old-value                          bool    debezium messages
+sink.advance-timeout-in-sec                             int     when TiCDC restarts a stuck sink
+sink.dispatchers[].matcher                              texts   tables of a dispatcher
+sink.dispatchers[].dispatcher                           text    older spelling of `partition`
+sink.dispatchers[].partition                            text    what the partition of a row goes by
+sink.dispatchers[].topic                                text    topic of a table
+sink.dispatchers[].index                                text    index of the index-value dispatcher
+sink.dispatchers[].columns                              texts   columns of the columns dispatcher
+sink.dispatchers[].target-schema                        text    another name in the messages
+sink.dispatchers[].target-table                         text    another name in the messages
+sink.column-selectors[].matcher                         texts   tables of a column selector
+sink.column-selectors[].columns                         texts   columns that are written or stored
+sink.csv.delimiter                                      text    between fields
+sink.csv.quote                                          text    around texts; empty: backslashes
+sink.csv.null                                           text    stands for NULL
+sink.csv.include-commit-ts                              bool    rows have their commit ts
+sink.csv.binary-encoding-method                         text    bytes as `base64` or `hex`
+sink.csv.output-old-value                               bool    an UPDATE is its old and its new row
+sink.csv.output-handle-key                              bool    refused if true: rows have all columns
+sink.csv.output-field-header                            bool    files begin with the names of columns
+sink.open.output-old-value                              bool    open-protocol: messages carry old values
+sink.kafka-config.sasl-gssapi-auth-type                 text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-keytab-path               text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-kerberos-config-path      text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-service-name              text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-user                      text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-password                  text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-realm                     text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-disable-pafxfast          bool    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-client-id                  text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-client-secret              text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-token-url                  text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-scopes                     texts   another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-grant-type                 text    another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-audience                   text    another login than PLAIN and SCRAM
+sink.kafka-config.output-raw-change-event               bool    an UPDATE of a key stays one event
+sink.kafka-config.codec-config.avro-enable-watermark    bool    avro messages
+sink.kafka-config.codec-config.avro-decimal-handling-mode           text    avro messages
+sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode   text    avro messages
+sink.kafka-config.codec-config.encoding-format          text    simple messages
+sink.kafka-config.large-message-handle.large-message-handle-option       text    what becomes of rows too large
+scheduler.enable-table-across-nodes                     bool    TiCDC's placement of tables
+scheduler.region-threshold                              int     TiCDC's placement of tables
+scheduler.region-count-per-span                         int     TiCDC's placement of tables
+scheduler.write-key-threshold                           int     TiCDC's placement of tables
+scheduler.scheduling-task-count-per-node                int     TiCDC's placement of tables
+scheduler.enable-splittable-check                       bool    TiCDC's placement of tables
+integrity.integrity-check-level                         text    `correctness` compares the checksums of rows
+integrity.corruption-handle-level                       text    `warn` or `error` for a row whose checksum is wrong
+consistent.level                                        text    redo log
+consistent.max-log-size                                 int     redo log
+consistent.flush-interval                               int     redo log
+consistent.meta-flush-interval                          int     redo log
+consistent.encoding-worker-num                          int     redo log
+consistent.flush-worker-num                             int     redo log
+consistent.storage                                      text    redo log
+consistent.use-file-backend                             bool    redo log
+consistent.compression                                  text    redo log
+consistent.flush-concurrency                            int     redo log
+consistent.memory-usage.memory-quota-percentage         int     redo log
+synced-status.synced-check-interval                     int     TiCDC's `synced` answer
+synced-status.checkpoint-interval                       int     TiCDC's `synced` answer
+"""
 
-    tree: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    keys: tuple[tuple[str, object], ...] = field(default=(), repr=False)
-    """Every key by its path, those of each table in a list as well."""
-    flat: Mapping[str, object] = field(default_factory=dict, repr=False)
-    """The values by path; of a list of tables the last one's."""
 
-    @property
-    def dispatchers(self) -> tuple[DispatchRule, ...]:
-        """The rules of `sink.dispatchers`."""
-        return dispatch_rules(self._tables("sink", "dispatchers"))
+def _options() -> dict[str, Key]:
+    """The keys that sources and sinks declare."""
+    entries: list[SourceEntry | SinkEntry] = [*SOURCES.values(), *SINKS.values()]
+    found: dict[str, Key] = {}
+    for entry in entries:
+        acts = isinstance(entry, SourceEntry)
+        for option in entry.params.values():
+            if entry.section:
+                found.setdefault(entry.section + option.name, Key("param", option.about, acts=acts))
+            elif option.path:
+                kind = option.kind if option.kind in {"bool", "int"} else "text"
+                found.setdefault(option.path, Key(kind, option.about, default=option.default or ""))
+        found |= entry.own_keys
+    return found
 
-    @property
-    def selectors(self) -> tuple[SelectorRule, ...]:
-        """The rules of `sink.column-selectors`."""
-        return selector_rules(self._tables("sink", "column-selectors"))
 
-    @property
-    def event_rules(self) -> tuple[EventRule, ...]:
-        """The rules of `filter.event-filters`."""
-        return event_rules(self._tables("filter", "event-filters"))
+def _ticdc() -> dict[str, Key]:
+    lines = (line.split(None, 2) for line in _TICDC.strip().splitlines())
+    return {path: Key(kind, about) for path, kind, about in lines}
 
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """`filter.rules`."""
-        found = self.flat.get("filter.rules")
-        return tuple(map(str, found)) if isinstance(found, list) else ()
 
-    @property
-    def case_sensitive(self) -> bool:
-        """`case-sensitive`."""
-        return self.flat.get("case-sensitive") is True
-
-    def section(self, prefix: str) -> dict[str, Given]:
-        """Return the parameters of a section, such as those under "source."."""
-        return {
-            path.removeprefix(prefix): Given(path, value)
-            for path, value in self.flat.items()
-            if path.startswith(prefix) and KEYS[path].kind == "param"
-        }
-
-    def _tables(self, section: str, name: str) -> object:
-        return self.tree.get(section, {}).get(name, ())
+KEYS: Final[Mapping[str, Key]] = {**_OWN, **_options(), **_ticdc()}
 
 
 def read_document(path: str | Path | None) -> Document:

@@ -1,25 +1,229 @@
-"""Entries of the scheme registry: what is said once of a source or a sink, and what a pair of them follows from.
+"""What a changefeed is made of: its file, its configuration as one value, and what is said once of a source or a sink.
 
     SourceEntry   ordered?  tells start_ts?  old values?  types?          ─┐
-                                                                           ├─► rules (pair.py), none for a pair by name
+                                                                           ├─► rules (load.py), none for a pair by name
     SinkEntry     keeps its progress?  reads the changelog?  own zone?    ─┘
 
-`config/registry.py` holds the entries: SOURCES and SINKS, by scheme.
+Each source and sink is a module here that exports its entry; config/registry.py lists them.  What a sink cannot do is
+refused unless its entry says that it can: sync points and two directions are for `databases`, `no_selectors` and
+`no_topics` say why column selectors and dispatchers have no place.
 """
 
-from collections.abc import Callable, Mapping
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from tidegate.config.document import Document
-from tidegate.config.feed import FeedConfig, SinkAddress, SourceAddress
-from tidegate.config.param import Param
-from tidegate.config.refused import NO_START_TS, NOWHERE, RefusedKey
+from tidegate.config.uri import Given
+from tidegate.engine.dispatch import DispatchRule, dispatch_rules
+from tidegate.engine.event_filter import EventFilter, EventRule, event_rules
+from tidegate.engine.filter import SelectorRule, TableFilter, selector_rules
+from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, InputError, UnsupportedError
 from tidegate.model.left_out import Told
+from tidegate.model.option import Option
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
+    from tidegate.engine.checkpoints import StateFiles
     from tidegate.engine.ports import Sink, Source
+
+_ID: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
+_ID_MAX: Final = 128
+STUCK_MS: Final = 1_800_000
+
+
+class SinkAddress(Protocol):
+    """A parsed sink-uri, as far as every sink has one."""
+
+    @property
+    def identity(self) -> str:
+        """What tells this sink from others in the names of changefeeds."""
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is written."""
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Parameters that were accepted without effect."""
+
+
+class SourceAddress(Protocol):
+    """A parsed source-uri, as far as every source has one."""
+
+    @property
+    def identity(self) -> str:
+        """What tells this source from others in the names of changefeeds."""
+
+    @property
+    def label(self) -> str:
+        """What a changefeed of it is named after."""
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is read."""
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Parameters that were accepted without effect."""
+
+    @property
+    def max_retry(self) -> int:
+        """Quick tries of a failing step."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedConfig:
+    """One changefeed. It is a value: nothing in it is looked up later, and printing it shows no password.
+
+    `source_uri` and `sink_uri` are for people: passwords in them are masked."""
+
+    name: str
+    source: SourceAddress
+    sink: SinkAddress
+    rules: tuple[str, ...]
+    case_sensitive: bool
+    time_zone: str
+    """The zone on whose clocks event filters see TIMESTAMPs, and a lake reads those that come as texts."""
+    source_uri: str
+    sink_uri: str
+    warnings: tuple[str, ...] = ()
+    stuck_ms: int = STUCK_MS
+    """How long errors that may pass are waited out while nothing moves."""
+    dispatchers: tuple[DispatchRule, ...] = ()
+    selectors: tuple[SelectorRule, ...] = ()
+    events: EventFilter = field(default_factory=EventFilter, repr=False)
+    event_rules: tuple[EventRule, ...] = ()
+    """The rules of `events`."""
+    start_ts: int | None = None
+    """Where a new changefeed begins; None: where its source does."""
+    target_ts: int | None = None
+    """Where the changefeed ends; None: it does not."""
+    state_dir: str | None = None
+    """Where the checkpoint is kept of a feed whose sink keeps none: a directory, or the address of an object store."""
+
+    def table_filter(self) -> TableFilter:
+        """Return the filter of the tables that the changefeed carries."""
+        return TableFilter.parse(self.rules, case_sensitive=self.case_sensitive)
+
+
+def feed_id(given: object, place: str, identity: str) -> str:
+    """Return `given` if it may name a changefeed; for None a name of the words of `place`, told from others by
+    `identity`. Raises ChangefeedIdInvalid."""
+    if given is None:
+        words = "-".join(re.findall(r"[A-Za-z0-9]+", place)) or "feed"
+        return f"{words[:100].rstrip('-')}-{zlib.crc32(identity.encode()):08x}"
+    if not isinstance(given, str) or not _ID.fullmatch(given) or len(given) > _ID_MAX:
+        raise ChangefeedIdInvalid(
+            f"changefeed-id {given!r}: letters and digits with single hyphens between them, at most {_ID_MAX}"
+        )
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a file holds; without a file, nothing. Its lists of tables raise what is wrong with a rule."""
+
+    tree: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    keys: tuple[tuple[str, object], ...] = field(default=(), repr=False)
+    """Every key by its path, those of each table in a list as well."""
+    flat: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """The values by path; of a list of tables the last one's."""
+
+    @property
+    def dispatchers(self) -> tuple[DispatchRule, ...]:
+        """The rules of `sink.dispatchers`."""
+        return dispatch_rules(self._tables("sink", "dispatchers"))
+
+    @property
+    def selectors(self) -> tuple[SelectorRule, ...]:
+        """The rules of `sink.column-selectors`."""
+        return selector_rules(self._tables("sink", "column-selectors"))
+
+    @property
+    def event_rules(self) -> tuple[EventRule, ...]:
+        """The rules of `filter.event-filters`."""
+        return event_rules(self._tables("filter", "event-filters"))
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """`filter.rules`."""
+        found = self.flat.get("filter.rules")
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
+    @property
+    def case_sensitive(self) -> bool:
+        """`case-sensitive`."""
+        return self.flat.get("case-sensitive") is True
+
+    def section(self, prefix: str, names: Iterable[str]) -> dict[str, Given]:
+        """Return what the file gives in a section, such as "source."."""
+        paths = {name: prefix + name for name in names}
+        return {name: Given(path, self.flat[path]) for name, path in paths.items() if path in self.flat}
+
+    def options(self, options: Iterable[Option]) -> dict[str, Given]:
+        """Return what the file gives under the keys of acting options, without what is empty."""
+        acting = [option for option in options if option.path in self.flat and option.field is not None]
+        found = {option.name: Given(option.path, self.flat[option.path]) for option in acting}
+        return {name: given for name, given in found.items() if given.value not in {None, ""}}
+
+    def _tables(self, section: str, name: str) -> object:
+        return self.tree.get(section, {}).get(name, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a file. `kind` is one of document.KINDS; `acts`: with every source and every sink."""
+
+    kind: str
+    about: str
+    acts: bool = False
+    default: str = ""
+
+
+class RefusedKey(NamedTuple):
+    """Why a key is refused, and by which error. Its path is that of one key, or with "." or "-" at its end the begin of
+    several."""
+
+    nothing: tuple[object, ...]
+    """Values that ask for nothing."""
+    error: type[InputError]
+    why: str
+
+
+NOWHERE: Final[Mapping[str, RefusedKey]] = {
+    "consistent.level": RefusedKey(
+        ("none", ""), UnsupportedError, "there is no redo log: tidegate apply reads the topic or what has landed"
+    ),
+    "filter.ignore-dml-event-filter": RefusedKey(([],), UnsupportedError, "write filter.event-filters in its place"),
+}
+"""Keys that no pair of source and sink follows."""
+NO_DATABASE: Final = RefusedKey((False,), ConfigError, "replication in both directions is between databases")
+"""`bdr-mode`, into anything else."""
+NO_WRITER: Final = RefusedKey(
+    (False,), UnsupportedError, "what is read does not tell who wrote a row; a TiDB's log does"
+)
+"""`bdr-mode`, from such a source."""
+NO_START_TS: Final = RefusedKey(
+    ([],), ConfigError, "messages do not tell the start_ts of their transaction; where the topic is written it acts"
+)
+"""`filter.ignore-txn-start-ts`, from a source that does not tell the start_ts of transactions."""
+
+
+def refuse(keys: Iterable[tuple[str, object]], refused: Mapping[str, RefusedKey]) -> None:
+    """Raise for the first of `keys` (path, value) that is refused and asks for something."""
+    for path, value in keys:
+        found = refusal(path, refused)
+        if found is not None and not any(value == each for each in found.nothing):
+            raise found.error(f"{path}: {found.why}; leave the key out")
+
+
+def refusal(path: str, refused: Mapping[str, RefusedKey]) -> RefusedKey | None:
+    """Return why a key is refused, whatever its value; None when it is not."""
+    begins = ((key, each) for key, each in refused.items() if path.startswith(key))
+    return next((each for key, each in begins if path == key or key.endswith((".", "-"))), None)
+
 
 Address = TypeVar("Address", bound=SourceAddress | SinkAddress)
 
@@ -45,13 +249,16 @@ class Entry(Generic[Address]):
     aliases: tuple[str, ...] = ()
     """Other schemes of the same addresses."""
     example: str
-    params: Mapping[str, Param]
+    params: Mapping[str, Option]
     parse: Callable[[str, Document], Address]
     address: type
-    keys: frozenset[str] = frozenset()
-    """Keys of a file that act because of this end."""
-    refused: Mapping[str, RefusedKey] = field(default_factory=dict)
-    """Keys of a file that it cannot follow."""
+    section: str = ""
+    """The table of a file, such as `sink.delta-config.`, in which all options stand by their names; empty where
+    `Option.key` says where each stands."""
+    acts: frozenset[str] = frozenset()
+    """Other keys of a file that act because of this end."""
+    own_keys: Mapping[str, "Key"] = field(default_factory=dict)
+    """Keys of a file that are its own and no options."""
     zone_of: Callable[[Any], str | None] = _none
     """The zone that its address tells: of a source, that in which TIMESTAMPs come as texts."""
     tokens_go_to: Callable[[Any], frozenset[str]] = lambda _: frozenset()
@@ -59,12 +266,20 @@ class Entry(Generic[Address]):
     warnings: Callable[[Any], tuple[str, ...]] = _silent
     """What a user should hear of an address that works, but perhaps not as meant."""
 
+    @property
+    def keys(self) -> frozenset[str]:
+        """Keys of a file that act because of this end."""
+        if self.section:
+            return self.acts | self.own_keys.keys() | {self.section + name for name in self.params}
+        acting = (option for option in self.params.values() if option.field is not None)
+        return self.acts | self.own_keys.keys() | {option.path for option in acting if option.path}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEntry(Entry[SourceAddress]):
     """One kind of source."""
 
-    land: Callable[[FeedConfig, str], "BatchLoop"] | None
+    land: "Callable[[FeedConfig, str, SinkEntry], BatchLoop] | None"
     """Makes what appends the source's changes to the changelog of a home: a lake, or a feed's state; None: nothing
     lands again."""
     ordered: bool
@@ -85,21 +300,36 @@ class SourceEntry(Entry[SourceAddress]):
     """True where the checksums of whole rows are compared."""
     brings_keyless: Callable[[Any], bool] = _true
     """It brings rows of tables without a key: whoever writes a topic has chosen them."""
-    check: Callable[[FeedConfig], Told | None] = _none
+    check: "Callable[[FeedConfig, SinkEntry], Told | None]" = lambda *_: None
     """Meets the source without a trace and tells its tables; None where they are told as it is read."""
-    open: "Callable[[FeedConfig, str], Source] | None" = None
+    open: "Callable[[FeedConfig, str, SinkEntry], Source] | None" = None
     """Makes the source that is read as it is, for a feed with this home; None where changes land first."""
+
+    @property
+    def refused(self) -> Mapping[str, RefusedKey]:
+        """Keys of a file that it cannot follow."""
+        return {} if "bdr-mode" in self.acts else {"bdr-mode": NO_WRITER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkEntry(Entry[SinkAddress]):
     """One kind of sink."""
 
-    open: "Callable[[FeedConfig], Sink[Any]]"
-    """Makes the sink of a changefeed."""
-    keeps_progress: bool
+    open: Callable[[FeedConfig, SourceEntry], "Sink[Any]"]
+    """Makes the sink of a changefeed from such a source."""
+    no_selectors: str = ""
+    """Why column selectors are refused; empty where they act."""
+    no_topics: str = ""
+    """Why dispatchers are refused; empty where they act, or have no effect."""
+    no_sync_points: str = ""
+    """More words on why sync points are refused."""
+    databases: bool = False
+    """It can have sync points, and be one of two ends that replicate to one another."""
+    refuses: Mapping[str, RefusedKey] = field(default_factory=dict)
+    """Other keys of a file that it cannot follow."""
+    keeps_progress: bool = False
     """It keeps the checkpoint with the data; others need a state directory."""
-    reads_changelog: bool
+    reads_changelog: bool = False
     """It reads what has landed, so that ordered sources land for it, too."""
     home: Callable[[Any], str] = lambda address: str(address.path)
     """Where a sink that keeps progress keeps it; the changelog lies there."""
@@ -116,10 +346,36 @@ class SinkEntry(Entry[SinkAddress]):
     needs_types: Callable[[Any], str] = lambda _: ""
     """The parameter that needs the parameters of column types; empty where none does."""
 
+    @property
+    def refused(self) -> Mapping[str, RefusedKey]:
+        """Keys of a file that it cannot follow."""
+        found = {}
+        if not self.databases:
+            sync = RefusedKey((False,), ConfigError, f"sync points are for databases{self.no_sync_points}")
+            found = {"bdr-mode": NO_DATABASE, "enable-sync-point": sync}
+        lists = {"sink.column-selectors[].": self.no_selectors, "sink.dispatchers[].": self.no_topics}
+        found |= {path: RefusedKey((), UnsupportedError, why) for path, why in lists.items() if why}
+        return {**found, **self.refuses}
+
 
 def is_landed(source: SourceEntry, sink: SinkEntry) -> bool:
     """Return True if changes go through the changelog between these two."""
     return not source.ordered or sink.reads_changelog
+
+
+def state_of(config: FeedConfig) -> str:
+    """Return the place below the state directory that is a changefeed's own."""
+    assert config.state_dir is not None
+    return f"{config.state_dir}/{config.name}"
+
+
+def checkpoints_of(config: FeedConfig) -> "StateFiles":
+    """Return where the checkpoint is kept of a changefeed whose sink keeps none."""
+    from tidegate.engine.checkpoints import checkpoints_in
+
+    assert config.state_dir is not None
+    identity = config.sink.identity
+    return checkpoints_in(config.state_dir, config.name, source=config.source_uri, target=identity)
 
 
 def refused_keys(source: SourceEntry, sink: SinkEntry) -> Mapping[str, RefusedKey]:

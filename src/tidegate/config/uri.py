@@ -8,19 +8,26 @@ Names and values are percent-encoded as in any URI.  A parameter given twice and
 never leave in a message: `mask_uri` hides them, `Secret` prints as xxxxx.  What no table of parameters declares may be
 a secret too: the path of a webhook, a parameter of its receiver, the end of a password that holds a bare "&".  As all
 users of a machine see the words of a command, an address may stand in a file, @FILE, or in the environment, env:NAME.
+
+What addresses and parameters name on the machine that reads them (Option.local, the directory of an address) is told to
+who listens, `heard_by`, before anything looks at it: a server refuses what its clients may not
+name (server/changefeeds.py).
 """
 
+import difflib
 import os
+import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from tidegate.config.param import Given, Param, nearest
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
+from tidegate.model.option import MASK, Local, Secret
 
-MASK: Final = "xxxxx"
 _SECRET_NAME: Final = re.compile(
     r"passw(or)?d|passphrase|pwd|secret|token|credential|connection[-_.]?str|jaas|authorization|signature|^sig$"
     r"|(access|account|api|private|encryption|sas|shared)[-_.]?key",
@@ -42,15 +49,6 @@ _TICDC: Final = ("azblob", "blackhole", "file", "gcs", "iceberg", "kafka", "mysq
 """Schemes that TiCDC or Flink CDC know, whether this release does or not."""
 STORES: Final = ("s3", "gs", "azure", "az", "abfss")
 """Schemes of object stores, as objectstore/stores.py opens them."""
-
-
-class Secret(str):
-    """A text that prints as xxxxx; `str()` of it is the text."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return repr(MASK) if self else "''"
 
 
 def declare(names: Iterable[str], *, called: Iterable[str] = ()) -> None:
@@ -121,6 +119,19 @@ def scheme_of(uri: str) -> str:
     return scheme.lower() if found else ""
 
 
+class Given(NamedTuple):
+    """A value as it came and the words that name its place."""
+
+    where: str
+    value: object
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean "x"?` for the known word closest to `word`, or nothing."""
+    close = difflib.get_close_matches(word.replace("_", "-").lower(), list(known), n=1, cutoff=0.6)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
 class Parts(NamedTuple):
     """The parts of an address; `where` is source-uri or sink-uri, `shown` the address without its secrets."""
 
@@ -159,6 +170,24 @@ def hosts_of(parts: Parts, places: str, port: int) -> tuple[tuple[str, int], ...
     return tuple(hosts)
 
 
+def account_of(parts: Parts) -> tuple[dict[str, str], str]:
+    """Return user and password of an address, and the servers behind them."""
+    account, _, places = parts.netloc.rpartition("@")
+    user, _, password = account.partition(":")
+    return {"user": unquote(user), "password": Secret(unquote(password))}, places
+
+
+def tls_of(parts: Parts, read: Mapping[str, object], error: type[ConfigError], scheme: str) -> bool:
+    """Return whether an address asks for TLS: by its scheme, which `scheme` describes, or by ssl-ca. Raises `error` for
+    a client certificate without its key or without TLS."""
+    if bool(read.get("ssl_cert")) != bool(read.get("ssl_key")):
+        raise error(f"{parts.where}: ssl-cert and ssl-key go together")
+    tls = parts.scheme.endswith(("+ssl", "rediss")) or bool(read.get("ssl_ca"))
+    if read.get("ssl_cert") and not tls:
+        raise error(f"{parts.where}: ssl-cert needs ssl-ca, or {scheme}")
+    return tls
+
+
 def wrong_scheme(uri: str, where: str, known: Sequence[str]) -> ConfigError | UnsupportedError:
     """Return the error for an address whose scheme is none of `known`."""
     what, scheme = where.removesuffix("-uri"), scheme_of(uri)
@@ -180,6 +209,32 @@ def object_store(parts: Parts) -> str:
     return f"{parts.scheme.rpartition('+')[2]}://{parts.netloc}{unquote(parts.path).rstrip('/')}"
 
 
+def lake_path(parts: Parts) -> str:
+    """Return the directory or the place in an object store that an address names. Raises UriInvalid."""
+    store = parts.scheme.partition("+")[2]
+    path = unquote(parts.path)
+    if "\0" in path:
+        raise UriInvalid(f"{parts.where}: the path holds a NUL byte")
+    if store in STORES:
+        return object_store(parts)
+    if parts.netloc in {".", ".."}:
+        return _named(parts, parts.netloc + path)
+    if parts.netloc:
+        raise UriInvalid(
+            f"{parts.where}: write {parts.scheme}:///{parts.netloc}{parts.path} for an absolute path or "
+            f"{parts.scheme}://./{parts.netloc}{parts.path} for one from here"
+        )
+    if not path.strip("/"):
+        raise UriInvalid(f"{parts.where}: the path of the lake is missing; write {parts.scheme}:///path/of/lake")
+    return _named(parts, path)
+
+
+def _named(parts: Parts, path: str) -> str:
+    found = posixpath.normpath(path)
+    name_file(parts.where, found)
+    return found
+
+
 def state_place(text: str) -> str:
     """Return a state directory: a path, or the address of an object store. Raises what `split` does, and UriInvalid."""
     if "://" not in text:
@@ -189,7 +244,7 @@ def state_place(text: str) -> str:
     return object_store(parts)
 
 
-def parameters(parts: Parts, params: Mapping[str, Param]) -> dict[str, Given]:
+def parameters(parts: Parts, known: Collection[str]) -> dict[str, Given]:
     """Return the parameters of an address by their names, without empty ones. Raises UriInvalid."""
     where = parts.where
     given: dict[str, Given] = {}
@@ -198,9 +253,107 @@ def parameters(parts: Parts, params: Mapping[str, Param]) -> dict[str, Given]:
     except ValueError as error:
         raise UriInvalid(f"{where}: parameters must be NAME=VALUE joined by '&': {parts.shown}") from error
     for name, value in pairs:
-        if name not in params:
-            raise UriInvalid(f'{where}: unknown parameter "{name}"{nearest(name, params)}')
+        if name not in known:
+            raise UriInvalid(f'{where}: unknown parameter "{name}"{nearest(name, known)}')
         if name in given:
             raise UriInvalid(f'{where}: parameter "{name}" is given twice')
         given[name] = Given(f'{where} parameter "{name}"', value)
     return {name: item for name, item in given.items() if item.value}
+
+
+class LocalName(NamedTuple):
+    """A path, and the words that say where it was given."""
+
+    where: str
+    path: str
+
+
+_CALLED_HOST: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+ADDED: Final = (
+    *("AWS_SESSION_TOKEN", "AWS_TOKEN", "AZURE_STORAGE_TOKEN", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"),
+    "AZURE_FABRIC_TOKEN_SERVICE_URL",
+)
+"""What clients of stores add from the environment to keys that are given, or take in their place."""
+OVER_SIGNATURES: Final = (
+    *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY"),
+    *("AZURE_STORAGE_CLIENT_ID", "AZURE_CLIENT_ID"),
+)
+"""What they take in place of a shared access signature that is given."""
+Hears = Callable[[LocalName], None]
+_HEARS: ContextVar[Hears | None] = ContextVar("hears", default=None)
+
+
+@contextmanager
+def heard_by(hears: Hears) -> Iterator[None]:
+    """Tell `hears` each name that is read in the block, before it is looked at."""
+    before = _HEARS.set(hears)
+    try:
+        yield
+    finally:
+        _HEARS.reset(before)
+
+
+def name_file(where: str, path: str) -> None:
+    """Tell of a file or a directory."""
+    hears = _HEARS.get(None)
+    if path and hears is not None:
+        hears(LocalName(where, path))
+
+
+def name_place(where: str, text: str) -> None:
+    """Tell of a directory, in each way in which a path or an address of one is read; an object store is none."""
+    scheme, _, path = _split_url(text)
+    if "://" not in text:
+        name_file(where, text)
+    if scheme in {"", "file", "local"}:
+        name_file(where, unquote(path))
+
+
+def host_of(url: str) -> str:
+    """Return HOST:PORT of an http:// or https:// address; all of one that parsers could read in two ways."""
+    scheme, netloc = _split_url(url if "://" in url else f"http://{url}")[:2]
+    if not _CALLED_HOST.fullmatch(netloc):
+        return url
+    host, _, port = netloc.rpartition(":") if re.search(r":[0-9]+$", netloc) else (netloc, "", "")
+    return f"{host.strip('[]').lower()}:{port or (80 if scheme == 'http' else 443)}"
+
+
+def store_host(uri: str) -> frozenset[str]:
+    """Return the server that the address of an object store names for itself, unless the keys for it stand there, too:
+    those of the environment go to it, or what is signed with them."""
+    given = dict(parse_qsl(uri.partition("?")[2]))
+    has_key = {"access-key", "secret-access-key"} <= given.keys() or "account-key" in given
+    taken = ADDED if has_key else (*ADDED, *OVER_SIGNATURES)
+    own_keys = (has_key or "sas-token" in given) and not any(map(os.environ.get, taken))
+    return frozenset() if own_keys or not given.get("endpoint") else frozenset({host_of(given["endpoint"])})
+
+
+def _split_url(text: str) -> tuple[str, str, str]:
+    """Scheme, host and path of an address; of what is none the text as a path."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return "", "", text
+    return parts.scheme, parts.netloc, parts.path
+
+
+def name_local(kind: Local, where: str, text: str) -> None:
+    """Tell of what a parameter of a kind names."""
+    if kind is Local.PLACE:
+        name_place(where, text)
+    elif kind is not Local.NOTHING:
+        name_file(where, text)
+
+
+def read_token(file: str | Path, where: str) -> str:
+    """Return the one word in `file`; "" where none is named. ConfigError, which begins with `where`, for a file that
+    holds anything else."""
+    if not file:
+        return ""
+    try:
+        token = Path(file).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{where} {file}: {error}") from error
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(f"{where} {file}: expected one word of printable ASCII characters")
+    return token

@@ -114,7 +114,7 @@ from tidegate.sink.delta.rows import COMES, NUMBER, change_columns, change_rows,
 from tidegate.sink.delta.snapshots import latest, published_at
 
 if TYPE_CHECKING:
-    from tidegate.config.feed import FeedConfig
+    from tidegate.config.entry import FeedConfig
 
 TASK_ROWS: Final = 200_000
 BATCH_ROWS: Final = 10_000
@@ -423,7 +423,8 @@ class SourceChanges:
     """The changes of a source, on the driver; `close` ends what it began."""
 
     def __init__(self, config: "FeedConfig", name: str | None, form: str) -> None:
-        from tidegate.config.registry import checkpoints_of, landed_source  # only the driver needs what it loads
+        from tidegate.config.entry import checkpoints_of
+        from tidegate.config.registry import landed_source  # only the driver needs what it loads
 
         self._config, self._name, self._form = config, name, form
         self._source = landed_source(_in_small_batches(config))
@@ -564,7 +565,7 @@ class SourceChanges:
 
 
 def _in_small_batches(config: "FeedConfig") -> "FeedConfig":
-    from tidegate.config.kafka_source import KafkaSource
+    from tidegate.config.kafka import KafkaSource
 
     source = config.source
     if not isinstance(source, KafkaSource):

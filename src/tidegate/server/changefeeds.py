@@ -51,15 +51,13 @@ from typing import Any, Final
 import msgspec
 import obstore
 
-from tidegate.config.document import Document, document_of
-from tidegate.config.entry import is_landed
-from tidegate.config.feed import FeedConfig
+from tidegate.config.document import document_of
+from tidegate.config.entry import Document, FeedConfig, checkpoints_of, is_landed
 from tidegate.config.load import load
-from tidegate.config.local_name import LocalName, heard_by
-from tidegate.config.registry import SOURCES, checkpoints_of, entries_of, feed_of
-from tidegate.config.sql_target import SqlAddress
-from tidegate.config.tidb_source import TidbSource
-from tidegate.config.uri import mask_text, mask_uri, scheme_of, state_place
+from tidegate.config.registry import SOURCES, entries_of, feed_of
+from tidegate.config.sql import SqlAddress
+from tidegate.config.tidb import TidbSource
+from tidegate.config.uri import LocalName, heard_by, mask_text, mask_uri, scheme_of, state_place
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.engine.progress import FeedError, Progress, now
@@ -259,11 +257,12 @@ def verified(config: FeedConfig) -> Verified:
     """Return the tables of a changefeed at its start. StartBelowHistory where its log no longer goes back so far."""
     if not isinstance(config.source, TidbSource):
         return Verified()
-    from tidegate.config.registry import entries_of, log_schema
+    from tidegate.config.registry import entries_of
+    from tidegate.config.tidb import log_schema
     from tidegate.source.tidb.log import Tables, name_of
 
     try:
-        snapshot = log_schema(config)
+        snapshot = log_schema(config, entries_of(config)[1])
     except HistoryLost as error:
         raise StartBelowHistory(str(error)) from error
     matches = config.table_filter().matches

@@ -28,9 +28,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tidegate.config.param import nearest
-from tidegate.config.token_file import read_token
-from tidegate.config.uri import state_place
+from tidegate.config.uri import nearest, read_token, state_place
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.host import reaches_others
 from tidegate.model.name import all_digits

@@ -29,11 +29,10 @@ import msgspec
 import numpy as np
 
 from tidegate.changelog.changelog import Changelog, changelog_uri
-from tidegate.config.entry import is_landed
-from tidegate.config.feed import FeedConfig
-from tidegate.config.kafka_source import KafkaSource
-from tidegate.config.registry import checkpoints_of, entries_of, home_of, log_of
-from tidegate.config.tidb_source import TidbSource
+from tidegate.config.entry import FeedConfig, checkpoints_of, is_landed
+from tidegate.config.kafka import KafkaSource
+from tidegate.config.registry import entries_of, home_of
+from tidegate.config.tidb import TidbSource, log_of
 from tidegate.config.uri import mask_text
 from tidegate.engine.change import Chunk, DeadLetter, Place
 from tidegate.engine.event_filter import EventFilter
@@ -144,7 +143,7 @@ def online_of(config: FeedConfig) -> Callable[[], "list[ShownDdl]"]:
     """Return what tells the online DDLs of a source that knows their states; nothing of others."""
     if not isinstance(config.source, TidbSource):
         return list
-    log = log_of(config)[0]
+    log = log_of(config, entries_of(config)[1])[0]
     return lambda: online_ddls(log)
 
 
@@ -281,7 +280,7 @@ class LogTrail:
 
     def tail(self, table: str, after: int, most: int) -> list[ShownRow]:
         """Return the newest rows above `after`, oldest first, of one table or of all."""
-        log, mount, _ = log_of(self.config)
+        log, mount, _ = log_of(self.config, entries_of(self.config)[1])
         parts = log.parts(after)
         if not parts:
             return []
@@ -307,14 +306,14 @@ class LogTrail:
         return _newest(chunks(), after, most)
 
     def _timeline(self) -> Timeline:
-        log, mount, ticdc_texts = log_of(self.config)
+        log, mount, ticdc_texts = log_of(self.config, entries_of(self.config)[1])
         rules = self.config.table_filter()
         force, keeps = mount.force_replicate, mount.keeps
         return Timeline(log, rules, force=force, keeps=keeps, events=EventFilter(), ticdc_texts=ticdc_texts)
 
     def _at(self, ts: int) -> tuple[int, Sequence[TableVersion]]:
         """The moment that is told, and the tables there."""
-        parts = log_of(self.config)[0].parts(0)
+        parts = log_of(self.config, entries_of(self.config)[1])[0].parts(0)
         if not parts:
             return 0, ()
         timeline = self._timeline()
@@ -322,7 +321,7 @@ class LogTrail:
         return timeline.at, tuple(timeline.tables.replicated(timeline.snapshot))
 
     def _ddls(self) -> Iterator[ShownDdl]:
-        log = log_of(self.config)[0]
+        log = log_of(self.config, entries_of(self.config)[1])[0]
         parts = log.parts(0)
         if not parts:
             return

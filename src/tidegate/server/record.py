@@ -35,7 +35,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.config.feed import feed_id
+from tidegate.config.entry import feed_id
 from tidegate.config.uri import mask_text
 from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.model.errors import ChangefeedIdInvalid, EnvironmentFault, InputError, Retry, TidegateError

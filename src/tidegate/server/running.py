@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tidegate.config.changefeed import Changefeed
-from tidegate.config.feed import FeedConfig
+from tidegate.config.entry import FeedConfig
 from tidegate.engine.ports import Tasks
 from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry

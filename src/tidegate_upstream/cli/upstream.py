@@ -22,11 +22,12 @@ from typing import Any, Final
 import click
 from msgspec import to_builtins
 
-from tidegate.config.param import TIME_MAX_MS, Given, Param, read_all
-from tidegate.config.uri import told
+from tidegate.config.option import by_name, read_all
+from tidegate.config.uri import Given, told
 from tidegate.engine.stop_signals import stop_on_signals, wait_until
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError
 from tidegate.model.host import reaches_others
+from tidegate.model.option import TIME_MAX_MS, Option
 from tidegate.mysql.client import Door, connect, faults
 from tidegate.source.tidb.segment import base_of, safe_points, segments
 from tidegate_upstream.background import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
@@ -37,10 +38,12 @@ DATA: Final = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="The directory that keeps the rows (default: memory).",
 )
-TIMES: Final = {
-    "log-keep": Param("duration", "log_keep_ms", "0", "how long the change log stays", high=TIME_MAX_MS),
-    "gc-ttl": Param("duration", "gc_ttl_ms", "24h", "how long it stays for a changefeed that rests", high=TIME_MAX_MS),
-}
+TIMES: Final = by_name(
+    (
+        Option("log-keep", "how long the change log stays", "duration", high=TIME_MAX_MS, field="log_keep_ms"),
+        Option("gc-ttl", "how long it stays for a resting one", "duration", high=TIME_MAX_MS, field="gc_ttl_ms"),
+    )
+)
 
 
 def _secret(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -121,7 +124,7 @@ def start(
         log=str(log.expanduser().resolve()) if log else "",
         user=admitted.user if admitted else "",
         password_hash=admitted.password_hash if admitted else "",
-        **times,  # type: ignore[arg-type]  # durations are whole milliseconds
+        **times,
     )
     login = f"-u {user} -p" if admitted else f"-u {user}"
     if foreground:

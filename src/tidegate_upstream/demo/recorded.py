@@ -31,7 +31,7 @@ import msgspec
 from tidegate.cli.main import INTERRUPTED
 from tidegate.cli.verify import print_reports
 from tidegate.codec.stream import read_frames
-from tidegate.config.feed import FeedConfig
+from tidegate.config.entry import FeedConfig
 from tidegate.config.load import load
 from tidegate.engine.progress import Progress, display
 from tidegate.engine.stop_signals import stop_on_signals, wait_until

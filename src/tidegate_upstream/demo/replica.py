@@ -29,7 +29,7 @@ import msgspec
 
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
-from tidegate.config.sql_target import SqlAddress
+from tidegate.config.sql import SqlAddress
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import EnvironmentFault, SinkError

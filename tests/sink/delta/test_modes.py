@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from tests.sink.delta.lake import INT, TEXT, Rows, column, options, run, stored, table
+from tidegate.config.delta import delta_options
 from tidegate.config.load import load
-from tidegate.config.targets import delta_options
 from tidegate.engine.plan import Alter, Create, Exchange, Trim
 from tidegate.engine.plan import Rows as Apply
 from tidegate.model.errors import SinkRefused

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from tests.sink.delta.lake import INT, TEXT, Rows, column, options, run, stored, table
+from tidegate.config.delta import delta_options
 from tidegate.config.load import load
-from tidegate.config.targets import delta_options
 from tidegate.engine.filter import SelectorRule
 from tidegate.engine.plan import Alter, Checkpoint, Create, Exchange, Round, Step, Trim, Unit
 from tidegate.engine.plan import Rows as Apply

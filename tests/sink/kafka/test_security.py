@@ -29,10 +29,8 @@ from tests.e2e.test_delta import stored
 from tests.engine.test_chain import Upstream
 from tests.engine.test_states import status
 from tidegate.codec import decode, from_config
-from tidegate.config.kafka_target import parse_target
+from tidegate.config.kafka import kafka_topics, parse_target, topic_target
 from tidegate.config.load import load
-from tidegate.config.targets import topic_target
-from tidegate.config.topics import kafka_topics
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, LoginRefused, SourceError
 from tidegate.model.event import Ddl, Insert, Resolved

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.config.document import document_of
-from tidegate.config.metrics_sink import parse_metrics
+from tidegate.config.metrics import parse_metrics
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.sink.metrics.rule import MetricRule, MetricsOptions
 from tidegate.sink.metrics.sink import MetricsSink

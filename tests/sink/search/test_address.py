@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.config.load import load
-from tidegate.config.registry import entries_of
-from tidegate.config.search_sink import parse_search, parse_servers
+from tidegate.config.registry import sink_of
+from tidegate.config.search import parse_search, parse_servers
 from tidegate.model.errors import ConfigError
 from tidegate.sink.search.server import ServerStore
 from tidegate.sink.search.sink import SearchSink
@@ -61,7 +61,7 @@ def test_its_sink(tmp_path: Path, scheme: str) -> None:
     state = str(tmp_path / "state")
     uri = f"{scheme}://u:secret@h"
     config = load(None, source_uri=f"tidb://{tmp_path}", sink_uri=uri, state_dir=state, name="shop")
-    sink = entries_of(config)[1].open(config)
+    sink = sink_of(config)
     assert isinstance(sink, SearchSink)
     assert isinstance(sink.store, ServerStore)
     assert sink.store.feed == "shop"

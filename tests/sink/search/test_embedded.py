@@ -14,8 +14,8 @@ from tests.sink.sql.test_exactly_once import away, times
 from tidegate.changelog import files as chunks
 from tidegate.cli.main import main
 from tidegate.config.load import load
-from tidegate.config.registry import entries_of
-from tidegate.config.search_sink import parse_embedded, read_rules
+from tidegate.config.registry import sink_of
+from tidegate.config.search import parse_embedded, read_rules
 from tidegate.model.errors import ConfigError, Fenced, InputError, SinkError, SinkRefused
 from tidegate.sink.search.embedded import EmbeddedStore
 from tidegate.sink.search.mapping import IndexRule
@@ -208,7 +208,7 @@ def test_an_address(tmp_path: Path) -> None:
     uri = f"search+tantivy://{tmp_path}/s?index-prefix=cdc-&mapping={rules}"
     assert parse_embedded(uri).prefix == "cdc-"
     config = load(None, source_uri=f"tidb://{tmp_path}", sink_uri=uri, state_dir=str(tmp_path / "state"), name="shop")
-    sink = entries_of(config)[1].open(config)
+    sink = sink_of(config)
     assert isinstance(sink, SearchSink)
     assert sink.options.rules == (IndexRule(("shop.*",), "text", {"title": {"analyzer": "english"}}),)
     for wrong in ("search://h", "search+lucene:///d", "search+tantivy://h/d", "search+tantivy:///d?mode=x"):

@@ -13,7 +13,7 @@ from tests.source.kit import OPEN
 from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.changelog.files import Halt, State
-from tidegate.config.kafka_source import parse_source
+from tidegate.config.kafka import parse_source
 from tidegate.engine.change import Place
 from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks

@@ -13,7 +13,7 @@ from tests.source.kit import OPEN
 from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
-from tidegate.config.kafka_source import parse_source
+from tidegate.config.kafka import parse_source
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import MadeAnew, TidegateError
 from tidegate.model.table import TableName

@@ -21,7 +21,7 @@ from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.cli.main import main
 from tidegate.codec import from_config
 from tidegate.codec.stream import pack_frame
-from tidegate.config.kafka_source import parse_source
+from tidegate.config.kafka import parse_source
 from tidegate.config.uri import mask_uri
 from tidegate.model.errors import ConfigError, SourceError, UriInvalid
 from tidegate.model.event import Insert, Update

@@ -14,7 +14,7 @@ from tests.source.storage.kit import Made, lines_of
 from tidegate.changelog import changelog as ledger
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.files import State
-from tidegate.config.storage_source import parse_files
+from tidegate.config.storage import parse_files
 from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import MadeAnew

@@ -13,11 +13,12 @@ from tests.engine.test_chain import Upstream
 from tests.log_source import log_source
 from tests.mariadb import running_server
 from tidegate.cli.main import main
-from tidegate.config import registry as wiring
-from tidegate.config.feed import FeedConfig
+from tidegate.config import tidb as wiring
+from tidegate.config.entry import FeedConfig
 from tidegate.config.load import load
-from tidegate.config.registry import feed_of, log_of, status_of
+from tidegate.config.registry import entries_of, feed_of, status_of
 from tidegate.config.status import statuses, words
+from tidegate.config.tidb import log_of
 from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import Progress, left_out_words
@@ -196,9 +197,9 @@ def test_a_lake_of_the_release_before_goes_on_without_them(tmp_path: Path, upstr
     """It never had rows of a table without a key, so those that come from now on are none of its: they are named,
     across their first key, TRUNCATE and new runs. One that is made later is carried, whatever has landed when."""
     config = configured(tmp_path, f"delta://{tmp_path}/lake")
-    log, mount, texts = log_of(config)
+    log, mount, texts = log_of(config, entries_of(config)[1])
     with pytest.MonkeyPatch.context() as before:
-        before.setattr(wiring, "log_of", lambda _: (log, mount._replace(keeps=False), texts))
+        before.setattr(wiring, "log_of", lambda *_: (log, mount._replace(keeps=False), texts))
         run(config)
     there = {"test.a", "test.b", "test.c", "test.k"}
     assert set(Lake(str(tmp_path / "lake")).tables()) == there

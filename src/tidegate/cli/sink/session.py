@@ -1,6 +1,6 @@
 """The server of a replica, and which of its changefeeds is meant."""
 
-from tidegate.config.sql_target import parse_sql
+from tidegate.config.sql import parse_sql
 from tidegate.config.uri import told
 from tidegate.model.errors import ConfigError
 from tidegate.sink.sql.connection import TargetSession, probe

@@ -32,12 +32,13 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.config.callback_sink import parse_callback
-from tidegate.config.document import Document
-from tidegate.config.keys import KEYS
-from tidegate.config.uri import MASK, mask_text, mask_uri, scheme_of
+from tidegate.config.callback import parse_callback
+from tidegate.config.document import KEYS
+from tidegate.config.entry import Document
+from tidegate.config.uri import mask_text, mask_uri, scheme_of
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress, slow_words
 from tidegate.model.errors import UriInvalid
+from tidegate.model.option import MASK
 from tidegate.model.tso import physical_ms, to_datetime
 from tidegate.server.record import FeedView, Sample
 from tidegate.server.replica_config import TABLE, Leaf, Section, render

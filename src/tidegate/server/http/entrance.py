@@ -63,8 +63,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tidegate.config.token_file import read_token
-from tidegate.config.uri import mask_uri
+from tidegate.config.uri import mask_uri, read_token
 from tidegate.model.errors import ConfigError, EnvironmentFault, Retry, TidegateError
 from tidegate.model.host import reaches_others
 from tidegate.model.name import all_digits, printable

@@ -14,8 +14,8 @@ from tests.readers import Readers
 from tests.sink.delta.iceberg.rest_server import RestTables, serving
 from tests.sink.delta.iceberg.rest_tables import Refused
 from tests.sink.delta.small import Small
+from tidegate.config.delta import delta_sink
 from tidegate.config.load import load
-from tidegate.config.targets import delta_sink
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.retention import Limits
 from tidegate.model.errors import SinkError

@@ -7,30 +7,19 @@ The module is imported as Python imports any: from PYTHONPATH, on the driver and
 """
 
 import importlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from tidegate.config.document import Document
-from tidegate.config.param import Param
-from tidegate.config.refused import NO_DATABASE, RefusedKey
+from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry, checkpoints_of
 from tidegate.config.uri import split
-from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
+from tidegate.model.errors import UriInvalid
 
 if TYPE_CHECKING:
+    from tidegate.engine.ports import Sink
     from tidegate.sink.callback import Callback
-
-CALLBACK_SINK: Final[Mapping[str, Param]] = {}
-"""The parameters of an address are those of the function that it names."""
-CALLBACK_REFUSED: Final[Mapping[str, RefusedKey]] = {
-    "bdr-mode": NO_DATABASE,
-    "enable-sync-point": RefusedKey((False,), ConfigError, "sync points are for databases"),
-    "sink.column-selectors[].": RefusedKey((), UnsupportedError, "a function gets whole rows and takes what it wants"),
-    "sink.dispatchers[].": RefusedKey((), UnsupportedError, "a function has no topics and no partitions"),
-}
-"""Keys that a function has no place for."""
 
 
 class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,3 +82,23 @@ def parse_callback(uri: str, document: Document) -> CallbackTarget:  # noqa: ARG
         raise UriInvalid(f"sink-uri: write callback://package.module/function, found {parts.shown}")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     return CallbackTarget(module=parts.netloc, function=function, given=given)
+
+
+def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":
+    from tidegate.sink.callback import CallbackSink
+
+    assert isinstance(config.sink, CallbackTarget)
+    return CallbackSink(config.sink.callback(), checkpoints_of(config))
+
+
+SINK: Final = SinkEntry(
+    scheme="callback",
+    about="a Python function",
+    example="callback://shop.sinks/write",
+    params={},
+    parse=parse_callback,
+    address=CallbackTarget,
+    open=_open,
+    no_selectors="a function gets whole rows and takes what it wants",
+    no_topics="a function has no topics and no partitions",
+)

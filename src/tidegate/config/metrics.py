@@ -8,28 +8,25 @@ The rules stand in a file; without any there is one, which counts changes by tab
 """
 
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
-from tidegate.config.document import Document
-from tidegate.config.entry import SinkEntry
-from tidegate.config.feed import FeedConfig
-from tidegate.config.local_name import host_of
-from tidegate.config.metrics_keys import METRICS_KEYS, METRICS_REFUSED, METRICS_SECTION, METRICS_SINK, RULES
-from tidegate.config.param import TIME_MAX_MS, Given, Param, read_all
-from tidegate.config.token_file import read_token
-from tidegate.config.uri import parameters, split
+from tidegate.config.entry import Document, FeedConfig, Key, SinkEntry, SourceEntry, checkpoints_of, state_of
+from tidegate.config.option import by_name, options_of, read_all
+from tidegate.config.uri import Given, host_of, parameters, read_token, split
 from tidegate.model.errors import ConfigError, UriInvalid
+from tidegate.model.option import TIME_MAX_MS, Local, Option
 
 if TYPE_CHECKING:
     from tidegate.engine.ports import Sink
     from tidegate.sink.metrics.rule import MetricRule, MetricsOptions
 
+SECTION: Final = "sink.metrics-config."
+RULES: Final = f"{SECTION}rules[]."
 _PLACE: Final = re.compile(r"(?P<host>[^\s:\[\]@/]+|\[[0-9A-Fa-f:.%]+\]):(?P<port>[0-9]{1,5})")
-_WINDOW: Final = {"alert-window": Param("duration", "window", "5m", "see metrics_keys.py", low=30, high=TIME_MAX_MS)}
+_WINDOW: Final = by_name([Option("alert-window", "see SINK", "duration", low=30, high=TIME_MAX_MS, field="window")])
 
 
 class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,14 +35,26 @@ class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
     rules: "tuple[MetricRule, ...]"
     place: tuple[str, int] | None = None
     name: str = ""
-    otlp_url: str = ""
-    otlp_interval_ms: int = 10_000
-    otlp_token_file: str = ""
-    alert_url: str = ""
-    alert_secret_file: str = ""
-    alert_token_file: str = ""
-    timeout_ms: int = 10_000
-    ssl_ca: str = ""
+    otlp_url: Annotated[str, Option("otlp-endpoint", "a collector that gets OTLP: http://HOST:4318/v1/metrics")] = ""
+    otlp_interval_ms: Annotated[
+        int, Option("otlp-interval", "how often it does", "duration", low=10, high=TIME_MAX_MS)
+    ] = 10_000
+    otlp_token_file: Annotated[
+        str, Option("otlp-token-file", "file with the bearer token of these calls", local=Local.TOKEN)
+    ] = ""
+    alert_url: Annotated[
+        str, Option("alert-url", "where alerts are posted, as CloudEvents one a call", called=True)
+    ] = ""
+    alert_secret_file: Annotated[
+        str, Option("alert-secret-file", "file with the secret that they are signed with", local=Local.TOKEN)
+    ] = ""
+    alert_token_file: Annotated[
+        str, Option("alert-token-file", "file with the bearer token of these calls", local=Local.TOKEN)
+    ] = ""
+    timeout_ms: Annotated[int, Option("timeout", "time for an answer", "duration", low=1, high=TIME_MAX_MS)] = 10_000
+    ssl_ca: Annotated[
+        str, Option("ssl-ca", "path of the CA certificate of https://, where the system has it not", local=Local.FILE)
+    ] = ""
     ignored: tuple[str, ...] = ()
 
     @property
@@ -83,7 +92,7 @@ class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
                 interval_s=self.otlp_interval_ms / 1000,
                 timeout_s=timeout_s,
                 ssl_ca=self.ssl_ca,
-                token=_word(self.otlp_token_file, "otlp-token-file"),
+                token=read_token(self.otlp_token_file, "otlp-token-file"),
             )
             if self.otlp_url
             else None,
@@ -96,8 +105,8 @@ class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
                 dead_letter="keep",
                 dead_letters=f"{home}/dead-letters",
                 ssl_ca=self.ssl_ca,
-                secret=_word(self.alert_secret_file, "alert-secret-file").encode(),
-                token=_word(self.alert_token_file, "alert-token-file"),
+                secret=read_token(self.alert_secret_file, "alert-secret-file").encode(),
+                token=read_token(self.alert_token_file, "alert-token-file"),
             )
             if self.alert_url
             else None,
@@ -115,12 +124,15 @@ class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(told)
 
 
+OPTIONS: Final = options_of(MetricsTarget)
+
+
 def parse_metrics(uri: str, document: Document) -> MetricsTarget:
     """Return the address behind `uri` with the rules of a file. ConfigError, UriInvalid, FilterRuleInvalid,
     ExpressionParseFailed."""
     parts = split(uri, "sink-uri", ("metrics",))
-    asked = {**document.section(METRICS_SECTION), **parameters(parts, METRICS_SINK)}
-    fields, ignored = read_all(METRICS_SINK, asked, ConfigError)
+    asked = {**document.section(SECTION, OPTIONS), **parameters(parts, OPTIONS)}
+    fields, ignored = read_all(OPTIONS, asked, ConfigError)
     place = _PLACE.fullmatch(parts.netloc)
     port = int(place["port"]) if place is not None else 0
     if parts.netloc and (place is None or port >= 1 << 16):
@@ -135,7 +147,7 @@ def parse_metrics(uri: str, document: Document) -> MetricsTarget:
         place=None if place is None else (place["host"].strip("[]"), port),
         name=parts.path.strip("/"),
         ignored=ignored,
-        **fields,  # type: ignore[arg-type]  # as METRICS_SINK reads them
+        **fields,
     )
 
 
@@ -151,24 +163,44 @@ def _rules(document: Document) -> "tuple[MetricRule, ...]":
     return metric_rules(entries, windows, case_sensitive=document.case_sensitive, sql_mode=mode - {""})
 
 
-def metrics_entry(open_sink: "Callable[[FeedConfig], Sink[Any]]") -> SinkEntry:
-    """Return the entry of the registry."""
-    return SinkEntry(
-        scheme="metrics",
-        about="counters, gauges and histograms of changes",
-        example="metrics://127.0.0.1:9464",
-        params=METRICS_SINK,
-        parse=parse_metrics,
-        address=MetricsTarget,
-        open=open_sink,
-        keys=METRICS_KEYS,
-        refused=METRICS_REFUSED,
-        tokens_go_to=lambda sink: sink.tokens_go_to,
-        warnings=MetricsTarget.warnings,
-        keeps_progress=False,
-        reads_changelog=False,
-    )
+def _open(config: FeedConfig, source: SourceEntry) -> "Sink[Any]":
+    from tidegate.sink.metrics.sink import MetricsSink
+
+    assert isinstance(config.sink, MetricsTarget)
+    clocks = "UTC" if source.moments else config.time_zone
+    options = config.sink.options(config.name, state_of(config), clocks, config.time_zone)
+    return MetricsSink(options, checkpoints_of(config))
 
 
-def _word(path: str, name: str) -> str:
-    return read_token(Path(path), name) if path else ""
+_RULE_KEYS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "metric": ("text", "name of the metric; a counter's ends in `_total`", "required"),
+    "type": ("text", "`counter`, `gauge` or `histogram`", "counter"),
+    "matcher": ("texts", "tables of a rule", '["*.*"]'),
+    "events": ("texts", "`insert`, `update`, `delete`: changes that count (not for gauges)", "[]"),
+    "when": ("text", "SQL: what counts, by old and new values", "none"),
+    "value": ("text", "SQL: what is added or observed; none: 1", "none"),
+    "labels": ("texts", "columns, or `NAME=SQL`", "[]"),
+    "buckets": ("numbers", "upper bounds of a histogram", "[]"),
+    "help": ("text", "what the metric is, for people", "none"),
+    "max-series": ("int", "most series; what is beyond has the labels `_other`", "1000"),
+    "alert-above": ("number", "alert above it: the rise within alert-window, or the value of a gauge", "none"),
+    "alert-below": ("number", "alert below it", "none"),
+    "alert-window": ("text", "how far an alert looks back, in commit time", "5m"),
+}
+SINK: Final = SinkEntry(
+    scheme="metrics",
+    about="counters, gauges and histograms of changes",
+    example="metrics://127.0.0.1:9464",
+    params=OPTIONS,
+    section=SECTION,
+    own_keys={
+        f"{RULES}{name}": Key(kind, about, default=default) for name, (kind, about, default) in _RULE_KEYS.items()
+    },
+    parse=parse_metrics,
+    address=MetricsTarget,
+    open=_open,
+    no_selectors="rules say which columns they look at",
+    no_topics="numbers have no topics and no partitions",
+    tokens_go_to=lambda sink: sink.tokens_go_to,
+    warnings=MetricsTarget.warnings,
+)

@@ -5,26 +5,27 @@ search+tantivy:///srv/search?index-prefix=cdc-&mapping=/etc/tidegate/mapping.tom
 """
 
 import tomllib
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
-from tidegate.config.delta_sink import lake_path
-from tidegate.config.document import Document
-from tidegate.config.entry import SinkEntry
-from tidegate.config.feed import FeedConfig
-from tidegate.config.local_name import Local
-from tidegate.config.param import TIME_MAX_MS, Param, read_all
-from tidegate.config.refused import NO_DATABASE, RefusedKey
-from tidegate.config.token_file import read_token
-from tidegate.config.uri import Secret, hosts_of, parameters, scheme_of, split, wrong_scheme
+from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry, checkpoints_of
+from tidegate.config.option import options_of, read_all
+from tidegate.config.uri import (
+    account_of,
+    hosts_of,
+    lake_path,
+    parameters,
+    read_token,
+    scheme_of,
+    split,
+    tls_of,
+    wrong_scheme,
+)
 from tidegate.engine.filter import TableFilter
-from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError, UriInvalid
+from tidegate.model.errors import ConfigError, SinkConfigInvalid, UriInvalid
+from tidegate.model.option import TIME_MAX_MS, Local, Option, Secret, SslCa, SslCert, SslKey
 from tidegate.sink.search.mapping import IndexRule, RuleFile
 
 if TYPE_CHECKING:
@@ -32,48 +33,20 @@ if TYPE_CHECKING:
     from tidegate.sink.search.embedded import EmbeddedStore
     from tidegate.sink.search.server import ServerStore
 
-Lock = Callable[[FeedConfig], Callable[[], AbstractContextManager[None]]]
 SEARCH: Final = "search"
 TANTIVY: Final = "search+tantivy"
 _SERVERS: Final = ("opensearch", "opensearch+ssl", "elasticsearch", "elasticsearch+ssl")
-EMBEDDED_SINK: Final[Mapping[str, Param]] = {
-    "index-prefix": Param("text", "prefix", "", "what the names that readers search begin with"),
-    "mapping": Param("text", "mapping", "", "file of rules: which columns are searched, and how", local=Local.FILE),
-}
 PORT: Final = 9200
-SERVER_SINK: Final[Mapping[str, Param]] = {
-    **EMBEDDED_SINK,
-    "refresh-interval": Param("text", "refresh", "1s", "how soon readers find what is written; `-1`: never by itself"),
-    "bulk-rows": Param("int", "bulk_rows", "2000", "most rows of a bulk", low=1, high=100_000),
-    "bulk-size": Param("int", "bulk_bytes", "8388608", "most bytes of a bulk, but for a single row", low=1),
-    "tombstone-ttl": Param(
-        "duration", "tombstone_ms", "1h", "how long the version of a row that is gone is kept", high=TIME_MAX_MS
-    ),
-    "timeout": Param("duration", "timeout_ms", "60s", "time for an answer", low=1, high=TIME_MAX_MS),
-    "api-key-file": Param(
-        "text", "api_key_file", "", "file with an API key, in place of user and password", local=Local.TOKEN
-    ),
-    "ssl-ca": Param("text", "ssl_ca", "", "path of the CA certificate; asks for TLS", local=Local.FILE),
-    "ssl-cert": Param("text", "ssl_cert", "", "path of the client certificate", local=Local.FILE),
-    "ssl-key": Param("text", "ssl_key", "", "path of the client key", local=Local.FILE),
-}
-SEARCH_REFUSED: Final[Mapping[str, RefusedKey]] = {
-    "bdr-mode": NO_DATABASE,
-    "enable-sync-point": RefusedKey((False,), ConfigError, "sync points are for databases"),
-    "sink.column-selectors[].": RefusedKey(
-        (), UnsupportedError, "a document has its whole row; the mapping says what is searched"
-    ),
-    "sink.dispatchers[].": RefusedKey((), UnsupportedError, "an index has no topics and no partitions"),
-}
-"""Keys that an index has no place for."""
 
 
 class EmbeddedTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A directory of indexes."""
 
     path: str
-    prefix: str = ""
-    mapping: str = ""
+    prefix: Annotated[str, Option("index-prefix", "what the names that readers search begin with")] = ""
+    mapping: Annotated[
+        str, Option("mapping", "file of rules: which columns are searched, and how", local=Local.FILE)
+    ] = ""
     ignored: tuple[str, ...] = ()
 
     @property
@@ -93,6 +66,9 @@ class EmbeddedTarget(msgspec.Struct, frozen=True, kw_only=True):
         return EmbeddedStore(self.path, feed, self.prefix)
 
 
+EMBEDDED_SINK: Final = options_of(EmbeddedTarget)
+
+
 def parse_embedded(uri: str, _document: Document | None = None) -> EmbeddedTarget:
     """Return the directory behind `uri`. Raises UriInvalid, SinkConfigInvalid."""
     parts = split(uri, "sink-uri", (TANTIVY,))
@@ -108,17 +84,27 @@ class SearchAddress(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     password: Secret = Secret("")
     tls: bool = False
-    prefix: str = ""
-    mapping: str = ""
-    refresh: str = "1s"
-    bulk_rows: int = 2_000
-    bulk_bytes: int = 8 << 20
-    tombstone_ms: int = 3_600_000
-    timeout_ms: int = 60_000
-    api_key_file: str = ""
-    ssl_ca: str = ""
-    ssl_cert: str = ""
-    ssl_key: str = ""
+    prefix: Annotated[str, Option("index-prefix", "what the names that readers search begin with")] = ""
+    mapping: Annotated[
+        str, Option("mapping", "file of rules: which columns are searched, and how", local=Local.FILE)
+    ] = ""
+    refresh: Annotated[
+        str, Option("refresh-interval", "how soon readers find what is written; `-1`: never by itself")
+    ] = "1s"
+    bulk_rows: Annotated[int, Option("bulk-rows", "most rows of a bulk", low=1, high=100000)] = 2_000
+    bulk_bytes: Annotated[int, Option("bulk-size", "most bytes of a bulk, but for a single row", low=1)] = 8 << 20
+    tombstone_ms: Annotated[
+        int, Option("tombstone-ttl", "how long the version of a row that is gone is kept", "duration", high=TIME_MAX_MS)
+    ] = 3_600_000
+    timeout_ms: Annotated[
+        int, Option("timeout", "time for an answer", "duration", default="60s", low=1, high=TIME_MAX_MS)
+    ] = 60_000
+    api_key_file: Annotated[
+        str, Option("api-key-file", "file with an API key, in place of user and password", local=Local.TOKEN)
+    ] = ""
+    ssl_ca: SslCa = ""
+    ssl_cert: SslCert = ""
+    ssl_key: SslKey = ""
     ignored: tuple[str, ...] = ()
 
     @property
@@ -144,7 +130,7 @@ class SearchAddress(msgspec.Struct, frozen=True, kw_only=True):
             hosts=self.hosts,
             user=self.user,
             password=str(self.password),
-            api_key=read_token(Path(self.api_key_file), "api-key-file") if self.api_key_file else "",
+            api_key=read_token(self.api_key_file, "api-key-file"),
             tls=self.tls,
             ssl_ca=self.ssl_ca,
             ssl_cert=self.ssl_cert,
@@ -164,21 +150,19 @@ class SearchAddress(msgspec.Struct, frozen=True, kw_only=True):
         return ()
 
 
+SERVER_SINK: Final = options_of(SearchAddress)
+
+
 def parse_servers(uri: str, _document: Document | None = None) -> SearchAddress:
     """Return the servers behind `uri`. Raises UriInvalid, SinkConfigInvalid."""
     parts = split(uri, "sink-uri", _SERVERS)
     read, ignored = read_all(SERVER_SINK, parameters(parts, SERVER_SINK), SinkConfigInvalid)
     if parts.path.strip("/"):
         raise UriInvalid(f"sink-uri: servers have no path; index-prefix begins the names of indexes: {parts.shown}")
-    if bool(read.get("ssl_cert")) != bool(read.get("ssl_key")):
-        raise SinkConfigInvalid("sink-uri: ssl-cert and ssl-key go together")
-    tls = parts.scheme.endswith("+ssl") or bool(read.get("ssl_ca"))
-    if read.get("ssl_cert") and not tls:
-        raise SinkConfigInvalid("sink-uri: ssl-cert needs ssl-ca, or +ssl")
-    account, _, places = parts.netloc.rpartition("@")
-    user, _, password = account.partition(":")
-    fields: dict[str, Any] = {**read, "tls": tls, "ignored": ignored, "user": unquote(user)}
-    return SearchAddress(hosts=hosts_of(parts, places, PORT), password=Secret(unquote(password)), **fields)
+    tls = tls_of(parts, read, SinkConfigInvalid, "+ssl")
+    account, places = account_of(parts)
+    fields: dict[str, Any] = {**read, **account, "tls": tls, "ignored": ignored}
+    return SearchAddress(hosts=hosts_of(parts, places, PORT), **fields)
 
 
 def parse_search(uri: str) -> EmbeddedTarget | SearchAddress:
@@ -202,43 +186,39 @@ def read_rules(path: str) -> tuple[IndexRule, ...]:
     return found
 
 
-def search_entries(lock: Lock) -> tuple[SinkEntry, ...]:
-    """Return the entries of the registry; `lock` keeps another run of a changefeed out."""
-    return (
-        SinkEntry(
-            scheme=SEARCH,
-            about="search indexes in a directory, without a server",
-            example="search+tantivy:///srv/search",
-            params=EMBEDDED_SINK,
-            parse=parse_embedded,
-            address=EmbeddedTarget,
-            open=partial(_open, lock),
-            refused=SEARCH_REFUSED,
-            keeps_progress=False,
-            reads_changelog=False,
-        ),
-        SinkEntry(
-            scheme="opensearch",
-            aliases=("elasticsearch",),
-            about="search indexes of an OpenSearch or Elasticsearch",
-            example="opensearch://127.0.0.1:9200/",
-            params=SERVER_SINK,
-            parse=parse_servers,
-            address=SearchAddress,
-            open=partial(_open, lock),
-            refused=SEARCH_REFUSED,
-            tokens_go_to=lambda sink: sink.tokens_go_to,
-            warnings=SearchAddress.warnings,
-            keeps_progress=False,
-            reads_changelog=False,
-        ),
-    )
-
-
-def _open(lock: Lock, config: FeedConfig) -> "Sink[Any]":
+def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":
     from tidegate.sink.search.sink import SearchOptions, SearchSink
 
     target = config.sink
     assert isinstance(target, EmbeddedTarget | SearchAddress)
     options = SearchOptions(read_rules(target.mapping), target.prefix, config.time_zone)
-    return SearchSink(target.store(config.name), options, held=lock(config))
+    return SearchSink(target.store(config.name), options, held=checkpoints_of(config).held)
+
+
+_NO_SELECTORS: Final = "a document has its whole row; the mapping says what is searched"
+_NO_TOPICS: Final = "an index has no topics and no partitions"
+EMBEDDED: Final = SinkEntry(
+    scheme=SEARCH,
+    about="search indexes in a directory, without a server",
+    example="search+tantivy:///srv/search",
+    params=EMBEDDED_SINK,
+    parse=parse_embedded,
+    address=EmbeddedTarget,
+    open=_open,
+    no_selectors=_NO_SELECTORS,
+    no_topics=_NO_TOPICS,
+)
+SERVERS: Final = SinkEntry(
+    scheme="opensearch",
+    aliases=("elasticsearch",),
+    about="search indexes of an OpenSearch or Elasticsearch",
+    example="opensearch://127.0.0.1:9200/",
+    params=SERVER_SINK,
+    parse=parse_servers,
+    address=SearchAddress,
+    open=_open,
+    no_selectors=_NO_SELECTORS,
+    no_topics=_NO_TOPICS,
+    tokens_go_to=lambda sink: sink.tokens_go_to,
+    warnings=SearchAddress.warnings,
+)

@@ -1,0 +1,97 @@
+"""A changelog:// address: what another changefeed has landed, read as it stands.
+
+changelog:///srv/lake               of a lake, or of a feed's place in a state directory
+changelog://./lake?time-zone=..     from the working directory; the zone in which the topic had its TIMESTAMPs
+changelog+s3://bucket/prefix        of one in an object store (also gs, azure, az, abfss)
+"""
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+
+from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
+from tidegate.config.kafka import MAX_RETRY, SOURCE_ZONE
+from tidegate.config.option import options_of, read_all
+from tidegate.config.uri import STORES, lake_path, parameters, split
+from tidegate.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidegate.engine.ports import Source
+
+SCHEME: Final = "changelog"
+_SCHEMES: Final = (SCHEME, *(f"{SCHEME}+{store}" for store in STORES))
+
+
+class LandedChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """A changelog to read: that of the lake or the feed at `home`."""
+
+    home: str
+    time_zone: Annotated[str | None, SOURCE_ZONE] = None
+    max_retry: Annotated[int, MAX_RETRY] = 5
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The words that begin a changefeed's name."""
+        return self.home
+
+    @property
+    def identity(self) -> str:
+        """What tells this source from others in the names of changefeeds."""
+        return self.home
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is read."""
+        return frozenset({self.home})
+
+
+OPTIONS: Final = options_of(LandedChanges)
+
+
+def parse_changelog(uri: str, document: Document) -> LandedChanges:
+    """Return the changelog behind `uri`, with the [source] section."""
+    parts = split(uri, "source-uri", _SCHEMES)
+    given = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
+    fields, ignored = read_all(OPTIONS, given, ConfigError)
+    return LandedChanges(home=lake_path(parts), ignored=ignored, **fields)
+
+
+def _check(config: FeedConfig, _: SinkEntry) -> None:
+    """Read where it stands. ConfigError where none is."""
+    from tidegate.changelog.changelog import Changelog, changelog_uri
+
+    assert isinstance(config.source, LandedChanges)
+    changelog = Changelog(changelog_uri(config.source.home))
+    changelog.refresh()
+    if changelog.version < 0:
+        raise ConfigError(f"no changelog at {changelog.uri}")
+
+
+def _open(config: FeedConfig, _home: str, _sink: SinkEntry) -> "Source":
+    from tidegate.changelog.changelog import changelog_uri
+    from tidegate.changelog.source import ChangelogSource
+
+    assert isinstance(config.source, LandedChanges)
+    return ChangelogSource(changelog_uri(config.source.home))
+
+
+SOURCE: Final = SourceEntry(
+    scheme=SCHEME,
+    about="what another changefeed has landed",
+    example="changelog:///srv/lake",
+    params=OPTIONS,
+    section="source.",
+    parse=parse_changelog,
+    address=LandedChanges,
+    land=None,
+    open=_open,
+    check=_check,
+    ordered=True,
+    tells_start_ts=False,
+    moments=False,
+    zone_of=lambda source: source.time_zone,
+    start_ts_refused="what has landed is read from where the sink stands",
+    has_old_values=lambda _: False,
+    has_types=lambda _: False,
+)

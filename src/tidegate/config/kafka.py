@@ -1,0 +1,662 @@
+r"""kafka:// addresses: topics that are read, topics that are written, and how to reach the brokers.
+
+    kafka://h1,h2:9093/orders,stock?protocol=open-protocol&dead-letter=skip
+            \________/ \__________/ \_____________________________________/
+             brokers      topics      options of KafkaSource, or of KafkaTarget and the encoder (codec/encoding.py)
+
+Parameters of TiCDC's Kafka sink that say nothing to a reader of the topic are accepted without effect, so that a
+changefeed's own sink-uri can be pasted here.  What is written has its parameters in a changefeed file under [sink] and
+[sink.kafka-config] as well; those of the address win.
+
+Source: TiCDC documentation, "Sink URI for Kafka" and "CLI and Configuration Parameters of TiCDC Changefeeds".
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from urllib.parse import unquote
+
+import msgspec
+
+from tidegate.codec.encoding import EncodeOptions, encode_options
+from tidegate.codec.options import DecodeOptions
+from tidegate.config.entry import Document, FeedConfig, RefusedKey, SinkEntry, SourceEntry, checkpoints_of
+from tidegate.config.option import by_name, options_of, read_all
+from tidegate.config.uri import Given, Parts, name_file, name_place, nearest, parameters, split, store_host
+from tidegate.engine.dispatch import DispatchRule, SplitPolicy
+from tidegate.engine.filter import ColumnSelectors, SelectorRule
+from tidegate.model.errors import KafkaConfigInvalid, PartitionNumInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
+from tidegate.model.name import all_digits
+from tidegate.model.option import Local, Option, Secret, idle
+from tidegate.source.upstream_address import parse_address
+
+if TYPE_CHECKING:
+    from tidegate.changelog.source import BatchLoop
+    from tidegate.engine.ports import Sink
+    from tidegate.sink.kafka.target import TopicTarget
+    from tidegate.source.kafka.client import KafkaTopics
+
+SCHEME: Final = "kafka"
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_HOST: Final = re.compile(r"(?P<name>[^\s:\[\]@]+|\[[0-9A-Fa-f:.%]+\])(?::(?P<port>[0-9]{1,5}))?")
+_FILE: Final = "sink.kafka-config."
+_LARGE: Final = f"{_FILE}large-message-handle."
+_OTHERS: Final = (
+    "sink.csv.",
+    "sink.debezium",
+    "sink.cloud-storage-config.",
+    "sink.mysql-config.",
+    "sink.delta-config.",
+)
+"""What belongs to other sinks and protocols, some of it under the names of ours."""
+LOOKING: Final[Mapping[str, Given]] = {"order": Given("looking", "offset")}
+"""Commands that only look take topics as they are; the address's own order wins."""
+
+Compression = Literal["none", "snappy", "lz4"]
+Protocol = Annotated[
+    Literal["open-protocol", "canal-json"],
+    Option(
+        "protocol",
+        "`open-protocol` or `canal-json`",
+        default="required",
+        known=("avro", "canal", "craft", "csv", "debezium", "maxwell", "simple"),
+        key="sink.protocol",
+    ),
+]
+PROTOCOLS: Final = ("open-protocol", "canal-json")
+TidbExtension = Annotated[
+    bool, Option("enable-tidb-extension", "canal-json: messages carry `_tidb` with commit ts and watermarks")
+]
+MAX_RETRY: Final = Option(
+    "max-retry", "quick tries of a failing step; then `changefeed-error-stuck-duration` decides", high=1000
+)
+SOURCE_ZONE: Final = Option(
+    "time-zone", "zone in which TiCDC wrote TIMESTAMP values (its `--tz`)", "zone", default="UTC"
+)
+DEAD_LETTER: Final = Option(
+    "dead-letter", "a message that cannot be read stops the feed (`halt`) or is put aside (`skip`)"
+)
+
+
+class KafkaClient(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach the brokers, to read and to write."""
+
+    bootstrap: tuple[str, ...]
+    client_id: Annotated[str, Option("kafka-client-id", "name of this client in the broker's logs", key=_FILE)] = (
+        "tidegate"
+    )
+    dial_timeout_ms: Annotated[int, Option("dial-timeout", "time to reach a broker", "duration", low=1, key=_FILE)] = (
+        10_000
+    )
+    read_timeout_ms: Annotated[
+        int, Option("read-timeout", "time for a broker's answer", "duration", low=1, key=_FILE)
+    ] = 10_000
+    enable_tls: Annotated[bool, Option("enable-tls", "use TLS; implied by ca, cert and key", key=_FILE)] = False
+    ca: Annotated[str, Option("ca", "path of the CA certificate", local=Local.FILE, key=_FILE)] = ""
+    cert: Annotated[str, Option("cert", "path of the client certificate", local=Local.FILE, key=_FILE)] = ""
+    key: Annotated[str, Option("key", "path of the client key", local=Local.FILE, key=_FILE)] = ""
+    insecure_skip_verify: Annotated[
+        bool,
+        Option("insecure-skip-verify", "TLS without checking the broker's certificate and name", key=_FILE),
+    ] = False
+    sasl_user: Annotated[str, Option("sasl-user", "SASL user", key=_FILE)] = ""
+    sasl_password: Annotated[Secret, Option("sasl-password", "SASL password", key=_FILE)] = Secret()
+    sasl_mechanism: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", ""],
+        Option(
+            "sasl-mechanism",
+            "`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`",
+            default="PLAIN with a user",
+            choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+            known=("GSSAPI", "OAUTHBEARER"),
+            key=_FILE,
+        ),
+    ] = ""
+    ignored: tuple[str, ...] = ()
+    """Parameters that were accepted without effect."""
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a user should hear of a connection that works, but that others may read or answer."""
+        host, *_ = self.bootstrap
+        if self.sasl_mechanism == "PLAIN" and not self.enable_tls:
+            return (f"{host}: the password of sasl-user goes to the broker in clear; use enable-tls=true, or SCRAM",)
+        if self.insecure_skip_verify and self.enable_tls:
+            return (f"{host}: insecure-skip-verify takes whoever answers for the broker; name its authority in ca",)
+        return ()
+
+    def client_config(self) -> dict[str, str]:
+        """Return the connection as librdkafka's configuration keys."""
+        config = {
+            "bootstrap.servers": ",".join(self.bootstrap),
+            "client.id": self.client_id,
+            "socket.connection.setup.timeout.ms": str(min(max(self.dial_timeout_ms, 1000), 2**31 - 1)),
+            "socket.timeout.ms": str(min(max(self.read_timeout_ms, 10), 300_000)),
+            "security.protocol": ("SASL_" if self.sasl_mechanism else "") + ("SSL" if self.enable_tls else "PLAINTEXT"),
+        }
+        files = {"ssl.ca.location": self.ca, "ssl.certificate.location": self.cert, "ssl.key.location": self.key}
+        config |= {key: path for key, path in files.items() if path}
+        if self.enable_tls and self.insecure_skip_verify:
+            config |= {"enable.ssl.certificate.verification": "false", "ssl.endpoint.identification.algorithm": "none"}
+        if self.sasl_mechanism:
+            config |= {
+                "sasl.mechanism": self.sasl_mechanism,
+                "sasl.username": self.sasl_user,
+                "sasl.password": str(self.sasl_password),
+            }
+        return config
+
+
+KAFKA_CLIENT: Final = options_of(KafkaClient)
+
+
+class KafkaSource(KafkaClient, frozen=True, kw_only=True):
+    """Topics to read and how their messages are written."""
+
+    topics: tuple[str, ...]
+    protocol: Protocol
+    enable_tidb_extension: TidbExtension = False
+    order: Annotated[
+        Literal["ts", "offset"],
+        Option(
+            "order",
+            "`ts`: by commit ts, complete up to the watermark; `offset`: as messages come, transactions may be cut",
+        ),
+    ] = "ts"
+    time_zone: Annotated[str | None, SOURCE_ZONE] = None
+    dead_letter: Annotated[Literal["halt", "skip"], DEAD_LETTER] = "halt"
+    start: Annotated[
+        tuple[tuple[str, int, int], ...],
+        Option(
+            "start",
+            "where a new changefeed begins: `earliest`, or a list such as `shop/0:120,shop/1:98` "
+            "(topic/partition:offset)",
+            "start",
+            default="earliest",
+        ),
+    ] = ()
+    """(topic, partition, offset) to begin at; partitions not named begin at their earliest offset."""
+    made_anew: Annotated[
+        tuple[tuple[str, str, bool], ...],
+        Option(
+            "made-anew",
+            "topics that were deleted and made again, and are read from their first message: a list such as "
+            "`shop:GmQv0TnYQ3mC4uTPQ2VQ0A` (topic:id); with `:same-offsets` behind it, on from the offsets stored",
+            "topic_ids",
+            default="",
+        ),
+    ] = ()
+    """(topic, id, whether its offsets are those of the one before)."""
+    max_messages_per_batch: Annotated[
+        int, Option("max-messages-per-batch", "most messages that one micro-batch takes", low=1)
+    ] = 1_000_000
+    max_message_bytes: Annotated[
+        int,
+        Option(
+            "max-message-bytes",
+            "largest message that the changefeed writes; above this and 32 MiB a message counts as one that cannot be "
+            "read",
+            low=1,
+            high=1 << 30,
+        ),
+    ] = 10 << 20
+    compression: Annotated[
+        Compression,
+        Option("large-message-handle-compression", "compression inside each message value: `none`, `snappy` or `lz4`"),
+    ] = "none"
+    claim_check_storage_uri: Annotated[
+        Secret, Option("claim-check-storage-uri", "where claim-check files lie", local=Local.PLACE)
+    ] = Secret()  # may carry keys of an object store
+    claim_check_raw_value: Annotated[
+        bool, Option("claim-check-raw-value", "claim-check files hold the bare value (canal-json)")
+    ] = False
+    claim_check_max_bytes: Annotated[
+        int,
+        Option(
+            "claim-check-max-bytes",
+            "largest claim-check file that is fetched; above it a message counts as one that cannot be read",
+            low=1,
+            high=1 << 30,
+        ),
+    ] = 64 << 20
+    upstream_uri: Annotated[
+        Secret,
+        Option(
+            "large-message-upstream-uri",
+            "`mysql://USER:PASSWORD@HOST:PORT/` of the TiDB, from which rows are read of which only the handle key "
+            "came",
+        ),
+    ] = Secret()
+    max_retry: Annotated[int, MAX_RETRY] = 5
+    partition_num: Annotated[
+        int | None,
+        Option("partition-num", "the changefeed writes to this many partitions of each topic (all)", low=1),
+    ] = None
+
+    def decode_options(self) -> DecodeOptions:
+        """Return what a decoder of these topics has to be told."""
+        return DecodeOptions(
+            protocol=self.protocol,
+            compression=self.compression,
+            claim_check_raw_value=self.claim_check_raw_value,
+            claim_check_storage_uri=str(self.claim_check_storage_uri),
+            claim_check_max_bytes=self.claim_check_max_bytes,
+            upstream_uri=str(self.upstream_uri),
+            time_zone=self.time_zone or "UTC",
+        )
+
+    @property
+    def label(self) -> str:
+        """The words that begin a changefeed's name."""
+        return self.topics[0]
+
+    @property
+    def identity(self) -> str:
+        """What tells this source from others in the names of changefeeds."""
+        return ",".join(sorted(self.topics))
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is read: each topic at each broker."""
+        return frozenset(f"{host}/{topic}" for host in self.bootstrap for topic in self.topics)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        if self.order == "ts":
+            return super().warnings()
+        told = "order=offset: rows are applied as they come; transactions may be cut across partitions"
+        return (told, *super().warnings())
+
+
+KAFKA_SOURCE: Final[Mapping[str, Option]] = {
+    **options_of(KafkaSource),
+    **by_name(
+        (
+            idle("replication-factor", "int", "copies of a new topic"),
+            idle("kafka-version", "text", "the client negotiates it"),
+            idle("max-batch-size", "int", "rows a message"),
+            idle("compression", "text", "the producer's compression: the client sees it"),
+            idle("auto-create-topic", "bool", "create the topic"),
+            idle("required-acks", "int", "acknowledgements of writes"),
+            idle("write-timeout", "duration", "time for a write"),
+            idle("only-output-updated-columns", "bool", "recognised from the messages"),
+            idle("content-compatible", "bool", "recognised from the messages"),
+            idle("output-row-key", "bool", "recognised from the messages"),
+        )
+    ),
+}
+
+
+def parse_source(uri: str, options: Mapping[str, Given] | None = None) -> KafkaSource:
+    """Return the topics behind `uri`; its parameters win over `options`, which come from a file."""
+    parts = split(uri, "source-uri", [SCHEME])
+    given = {**(options or {}), **parameters(parts, KAFKA_SOURCE)}
+    check_protocol(parts, given)
+    fields, ignored = read_all(KAFKA_SOURCE, given, KafkaConfigInvalid)
+    source = KafkaSource(**{**fields, **address_fields(parts, fields), "ignored": ignored})
+    _check(source)
+    return source
+
+
+def address_fields(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return brokers, topics and login of an address as fields, with what its parameters imply.
+
+    Raises UriInvalid, and KafkaConfigInvalid for parameters that contradict one another."""
+    where = parts.where
+    fields = {"bootstrap": _hosts(parts), "topics": _topics(parts)}
+    if given.get("enable_tls") is False and (given.get("ca") or given.get("cert")):
+        raise KafkaConfigInvalid(f"{where}: ca and cert are given, but enable-tls is false")
+    if bool(given.get("cert")) != bool(given.get("key")):
+        raise KafkaConfigInvalid(f"{where}: cert and key go together")
+    user, password, mechanism = (given.get(f"sasl_{name}", "") for name in ("user", "password", "mechanism"))
+    if (mechanism or password) and not user:
+        raise KafkaConfigInvalid(f"{where}: sasl-mechanism and sasl-password need sasl-user")
+    return {
+        **fields,
+        "enable_tls": bool(given.get("enable_tls") or given.get("ca") or given.get("cert")),
+        "sasl_password": Secret(password),
+        "sasl_mechanism": mechanism or ("PLAIN" if user else ""),
+    }
+
+
+def check_protocol(parts: Parts, given: Mapping[str, Given]) -> None:
+    """Raise ProtocolUnknown for an address without a protocol, or with one that nobody knows."""
+    where, value = given.get("protocol", Given(parts.where, ""))
+    choices = " or ".join(PROTOCOLS)
+    if not value:
+        raise ProtocolUnknown(f"{where}: protocol is missing; add protocol={choices}")
+    known = (*PROTOCOLS, *KAFKA_SOURCE["protocol"].known)
+    if isinstance(value, str) and value.lower() not in known:
+        raise ProtocolUnknown(f"{where}: {value!r} is no protocol; use {choices}{nearest(value, known)}")
+
+
+def _hosts(parts: Parts) -> tuple[str, ...]:
+    where = parts.where
+    if "@" in parts.netloc:
+        raise UriInvalid(f"{where}: give user and password as parameters sasl-user and sasl-password: {parts.shown}")
+    hosts = []
+    for text in parts.netloc.split(","):
+        found = _HOST.fullmatch(text)
+        if found is None or not 0 < int(found["port"] or 9092) < 1 << 16:
+            raise UriInvalid(f"{where}: {text!r} is not HOST or HOST:PORT in {parts.shown}")
+        hosts.append(f"{found['name']}:{found['port'] or 9092}")
+    return tuple(hosts)
+
+
+def _topics(parts: Parts) -> tuple[str, ...]:
+    where = parts.where
+    names = tuple(unquote(parts.path.removeprefix("/")).split(","))
+    if names == ("",):
+        raise UriInvalid(f"{where}: no topic; write kafka://HOST/TOPIC, found {parts.shown}")
+    for name in names:
+        if not _TOPIC.fullmatch(name) or name in {".", ".."}:
+            raise UriInvalid(f"{where}: {name!r} is not a topic name (letters, digits, '.', '_', '-'; at most 249)")
+    if len(set(names)) < len(names):
+        raise UriInvalid(f"{where}: a topic is named twice in {','.join(names)}")
+    return names
+
+
+def _check(source: KafkaSource) -> None:
+    """Raise for parameters that contradict one another."""
+    if source.protocol == "canal-json" and not source.enable_tidb_extension and source.order == "ts":
+        raise UnsupportedError(
+            "source-uri: canal-json without the TiDB extension has no commit ts and no watermarks, so transactions "
+            "cannot be kept whole; set enable-tidb-extension=true if the changefeed does, or choose order=offset"
+        )
+    if source.protocol == "open-protocol" and source.claim_check_raw_value:
+        raise KafkaConfigInvalid("source-uri: claim-check-raw-value is for canal-json only")
+    for name, given in (("start", source.start), ("made-anew", source.made_anew)):
+        strange = [topic for topic, *_ in given if topic not in source.topics]
+        if strange:
+            raise KafkaConfigInvalid(f"source-uri: {name} names the topic {strange[0]!r}, which is not read")
+    if source.upstream_uri:
+        upstream = parse_address(source.upstream_uri)
+        for path in (upstream.ssl_ca, upstream.ssl_cert, upstream.ssl_key):
+            name_file("large-message-upstream-uri", path)
+
+
+def kafka_topics(uri: str, decode: DecodeOptions | None = None) -> "KafkaTopics":
+    """Return what `uri` names, to be looked at. `decode` stands for the address's own protocol and options."""
+    given = dict(LOOKING)
+    if decode is not None:
+        given["protocol"] = Given("--protocol", decode.protocol)
+    return topics_of(parse_source(uri, given), decode)
+
+
+def topics_of(source: KafkaSource, decode: DecodeOptions | None = None) -> "KafkaTopics":
+    """Return a parsed address as the reader's own struct."""
+    from tidegate.source.kafka.client import MESSAGE_BYTES, KafkaTopics
+
+    return KafkaTopics(
+        bootstrap=",".join(source.bootstrap),
+        topics=source.topics,
+        decode=decode or source.decode_options(),
+        client_config=source.client_config(),
+        start=source.start,
+        made_anew=source.made_anew,
+        dead_letter=source.dead_letter,
+        order=source.order,
+        partition_num=source.partition_num,
+        max_messages_per_batch=source.max_messages_per_batch,
+        max_message_bytes=max(source.max_message_bytes, MESSAGE_BYTES),
+        timeout_s=max(source.read_timeout_ms / 1000, 1.0),
+    )
+
+
+class KafkaTarget(KafkaClient, frozen=True, kw_only=True):
+    """Topics to write, and how. `partition_num` bounds the partitions that are used, and is that of new topics."""
+
+    topic: str
+    options: EncodeOptions
+    partition_num: Annotated[
+        int | None,
+        Option("partition-num", "partitions of a new topic, and how many are used", default="3, all", low=1, key=_FILE),
+    ] = None
+    replication_factor: Annotated[
+        int, Option("replication-factor", "copies of a new topic", low=1, high=1 << 15, key=_FILE)
+    ] = 1
+    auto_create_topic: Annotated[bool, Option("auto-create-topic", "make topics that are missing", key=_FILE)] = True
+    batch_compression: Annotated[
+        Literal["none", "gzip", "snappy", "lz4", "zstd"],
+        Option(
+            "compression",
+            "compression of what the producer sends at once: `none`, `gzip`, `snappy`, `lz4` or `zstd`",
+            key=_FILE,
+        ),
+    ] = "none"
+    raw_change_event: bool = False
+    """UPDATEs of keys stay one event (output-raw-change-event)."""
+
+    @property
+    def identity(self) -> str:
+        """What tells this sink from others in the names of changefeeds."""
+        return self.topic
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is written: the default topic at each broker."""
+        return frozenset(f"{host}/{self.topic}" for host in self.bootstrap)
+
+    def needs_types(self) -> str:
+        """Return the parameter that needs the parameters of column types; empty where none does."""
+        needs = self.options.content_compatible and self.options.protocol == "canal-json"
+        return "content-compatible" if needs else ""
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        if self.options.protocol == "canal-json" and not self.options.enable_tidb_extension:
+            told = "canal-json without enable-tidb-extension has no watermarks and no commit_ts"
+            return (told, *super().warnings())
+        return super().warnings()
+
+    def producer_config(self) -> dict[str, str]:
+        """Return the connection of a producer as librdkafka's configuration keys."""
+        return {**self.client_config(), "compression.type": self.batch_compression}
+
+
+KAFKA_TARGET: Final[Mapping[str, Option]] = {
+    **options_of(
+        EncodeOptions,
+        protocol=KAFKA_SOURCE["protocol"],
+        enable_tidb_extension=Option(
+            "enable-tidb-extension",
+            "canal-json: messages carry `_tidb` with commit ts and watermarks",
+            key=f"{_FILE}codec-config.",
+        ),
+        time_zone=Option("time-zone", "zone in which TIMESTAMP values are written, which come in UTC", "zone"),
+        max_message_bytes=Option(
+            "max-message-bytes", "largest message; what a broker or topic takes lowers it", low=1, key=_FILE
+        ),
+        max_batch_size=Option("max-batch-size", "open-protocol: most rows of a message", key=f"{_FILE}codec-config."),
+        only_output_updated_columns=Option(
+            "only-output-updated-columns", "old values of an UPDATE: of the columns alone that it changes", key="sink."
+        ),
+        content_compatible=Option(
+            "content-compatible", "canal-json: the official format; implies `only-output-updated-columns`", key="sink."
+        ),
+        output_row_key=Option("output-row-key", "refused: rows are written without their keys of TiKV"),
+        compression=Option(
+            "large-message-handle-compression",
+            "compression inside each message value: `none`, `snappy` or `lz4`",
+            choices=("none", "snappy", "lz4"),
+            kind="choice",
+            key=_LARGE,
+        ),
+        claim_check_storage_uri=Option(
+            "claim-check-storage-uri", "where claim-check files are put", "secret", local=Local.PLACE, key=_LARGE
+        ),
+        claim_check_raw_value=Option(
+            "claim-check-raw-value", "claim-check files hold the bare value (canal-json)", key=_LARGE
+        ),
+    ),
+    **options_of(KafkaTarget),
+    **by_name(
+        (
+            idle("kafka-version", "text", "the client negotiates it", key=_FILE),
+            idle("required-acks", "int", "all replicas acknowledge every message", key=_FILE),
+            idle("write-timeout", "duration", "time for a write", key=_FILE),
+        )
+    ),
+}
+
+
+_CLIENT_AND_TOPICS: Final = [each for each in KAFKA_TARGET.values() if each.key in {_FILE, "sink.protocol"}]
+"""What a file tells beside the keys of the encoder."""
+
+
+def parse_target(uri: str, document: Document | None = None) -> KafkaTarget:
+    """Return the topics behind `uri` with the keys of a changefeed file. Raises ConfigErrors as TiCDC would."""
+    document = document or Document()
+    parts = split(uri, "sink-uri", [SCHEME])
+    if not parts.path.strip("/"):
+        raise KafkaConfigInvalid(f"sink-uri: no topic is named; write kafka://HOST:PORT/TOPIC, found {parts.shown}")
+    told = parameters(parts, KAFKA_TARGET)
+    given = {**document.options(_CLIENT_AND_TOPICS), **told}
+    _check_partitions(given)
+    check_protocol(parts, given)
+    read, ignored = read_all(KAFKA_TARGET, given, KafkaConfigInvalid)
+    fields: dict[str, Any] = {**read, **address_fields(parts, read)}
+    topic, *others = fields["topics"]
+    if others:
+        raise UriInvalid("sink-uri: name one topic, the default one; others come from dispatchers")
+    return KafkaTarget(
+        **{name: value for name, value in fields.items() if name in KafkaTarget.__struct_fields__},
+        topic=topic,
+        options=_options(document, told),
+        raw_change_event=document.flat.get(f"{_FILE}output-raw-change-event") is True,
+        ignored=ignored,
+    )
+
+
+def encoder_keys(document: Document) -> dict[str, object]:
+    """Return the keys of a file that an encoder may look for by the end of their paths."""
+    found = {key: value for key, value in document.flat.items() if key.startswith("sink.") or key == "force-replicate"}
+    return {key: value for key, value in found.items() if "[]." not in key and not key.startswith(_OTHERS)}
+
+
+def _options(document: Document, told: Mapping[str, Given]) -> EncodeOptions:
+    """The encoder's options: what the address tells wins over the file, under any of its spellings."""
+    below = {key: value for key, value in encoder_keys(document).items() if key.rpartition(".")[2] not in told}
+    options = encode_options({**below, **{f"uri.{name}": given.value for name, given in told.items()}})
+    if options.output_row_key:
+        raise UnsupportedError("output-row-key: rows are written without their keys of TiKV; leave it out")
+    name_place("claim-check-storage-uri", options.claim_check_storage_uri)
+    return msgspec.structs.replace(options, claim_check_storage_uri=Secret(options.claim_check_storage_uri))
+
+
+def _check_partitions(given: Mapping[str, Given]) -> None:
+    word = str(given.get("partition-num", Given("", 1)).value)
+    if all_digits(word.removeprefix("-")) and int(word) < 1:
+        raise PartitionNumInvalid(f"partition-num is {word}; a topic is written to at least one partition")
+
+
+def topic_target(
+    sink: KafkaTarget,
+    *,
+    dispatchers: Sequence[DispatchRule] = (),
+    selectors: Sequence[SelectorRule] = (),
+    case_sensitive: bool = False,
+) -> "TopicTarget":
+    """Return what is written to topics, and to whom: a value that travels into tasks."""
+    from tidegate.sink.kafka.target import TopicTarget
+    from tidegate.sink.kafka.writer import NewTopics
+
+    new_topics = NewTopics(sink.partition_num or NewTopics().partitions, sink.replication_factor)
+    return TopicTarget(
+        topic=sink.topic,
+        options=sink.options,
+        client=sink.producer_config(),
+        rules=tuple(dispatchers),
+        case_sensitive=case_sensitive,
+        split=SplitPolicy(unique_keys=not sink.raw_change_event, newarch=sink.options.newarch),
+        new_topics=new_topics if sink.auto_create_topic else None,
+        partition_num=sink.partition_num,
+        selectors=ColumnSelectors.of(selectors, case_sensitive=case_sensitive),
+    )
+
+
+def _land(config: FeedConfig, home: str, _: SinkEntry) -> "BatchLoop":
+    from tidegate.source.kafka.land import Landing
+
+    assert isinstance(config.source, KafkaSource)
+    accept = config.table_filter().matches
+    return Landing(topics_of(config.source), home, config.name, accept=accept, events=config.events)
+
+
+def _check_topics(config: FeedConfig, _: SinkEntry) -> None:
+    from tidegate.source.kafka.client import described
+
+    assert isinstance(config.source, KafkaSource)
+    described(topics_of(config.source))
+
+
+def _open(config: FeedConfig, source: SourceEntry) -> "Sink[Any]":
+    from tidegate.sink.kafka.sink import KafkaSink
+
+    assert isinstance(config.sink, KafkaTarget)
+    target = topic_target(
+        config.sink,
+        dispatchers=config.dispatchers,
+        selectors=config.selectors,
+        case_sensitive=config.case_sensitive,
+    )
+    force = source.brings_keyless(config.source)
+    return KafkaSink(target, checkpoints_of(config), rules=config.table_filter(), force=force)
+
+
+SOURCE: Final = SourceEntry(
+    scheme=SCHEME,
+    about="topics that TiCDC writes",
+    example="kafka://127.0.0.1:9092/shop?protocol=open-protocol",
+    params=KAFKA_SOURCE,
+    section="source.",
+    parse=lambda uri, document: parse_source(uri, document.section("source.", KAFKA_SOURCE)),
+    address=KafkaSource,
+    land=_land,
+    check=_check_topics,
+    ordered=False,
+    tells_start_ts=False,
+    moments=False,
+    zone_of=lambda source: source.time_zone,
+    tokens_go_to=lambda source: store_host(source.claim_check_storage_uri),
+    start_ts_refused="a topic begins at the offsets of source-uri parameter start",
+    has_old_values=lambda source: source.protocol != "open-protocol",
+    has_types=lambda source: source.protocol != "open-protocol",
+    warnings=KafkaSource.warnings,
+)
+_LOGIN: Final = RefusedKey(("", [], False), UnsupportedError, "the client logs in by PLAIN or SCRAM")
+_NAMES: Final = RefusedKey(("",), UnsupportedError, "messages carry the upstream's names")
+SINK: Final = SinkEntry(
+    scheme=SCHEME,
+    about="topics, as TiCDC writes them",
+    example="kafka://127.0.0.1:9092/shop-out?protocol=open-protocol",
+    params=KAFKA_TARGET,
+    parse=parse_target,
+    address=KafkaTarget,
+    open=_open,
+    zone_of=lambda sink: sink.options.time_zone,
+    acts=frozenset(
+        {
+            *(
+                f"sink.dispatchers[].{name}"
+                for name in ("matcher", "dispatcher", "partition", "topic", "index", "columns")
+            ),
+            *("sink.column-selectors[].matcher", "sink.column-selectors[].columns"),
+            *("sink.delete-only-output-handle-key-columns", "sink.open.output-old-value"),
+            *(f"{_FILE}output-raw-change-event", f"{_LARGE}large-message-handle-option"),
+        }
+    ),
+    no_sync_points="; a topic has no place for them",
+    refuses={
+        "sink.transaction-atomicity": RefusedKey(
+            ("none", ""), UriInvalid, "a message queue has no transactions of tables"
+        ),
+        "sink.schema-registry": RefusedKey(("",), UnsupportedError, "it is for avro, which is not written"),
+        "sink.dispatchers[].target-schema": _NAMES,
+        "sink.dispatchers[].target-table": _NAMES,
+        f"{_FILE}sasl-gssapi-": _LOGIN,
+        f"{_FILE}sasl-oauth-": _LOGIN,
+    },
+    tokens_go_to=lambda sink: store_host(sink.options.claim_check_storage_uri),
+    needs_types=KafkaTarget.needs_types,
+    warnings=KafkaTarget.warnings,
+)

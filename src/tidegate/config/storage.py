@@ -1,0 +1,542 @@
+"""Addresses of files in TiCDC's storage layout, that are read or written.
+
+    file:///srv/in?protocol=canal-json           an absolute path; file://./in one from the working directory
+    s3://bucket/prefix?protocol=csv              an object store: also gs, gcs, azure, azblob, az, abfss
+                       &endpoint=…&region=…      TiCDC's parameters of the store; keys better come from the environment
+
+How csv is written stands for a reader in the address, under [source], or under [sink.csv] as in the file of the
+changefeed that writes it; the first of these that says it wins.  A writer has its parameters under [sink] and
+[sink.cloud-storage-config] as well; the address wins, and numbers out of range are taken for the nearest that is in it,
+with a warning, as TiCDC does.  Parameters that say nothing to a reader are accepted without effect, so that a
+changefeed's own sink-uri can be pasted here.
+
+Source: TiCDC documentation, "Replicate Data to Storage Services"; ranges as the new architecture's code has them.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from urllib.parse import urlencode
+
+import msgspec
+
+from tidegate.codec.csv import CsvOptions, csv_options
+from tidegate.codec.encoding import NEWARCH, EncodeOptions, encode_options
+from tidegate.codec.options import DecodeOptions
+from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry, checkpoints_of
+from tidegate.config.kafka import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE
+from tidegate.config.option import by_name, options_of, read_all
+from tidegate.config.uri import STORES, Given, lake_path, name_local, object_store, parameters, split, store_host
+from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError
+from tidegate.model.option import TIME_MAX_MS, Local, Option, Secret, idle
+
+if TYPE_CHECKING:
+    from tidegate.changelog.source import BatchLoop
+    from tidegate.engine.ports import Sink
+    from tidegate.sink.storage.bucket import StorageOptions
+    from tidegate.source.storage.land import FilesToRead
+
+DIRECTORY: Final = "file"
+STORE_SCHEMES: Final = (*STORES, "gcs", "azblob")
+REFUSED: Final = "refused"
+"""The field of a parameter that a store would have to follow and is not asked to: its line says why."""
+_NIGHTLY: Final = "0 0 2 * * *"
+_CSV: Final = "sink.csv."
+_TERMINATOR: Final = "sink.terminator"
+_FILE: Final = "sink.cloud-storage-config."
+_CSV_NAMES: Final = (
+    *("delimiter", "quote", "null", "include-commit-ts", "binary-encoding-method"),
+    *("output-old-value", "output-handle-key", "output-field-header"),
+)
+_CSV_KEYS: Final = frozenset({_TERMINATOR, *(_CSV + name for name in _CSV_NAMES)})
+_CANAL: Final = (
+    *("sink.only-output-updated-columns", "sink.delete-only-output-handle-key-columns", "sink.content-compatible"),
+    _TERMINATOR,
+)
+"""Keys of the file that the encoder of canal-json reads."""
+_WIDTHS: Final = ("sink.file-index-digit", "sink.file-index-width")
+_DIGITS: Final = range(6, 21)
+_RANGES: Final = {"worker-count": (1, 512), "flush-interval": (100, 600_000), "file-size": (1 << 10, 512 << 20)}
+
+
+def _of_store(name: str, about: str, kind: str = "text", default: str = "", local: Local = Local.NOTHING) -> Option:
+    field = REFUSED if "refused, " in about else "store"
+    return Option(name, about, kind, default, local=local, field=field)
+
+
+_ENDPOINT: Final = _of_store("endpoint", "another server, with `http://` or `https://`; of `gs://` without a path")
+_CLASS: Final = idle("storage-class", "text", "objects get the class that the bucket gives")
+_GRANTS: Final = "files are written without grants: set them at the bucket"
+_ROLES: Final = "roles are assumed outside: give their keys, or those of the environment"
+_SCOPES: Final = "files would be written without it: set a default scope at the container"
+_KEYS: Final = "a key of one's own is not sent: set a default scope at the container"
+_KIND: Final = {"gcs": "gs", "azblob": "azure", "az": "azure", "abfss": "azure"}
+_STORE: Final[Mapping[str, tuple[Option, ...]]] = {
+    "s3": (
+        _of_store("access-key", "S3: the account; else the environment's", "secret"),
+        _of_store("secret-access-key", "S3: its key", "secret"),
+        _of_store("session-token", "S3: its token", "secret"),
+        _of_store("region", "S3: the bucket's region"),
+        _ENDPOINT,
+        _of_store("force-path-style", "S3: the bucket stands in the path", "bool", "true"),
+        _of_store("sse", "S3: `AES256` or `aws:kms`: the server encrypts what is written"),
+        _of_store("sse-kms-key-id", "S3: with `sse=aws:kms`, by which key"),
+        _of_store("acl", f"S3: refused, {_GRANTS}"),
+        _of_store("role-arn", f"S3: refused, {_ROLES}"),
+        _of_store("external-id", f"S3: refused, {_ROLES}"),
+        idle("provider", "text", "requests are the same; `force-path-style=false` for buckets in the host's name"),
+        _CLASS,
+        idle("use-accelerate-endpoint", "bool", "the usual endpoint takes the same requests"),
+    ),
+    "gs": (
+        _of_store("credentials-file", "Google Cloud Storage: path of the account's keys", local=Local.TOKEN),
+        _ENDPOINT,
+        _of_store("predefined-acl", f"Google Cloud Storage: refused, {_GRANTS}"),
+        _CLASS,
+    ),
+    "azure": (
+        _of_store("account-name", "Azure: the account"),
+        _of_store("account-key", "Azure: its key", "secret"),
+        _of_store("sas-token", "Azure: a shared access signature", "secret"),
+        _ENDPOINT,
+        _of_store("encryption-scope", f"Azure: refused, {_SCOPES}"),
+        _of_store("encryption-key", f"Azure: refused, {_KEYS}", "secret"),
+        idle("access-tier", "text", "objects get the tier that the account gives"),
+    ),
+}
+"""Parameters of the object store of a scheme."""
+
+
+def store_params(scheme: str | None = None) -> dict[str, Option]:
+    """Return the parameters of the object store of a scheme, or of all stores."""
+    if scheme is not None:
+        return by_name(_STORE.get(_KIND.get(scheme, scheme), ()))
+    return by_name(option for options in _STORE.values() for option in options)
+
+
+def split_store(
+    given: Mapping[str, Given], scheme: str, params: Mapping[str, Option]
+) -> tuple[dict[str, str], dict[str, Given]]:
+    """(what the client of a store is told, the other parameters), as `params` has them. UnsupportedError for one that a
+    store would have to follow."""
+    known = {name: params[name] for name in store_params(scheme)}
+    for name, (where, _) in given.items():
+        if name in known and known[name].field == REFUSED:
+            raise UnsupportedError(f"{where}: {known[name].about.partition('refused, ')[2]}")
+    told = {name: str(item.value) for name, item in given.items() if name in known and known[name].field == "store"}
+    for name, text in told.items():
+        name_local(known[name].local, given[name].where, text)
+    return told, {name: item for name, item in given.items() if name not in told}
+
+
+StorageProtocol = Annotated[
+    str,
+    Option(
+        "protocol",
+        "`csv` or `canal-json`",
+        default="required",
+        choices=("csv", "canal-json"),
+        known=("canal", "open-protocol", "debezium", "avro", "simple"),
+        key="sink.protocol",
+    ),
+]
+
+
+class StorageSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Files to read, and how they are written. `uri` may hold the keys of a store, `place` holds none."""
+
+    uri: Secret
+    place: str
+    protocol: StorageProtocol
+    time_zone: Annotated[str | None, SOURCE_ZONE] = None
+    dead_letter: Annotated[Literal["halt", "skip"], DEAD_LETTER] = "halt"
+    dialect: CsvOptions | DecodeOptions
+    handle_key: Annotated[bool, Option("output-handle-key", "csv: rows have a field of the key (classic)")] = False
+    terminator: Annotated[str, Option("terminator", "what ends a line", default="CR LF")] = "\r\n"
+    index_files: Annotated[
+        Literal["auto", "ignore"],
+        Option(
+            "index-files",
+            "`auto`: index files, where there are any, say which files a restart need not read again; `ignore`: all",
+        ),
+    ] = "auto"
+    made_anew_us: Annotated[
+        int,
+        Option(
+            "made-anew",
+            "a place that was emptied and written anew is read from its first file: the number that the error says",
+            default="0",
+            high=1 << 62,
+        ),
+    ] = 0
+    poll_ms: Annotated[
+        int, Option("poll-interval", "how often `metadata` is looked at", "duration", low=50, high=TIME_MAX_MS)
+    ] = 1_000
+    max_retry: Annotated[int, MAX_RETRY] = 5
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The words that begin a changefeed's name."""
+        return self.place
+
+    @property
+    def identity(self) -> str:
+        """What tells this source from others in the names of changefeeds."""
+        return self.place
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is read."""
+        return frozenset({self.place})
+
+    @property
+    def has_old_values(self) -> bool:
+        """Whether an UPDATE tells the row before it."""
+        return not isinstance(self.dialect, CsvOptions) or self.dialect.output_old_value
+
+    def options(self) -> "FilesToRead":
+        """Return what the landing is asked for."""
+        from tidegate.source.storage.land import FilesToRead
+        from tidegate.source.storage.listing import CanalDialect, CsvDialect, FilePlace
+
+        if isinstance(self.dialect, CsvOptions):
+            dialect: CsvDialect | CanalDialect = CsvDialect(self.dialect, self.handle_key)
+        else:
+            dialect = CanalDialect(self.dialect, self.terminator)
+        return FilesToRead(
+            place=FilePlace(str(self.uri), self.place),
+            dialect=dialect,
+            dead_letter=self.dead_letter,
+            trigger_ms=self.poll_ms,
+            by_index=self.index_files == "auto",
+            made_anew_us=self.made_anew_us,
+        )
+
+
+_CSV_OPTIONS: Final = options_of(
+    CsvOptions,
+    include_commit_ts=Option("include-commit-ts", "csv: rows have their commit ts, which is needed", default="true"),
+    output_old_value=Option("output-old-value", "csv: an UPDATE is two rows, and rows say so"),
+    output_field_header=Option("output-field-header", "csv: files begin with the names of columns"),
+    binary_encoding_method=Option("binary-encoding-method", "csv: how bytes are written", choices=("base64", "hex")),
+    delimiter=Option("delimiter", "csv: what stands between fields; 1 to 3 characters"),
+    quote=Option("quote", 'csv: what stands around texts; `quote = ""` in a file for none'),
+    null=Option("null", "csv: what NULL is written as"),
+)
+
+
+class StorageTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """Files to write, and how; times in ms. `uri` may hold the keys of a store, `place` holds none."""
+
+    uri: Secret
+    place: str
+    protocol: StorageProtocol
+    encoder: CsvOptions | EncodeOptions
+    tidb_extension: Annotated[
+        bool, Option("enable-tidb-extension", "canal-json: rows carry `_tidb` with their commit ts")
+    ] = False
+    time_zone: Annotated[
+        str, Option("time-zone", "zone of TIMESTAMP values, and of the date in directories", "zone")
+    ] = "UTC"
+    worker_count: Annotated[int, Option("worker-count", "most tasks that write side by side; 1 to 512", key=_FILE)] = 16
+    flush_ms: Annotated[
+        int,
+        Option(
+            "flush-interval",
+            "shortest time between rounds while little comes; 100ms to 10m",
+            "duration",
+            high=TIME_MAX_MS,
+            key=_FILE,
+        ),
+    ] = 5_000
+    file_bytes: Annotated[
+        int,
+        Option(
+            "file-size",
+            "a file ends behind the transaction that fills it; 1 KiB to 512 MiB",
+            high=1 << 62,
+            key=_FILE,
+        ),
+    ] = 64 << 20
+    date_separator: Annotated[
+        Literal["none", "year", "month", "day"],
+        Option("date-separator", "directories by the date of writing", key="sink."),
+    ] = "day"
+    partition_separator: Annotated[
+        bool,
+        Option("enable-partition-separator", "directories by partition, where the source tells it", key="sink."),
+    ] = True
+    index_digits: Annotated[int, Option("file-index-width", "digits in names of files; 6 to 20")] = 20
+    column_ids: Annotated[bool, Option("output-column-id", "schema files tell the numbers of columns", key=_FILE)] = (
+        False
+    )
+    raw_change_event: Annotated[
+        bool, Option("output-raw-change-event", "an UPDATE of a key stays one row, and is not split", key=_FILE)
+    ] = False
+    expiration_days: Annotated[
+        int,
+        Option(
+            "file-expiration-days",
+            "with date-separator=day: days after which files go; 0: never",
+            default="0",
+            high=36_500,
+            key=_FILE,
+        ),
+    ] = 0
+    cleanup: Annotated[
+        str,
+        Option(
+            "file-cleanup-cron-spec",
+            "when they are deleted: seconds, minutes, hours, day, month, day of week",
+            key=_FILE,
+        ),
+    ] = _NIGHTLY
+    clamped: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """What tells this sink from others in the names of changefeeds."""
+        return self.place
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is written."""
+        return frozenset({self.place})
+
+    @property
+    def expires(self) -> bool:
+        """Whether files are deleted some day."""
+        return self.expiration_days > 0 and self.date_separator == "day"
+
+    def needs_types(self) -> str:
+        """Return the parameter that needs the parameters of column types; empty where none does."""
+        encoder = self.encoder
+        return "content-compatible" if isinstance(encoder, EncodeOptions) and encoder.content_compatible else ""
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        encoder = self.encoder
+        if isinstance(encoder, CsvOptions):
+            silent, word = not encoder.include_commit_ts, "csv without include-commit-ts"
+        else:
+            silent, word = not encoder.enable_tidb_extension, "canal-json without enable-tidb-extension"
+        told = f"{word} has no commit_ts, so that a reader cannot tell the order of rows of different directories"
+        kept = "file-expiration-days needs date-separator=day: no file is deleted"
+        is_kept = self.expiration_days > 0 and not self.expires
+        return (*([told] if silent else []), *([kept] if is_kept else []), *self.clamped)
+
+    def options(self) -> "StorageOptions":
+        """Return what the sink is asked for."""
+        from tidegate.sink.storage.bucket import Bucket, CronLine, StorageOptions
+
+        return StorageOptions(
+            bucket=Bucket(str(self.uri), self.place),
+            protocol=self.encoder,
+            workers=self.worker_count,
+            file_bytes=self.file_bytes,
+            flush_s=self.flush_ms / 1000,
+            time_zone=self.time_zone,
+            date_separator=self.date_separator,
+            partition_separator=self.partition_separator,
+            index_digits=self.index_digits,
+            column_ids=self.column_ids,
+            raw_change_event=self.raw_change_event,
+            expiration_days=self.expiration_days,
+            cleanup=CronLine.parse(self.cleanup) if self.expires else None,
+        )
+
+
+_WRITERS_ALONE: Final = [
+    idle("flush-concurrency", "int", "a file is one request; its library cuts large ones", key=_FILE),
+    idle("spool-disk-quota", "int", "a task holds one file, and what it reads next"),
+    idle("spool-base-dir", "text", "nothing is kept aside on disk"),
+]
+STORAGE_SINK: Final[Mapping[str, Option]] = {
+    **options_of(StorageTarget),
+    **store_params(),
+    "use-table-id-as-path": Option(
+        "use-table-id-as-path",
+        "`false`: directories have the names of tables",
+        "choice",
+        "false",
+        ("false",),
+        known=("true",),
+        field="table_ids",
+    ),
+    **by_name(_WRITERS_ALONE),
+}
+_FOR_WRITERS: Final = ("sse", "sse-kms-key-id", "acl", "predefined-acl", "encryption-scope")
+STORAGE_SOURCE: Final[Mapping[str, Option]] = {
+    **options_of(StorageSource),
+    **_CSV_OPTIONS,
+    **store_params(),
+    **by_name(idle(name, "text", "it is for who writes") for name in _FOR_WRITERS),
+    **by_name(
+        idle(option.name, "bool" if name == "use-table-id-as-path" else option.kind, "files tell it")
+        for name, option in STORAGE_SINK.items()
+        if name not in {"protocol", "time-zone", *store_params()}
+    ),
+}
+
+
+def parse_files(uri: str, document: Document | None = None) -> StorageSource:
+    """Return the files behind `uri` with the keys of a changefeed file. Raises UriInvalid and ConfigErrors."""
+    document = document or Document()
+    parts = split(uri, "source-uri", (DIRECTORY, *STORE_SCHEMES))
+    others = store_params().keys() - store_params(parts.scheme).keys()
+    given = parameters(parts, {name: param for name, param in STORAGE_SOURCE.items() if name not in others})
+    told = document.section(_CSV, _CSV_NAMES)
+    if _TERMINATOR in document.flat:
+        told["terminator"] = Given(_TERMINATOR, document.flat[_TERMINATOR])
+    asked = {**told, **document.section("source.", STORAGE_SOURCE), **given}
+    store, rest = split_store(asked, parts.scheme, STORAGE_SOURCE)
+    read, ignored = read_all(STORAGE_SOURCE, rest, ConfigError)
+    if "protocol" not in read:
+        raise ConfigError("source-uri: protocol is missing; write protocol=csv or protocol=canal-json")
+    place = lake_path(parts) if parts.scheme == DIRECTORY else object_store(parts)
+    fields: dict[str, Any] = {name: read[name] for name in StorageSource.__struct_fields__ if name in read}
+    terminator = str(read.get("terminator") or "\r\n")
+    return StorageSource(
+        uri=Secret(f"{place}?{urlencode(store)}" if store else place),
+        place=place,
+        dialect=_dialect(read, terminator),
+        ignored=ignored,
+        **{**fields, "terminator": terminator},
+    )
+
+
+def _dialect(read: Mapping[str, Any], terminator: str) -> CsvOptions | DecodeOptions:
+    zone = read.get("time_zone") or "UTC"
+    if read["protocol"] != "csv":
+        return DecodeOptions(protocol="canal-json", time_zone=zone)
+    if read.get("include_commit_ts") is False:
+        raise SinkConfigInvalid(
+            "include-commit-ts is false: rows without their commit ts cannot be ordered. Set include-commit-ts = true "
+            "under [sink.csv] of the changefeed that writes the files, and let it write into a fresh place"
+        )
+    asked = {f"{_CSV}{name}": read[str(each.field)] for name, each in _CSV_OPTIONS.items() if each.field in read}
+    found = csv_options({**asked, f"{_CSV}include-commit-ts": True, _TERMINATOR: terminator})
+    return msgspec.structs.replace(found, time_zone=zone)
+
+
+def parse_storage(uri: str, document: Document | None = None) -> StorageTarget:
+    """Return the files behind `uri` with the keys of a changefeed file. Raises ConfigErrors as TiCDC would."""
+    from tidegate.sink.storage.bucket import CronLine
+
+    flat = (document or Document()).flat
+    parts = split(uri, "sink-uri", (DIRECTORY, *STORE_SCHEMES))
+    others = store_params().keys() - store_params(parts.scheme).keys()
+    given = parameters(parts, {name: param for name, param in STORAGE_SINK.items() if name not in others})
+    told = (document or Document()).options(STORAGE_SINK.values())
+    width = next((path for path in _WIDTHS if path in flat), None)
+    if width is not None:
+        told["file-index-width"] = Given(width, flat[width])
+    store, rest = split_store(given, parts.scheme, STORAGE_SINK)
+    read, ignored = read_all(STORAGE_SINK, {**told, **rest}, SinkConfigInvalid)
+    if "protocol" not in read:
+        raise SinkConfigInvalid("sink-uri: protocol is missing; write protocol=csv or protocol=canal-json")
+    place = lake_path(parts) if parts.scheme == DIRECTORY else object_store(parts)
+    CronLine.parse(str(read.get("cleanup", _NIGHTLY)))
+    clamped = _clamped(read)
+    if read.get("index_digits") not in _DIGITS:
+        read.pop("index_digits", None)
+    fields: dict[str, Any] = {name: read[name] for name in StorageTarget.__struct_fields__ if name in read}
+    return StorageTarget(
+        uri=Secret(f"{place}?{urlencode(store)}" if store else place),
+        place=place,
+        encoder=_encoder(read, flat),
+        clamped=clamped,
+        ignored=ignored,
+        **fields,
+    )
+
+
+def _clamped(read: dict[str, Any]) -> tuple[str, ...]:
+    """Bring numbers into their range; return what users should hear of it."""
+    said = []
+    for name, (low, high) in _RANGES.items():
+        field = STORAGE_SINK[name].field or ""
+        value = read.get(field, low)
+        if not low <= value <= high:
+            read[field] = min(max(value, low), high)
+            unit = " ms" if STORAGE_SINK[name].kind == "duration" else ""
+            said.append(f"{name}: {value}{unit} is not between {low} and {high}; {read[field]} is taken")
+    return tuple(said)
+
+
+def _encoder(read: Mapping[str, Any], flat: Mapping[str, object]) -> CsvOptions | EncodeOptions:
+    """The options of the protocol, whose keys stand in the file."""
+    zone = read.get("time_zone", "UTC")
+    extension = read.get("tidb_extension", False)
+    if read["protocol"] == "csv":
+        if extension:
+            raise SinkConfigInvalid("sink-uri: enable-tidb-extension is for canal-json; csv has include-commit-ts")
+        names = ("sink.csv.", "sink.terminator", "sink.delete-only-output-handle-key-columns")
+        csv = csv_options({path: value for path, value in flat.items() if path.startswith(names)})
+        return msgspec.structs.replace(csv, time_zone=zone)
+    told = {path: flat[path] for path in _CANAL if path in flat}
+    asked = {"uri.enable-tidb-extension": extension, "uri.time-zone": zone, "dialect": NEWARCH, **told}
+    found = encode_options(asked, "canal-json")
+    return msgspec.structs.replace(found, max_message_bytes=(1 << 31) - 1)
+
+
+def _land(config: FeedConfig, home: str, _: SinkEntry) -> "BatchLoop":
+    from tidegate.source.storage.land import StorageLanding
+
+    assert isinstance(config.source, StorageSource)
+    accept = config.table_filter().matches
+    return StorageLanding(config.source.options(), home, config.name, accept=accept, events=config.events)
+
+
+def _check_files(config: FeedConfig, _: SinkEntry) -> None:
+    """Look into the place, which need not be begun."""
+    assert isinstance(config.source, StorageSource)
+    next(iter(config.source.options().place.files()), None)
+
+
+def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":
+    from tidegate.sink.storage.sink import StorageSink
+
+    assert isinstance(config.sink, StorageTarget)
+    return StorageSink(config.sink.options(), checkpoints_of(config))
+
+
+SOURCE: Final = SourceEntry(
+    scheme=DIRECTORY,
+    aliases=STORE_SCHEMES,
+    about="files in TiCDC's storage layout",
+    example="file:///srv/in?protocol=csv",
+    params=STORAGE_SOURCE,
+    section="source.",
+    parse=parse_files,
+    address=StorageSource,
+    land=_land,
+    check=_check_files,
+    ordered=False,
+    tells_start_ts=False,
+    moments=False,
+    acts=_CSV_KEYS,
+    tokens_go_to=lambda source: store_host(source.uri),
+    zone_of=lambda source: source.time_zone,
+    start_ts_refused="files are read from the begin of their place",
+    has_old_values=lambda source: source.has_old_values,
+    lacks_old_values=lambda source: "" if source.has_old_values else "output-old-value=false",
+)
+SINK: Final = SinkEntry(
+    scheme=DIRECTORY,
+    aliases=STORE_SCHEMES,
+    about="files in TiCDC's storage layout",
+    example="file:///srv/out?protocol=canal-json&enable-tidb-extension=true",
+    params=STORAGE_SINK,
+    parse=parse_storage,
+    address=StorageTarget,
+    open=_open,
+    acts=_CSV_KEYS.union(_CANAL, _WIDTHS),
+    no_selectors="a file has the columns that its schema file tells",
+    no_topics="files are named by their tables; there are no topics",
+    needs_types=StorageTarget.needs_types,
+    tokens_go_to=lambda sink: store_host(sink.uri),
+    warnings=StorageTarget.warnings,
+    zone_of=lambda sink: sink.time_zone,
+)

@@ -1,0 +1,217 @@
+"""A tidb:// address: the directory of a change log, and how a changefeed reads it.
+
+    tidb:///var/tidb/log      a directory of segments that an upstream writes (source/tidb/segment.py)
+    tidb://./log              the same from the working directory
+    tidb:///log?max-retry=9   options of TidbSource
+
+Which tables and rows are read is said by TiCDC's own keys of the changefeed: bdr-mode, force-replicate,
+integrity.*, filter.*.
+"""
+
+import posixpath
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
+from tidegate.config.kafka import MAX_RETRY
+from tidegate.config.option import options_of, read_all
+from tidegate.config.uri import Parts, name_file, parameters, split
+from tidegate.engine.event_filter import EventFilter
+from tidegate.model.errors import ConfigError, UriInvalid
+from tidegate.model.left_out import FILTERED, LeftOut, Told
+
+if TYPE_CHECKING:
+    from tidegate.changelog.source import BatchLoop
+    from tidegate.engine.ports import Source
+    from tidegate.schema.stored.snapshot import StoredSnapshot
+    from tidegate.source.tidb.changes import MountOptions
+    from tidegate.source.tidb.segment import SegmentLog
+
+SCHEME: Final = "tidb"
+_LEVELS: Final = {"none": False, "correctness": True}
+_TEXTS: Final = {"ticdc": True, "raw": False}
+_HANDLINGS: Final = {"warn": False, "error": True}
+
+
+class TidbSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A change log to read."""
+
+    directory: str
+    max_retry: Annotated[int, MAX_RETRY] = 5
+    force_replicate: bool = False
+    verify: bool = False
+    refuse_corrupt: bool = False
+    ticdc_texts: bool = True
+    bdr: bool = False
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The words that begin a changefeed's name."""
+        return self.directory
+
+    @property
+    def identity(self) -> str:
+        """What tells this source from others in the names of changefeeds."""
+        return self.directory
+
+    @property
+    def places(self) -> frozenset[str]:
+        """What is read."""
+        return frozenset({self.directory})
+
+
+OPTIONS: Final = options_of(TidbSource)
+
+
+def parse_tidb(uri: str, document: Document) -> TidbSource:
+    """Return the change log behind `uri`, with the [source] section and the changefeed's keys by their paths."""
+    parts = split(uri, "source-uri", [SCHEME])
+    given = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
+    fields, ignored = read_all(OPTIONS, given, ConfigError)
+    flat = document.flat
+    return TidbSource(
+        directory=str(_directory(parts)),
+        force_replicate=flat.get("force-replicate") is True,
+        bdr=flat.get("bdr-mode") is True,
+        verify=_choice(flat, "integrity.integrity-check-level", _LEVELS),
+        refuse_corrupt=_choice(flat, "integrity.corruption-handle-level", _HANDLINGS),
+        ticdc_texts=_choice(flat, "sink.ddl-text", _TEXTS),
+        ignored=ignored,
+        **fields,
+    )
+
+
+def _directory(parts: Parts) -> Path:
+    path = unquote(parts.path)
+    if parts.netloc not in {"", ".", ".."} or not path.strip("/"):
+        raise UriInvalid(f"source-uri: write tidb:///path/of/log or tidb://./path, found {parts.shown}")
+    found = Path(posixpath.normpath(parts.netloc + path) if parts.netloc else path)
+    name_file(parts.where, str(found))
+    if not found.is_dir():
+        raise UriInvalid(f"source-uri: {found} is no directory; an upstream writes its segments into one")
+    return found.resolve()
+
+
+def _choice(flat: Mapping[str, object], key: str, words: Mapping[str, bool]) -> bool:
+    word = flat.get(key, next(iter(words)))
+    if word not in words:
+        raise ConfigError(f"{key} is {word!r}; it is one of {', '.join(words)}")
+    return words[str(word)]
+
+
+def log_of(config: FeedConfig, sink: SinkEntry) -> "tuple[SegmentLog, MountOptions, bool]":
+    """Return the change log, how its rows are mounted, and whether DDLs have TiCDC's texts."""
+    from tidegate.source.tidb.changes import MountOptions
+    from tidegate.source.tidb.segment import SegmentLog
+
+    source = config.source
+    assert isinstance(source, TidbSource)
+    mount = MountOptions(source.force_replicate, source.verify, source.refuse_corrupt, source.bdr, sink.keeps_keyless)
+    return SegmentLog(Path(source.directory)), mount, source.ticdc_texts
+
+
+def _land(config: FeedConfig, home: str, sink: SinkEntry) -> "BatchLoop":
+    from tidegate.source.tidb.land import LogLanding
+    from tidegate.source.tidb.segment import create_statements, safe_point_name
+
+    log, mount, ticdc_texts = log_of(config, sink)
+    return LogLanding(
+        log,
+        home,
+        config.name,
+        rules=config.table_filter(),
+        definitions=create_statements,
+        mount=mount,
+        ticdc_texts=ticdc_texts,
+        events=config.events,
+        start_ts=config.start_ts,
+        complete=sink.needs_whole_tables(config.sink),
+        hold_as=safe_point_name(config.name, home),
+        check=partial(sink.check_tables, config),
+    )
+
+
+def log_schema(config: FeedConfig, sink: SinkEntry) -> "StoredSnapshot":
+    """Return the schema of a change log where a changefeed of it begins; an empty one while the log has not come so
+    far. Raises HistoryLost."""
+    from tidegate.schema.stored.snapshot import StoredSnapshot
+    from tidegate.source.tidb.ddl import Timeline
+
+    log, mount, _ = log_of(config, sink)
+    parts = log.parts(0)
+    if not parts:
+        return StoredSnapshot()
+    timeline = Timeline(log, config.table_filter(), force=mount.force_replicate, events=EventFilter())
+    timeline.start(min(config.start_ts or parts[0].low, parts[-1].high))
+    return timeline.snapshot
+
+
+def _open(config: FeedConfig, home: str, sink: SinkEntry) -> "Source":
+    from tidegate.source.tidb.land import LogSource
+    from tidegate.source.tidb.segment import safe_point_name
+
+    log, mount, ticdc_texts = log_of(config, sink)
+    return LogSource(
+        log,
+        safe_point_name(config.name, home),
+        rules=config.table_filter(),
+        mount=mount,
+        ticdc_texts=ticdc_texts,
+        events=config.events,
+        start_ts=config.start_ts,
+    )
+
+
+def _check(config: FeedConfig, sink: SinkEntry) -> Told:
+    """Walk along the log from where a new changefeed begins; return its tables of now.
+
+    Raises SourceBehind, HistoryLost, and what a DDL on the way does to a changefeed."""
+    from tidegate.model.errors import SourceBehind
+    from tidegate.source.tidb.ddl import Timeline
+    from tidegate.source.tidb.log import name_of
+
+    log, mount, _ = log_of(config, sink)
+    parts = log.parts(0)
+    if not parts:
+        raise SourceBehind("the change log is empty: an upstream that writes it makes a file within seconds")
+    force, keeps = mount.force_replicate, mount.keeps
+    timeline = Timeline(log, config.table_filter(), force=force, keeps=keeps, events=EventFilter(), bdr=mount.bdr)
+    timeline.start(min(config.start_ts or parts[0].low, parts[-1].high))
+    timeline.read(parts[-1].high)
+    while (stop := timeline.stop()) is not None:
+        timeline.walk(stop)
+    tables, snapshot = timeline.tables, timeline.snapshot
+    outside = sorted(str(name_of(one)) for one in snapshot.tables.values() if not tables.matches(*name_of(one)))
+    left_out = (*tables.left_out(snapshot), *(LeftOut(name, FILTERED) for name in outside))
+    return Told(tuple(sorted(str(name_of(one)) for one in tables.replicated(snapshot))), left_out)
+
+
+SOURCE: Final = SourceEntry(
+    scheme=SCHEME,
+    about="the change log of a TiDB",
+    example="tidb://./log",
+    params=OPTIONS,
+    section="source.",
+    acts=frozenset(
+        {
+            *("bdr-mode", "force-replicate", "sink.ddl-text"),
+            *("integrity.integrity-check-level", "integrity.corruption-handle-level"),
+        }
+    ),
+    parse=parse_tidb,
+    address=TidbSource,
+    land=_land,
+    open=_open,
+    check=_check,
+    ordered=True,
+    tells_start_ts=True,
+    moments=True,
+    verifies=lambda source: source.verify,
+    brings_keyless=lambda source: source.force_replicate,
+)

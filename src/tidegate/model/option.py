@@ -1,0 +1,74 @@
+"""One option of a source or a sink, declared once: an annotation of the field that it fills.
+
+    class WebhookOptions:
+        timeout_s: Annotated[float, Option("timeout", "time for an answer", low=1)] = 30.0
+
+Type and default stand in the field, everything else in the `Option`: the parameter of an address, the key of a
+changefeed file, the line of the documentation, the range.  config/option.py reads values by it.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Final
+
+MASK: Final = "xxxxx"
+TIME_MAX_MS: Final = 100 * 366 * 86_400_000
+"""The longest time that an option may ask for: a hundred years."""
+
+
+class Secret(str):
+    """A text that prints as xxxxx; `str()` of it is the text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(MASK) if self else "''"
+
+
+class Local(Enum):
+    """What a text names on the machine that reads it."""
+
+    NOTHING = "nothing of this machine"
+    FILE = "a file that is read"
+    TOKEN = "a file whose word, or what is signed with it, goes to the other side"  # noqa: S105  no word of it
+    PLACE = "a directory, or the address of one or of an object store"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How an option is named, read and documented. What is not given follows from the field that it annotates."""
+
+    name: str
+    about: str
+    kind: str = ""
+    """bool, int, text, secret, choice, zone, start, topic_ids, duration (in ms) or seconds (a duration in a float)."""
+    default: str | None = None
+    """The default as the documentation shows it."""
+    choices: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    """Values that TiCDC or Flink CDC know and that this release does not."""
+    low: int = 0
+    high: int = 1 << 31
+    """The range of a number; of a time in ms."""
+    local: Local = Local.NOTHING
+    called: bool = False
+    """Its text is an address that is called, whose path is a secret."""
+    key: str = ""
+    """The key of a changefeed file that gives it, too; `name` follows where a "." ends it."""
+    field: str | None = None
+    """The field that it fills; None: it is accepted without effect."""
+
+    @property
+    def path(self) -> str:
+        """The whole `key`."""
+        return self.key + self.name if self.key.endswith(".") else self.key
+
+
+def idle(name: str, kind: str, about: str, *, key: str = "") -> Option:
+    """Return an option that is accepted without effect."""
+    return Option(name, about, kind, default="", key=key)
+
+
+SslCa = Annotated[str, Option("ssl-ca", "path of the CA certificate; asks for TLS", local=Local.FILE)]
+SslCert = Annotated[str, Option("ssl-cert", "path of the client certificate", local=Local.FILE)]
+SslKey = Annotated[str, Option("ssl-key", "path of the client key", local=Local.FILE)]
