@@ -27,7 +27,7 @@ from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import ServerKind, SqlOptions, TargetSession
 from tidegate.sink.sql.ddl import values
 from tidegate.sink.sql.ddl.ledger import list_ddls, settle
-from tidegate.sink.sql.ddl.values import answered, asked
+from tidegate.sink.sql.ddl.values import read_sql, read_value
 
 pytestmark = pytest.mark.slow
 
@@ -41,8 +41,8 @@ def put(kind: ColumnType, value: Value) -> Value:
 
 def held(world: World, table: str, name: str, kind: ColumnType) -> dict[int, Value]:
     """The values of a column by id."""
-    rows = world.ask(f"SELECT id, {asked(kind).format(name)} FROM d.{table}")
-    return {int(number): None if value is None else answered(kind, value) for number, value in rows}
+    rows = world.ask(f"SELECT id, {read_sql(kind).format(name)} FROM d.{table}")
+    return {int(number): None if value is None else read_value(kind, value) for number, value in rows}
 
 
 def fill(world: World, number: int, old_sql: str, changes: Sequence[RecordedChange]) -> list[str]:

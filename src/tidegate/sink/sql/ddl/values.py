@@ -121,8 +121,8 @@ class ComputedValues:
         a TiDB, where rows are found by literals, only of values that equal theirs."""
         table, changed = fact_name(self.old), {lowered(one.old.name) for one in self.columns}
         own = [fact for fact in facts if fact[1] == table]
-        told = [fact for fact in own if fact[0] == "column" and fact[4] == "NO"]
-        fixed = {fact[2] for fact in told if target.kind is not ServerKind.TIDB or not _NO_LITERAL.match(fact[3])}
+        required = [fact for fact in own if fact[0] == "column" and fact[4] == "NO"]
+        fixed = {fact[2] for fact in required if target.kind is not ServerKind.TIDB or not _NO_LITERAL.match(fact[3])}
         found = [(fact[2] != "primary", tuple(fact[4].split(","))) for fact in own if fact[0] == "index" and fact[3]]
         usable = [one for one in found if set(one[1]) <= (fixed & self.staying.keys()) - changed]
         return min(usable)[1] if usable else ()
@@ -201,13 +201,13 @@ def with_target_columns(task: DdlTask, columns: Facts) -> DdlTask:
     """Return the task with what the target had of its tables."""
     if not columns:
         return task
-    told = defaultdict[str, list[Fact]](list)
+    by_table = defaultdict[str, list[Fact]](list)
     for fact in sorted(columns):
-        told[fact[1]].append(fact)
+        by_table[fact[1]].append(fact)
     state = task.before
     for name in _unknown(task):
-        if fact_name(name) in told:
-            state = state.with_table(_table(state.table(name), name, told[fact_name(name)]))
+        if fact_name(name) in by_table:
+            state = state.with_table(_table(state.table(name), name, by_table[fact_name(name)]))
     return task_of(plan_ddl(state, PlacedDdl(Place(), task.ddl)))
 
 
@@ -241,7 +241,7 @@ _READ: Final = {
     Family.FLOAT: "{} + 0e0",
     **dict.fromkeys((Family.DECIMAL, Family.MOMENT, Family.SPAN), "CONCAT({})"),
 }
-"""How a value is asked for, so that it comes as events have it; others as they are."""
+"""How a value is read, so that it comes as events have it; others as they are."""
 _WIDEST: Final = {
     **dict.fromkeys((Family.INT, Family.YEAR), "BIGINT"),
     **dict.fromkeys((Family.BIT, Family.ENUM, Family.SET), "BIGINT UNSIGNED"),
@@ -292,13 +292,13 @@ class ValueTable:
         return _names("v", self._found.columns)
 
     def _create(self, columns: Mapping[str, str]) -> None:
-        told = {lowered(row[0]): row[1:] for row in self._session.ask(sent.TYPED_COLUMNS, self._found.old.key)}
+        columns_there = {lowered(row[0]): row[1:] for row in self._session.ask(sent.TYPED_COLUMNS, self._found.old.key)}
         for one in self._found.columns:
-            _check_type(one.old, *told[lowered(one.old.name)][:2])
+            _check_type(one.old, *columns_there[lowered(one.old.name)][:2])
         self._session.ask(sent.DROP_VALUES.format(values=self._values))
         parts = []
         for name, column in columns.items():
-            kind, charset, collation = told[lowered(column)]
+            kind, charset, collation = columns_there[lowered(column)]
             words = f" CHARACTER SET {charset} COLLATE {collation}" if charset else ""
             parts.append(f"{name} {kind}{words} NULL")
         parts += [f"{new} {_widest(one.new.type)} NULL" for new, one in self._pairs(self._news)]
@@ -370,7 +370,7 @@ class ValueTable:
     def _compute(self, after: int) -> list[int]:
         """Compute the next values behind a row, into the table of values; return the numbers of their rows."""
         columns, news = self._found.columns, self._news
-        rows = self._after(", ".join(asked(one.old.type).format(old) for old, one in self._pairs(self._olds)), after)
+        rows = self._after(", ".join(read_sql(one.old.type).format(old) for old, one in self._pairs(self._olds)), after)
         if rows:
             text = sent.COMPUTE_VALUES.format(
                 values=self._values,
@@ -394,7 +394,7 @@ class ValueTable:
             kind = render_type(one.new.type) + _charset(one.new)
             self._session.ask(sent.CHANGE_VALUES.format(values=self._values, column=old, type=kind))
         both = ", ".join(
-            f"{asked(one.new.type).format(old)}, {new}"
+            f"{read_sql(one.new.type).format(old)}, {new}"
             for (old, one), new in zip(self._pairs(self._olds), self._news, strict=True)
         )
         after = 0
@@ -449,7 +449,7 @@ def _computed(column: ComputedColumn, answer: Any) -> Value:
     """What becomes of a value."""
     if answer is None:
         return None
-    value = answered(column.old.type, answer)
+    value = read_value(column.old.type, answer)
     try:
         return _stored(column.new.type, column.rule(value))
     except TidegateError as error:
@@ -459,12 +459,12 @@ def _computed(column: ComputedColumn, answer: Any) -> Value:
         ) from error
 
 
-def _mismatch(column: ComputedColumn, theirs: Any, ours: Any) -> str:
+def _mismatch(column: ComputedColumn, found: Any, expected: Any) -> str:
     """What the target makes otherwise of a value; "" for nothing."""
-    made = None if theirs is None else _stored(column.new.type, answered(column.new.type, theirs))
-    if theirs is None or made == ours:
+    made = None if found is None else _stored(column.new.type, read_value(column.new.type, found))
+    if found is None or made == expected:
         return ""
-    return f"column {column.new.name} of the upstream has {ours!r:.100} where this server makes {made!r:.100}"
+    return f"column {column.new.name} of the upstream has {expected!r:.100} where this server makes {made!r:.100}"
 
 
 def _widest(kind: ColumnType) -> str:
@@ -478,13 +478,13 @@ def _charset(column: ColumnInfo) -> str:
     return " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" if is_text else ""
 
 
-def asked(kind: ColumnType) -> str:
-    """Return how a value of a type is asked for, `{}` the column."""
+def read_sql(kind: ColumnType) -> str:
+    """Return the SQL that reads a value of a type, `{}` the column."""
     return _READ.get(family_of(kind), "{}")
 
 
-def answered(kind: ColumnType, answer: Any) -> Value:
-    """Return an answer to `asked` as events have the value."""
+def read_value(kind: ColumnType, answer: Any) -> Value:
+    """Return what `read_sql` read as events have the value."""
     if family_of(kind) is Family.FLOAT:
         return float(answer)
     return int(answer) if family_of(kind) in (Family.INT, Family.BIT, Family.YEAR) else answer
