@@ -68,8 +68,8 @@ from tidegate.sink.sql.rows import splits
 from tidegate.sink.sql.task import ShardJob, write_shard
 
 LOGGER: Final = logging.getLogger(__name__)
-LOOK_S: Final = 0.5
-"""How often holds are looked for."""
+LEASE_POLL_S: Final = 0.5
+"""Seconds between reads of the leases."""
 
 
 class SqlSink(SegmentSink[Written], WithCheck, WithGate):
@@ -91,19 +91,17 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         self._session: TargetSession | None = None
         self._target: TargetServer | None = None
         self._state = SchemaState()
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._points = None if options.sync_point_ms is None else SyncPoints(*options.sync_point_ms)
         self._point_table = None if self._points is None else SyncPointTable(options.feed, self._points)
         self._families: Mapping[tuple[str, str], tuple[str, str]] | None = None
-        self._held_ts: int | None = None
-        self._looked_s = -LOOK_S
+        self._leased_ts: int | None = None
+        self._polled_s = -LEASE_POLL_S
 
     def held(self) -> AbstractContextManager[None]:
-        """Keep another run on this machine out; others are fenced."""
         return self._held()
 
     def recover(self) -> SinkPosition:
-        """Become the writer of the feed; return where it stands."""
         with self._connected() as session:
             standing = self._progress.take(session)
             if self._point_table is not None:
@@ -111,27 +109,26 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         return standing
 
     def check(self) -> bool:
-        """Open a session."""
         with self._connected():
             return True
 
     def open(self, standing: SinkPosition) -> None:
-        """Start at a position, and check what is there. SinkRefused for tables of a new
-        feed that the target has not, or not with their columns; AccountRefused for rights to write rows."""
+        """Start at a position, after the preflight. SinkRefused for tables of a new feed that the target lacks, or
+        columns of them; AccountRefused for missing rights to write rows."""
         self._progress.start(standing)
         self._state = standing.state
-        takes = [one for one in standing.state.tables.values() if self._rules.matches(*one.name)]
-        if not takes:
+        replicated = [one for one in standing.state.tables.values() if self._rules.matches(*one.name)]
+        if not replicated:
             return
-        self._warn_of(takes)
+        self._warn_keyless(replicated)
         with self._connected() as session:
-            self._preflight(session, takes, standing.checkpoint.ts)
+            self._preflight(session, replicated, standing.checkpoint.ts)
 
     def _preflight(self, session: TargetSession, tables: Sequence[TableInfo], ts: int) -> None:
         target = self._target
         assert target is not None
         for warning in check_rights(session, target, tables):
-            self._say(warning)
+            self._warn_once(warning)
         if self._progress.is_fresh and (lacking := missing(session, tables)):
             raise SinkRefused(
                 f"{self.options.place}: {summary(lacking)}: a replica of tables that have rows begins with a copy "
@@ -140,60 +137,58 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         if self._progress.is_fresh or not has_ddl_above(session, self.options.feed, ts):
             found = differences(session, target, tables)
             if found:
-                self._say(
+                self._warn_once(
                     f"tables of {self.options.place} are not as the upstream's: {summary(found)}. Rows that do not "
                     "fit will end the changefeed; ALTER the tables there unless that is meant"
                 )
 
-    def _warn_of(self, tables: Iterable[TableInfo]) -> None:
-        """Name the tables whose rows are told apart by all that they hold."""
+    def _warn_keyless(self, tables: Iterable[TableInfo]) -> None:
+        """Name the tables whose rows are found by all their columns."""
         bare = sorted(str(one.name) for one in tables if not one.handle_key)
         if bare:
-            self._say(f"{', '.join(bare)}: {NO_KEY}; kept, but a row is found by all its columns: a key is much faster")
+            self._warn_once(
+                f"{', '.join(bare)}: {NO_KEY}; kept, but a row is found by all its columns: a key is much faster"
+            )
 
-    def _say(self, warning: str) -> None:
-        if warning not in self._said:
-            self._said.add(warning)
+    def _warn_once(self, warning: str) -> None:
+        if warning not in self._warned:
+            self._warned.add(warning)
             LOGGER.warning(warning)
 
     def gate(self, checkpoint_ts: int) -> int | None:
-        """Return the next sync point or hold. A feed that begins at 0 has none before its first round, or it would have
-        them since 1970."""
-        if time.monotonic() - self._looked_s >= LOOK_S or self._held_ts == checkpoint_ts:
+        """Return the next sync point or lease. A feed that begins at 0 has none before its first round:
+        there would be one for each interval since 1970."""
+        if time.monotonic() - self._polled_s >= LEASE_POLL_S or self._leased_ts == checkpoint_ts:
             with self._connected() as session:
-                held_ts = leased_ts(session, self.options.feed, checkpoint_ts)
-            if held_ts is not None and held_ts != self._held_ts:
-                LOGGER.warning("changefeed %s is held at %d by a reader of its target", self.options.feed, held_ts)
-            self._held_ts, self._looked_s = held_ts, time.monotonic()
+                held = leased_ts(session, self.options.feed, checkpoint_ts)
+            if held is not None and held != self._leased_ts:
+                LOGGER.warning("changefeed %s is held at %d by a reader of its target", self.options.feed, held)
+            self._leased_ts, self._polled_s = held, time.monotonic()
         point = None if self._points is None or not checkpoint_ts else self._points.after(checkpoint_ts)
-        return min((ts for ts in (self._held_ts, point) if ts is not None), default=None)
+        return min((ts for ts in (self._leased_ts, point) if ts is not None), default=None)
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
-        """Write the rows of a segment; return when all are committed."""
         if not segment.tables:
             return []
         with self._connected() as session:
-            wanted = self._layout(session, segment.tables, tasks.slots)
-            self._progress.lay_out(session, wanted)
+            self._progress.lay_out(session, self._layout(session, segment.tables, tasks.slots))
             target = self._target
         assert target is not None
         return tasks.run(write_shard, list(self._jobs(segment, changes, target)))
 
     def ddl(self, planned: PlannedDdl) -> None:
-        """Do one DDL, once (ddl/runner.py)."""
         with self._connected():
             target = self._target
         assert target is not None
         feed, epoch = self.options.feed, self._progress.epoch
         writer = DdlWriter(feed, epoch, fence_by_progress(feed, epoch))
-        runner = DdlRunner(self._alone, target, writer, LOGGER.warning, self._said, rules=self._rules)
+        runner = DdlRunner(self._open_connection, target, writer, LOGGER.warning, self._warned, rules=self._rules)
         self._families = None
         runner.run(planned)
         before, after = planned.before.tables, planned.after.tables
-        self._warn_of(table for key, table in after.items() if key not in before)
+        self._warn_keyless(table for key, table in after.items() if key not in before)
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  their rows are committed
-        """Make the round's end the checkpoint. Fenced where another writer began."""
         standing = SinkPosition(planned.checkpoint, planned.state)
         reach("sql/before-advance")
         with self._connected() as session:
@@ -216,7 +211,6 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         points.show(session, target, noted[0])
 
     def close(self) -> None:
-        """End the driver's session."""
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -261,8 +255,8 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
                     target,
                 )
 
-    def _alone(self) -> Any:
-        """A connection of its own, which waits for answers as long as they take."""
+    def _open_connection(self) -> Any:
+        """A connection for DDLs, without a read timeout."""
         return TargetSession(self.options, read_s=None).connection
 
     @contextmanager
@@ -391,7 +385,10 @@ def _unlike(
             meant = (type_in(one.type, target), "YES" if one.nullable else "NO")
             is_ = there.get(lowered(one.name), meant)
             if is_ != meant:
-                yield f"column {one.name} of table {table.name} is {_said(is_)}, not {_said(meant)}", False
+                yield (
+                    f"column {one.name} of table {table.name} is {_column_text(is_)}, not {_column_text(meant)}",
+                    False,
+                )
         key = {lowered(name) for index in table.indexes if index.primary for name in index.columns}
         if key != keys[table.name.key] and not lacking:
             yield (
@@ -402,5 +399,5 @@ def _unlike(
             )
 
 
-def _said(column: tuple[str, str]) -> str:
+def _column_text(column: tuple[str, str]) -> str:
     return column[0] + ("" if column[1] == "YES" else " not null")

@@ -62,15 +62,17 @@ _NO_LOCKS: Final = frozenset({1235, 1305, 8108, 1064})
 LOST_TRIES: Final = 8
 """How often a statement is settled whose answer did not come, before the engine's patience begins."""
 _NO_ZONE: Final = frozenset({1298})
+_OF_SERVER: Final = ("CREATE DATABASE", "ALTER DATABASE", "DROP DATABASE")
+"""Statements for which no database is selected."""
 _MOMENTS: Final = ("CURRENT_TIMESTAMP", "CURRENT_DATE", "NOW", "LOCALTIME", "UTC_")
 POLL_S: Final = 0.2
 POLL_MAX_S: Final = 5.0
-SAY_S: Final = 30.0
+REPORT_S: Final = 30.0
 Warn = Callable[[str], None]
 
 
 class DdlRunner:
-    """Runs the DDLs of one writer at one server; `connect` opens a connection without read timeout, `said` is what
+    """Runs the DDLs of one writer at one server; `connect` opens a connection without read timeout, `warned` is what
     users were told before, `rules` are those of the feed."""
 
     def __init__(
@@ -79,7 +81,7 @@ class DdlRunner:
         target: TargetServer,
         writer: DdlWriter,
         warn: Warn = lambda _: None,
-        said: set[str] | None = None,
+        warned: set[str] | None = None,
         *,
         rules: TableFilter = TAKES_ALL,
     ) -> None:
@@ -87,7 +89,7 @@ class DdlRunner:
         self._ledger, self._rules = DdlLedger(writer), rules
         self._lock = f"tidegate-ddl-{sha256(writer.feed.encode()).hexdigest()[:32]}"
         self._is_made = False
-        self._said = set() if said is None else said
+        self._warned = set() if warned is None else warned
 
     def run(self, planned: PlannedDdl) -> None:
         """Do a DDL once. When this returns the DDL is done and known to be.
@@ -96,7 +98,7 @@ class DdlRunner:
         say, Fenced, SinkError where trying again may help."""
         ddl, task = planned.ddl, task_of(planned)
         if warning := zone_warning(ddl, task.effects):
-            self._say(warning)
+            self._warn_once(warning)
         try:
             self._run(task)
         except (SinkError, DdlForbidden) as error:
@@ -136,7 +138,7 @@ class DdlRunner:
             self._refuse(session, ddl, "; ".join(found.why))
         if found.verdict is DdlVerdict.SKIPPED:
             self._note(session, ddl, "skipped", "; ".join(found.why))
-            self._say(f"left out of {self._target}: {'; '.join(found.why)}, as in {ddl.query[:300]!r}")
+            self._warn_once(f"left out of {self._target}: {'; '.join(found.why)}, as in {ddl.query[:300]!r}")
             return
         if record is not None and record.state == "refused":
             record = None
@@ -155,11 +157,11 @@ class DdlRunner:
             record = replace(record, executed=found.text)
         if values is not None and (why := values.keep(record.facts)):
             self._refuse(session, ddl, why)
-        self._do(session, task, record)
+        self._execute(session, task, record)
         reach("ddl/executed")
         self._complete(session, task, record, values)
         if found.why:
-            self._say(f"left out of {self._target}: {'; '.join(found.why)}, as in {ddl.query[:300]!r}")
+            self._warn_once(f"left out of {self._target}: {'; '.join(found.why)}, as in {ddl.query[:300]!r}")
 
     def _values(self, session: DdlConnection, task: DdlTask) -> ValueTable | None:
         """What of the DDL's values is computed here."""
@@ -175,11 +177,12 @@ class DdlRunner:
         self._verify(session, task, record)
         if values is not None:
             values.write(record.facts, lambda: self._writer.fence(session))
-        self._end(session, task.ddl, record)
+        self._ledger.write(session, task.ddl, replace(record, state="done"))
+        reach("ddl/done")
 
-    def _do(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> None:
+    def _execute(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> None:
         ddl, change = task.ddl, self._change(task, record)
-        if task.schema and not _is_of_server(record.executed):
+        if task.schema and not record.executed.startswith(_OF_SERVER):
             session.ask(sent.USE.format(schema=quote_name(task.schema)))
         ((number,),) = session.ask(sent.CONNECTION)
         self._ledger.write(session, ddl, replace(record, state="running", connection_id=int(number)))
@@ -247,7 +250,7 @@ class DdlRunner:
         if is_exchange(task.effects) and not (change.gone or change.come):
             raise SinkRefused(
                 f"nobody can tell whether this DDL was done before the feed stopped, since the account may not see "
-                f"the numbers of tables: {ddl.query[:500]!r}. Was it done: {self._done_by_hand(ddl)}; if not, "
+                f"the numbers of tables: {ddl.query[:500]!r}. Was it done: {self._resolve_command(ddl)}; if not, "
                 f"--again. GRANT PROCESS ON *.* to the account lets the next one be told apart"
             )
         if task.is_blind:
@@ -259,7 +262,7 @@ class DdlRunner:
             raise SinkRefused(
                 f"the tables of this DDL look neither as before nor as after it, so somebody has altered them: "
                 f"{ddl.query[:500]!r}. {change.remainder(now)}. Bring them to the shape after the DDL, then "
-                f"{self._done_by_hand(ddl)}"
+                f"{self._resolve_command(ddl)}"
             )
         return executed is Executed.YES
 
@@ -272,12 +275,8 @@ class DdlRunner:
             raise SinkRefused(
                 f"the statement went through, but the tables do not look as after it: {ddl.query[:500]!r}. "
                 f"{wanted.remainder(now)}. The table in the target was another one; bring it to the shape of the "
-                f"upstream, then {self._done_by_hand(ddl)}"
+                f"upstream, then {self._resolve_command(ddl)}"
             )
-
-    def _end(self, session: DdlConnection, ddl: Ddl, record: DdlRecord) -> None:
-        self._ledger.write(session, ddl, replace(record, state="done"))
-        reach("ddl/done")
 
     def _note(self, session: DdlConnection, ddl: Ddl, state: str, why: str) -> None:
         """Write into the ledger that a DDL is not run, and why."""
@@ -288,7 +287,7 @@ class DdlRunner:
         self._note(session, ddl, "refused", why)
         raise DdlForbidden(
             f"this DDL is not sent to {self._target}: {why}: {ddl.query[:500]!r}. If the upstream ran it, do by hand "
-            f"what the replica needs, then {self._done_by_hand(ddl)}; or leave the DDL out by an event filter "
+            f"what the replica needs, then {self._resolve_command(ddl)}; or leave the DDL out by an event filter "
             "(ignore-sql); if not, find out who writes to the source"
         )
 
@@ -296,7 +295,7 @@ class DdlRunner:
         self._note(session, ddl, "refused", why)
         raise SinkRefused(
             f"{self._target} cannot do this DDL: {why}: {ddl.query[:500]!r}. Do by hand what the replica needs, then "
-            f"{self._done_by_hand(ddl)}; or leave the DDL out by an event filter"
+            f"{self._resolve_command(ddl)}; or leave the DDL out by an event filter"
         )
 
     def _failure(self, why: str, kind: type[SinkError], ddl: Ddl) -> SinkError:
@@ -306,10 +305,10 @@ class DdlRunner:
             return kind(text)
         return SinkRefused(
             f"{text}. Mend what stands in its way and resume the feed; or do by hand what the replica needs, then "
-            f"{self._done_by_hand(ddl)}; or leave the DDL out by an event filter"
+            f"{self._resolve_command(ddl)}; or leave the DDL out by an event filter"
         )
 
-    def _done_by_hand(self, ddl: Ddl) -> str:
+    def _resolve_command(self, ddl: Ddl) -> str:
         return f"`tidegate sink ddl SINK-URI --changefeed {self._writer.feed} --done {ddl_id_of(ddl)}`"
 
     @contextmanager
@@ -349,13 +348,13 @@ class DdlRunner:
                 "write to a server that has it, as MySQL, MariaDB and newer TiDBs have"
             ) from error
 
-    def _wait(self, over: Callable[[], bool], what: str) -> None:
+    def _wait(self, is_over: Callable[[], bool], what: str) -> None:
         """Ask again and again, ever slower, until it is over; say now and then what is waited for."""
-        pause_s, since_s, said_s = POLL_S, time.monotonic(), 0.0
-        while not over():
+        pause_s, since_s, reported_s = POLL_S, time.monotonic(), 0.0
+        while not is_over():
             waited_s = time.monotonic() - since_s
-            if waited_s - said_s > SAY_S:
-                said_s = waited_s
+            if waited_s - reported_s > REPORT_S:
+                reported_s = waited_s
                 self._warn(f"waiting since {waited_s:.0f} s for {what}")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, POLL_MAX_S)
@@ -369,10 +368,10 @@ class DdlRunner:
         texts = statements_of(record.executed)
         return [(text, f"{mark}.{at};" if len(texts) > 1 else mark) for at, text in enumerate(texts)]
 
-    def _say(self, what: str) -> None:
+    def _warn_once(self, what: str) -> None:
         key = what.partition(", as in ")[0]
-        if key not in self._said:
-            self._said.add(key)
+        if key not in self._warned:
+            self._warned.add(key)
             self._warn(what)
 
 
@@ -380,7 +379,3 @@ def _marked(text: str, mark: str) -> str:
     """The statement with its mark behind the first word, where servers and their lists of jobs keep it."""
     verb, _, rest = text.partition(" ")
     return f"{verb} /* {mark} */ {rest}"
-
-
-def _is_of_server(text: str) -> bool:
-    return text.startswith(("CREATE DATABASE", "ALTER DATABASE", "DROP DATABASE"))
