@@ -46,7 +46,7 @@ def settings(version: str, *variables: str) -> dict[str, str]:
 
 def test_a_tidb_is_asked_for_what_it_has() -> None:
     """Sessions set variables that a TiDB knows, and modes that it knows: it answers 1105 to one that it does not."""
-    target = target_of("8.0.11-TiDB-v8.5.4", dict.fromkeys(KINDS[ServerKind.TIDB].asked, ""))
+    target = target_of("8.0.11-TiDB-v8.5.4", dict.fromkeys(KINDS[ServerKind.TIDB].optional, ""))
     for name, value, _ in target.settings([*ROWS, *target.traits.rows, *target.traits.ddls]):
         assert name in VARIABLES.keys() | {"tidb_placement_mode"}, name
         assert name != "sql_mode" or set(value.strip("'").split(",")) <= MODE_BITS.keys()
