@@ -279,7 +279,7 @@ def test_no_secret_in_answers_and_logs(
     what was shown."""
     server, client = plain
     home = quote(str(place.home / "sinks" / "secret"), safe="")
-    sink = f"callback://tests.app.server.http_kit/guarded?home={home}&password={SECRET}"
+    sink = f"callback://tests.server.http_kit/guarded?home={home}&password={SECRET}"
     config = {"sink": {"kafka_config": {"sasl_password": SECRET}}}
     caplog.set_level(logging.DEBUG)
     body = {"changefeed_id": "secret", "sink_uri": sink, "replica_config": config}
@@ -309,7 +309,7 @@ def test_no_secret_in_any_read(plain: tuple[Server, Client], place: Place, caplo
     metrics and in the log."""
     server, client = plain
     caplog.set_level(logging.DEBUG)
-    sink = "callback://tests.app.server.sinks/telling?password=" + SECRET
+    sink = "callback://tests.server.sinks/telling?password=" + SECRET
     made = client.post("/changefeeds", {"changefeed_id": "tells", "sink_uri": sink, "start_ts": 1})
     assert made.status == 200, made.text
     place.work()
@@ -343,10 +343,10 @@ def test_no_secret_in_any_read(plain: tuple[Server, Client], place: Place, caplo
         ("sink_uri", "CALLBACK://os/system?command=true"),
         ("sink_uri", "callback+x://tests.e2e.collected/into"),
         ("sink_uri", "callback://tests.e2e/collected"),
-        ("sink_uri", "callback://tests.app.server.sinks/run?args=true"),
-        ("sink_uri", "callback://tests.app.server.sinks/Path?home=x"),
-        ("sink_uri", "callback://tests.app.server.sinks/borrowed"),
-        ("sink_uri", "callback://tests.app.server.http_kit/other"),
+        ("sink_uri", "callback://tests.server.sinks/run?args=true"),
+        ("sink_uri", "callback://tests.server.sinks/Path?home=x"),
+        ("sink_uri", "callback://tests.server.sinks/borrowed"),
+        ("sink_uri", "callback://tests.server.http_kit/other"),
     ],
 )
 def test_clients_reach_no_files_and_no_modules(

@@ -164,7 +164,7 @@ def test_a_checkpoint_is_overwritten(place: Place, feeds: Changefeeds) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_one_that_fails_harms_no_other(place: Place, feeds: Changefeeds, monkeypatch: pytest.MonkeyPatch) -> None:
     """A changefeed whose sink always refuses is failed with its error, one with a defect too; others go on."""
-    refuses = "callback://tests.app.server.sinks/refusing"
+    refuses = "callback://tests.server.sinks/refusing"
     monkeypatch.setattr(running, "Changefeed", Broken)
     feeds.create(replace(place.wish("refuses"), sink_uri=refuses), "")
     feeds.create(place.wish("breaks"), "")

@@ -39,7 +39,7 @@ def server(place: Place) -> Iterator[Server]:
     until(lambda: server.changefeeds.is_owner)
     feeds = server.changefeeds
     feeds.create(place.wish("one"), "")
-    feeds.create(replace(place.wish("two"), sink_uri="callback://tests.app.server.sinks/refusing"), "")
+    feeds.create(replace(place.wish("two"), sink_uri="callback://tests.server.sinks/refusing"), "")
     end = place.work()
     until(lambda: feeds.get(ONE).checkpoint_ts >= end and feeds.get(TWO).state == "failed")
     feeds.tick()

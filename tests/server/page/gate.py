@@ -11,7 +11,7 @@ WAIT_S = 30.0
 
 
 def into(home: str) -> callback:
-    """The sink that `callback://tests.app.server.page.gate/into?home=DIR` names; DIR/go lets DDLs pass."""
+    """The sink that `callback://tests.server.page.gate/into?home=DIR` names; DIR/go lets DDLs pass."""
     collect = Collect(home)
 
     def ddl(event: Ddl) -> None:

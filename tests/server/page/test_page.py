@@ -43,7 +43,7 @@ def serving(place: Place) -> Iterator[tuple[Server, Client]]:
             "orders": f"delta://{place.home / 'lake'}",
             "audit": place.sink("audit"),
             "archive": place.sink("archive"),
-            "search": "callback://tests.app.server.sinks/refusing",
+            "search": "callback://tests.server.sinks/refusing",
         }
         for name, sink in sinks.items():
             made = client.post("/changefeeds", {"changefeed_id": name, "sink_uri": sink, "start_ts": 1})
