@@ -12,13 +12,12 @@ Secrets are shown as xxxxx (`masked`), and one that comes back so stands for the
 Source: TiCDC's OpenAPI v2, `ReplicaConfig`.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any, Final
 
 from tidegate.config.document import KEYS
+from tidegate.config.option import duration_ns, duration_text
 from tidegate.config.uri import mask_value
 from tidegate.server.record import ApiParamInvalid
 
@@ -244,35 +243,6 @@ _EXPECTED: Final = {
     "numbers": "a list of numbers",
     "param": "a single value",
 }
-_UNIT_NS: Final = {
-    "h": 3_600_000_000_000,
-    "m": 60_000_000_000,
-    "s": 1_000_000_000,
-    "ms": 1_000_000,
-    "us": 1000,
-    "µs": 1000,
-    "ns": 1,
-}
-_PIECE: Final = re.compile(r"(\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(ns|us|µs|ms|s|m|h)")
-
-
-def duration_ns(text: str) -> int | None:
-    """Return the nanoseconds of a Go duration such as "1h30m", of zero or more; None for another text."""
-    if text == "0":
-        return 0
-    pieces = list(_PIECE.finditer(text))
-    if not pieces or "".join(piece[0] for piece in pieces) != text:
-        return None
-    return int(sum(Fraction(piece[1].rstrip(".")) * _UNIT_NS[piece[2]] for piece in pieces))
-
-
-def duration_text(ns: int) -> str:
-    """Return the shortest Go duration in whole units, such as "24h" or "1h30m"; "0s" for none."""
-    text = ""
-    for unit in ("h", "m", "s", "ms", "us", "ns"):
-        count, ns = divmod(ns, _UNIT_NS[unit])
-        text += f"{count}{unit}" if count else ""
-    return text or "0s"
 
 
 # From the file to JSON.
