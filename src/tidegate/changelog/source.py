@@ -207,38 +207,30 @@ class ChangelogSource(Source):
         """Do nothing: nothing runs."""
 
     def failure(self) -> TidegateError | None:
-        """Return None: nothing runs that could fail."""
         return None
 
     def idle(self) -> bool:
-        """Return whether nothing has come since the last look."""
         return not self.changelog.refresh()
 
     def refresh(self) -> None:
-        """Read the commits that are new."""
         self.changelog.refresh()
 
     def frontier(self) -> int | None:
-        """Return the ts up to which everything has landed."""
         return self.changelog.frontier()
 
     def definitions(self, ts: int) -> Sequence[TableInfo]:  # noqa: ARG002  tables land as DDLs
-        """Return nothing: the tables of a new feed land as CREATE statements, or are read off rows."""
         return ()
 
     def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
-        """Return each landed DDL with after <= commit_ts <= upto once."""
         return self.changelog.ddls(after, upto)
 
     def changes(self, after: int, upto: int) -> ChangeSlice:
-        """Return the landed rows with after < commit_ts <= upto."""
         return self.changelog.slice(after, upto)
 
     def release(self, checkpoint_ts: int) -> None:
         """Do nothing: whoever lands trims."""
 
     def reading(self) -> Reading:
-        """Return how far each partition is."""
         return Reading(partitions=self._reached({}))
 
     def _reached(self, highs: Mapping[tuple[str, int], int]) -> tuple[PartitionReached, ...]:

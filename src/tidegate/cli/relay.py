@@ -190,7 +190,6 @@ class Relay:
         self.ddls += 1
 
     def follow(self, ddl: Ddl) -> None:
-        """Go on with the tables as a DDL leaves them, which is sent or not."""
         self._plans.clear()
         if self._needs_schema:
             with suppress(SqlError, SchemaError, UnsupportedError):  # a table that is not known is told when it matters

@@ -190,7 +190,6 @@ class DirectoryCheckpoints(StateFiles):
         self._lock = directory / f"{changefeed}.lock"
 
     def prepare(self) -> None:
-        """Make the directory."""
         try:
             self.directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         except OSError as fault:
@@ -198,7 +197,6 @@ class DirectoryCheckpoints(StateFiles):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock of that name."""
         self.prepare()
         with ExitStack() as stack:
             try:
@@ -208,7 +206,6 @@ class DirectoryCheckpoints(StateFiles):
             yield
 
     def is_held(self) -> bool:
-        """Return True if somebody holds the lock."""
         try:
             with self._lock.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -254,14 +251,12 @@ class StoreCheckpoints(StateFiles):
         self._fit = self._holds = self._taken = False
 
     def prepare(self) -> None:
-        """Race writers for a name, and for its replacement."""
         if not self._fit:
             check_store(self.place, overwrites=True)
             self._fit = True
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let the first `load` of the block take the checkpoint from whoever had it."""
         self._holds = True
         try:
             yield

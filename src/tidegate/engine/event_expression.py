@@ -60,7 +60,6 @@ class SqlExpressions:
         condition_node(text, self.sql_mode)
 
     def test(self, text: str, version: TableVersion) -> Test:
-        """Return the test of an image of this table's rows: values in its columns' order, without virtual ones."""
         return self._tester(text, f"{version.schema}.{version.stored.name.original}", _slots(version), UTC)
 
     def test_of_fields(self, text: str, name: TableName, fields: tuple[Field, ...]) -> Test:

@@ -438,12 +438,10 @@ class SourceChanges:
         self._rules = Planning(rules.matches, config.events.ddls(), rules.takes_ddl)
 
     def close(self) -> None:
-        """End the landing."""
         if self._reading:
             self._source.stop()
 
     def oldest(self) -> int:
-        """Return the ts above which every change can be given: that of the checkpoint."""
         return self._saved().checkpoint.ts
 
     def form(self) -> ChangeForm:
@@ -480,7 +478,6 @@ class SourceChanges:
         return frontier
 
     def most(self, after: int, upto: int, rows: int) -> int:
-        """Return the end of a range above `after`, at most `upto`, that has about so many rows."""
         if upto <= after:
             return after
         return round_end(self._source.changes(after, upto).row_ranges(), upto, RoundLimit(rows, ROUND.size_bytes))
@@ -642,17 +639,14 @@ class TableChanges:
         return self._changelog.frontier() or 0
 
     def landed(self, upto: int | None, within_s: float = 0.0) -> int:  # noqa: ARG002  its changefeed feeds a lake
-        """Return the frontier."""
         return self.frontier()
 
     def oldest(self) -> int:
-        """Return the ts above which every change can still be given."""
         self._changelog.refresh()
         kept = (one.checkpoint_ts for one in Lake(self.root).history())
         return next((ts for ts in kept if ts >= self._changelog.floor()), latest(self.options).checkpoint.ts)
 
     def most(self, after: int, upto: int, rows: int) -> int:
-        """Return the end of a range above `after`, at most `upto`, that has about so many rows."""
         if upto <= after:
             return after
         return round_end(self._changelog.slice(after, upto).row_ranges(), upto, RoundLimit(rows, ROUND.size_bytes))

@@ -90,7 +90,6 @@ class SqliteDocuments:
         return sqlite3.connect(self._file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names that begin with `prefix`, sorted."""
         rows = self._do("select name from documents where substr(name, 1, ?) = ? order by name", len(prefix), prefix)
         return [name for (name,) in rows]
 
@@ -114,7 +113,6 @@ class SqliteDocuments:
         return rows[0][0]
 
     def remove(self, name: str) -> None:
-        """Remove a document, if it is there."""
         self._do("delete from documents where name = ?", name)
 
     def _do(self, statement: str, *values: object) -> list[Any]:
@@ -138,7 +136,6 @@ class StoreDocuments:
         check_store(uri, overwrites=True)
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names that begin with `prefix`, sorted."""
         with self._answering():
             # A store lists by whole parts of a path.
             batches = obstore.list(store(self._uri), prefix.rpartition("/")[0] or None)
@@ -166,7 +163,6 @@ class StoreDocuments:
                 return found.version  # ours: the answer to an earlier try was lost
 
     def remove(self, name: str) -> None:
-        """Remove a document, if it is there."""
         with self._answering():
             delete(self._uri, [name])
 

@@ -193,7 +193,6 @@ class LandedTrail:
     online: Callable[[], list[ShownDdl]]
 
     def ddls(self, most: int) -> list[ShownDdl]:
-        """Return the newest DDLs, the newest first."""
         self.changelog.refresh()
         found = (
             ShownDdl(
@@ -220,7 +219,6 @@ class LandedTrail:
         raise ConfigError(f"no table {table} at ts {as_of}")
 
     def tail(self, table: str, after: int, most: int) -> list[ShownRow]:
-        """Return the newest rows above `after`, oldest first, of one table or of all."""
         self.changelog.refresh()
         files = [one for one in self.changelog.files() if one.part == "rows"]
         newest = sorted(files, key=lambda one: -(one.max_ts or 0))[:TAIL_FILES]
@@ -261,7 +259,6 @@ class LogTrail:
     online: Callable[[], list[ShownDdl]]
 
     def ddls(self, most: int) -> list[ShownDdl]:
-        """Return the newest DDLs, the newest first."""
         return _joined(deque(self._ddls(), maxlen=most), self.online(), most)
 
     def tables(self, ts: int) -> tuple[str, ...]:
@@ -279,7 +276,6 @@ class LogTrail:
         raise ConfigError(f"no table {table} at ts {as_of}")
 
     def tail(self, table: str, after: int, most: int) -> list[ShownRow]:
-        """Return the newest rows above `after`, oldest first, of one table or of all."""
         log, mount, _ = log_of(self.config, entries_of(self.config)[1])
         parts = log.parts(after)
         if not parts:

@@ -210,22 +210,18 @@ class OwnedTasks(Tasks):
 
     @property
     def slots(self) -> int:
-        """How many run at the same time."""
         return self.tasks.slots
 
     def run(self, work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
-        """Return the answers of `work` to `jobs`."""
         self._check()
         answers = self.tasks.run(work, jobs)
         self._check()
         return answers
 
     def aside(self, name: str) -> "OwnedTasks":
-        """Return tasks for an activity beside the rounds."""
         return OwnedTasks(self.tasks.aside(name), self.owns)
 
     def cancel(self) -> None:
-        """End the tasks of this activity that run now."""
         self.tasks.cancel()
 
     def _check(self) -> None:

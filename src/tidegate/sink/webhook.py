@@ -324,15 +324,12 @@ class WebhookSink(SegmentSink[Posted]):
         self._sender = WebhookSender(options)
 
     def held(self) -> AbstractContextManager[None]:
-        """Keep other runs of the feed out."""
         return self._checkpoints.held()
 
     def recover(self) -> SinkPosition:
-        """Return the checkpoint that was saved last."""
         return sink_position(self._checkpoints.load())
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> list[Posted]:
-        """Post the rows of each table in a task of its own."""
         steps = segment.steps
         side_by_side = max(1, min(tasks.slots, len(steps), self._options.concurrency))
         lanes = self._options.concurrency // side_by_side
@@ -343,18 +340,15 @@ class WebhookSink(SegmentSink[Posted]):
         return done
 
     def ddl(self, planned: PlannedDdl) -> None:
-        """Post a DDL."""
         self._sender.send([self._events.ddl(planned.ddl)])
 
     def advance(self, planned: Round, results: Sequence[Posted]) -> SinkPosition:  # noqa: ARG002  their rows are posted
-        """Save the checkpoint, then post the resolved ts, if that is wanted."""
         self._checkpoints.save(Saved(standing := SinkPosition(planned.checkpoint, planned.state), {}))
         if self._options.resolved:
             self._sender.send([self._events.resolved(planned.checkpoint.ts)])
         return standing
 
     def close(self) -> None:
-        """End the connection."""
         self._sender.close()
 
 

@@ -61,7 +61,6 @@ class SparkTasks:
 
     @property
     def slots(self) -> int:
-        """How many tasks Spark runs at the same time. SparkEnded when Spark is gone."""
         spark = self._session()
         if not is_connect(spark):
             return _slots(spark)
@@ -89,7 +88,6 @@ class SparkTasks:
             raise self._lost(f"a worker of Spark ended without an answer: {reason(died)}") from died
 
     def aside(self, name: str) -> "SparkTasks":
-        """Return tasks for an activity beside the rounds, called from a thread of its own."""
         found = SparkTasks(open_session=self._session, pool=self._pool)
         found._group, found._lost = f"{name.replace(',', ' ')} {uuid.uuid4().hex[:8]}", SourceError
         return found

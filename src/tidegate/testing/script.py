@@ -330,7 +330,6 @@ class ScriptedSource(Source):
         self._failure: TidegateError | None = None
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:  # noqa: ARG002  nothing is read beside the rounds
-        """Begin before the first mark, whatever the checkpoint."""
         self._trouble("start")
         self._failure, self._at = None, -1
         return self.script.begin if checkpoint_ts is None else checkpoint_ts
@@ -339,15 +338,12 @@ class ScriptedSource(Source):
         """Do nothing: nothing runs."""
 
     def failure(self) -> TidegateError | None:
-        """Return the failure that the last `refresh` had, until the next start."""
         return self._failure
 
     def idle(self) -> bool:
-        """Return True behind the last mark."""
         return self._at >= len(self._steps) - 1
 
     def refresh(self) -> None:
-        """Go on to the next mark."""
         self._trouble("refresh")
         if self._failure is None and self._outages["failure"]:
             self._outages["failure"] -= 1
@@ -360,18 +356,15 @@ class ScriptedSource(Source):
         return self._steps[self._at].mark if self._at >= 0 else None
 
     def definitions(self, ts: int) -> Sequence[TableInfo]:  # noqa: ARG002
-        """Return nothing: a script creates its tables."""
         return ()
 
     def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
-        """Return each DDL with after <= commit_ts <= upto that has come."""
         self._trouble("ddls")
         hidden = self._steps[self._at].hidden if self._at >= 0 else None
         ddls = [(seq, ddl) for seq, ddl in enumerate(self.script.ddls(upto)) if _ts(ddl) >= after]
         return [PlacedDdl(Place(TOPIC, 0, seq), ddl) for seq, ddl in ddls if _ts(ddl) != hidden]
 
     def changes(self, after: int, upto: int) -> ScriptedChanges:
-        """Return the rows with after < commit_ts <= upto."""
         self._trouble("changes")
         rows = (row for row in self.script.rows(upto) if _ts(row) > after)
         return ScriptedChanges(after, upto, tuple(self._repeated(rows)))
@@ -380,7 +373,6 @@ class ScriptedSource(Source):
         """Keep everything."""
 
     def reading(self) -> Reading:
-        """Return how many marks have come, as messages."""
         return Reading(messages=self._at + 1)
 
     def _repeated(self, rows: Iterable[RowChange]) -> Iterator[RowChange]:

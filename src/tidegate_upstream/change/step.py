@@ -339,21 +339,17 @@ class DryRun:
         self._schemas |= dict.fromkeys(draft.schemas_removed) | {one.id: one for one in draft.schemas_put}
 
     def schema(self, schema_id: int) -> StoredSchema | None:
-        """Return the database of that id."""
         return self._schemas[schema_id] if schema_id in self._schemas else self._below.schema(schema_id)
 
     def schemas(self) -> Iterator[StoredSchema]:
-        """Return all databases."""
         ids = dict.fromkeys((*(one.id for one in self._below.schemas()), *self._schemas))
         return (found for found in map(self.schema, ids) if found is not None)
 
     def table(self, schema_id: int, table_id: int) -> StoredTable | None:
-        """Return the table of that id in that database."""
         key = (schema_id, table_id)
         return self._tables[key] if key in self._tables else self._below.table(schema_id, table_id)
 
     def tables(self, schema_id: int) -> Iterator[StoredTable]:
-        """Return the tables of that database, by id."""
         ids = {one.id for one in self._below.tables(schema_id)} | {
             one for home, one in self._tables if home == schema_id
         }

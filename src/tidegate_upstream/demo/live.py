@@ -602,11 +602,9 @@ class LiveDemo(Play[LakeChain]):
 
     @property
     def hints(self) -> list[str]:
-        """Commands that show a lake."""
         return [f"tidegate lake sql {chain.lake} '{_QUERY}'" for chain in self.chains]
 
     def begin(self) -> None:
-        """Start the broker, Spark and the changefeeds."""
         broker = self.stack.enter_context(running_broker(self.scratch / "broker"))
         self.tell.say(f"broker: {broker.bootstrap}")
         session(driver_memory=FEED_HEAP)
@@ -618,7 +616,6 @@ class LiveDemo(Play[LakeChain]):
         self.wait_for(lambda: all(chain.topic_progress.checkpoint_ts for chain in self.chains))
 
     def compare(self) -> Iterator[MomentReport]:
-        """Compare each chosen timestamp, and the merged tables of the end, of each lake."""
         asking = self.upstream.session(0)
         notes = choose(self.upstream.notes, self.options.moments)
         for chain in self.chains:
@@ -634,7 +631,6 @@ class LiveDemo(Play[LakeChain]):
         return report
 
     def tell_flow(self, chain: LakeChain, at_s: float) -> None:
-        """Tell how far a chain is, compared with the report before."""
         before = self._flows.get(chain.protocol)
         self._flows[chain.protocol] = flow = _flow(chain, self.upstream.commits, at_s, before)
         self.tell.flow(flow)

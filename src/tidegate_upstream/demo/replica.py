@@ -216,7 +216,6 @@ class ReplicaDemo(Play[ReplicaChain]):
         self.reader: BankReader
 
     def begin(self) -> None:
-        """Start the replica's server, the changefeed and the reader."""
         make = TARGETS.get(self.target)
         uri = self.target if make is None else self.stack.enter_context(make(self.scratch / self.target))
         state = self.log.with_name("state")
@@ -234,7 +233,6 @@ class ReplicaDemo(Play[ReplicaChain]):
         self.reader.start()
 
     def compare(self) -> Iterator[MomentReport]:
-        """Compare the sync points that a TiDB has, and the end."""
         self.reader.end()
         points = [ts for ts in self._points() if self.upstream.is_settled_at(ts)]
         step = max(len(points) // self.options.moments, 1)
@@ -254,7 +252,6 @@ class ReplicaDemo(Play[ReplicaChain]):
         return msgspec.structs.replace(verdict, equal=False, wrong=tuple(sorted({*verdict.wrong, "bank.accounts"})))
 
     def tell_flow(self, chain: ReplicaChain, at_s: float) -> None:
-        """Tell how far the replica is."""
         done = chain.progress
         age_ms = time.time_ns() // 1_000_000 - (chain.checkpoint_ts >> 18) if chain.checkpoint_ts else None
         counts = (self.upstream.commits, done.rows, done.ddls, self.reader.looks, len(self.reader.totals))

@@ -211,7 +211,6 @@ class Cluster:
         return Owner(self.storage, self.registry, steps, self.worker, self._next_number, self.options.error_limit)
 
     def waits_for(self, entry: JobEntry) -> list[str]:
-        """Return the nodes that a job waits for."""
         return self.owner_of("").waits_for(entry, self.clock_ms)
 
     def _candidates(self, owner: str | None, now_ms: int) -> list[str]:

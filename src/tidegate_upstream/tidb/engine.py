@@ -77,13 +77,11 @@ class MemoryEngine:
         self._values: dict[ColumnFamily, dict[bytes, bytes]] = {column: {} for column in ColumnFamily}
 
     def get(self, column: ColumnFamily, key: bytes) -> bytes | None:
-        """Return the value of a key."""
         return self._values[column].get(key)
 
     def scan(
         self, column: ColumnFamily, start: bytes, end: bytes = b"", *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Return keys in [start, end), each found anew by its predecessor."""
         keys, values = self._keys[column], self._values[column]
         low, high = start, end
         while True:
@@ -176,7 +174,6 @@ class SqliteEngine:
             raise
 
     def get(self, column: ColumnFamily, key: bytes) -> bytes | None:
-        """Return the value of a key."""
         with self._wrapped():
             row = self._sql.execute(f'SELECT v FROM "{column}" WHERE k = ?', (key,)).fetchone()  # noqa: S608
         return None if row is None else bytes(row[0])
@@ -184,7 +181,6 @@ class SqliteEngine:
     def scan(
         self, column: ColumnFamily, start: bytes, end: bytes = b"", *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Return keys in [start, end), page by page, so that no cursor stays open while somebody writes."""
         size = FIRST_PAGE
         while True:
             sql = _page_sql(column, bounded=bool(end), reverse=reverse)
@@ -217,7 +213,6 @@ class SqliteEngine:
                 raise
 
     def close(self) -> None:
-        """Fold the log into the file and let go of it."""
         with self._wrapped():
             self._sql.close()
 

@@ -126,7 +126,6 @@ class Listener:
             asyncio.run_coroutine_threadsafe(self._control.kill(connection_id), self._loop)
 
     def sessions(self) -> list[Session]:
-        """Return the sessions of all clients, oldest first."""
         return [client.session.session for _, client in sorted(self._control.clients.items())]
 
     def __enter__(self) -> Self:
@@ -247,7 +246,6 @@ class Upstream:
         raise SqlRefused(1094, f"Unknown thread id: {connection_id}", "HY000")
 
     def sessions(self) -> list[Session]:
-        """Return the sessions of all clients."""
         found = [session for listener in self._listeners.values() for session in listener.sessions()]
         return sorted(found, key=lambda session: session.connection_id)
 

@@ -104,12 +104,10 @@ class GuardedTransaction(Transaction):
         """Set when its node lost its lease meanwhile: nobody waited for this transaction."""
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, of a table whose definition has not changed."""
         self._use(key)
         return super().get(key)
 
     def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Return keys of one table, whose definition has not changed."""
         self._use(start)
         return super().scan(start, end, reverse=reverse)
 

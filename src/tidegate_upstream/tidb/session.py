@@ -206,7 +206,6 @@ class Session:
 
     @property
     def past_ts(self) -> int | None:
-        """The moment that is read, None for now: `tidb_snapshot`, or what a replication says is complete."""
         if self.snapshot_ts is None and self.state.variables[EXTERNAL_TS_READ]:
             return int(self.state.variables.shared[EXTERNAL_TS])
         return self.snapshot_ts
@@ -341,7 +340,6 @@ class Session:
         return moment_ts(value, self.state.zone, self.node.storage.oracle.newest)
 
     def evaluate(self, text: str) -> SqlValue:
-        """Return the value of an expression in SQL."""
         context, scope = self.state.context(), Scope(database=self.state.database)
 
         def answer(transaction: GuardedTransaction) -> SqlValue:

@@ -155,7 +155,6 @@ class SessionLocks:
     interrupted: Callable[[], None] = lambda: None
 
     def take(self, name: str, wait_s: float) -> bool:
-        """Return whether the lock was to be had within `wait_s`, below 0 for as long as it takes."""
         key, until_s = _key(name), time.monotonic() + (wait_s if 0 <= wait_s <= MAX_WAIT_S else MAX_WAIT_S)
         with self.shared.changed:
             while (held := self.shared.held.setdefault(key, _Held(self, 0))).owner is not self:
@@ -363,12 +362,10 @@ class LockingReads:
         self._transaction = transaction
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, locked."""
         self._transaction.lock(key)
         return self._transaction.get(key)
 
     def scan(self, start: bytes, end: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Return keys with values, locked."""
         for key, value in self._transaction.scan(start, end):
             self._transaction.lock(key)
             yield key, value

@@ -593,16 +593,13 @@ class TableAccess:
 
     @property
     def name(self) -> str:
-        """The table's name in its own case."""
         return self.reader.name
 
     @property
     def columns(self) -> tuple[RelationColumn, ...]:
-        """The columns that statements may name."""
         return self.reader.columns
 
     def rows(self, equal: Equal, context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        """Return the rows, at least those that fit `equal`."""
         return self.reader.rows(equal, context)
 
     def shown(self, image: RowImage) -> tuple[SqlValue, ...]:

@@ -229,7 +229,6 @@ class Transaction:
         return self._snapshot.get(key) if kind is WriteKind.LOCK else value
 
     def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Return keys of [start, end) with values, in order or backwards, with the writes made until the scan began."""
         mine = self._buffered(start, end, reverse=reverse)
         theirs = self._snapshot.scan(start, end, reverse=reverse)
         stored = next(theirs, None)

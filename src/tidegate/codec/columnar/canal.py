@@ -110,14 +110,12 @@ class CanalLanes:
         return at
 
     def learn(self, value: bytes, events: Sequence[Event]) -> Reason:
-        """Remember the layout of a row that the plain decoder read. Return why it did not fit what was known."""
         for event in events[:1]:
             if isinstance(event, RowChange) and not event.handle_only and event.commit_ts is not None:
                 return _learn((hint_of(value), self._legacy), event)
         return Reason.OTHER_TEXT
 
     def rows(self) -> list[PlacedRows]:
-        """Return what was gathered, by layout."""
         found = [rows for _, rows in self._lanes.values() if rows.structs]
         for rows in found:
             rows.commit_ts = list(map(_COMMIT_TS, rows.structs))

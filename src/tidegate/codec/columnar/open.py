@@ -124,7 +124,6 @@ class OpenLanes:
         return lane
 
     def learn(self, _value: bytes, events: Sequence[Event]) -> Reason:
-        """Remember the layouts of rows that the plain decoder read. Return why they did not fit what was known."""
         reason = Reason.OTHER_TEXT
         told: dict[tuple[str, str], OpenShape | None] = {}
         for event in events:
@@ -138,7 +137,6 @@ class OpenLanes:
         return reason
 
     def rows(self) -> list[PlacedRows]:
-        """Return what was gathered, by layout."""
         return [part for shape, rows in self._full for part in _by_layout(shape, rows) if part.structs]
 
 

@@ -69,21 +69,17 @@ class Meta:
         return None if found is None else parse_stored(found, SchemaDiff)
 
     def schema(self, schema_id: int) -> StoredSchema | None:
-        """Return a database."""
         found = self.reader.get(schema_key(schema_id))
         return None if found is None else parse_stored(found, StoredSchema)
 
     def schemas(self) -> list[StoredSchema]:
-        """Return all databases."""
         return [parse_stored(value, StoredSchema) for _, value in self._members(_SCHEMAS)]
 
     def table(self, schema_id: int, table_id: int) -> StoredTable | None:
-        """Return a table of a database."""
         found = self.reader.get(table_key(schema_id, table_id))
         return None if found is None else parse_stored(found, StoredTable)
 
     def tables(self, schema_id: int) -> list[StoredTable]:
-        """Return all tables of a database, whatever their state, by id."""
         members = self._members(f"DB:{schema_id}")
         found = [parse_stored(value, StoredTable) for field, value in members if field.startswith(b"Table:")]
         return sorted(found, key=lambda table: table.id)

@@ -248,11 +248,9 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         return self._standing
 
     def parked(self) -> Sequence[Parked]:
-        """Return the tables that stand still, as they are published."""
         return self.snapshot.parked
 
     def resuming(self) -> Sequence[tuple[Parked, SchemaState]]:
-        """Return the parked tables that `tidegate table resume` asks for, with the schema where they stand."""
         if not self.snapshot.parked:
             return ()
         asked = self._requests.read()

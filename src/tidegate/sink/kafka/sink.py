@@ -416,7 +416,6 @@ class KafkaSink(SegmentSink[Written], WithCheck):
         self._resolved_ts = -1
 
     def held(self) -> AbstractContextManager[None]:
-        """Keep another run of the same feed out until the block ends. EnvironmentFault when one runs."""
         return self._checkpoints.held()
 
     def recover(self) -> SinkPosition:

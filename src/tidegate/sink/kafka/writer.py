@@ -161,7 +161,6 @@ class TopicWriter:
         return size_bytes
 
     def flush(self) -> None:
-        """Return when the broker has all that was sent."""
         left = self._producer.flush(WAIT_S)
         self._check()
         if left:
@@ -169,7 +168,6 @@ class TopicWriter:
         self._words.forget()
 
     def abandon(self) -> None:
-        """Drops what still waits in the queue, so that it cannot come behind what somebody else sends."""
         self._producer.purge()
         self._producer.poll(0)
 

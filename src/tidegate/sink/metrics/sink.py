@@ -384,11 +384,9 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
         self._said: set[str] = set()
 
     def held(self) -> AbstractContextManager[None]:
-        """Keep another run of the same feed out until the block ends. EnvironmentFault when one runs."""
         return self._checkpoints.held()
 
     def recover(self) -> SinkPosition:
-        """Return what was saved last, with its numbers."""
         saved = self._checkpoints.load()
         self._take({} if saved is None else saved.notes)
         return sink_position(saved)
@@ -407,7 +405,6 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
             self._push = OtlpPush(self.options.otlp, lambda: self.snapshot)
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[CountedRows]:
-        """Count the rows of a segment, in tasks."""
         self._ddls, self._results = [], []
         limits = [Limit(frozenset(tally.labels), tally.room) for tally in self._tallies]
         steps = segment.steps
@@ -427,7 +424,6 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
         self._ddls.append(planned)
 
     def advance(self, planned: Round, results: Sequence[CountedRows]) -> SinkPosition:
-        """Save the round's end with all numbers in one write, then show them."""
         return self._save(SinkPosition(planned.checkpoint, planned.state), results)
 
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:  # noqa: ARG002

@@ -522,7 +522,6 @@ class KeptRows:
         steps: Sequence[Rows],
         run_ids: Mapping[str, str],  # noqa: ARG002  what a server lost is written again
     ) -> Sequence[Written]:
-        """Write the rows of steps, each in a task."""
         return tasks.run(write_table, [TableJob(changes, step, self._options) for step in steps])
 
     def ddl(self, servers: RedisServers, work: DdlWork) -> None:

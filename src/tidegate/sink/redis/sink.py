@@ -128,7 +128,6 @@ class ChangeStreams:
     def run(
         self, tasks: Tasks, changes: Changes, steps: Sequence[Rows], run_ids: Mapping[str, str]
     ) -> Sequence[Written]:
-        """Add the rows of steps, those of a stream in a task."""
         streams: dict[bytes, list[Rows]] = {}
         for step in steps:
             streams.setdefault(stream_of(self._options.stream, step.table.name), []).append(step)
@@ -137,7 +136,6 @@ class ChangeStreams:
         return tasks.run(add_rows, jobs)
 
     def ddl(self, servers: RedisServers, work: DdlWork) -> None:
-        """Add a DDL to the streams of all its tables."""
         ddl = work.ddl
         names = [about(ddl, work.effects), *_tables(work)]
         entry = StreamEntry(f"{work.commit_ts}-{DDL_SEQ + work.number}", "ddl", _shown(names[0]), _rendered(ddl))
@@ -270,11 +268,9 @@ class Invalidation:
         steps: Sequence[Rows],
         run_ids: Mapping[str, str],  # noqa: ARG002  what a server lost is dropped again
     ) -> Sequence[Written]:
-        """Drop the keys that the rows of steps made, each in a task."""
         return tasks.run(drop_keys, [TableJob(changes, step, self._options) for step in steps])
 
     def ddl(self, servers: RedisServers, work: DdlWork) -> None:
-        """Drop all keys of the tables whose rows a DDL changed."""
         fitting = (
             template.pattern(table)
             for table in chain.from_iterable(map(_changed, work.effects))
@@ -497,7 +493,6 @@ class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
         return standing
 
     def close(self) -> None:
-        """Let go of the driver's connections."""
         if self._servers is not None:
             self._servers.close()
             self._servers = None

@@ -68,7 +68,6 @@ class EmbeddedStore:
 
     @property
     def place(self) -> str:
-        """The directory, for messages."""
         return self.directory
 
     @property
@@ -114,7 +113,6 @@ class EmbeddedStore:
 
     @contextmanager
     def writer(self, made: TableIndex, epoch: int) -> Iterator[IndexWriter]:  # noqa: ARG002
-        """Return what writes an index."""
         path = self._home / made.index
         with _told(self.directory):
             index = tantivy_module().Index.open(str(path))
@@ -131,11 +129,9 @@ class EmbeddedStore:
         """Commits are seen at once."""
 
     def shares(self, slots: int) -> int:  # noqa: ARG002
-        """One: an index has one writer."""
         return 1
 
     def pages(self, index: str, share: int, shares: int) -> Iterator[list[tuple[str, bytes]]]:
-        """Return an index's documents, some at a time."""
         assert (share, shares) == (0, 1)
         tantivy = tantivy_module()
         with _told(self.directory):

@@ -338,7 +338,6 @@ class ServerStore:
 
     @property
     def place(self) -> str:
-        """The servers, for messages."""
         return self.options.place
 
     def take(self) -> PublishedIndexes:
@@ -394,7 +393,6 @@ class ServerStore:
 
     @contextmanager
     def writer(self, made: TableIndex, epoch: int) -> Iterator[IndexWriter]:
-        """Return what writes an index."""
         writer = BulkWriter(self._calls, write_alias(made.index, epoch))
         try:
             yield writer
@@ -402,15 +400,12 @@ class ServerStore:
             self.close()
 
     def settle(self, index: str) -> None:
-        """See that `pages` finds all that was written."""
         self._ask("POST", path_of(index, "_refresh"), "a refresh")
 
     def shares(self, slots: int) -> int:
-        """Return one for each task."""
         return slots
 
     def pages(self, index: str, share: int, shares: int) -> Iterator[list[tuple[str, bytes]]]:
-        """Return one share of an index's documents, some at a time: id and source."""
         body: dict[str, Any] = {"sort": ["_doc"], "size": PAGE}
         if shares > 1:
             body["slice"] = {"id": share, "max": shares}
@@ -434,7 +429,6 @@ class ServerStore:
         return found.total.value if found.total else len(hits), hits
 
     def close(self) -> None:
-        """Let go of the connection."""
         self._calls.close()
 
     @property

@@ -496,7 +496,6 @@ class SearchSink(SegmentSink[Written], WithOmissions):
         return found.standing
 
     def open(self, standing: SinkPosition) -> None:
-        """Take notice of where the first round begins."""
         self._checkpoint_ts, self._state = standing.checkpoint.ts, standing.state
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
@@ -551,7 +550,6 @@ class SearchSink(SegmentSink[Written], WithOmissions):
         return standing
 
     def close(self) -> None:
-        """Let go of connections."""
         self.store.close()
 
     def _follower(self, ts: int, place: str, session: ToldSession = UNTOLD) -> Follower:

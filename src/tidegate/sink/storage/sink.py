@@ -167,11 +167,9 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         self._sweep: Iterator[int] | None = None
 
     def held(self) -> AbstractContextManager[None]:
-        """Keep another run of the same feed out until the block ends. EnvironmentFault when one runs."""
         return self._checkpoints.held()
 
     def recover(self) -> SinkPosition:
-        """Return what was saved last, once all that its round published is in place."""
         saved = self._checkpoints.load()
         self._is_new = saved is None
         if saved is not None:
@@ -224,7 +222,6 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
             self._waiting[file.path] = file.render().decode()
 
     def advance(self, planned: Round, results: Sequence[StoredRows]) -> SinkPosition:
-        """Save the round's end with all that is to be published, then publish it."""
         numbers = {directory: number for done in results for directory, number in done.numbers.items()}
         standing = SinkPosition(planned.checkpoint, planned.state)
         saved = Saved(standing, {NUMBERS: numbers, SCHEMAS: self._waiting})
@@ -255,7 +252,6 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
                 self._sweep = None
 
     def close(self) -> None:
-        """End the threads."""
         self._pool.shutdown()
 
     def _publish(self, saved: Saved) -> None:

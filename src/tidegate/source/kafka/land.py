@@ -358,7 +358,6 @@ class Landing(BatchLoop):
         return state
 
     def idle(self) -> bool:
-        """Return True if everything that the broker has at this moment has landed."""
         known = {
             (topic, number): one.offset
             for topic, numbers in self._state.positions.items()
@@ -368,7 +367,6 @@ class Landing(BatchLoop):
         return all(highs[place] <= offset for place, offset in known.items())
 
     def bodies(self, places: Collection[Place]) -> Mapping[Place, Message]:
-        """Return the messages that stand at `places`, as far as the broker still has them."""
         return messages_at(self.source, places)
 
     def _completed(self, before: State) -> State:

@@ -140,16 +140,13 @@ class StorageLanding(BatchLoop):
         """Those of the frontier's own moment."""
 
     def idle(self) -> bool:
-        """Return True if all rows up to the place's checkpoint have landed."""
         return self._checkpoint() <= (self._state.frontier or 0)
 
     def reached(self) -> Sequence[PartitionReached]:
-        """Return the place as one partition: files that are done, files that were listed, the frontier."""
         done = sum(position_of(stands) - 1 for stands in self._state.positions.values())
         return [PartitionReached(self._place.shown, 0, done, done + self._left, self._state.frontier)]
 
     def bodies(self, places: Collection[Place]) -> Mapping[Place, Message]:
-        """Return the lines that stand at `places`, and the schema files of DDLs, as far as they are still there."""
         found: dict[Place, Message] = {}
         for at in places:
             if at.topic == DDLS:

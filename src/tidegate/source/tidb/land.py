@@ -137,7 +137,6 @@ class LogLanding(BatchLoop):
         self._left_out: tuple[LeftOut, ...] = ()
 
     def idle(self) -> bool:
-        """Return True if nothing but time lies above the position."""
         return not any(part.stored for part in self._log.parts(self._at))
 
     def _claim(self) -> State:
@@ -184,7 +183,6 @@ class LogLanding(BatchLoop):
             self._left_out = self._timeline.tables.left_out(self._shown)
 
     def left_out(self) -> Sequence[LeftOut]:
-        """Return the tables without a key that the sink does not have."""
         return self._left_out
 
     def _beginning(self) -> int:
@@ -509,18 +507,15 @@ class LogSource(Source):
         """Do nothing: no activity goes on by itself."""
 
     def failure(self) -> TidegateError | None:
-        """Return why nothing can be read above the ts that was asked for last: a DDL that cannot be followed."""
         if self._failure is None or self._failure.ts - 1 > self._at:
             return None
         return self._failure.error
 
     def idle(self) -> bool:
-        """Return True if nothing but time lies above the ts that was asked for, or released, last."""
         stored = (stored for part in self._log.parts(self._at) for stored in part.stored)
         return not any(one.last_ts > self._at for one in stored)
 
     def refresh(self) -> None:
-        """Take notice of parts that were written since, and of the finished DDL jobs in them."""
         parts = self._log.parts(self._at)
         if parts:
             self._parts, self._high = parts, parts[-1].high
@@ -537,11 +532,9 @@ class LogSource(Source):
         return found
 
     def carry(self, known: SchemaState) -> None:
-        """Take notice of the tables that a feed which goes on has: others that had no key stay out."""
         self._known = known.tables
 
     def definitions(self, ts: int) -> list[TableInfo]:
-        """Return the replicated tables at `ts`, as rows above it are mounted."""
         self._move(ts)
         return [definition_of(version) for version in self._replicated.versions]
 

@@ -119,15 +119,12 @@ class _Without:
     replicated: bool
 
     def begin(self) -> LogBegin:
-        """Return where the log begins."""
         return self.log.begin()
 
     def hold(self, feed: str, ts: int) -> None:
-        """Ask the log."""
         self.log.hold(feed, ts)
 
     def held(self, feed: str) -> int | None:
-        """Ask the log."""
         return self.log.held(feed)
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
@@ -135,13 +132,11 @@ class _Without:
         return self.log.parts(low, high)
 
     def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
-        """Return the other rows."""
         sources = WRITE_SOURCE if self.replicated else 0
         found = self.log.rows(low, high, spans)
         return (row for row in found if not row.txn_source & sources and row.start_ts not in self.start_ts)
 
     def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
-        """Return the windows without the rows that are left out."""
         left_out = np.array(sorted(self.start_ts), np.int64)
         sources = WRITE_SOURCE if self.replicated else 0
         for window in self.log.windows(low, high, spans):

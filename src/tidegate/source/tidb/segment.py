@@ -418,11 +418,9 @@ class _Keys:
         self._order = sorted(self._values)
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key."""
         return self._values.get(key)
 
     def scan(self, start: bytes, end: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Return keys of [start, end) with values."""
         for at in range(bisect_left(self._order, start), len(self._order)):
             key = self._order[at]
             if end and key >= end:
@@ -515,11 +513,9 @@ class SegmentLog:
         return LogBegin(0, StoredSnapshot(), whole=True)
 
     def hold(self, feed: str, ts: int) -> None:
-        """Put the feed's safe point down."""
         put_safe_point(self.directory, feed, ts, time.time_ns() // 1_000_000)
 
     def held(self, feed: str) -> int | None:
-        """Return the feed's safe point."""
         return kept_safe_point(self.directory, feed)
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
@@ -536,7 +532,6 @@ class SegmentLog:
         return read_spans(self.directory, low, high, spans)
 
     def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
-        """Return the rows of (low, high] and of the spans window by window: each table's as columns."""
         return read_windows(self.directory, low, high, spans)
 
 

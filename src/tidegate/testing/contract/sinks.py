@@ -95,11 +95,9 @@ class TappedSink:
         self._sink.flush_policy = flush_policy
 
     def run(self, tasks: Tasks, work: Any, changes: Changes) -> Sequence[Any]:
-        """Do the work of a round, between two taps."""
         return self._around("run", lambda: self._sink.run(tasks, work, changes))
 
     def ddl(self, planned: PlannedDdl) -> None:
-        """Do a DDL, between two taps."""
         self._around("ddl", lambda: cast("SegmentSink[Any]", self._sink).ddl(planned))
 
     def advance(self, planned: Round, results: Sequence[Any]) -> SinkPosition:
