@@ -10,6 +10,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib import metadata
 from pathlib import Path
 
@@ -271,6 +272,67 @@ def test_size(path: Path) -> None:
     for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert (node.end_lineno or 0) - node.lineno < FUNCTION_LINES, node.name
+
+
+def needed_modules() -> dict[str, set[str]]:
+    """The modules of both packages, each with those that it imports."""
+    modules = {module_of(path): path for path in FILES}
+    return {
+        name: {each if each in modules else each.rpartition(".")[0] for each in imports(path)} & modules.keys() - {name}
+        for name, path in modules.items()
+    }
+
+
+def longest_chain() -> int:
+    """How many modules import each other one after the other, at most."""
+    needed, lengths = needed_modules(), dict[str, int]()
+    for name in TopologicalSorter(needed).static_order():
+        lengths[name] = 1 + max((lengths[each] for each in needed[name]), default=0)
+    return max(lengths.values())
+
+
+def used_once() -> int:
+    """How many private functions of at most three statements are named once beside their definition."""
+    words = Counter(word for path in FILES for word in re.findall(r"\w+", path.read_text()))
+    small = [
+        node.name
+        for path in FILES
+        for node in nodes_of(path)
+        if isinstance(node, ast.FunctionDef) and re.match(r"_[^_]", node.name)
+        if len(node.body) - (ast.get_docstring(node) is not None) <= 3
+    ]
+    return sum(words[name] == 2 for name in small)
+
+
+def names_on_a_floor() -> int:
+    """How many modules of one floor have a public function of one name, at most; commands are named by their words."""
+    found = Counter(
+        (path.relative_to(SRC.parent).parts[:2], node.name)
+        for path in FILES
+        if "cli" not in path.parts and path.is_relative_to(SRC)
+        for node in tree_of(path).body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    )
+    return max(found.values())
+
+
+@pytest.mark.parametrize(
+    ("count", "most"),
+    [
+        (longest_chain, 37),
+        (used_once, 460),
+        (names_on_a_floor, 3),
+        (lambda: len([path for path in FILES if path.name == "__init__.py" and lines_of(path) <= 1]), 35),
+    ],
+    ids=["import chain", "small functions used once", "one name on a floor", "one-line packages"],
+)
+def test_counts(count: Callable[[], int], most: int) -> None:
+    """What makes the house hard to hold only ever gets less: whoever lowers a count lowers its limit here."""
+    assert count() <= most
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text().splitlines())
 
 
 @holds_in(FILES)
