@@ -1,28 +1,35 @@
-"""Operands: literals, columns, variables, brackets and COLLATE.
+"""Compile operands and arithmetic: literals, columns, variables, COLLATE, + - * / DIV %, and & | ^ << >> ~.
 
-    12  int      18446744073709551615  Unsigned      1.50  Decimal (two decimals)      1e3  float      'a'  str
-    x'0a' b'1'  Bits      _binary'a'  bytes      DATE '2024-01-31'  Time      TRUE  1
+`LITERALS`, `ARITHMETIC` and `BITS` map classes of sqlglot nodes to the functions that compile them; compiler.py
+registers all three.
 
-A column is a slot of the row (scope.py).  In ORDER BY and HAVING an alias of the select list stands for its item.
-@@x comes from the session's variables, @x from the user's; @x := 1 sets it while the row is evaluated.
+    literal                             value
+    12, 18446744073709551615            int, Unsigned
+    1.50                                Decimal with two decimals
+    1e3                                 float
+    'a', _binary'a'                     str, bytes
+    x'0a' b'1'                          Bits
+    DATE '2024-01-31'                   Time
+    TRUE                                1
 
-+ - * / DIV % and the operators of bits.
+A column is an index into the flat row (`Slot` in scope.py).  In ORDER BY and HAVING an alias of the select list stands
+for its item.  @@x is a variable of the session, @x one of the user; @x := 1 assigns it while the row is evaluated.
 
     operands                 + - *                    /                          DIV         %
     integers                 integer of 64 bits       decimals of the first +4   integer     sign of the first
     a DECIMAL                most decimals; * adds    decimals of the first +4   integer     most decimals
     a double or text         double                   double                     integer     double
 
-A result beyond its type is error 1690; an unsigned operand makes an integer result unsigned, so 1 - 2 of unsigned
-columns is one.  Dividing by zero is NULL with warning 1365.  Operators of bits give unsigned numbers of 64 bits.
-A date + INTERVAL n UNIT is time_functions.py's.
-Source: MySQL manual, "Arithmetic Operators", "Out-of-Range and Overflow Handling"; TiDB's builtin_arithmetic.
+A result outside the range of its type is error 1690.  One unsigned operand makes an integer result unsigned, so 1 - 2
+of unsigned columns is error 1690.  Division by zero gives NULL with warning 1365.  The bit operators work on unsigned
+numbers of 64 bits; their operands are rounded, and negative ones wrap around.
 
-The operators of bits: & | ^ << >> ~ on unsigned numbers of 64 bits.
+    -1 >> 1  9223372036854775807      1 << 64  0      2.5 & 7  3
 
-    -1 >> 1  9223372036854775807      1 << 64  0      2.5 & 7  3: operands are rounded, and turn round below 0
+A date + INTERVAL n UNIT is compiled in time_functions.py.
 
-Source: MySQL manual, "Bit Functions and Operators".
+Source: MySQL manual, "Arithmetic Operators", "Out-of-Range and Overflow Handling", "Bit Functions and Operators";
+TiDB's builtin_arithmetic.
 """
 
 import math

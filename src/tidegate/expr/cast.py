@@ -1,86 +1,36 @@
-"""What can be wrong with a value on its way into a column, and what MySQL says about it.
+"""Conversion on assignment: what a column stores of a value that a statement assigns to it.
+
+    SqlValue ── convert(value, target, context) ──► Converted(KvValue, problem)        pure: reports, never raises
+             ── assign(value, target, context, row) ──► KvValue                        strict mode raises, else warns
 
     problem        code   strict mode   otherwise                    message
     OUT_OF_RANGE   1264   refused       nearest bound                Out of range value for column 'a' at row 1
     TOO_LONG       1406   refused       cut                          Data too long for column 'a' at row 1
-    INCORRECT      1366   refused       what its start says, or 0    Incorrect int value: 'x' for column 'a' at row 1
+    INCORRECT      1366   refused       numeric prefix, or 0         Incorrect int value: 'x' for column 'a' at row 1
     NO_MOMENT      1292   refused       the zero date                Incorrect date value: 'x' for column 'a' at row 1
     TRUNCATED      1265   refused       the empty ENUM, fewer names  Data truncated for column 'a' at row 1
     ROUNDED        1265   a note        digits or blanks cut         the same
     NO_JSON        3140   refused       refused                      Invalid JSON text ..
 
-Source: TiDB pkg/table/column.go (CastColumnValue), pkg/executor/insert_common.go (completeInsertErr); MySQL's errors.
+    target      stores               rules
+    numbers     int, Unsigned,       int and Decimal round halves away from zero, float to even; text counts as its
+                float, Decimal       numeric prefix, x'..', b'..' and BIT as a big-endian number, dates as 20240131
+    strings     bytes, UTF-8         cut to the length; see `to_text`
+    ENUM, SET   Unsigned             by name as the collation compares, else by number
+    DATE        Time                 the time of day is cut off, not rounded
+    DATETIME(n) Time                 rounded half up to n digits, with carry
+    TIMESTAMP   Time in UTC          1970-01-01 00:00:01 .. 2038-01-19 03:14:07; a wall clock that the session's zone
+                                     skips is refused in strict mode, else moved to the end of the gap
+    TIME(n)     Duration             text, numbers such as 101112, the clock of a date; clamped to 838:59:59
+    JSON        JsonDatum            text is parsed
 
-Values as numbers of columns: integers, BIT, YEAR, FLOAT, DOUBLE, DECIMAL.
+0000-00-00 is refused in strict mode under NO_ZERO_DATE, and a warning under NO_ZERO_DATE alone; 2024-00-10 likewise
+under NO_ZERO_IN_DATE.  2024-02-30 is no date, except for a DATE or DATETIME under ALLOW_INVALID_DATES.
 
-    int, Decimal         exact: halves away from zero
-    float                approximate: halves to even
-    text                 its numeric prefix, exact; anything behind it, or no number at all, is INCORRECT
-    bytes                as text; x'..', b'..' and BIT as a big-endian number; so everything on its way into BIT
-    Time, Duration       20240131235959, 235959; fractions rounded as the target rounds
-    JSON                 its scalar
-
-    column (M,D), precision, range    what does not fit is OUT_OF_RANGE, and the nearest bound is kept
-
-Source: TiDB pkg/types (Datum.ConvertTo, getValidFloatPrefix, ParseYear, AdjustYear, ProduceDecWithSpecifiedTp).
-
-Values as strings of columns: CHAR, VARCHAR, TEXT, their binary kin, ENUM and SET.
-
-    CHAR(3)      'abcd' -> 'abc' TOO_LONG     'ab  ' -> 'ab'        blanks at the end go without a word
-    VARCHAR(3)   'abcd' -> 'abc' TOO_LONG     'abc  ' -> 'abc'      cut blanks are a note
-    BINARY(3)    'a' -> 61 00 00
-    TEXT, BLOB   bounded in bytes, cut between characters
-    ascii        'é' -> '?' INCORRECT         utf8*: bytes that are no UTF-8 likewise; latin1 takes any bytes
-    ENUM         'b' -> 2, 2 -> 2, '2' -> 2 when no name is so; else 0 TRUNCATED
-    SET          'x,z' -> 101b, 5 -> 101b; unknown names TRUNCATED
-
-Names are equal as the column's collation says.
-
-Source: TiDB pkg/types (ProduceStrWithSpecifiedTp, ParseEnum, ParseSet), pkg/table/column.go (validateStringDatum).
-
-Values as dates, times of day and moments of columns.
-
-    DATE         the clock is cut off, not rounded
-    DATETIME(n)  rounded half up to n digits, with carry
-    TIMESTAMP    read on the session's clocks, kept in UTC; outside 1970-01-01 00:00:01 .. 2038-01-19 03:14:07 none;
-                 so are clocks that the zone skips, which otherwise move to the end of the gap
-    TIME(n)      text, numbers such as 101112, the clock of a date; clamped to 838:59:59
-
-    0000-00-00   refused in strict mode under NO_ZERO_DATE, a warning under NO_ZERO_DATE alone
-    2024-00-10   likewise under NO_ZERO_IN_DATE; a TIMESTAMP never is one
-    2024-02-30   none, but under ALLOW_INVALID_DATES a DATE and a DATETIME as it is
-
-Source: TiDB pkg/types/time.go, pkg/table/column.go (handleZeroDatetime).
-
-What the type of a value adds to it on its way into a column: how it prints, how it counts.
-
-    value           of type       into text                into a number     into JSON
-    Time            DATE          2024-01-31               20240131          a date
-                    DATETIME(3)   2024-01-31 10:20:30.500  20240131102030.5  a moment
-    Duration        TIME(1)       10:20:30.5               102030.5          a span of time
-    float           FLOAT         0.1, not 0.10000000149   the double        the double
-    int             INT(4) ZEROFILL, YEAR   0007, 0000     itself            itself
-
-`fitted` serves statements; `recast` serves a column whose type changes, where integers print without zeros before them,
-BIT counts as its number, and binary strings are read as text.
-
-change.py does so with values as a feed has them.
-
-Source: TiDB pkg/types (Datum.ConvertTo).
-
-MySQL's conversion on assignment: a running value becomes what its column stores.
-
-    SqlValue ── convert(value, target, context) ──► Converted(KvValue, problem)        pure: reports, never raises
-             ── assign(value, target, context, row) ──► KvValue                        strict mode raises, else warns
-
-    target       by                  stores
-    numbers      cast.py           int, Unsigned, float, Decimal
-    strings      text.py             bytes, UTF-8;  ENUM, SET: Unsigned
-    moments      cast.py             Time, Duration
-    JSON, VECTOR here                JsonDatum, Vector
-
-Strict is STRICT_TRANS_TABLES or STRICT_ALL_TABLES in sql_mode; IGNORE (`lenient`) makes warnings of errors anyway.
+Strict means STRICT_TRANS_TABLES or STRICT_ALL_TABLES in sql_mode; IGNORE (`lenient`) makes warnings of errors anyway.
 NULL into NOT NULL is error 1048 in strict mode and in an INSERT of one row; elsewhere the zero value and a warning.
+
+`fitted` prepares a value of a statement, `recast` a stored value of a column whose type changes (see change.py).
 
     >>> from datetime import datetime
     >>> from tidegate.model.mysql import MysqlType
@@ -88,7 +38,8 @@ NULL into NOT NULL is error 1048 in strict mode and in an INSERT of one row; els
     >>> found.value, found.problem.name
     (127, 'OUT_OF_RANGE')
 
-Source: TiDB pkg/table/column.go, pkg/executor/insert_common.go; MySQL manual, "Server SQL Modes".
+Source: TiDB pkg/table/column.go (CastColumnValue, handleZeroDatetime), pkg/executor/insert_common.go, pkg/types
+(Datum.ConvertTo, ProduceStrWithSpecifiedTp, ParseEnum, ParseSet, ParseYear); MySQL manual, "Server SQL Modes".
 """
 
 import re
@@ -173,7 +124,7 @@ class Problem(Enum):
 
 
 class Converted(NamedTuple):
-    """What the column would hold, and what was lost on the way."""
+    """The value that the column would store, and the problem of the conversion, if any."""
 
     value: KvValue
     problem: Problem | None = None
@@ -319,7 +270,7 @@ _ANY_BYTES: Final = frozenset({"latin1"})
 
 
 def plain_text(value: SqlValue) -> str | bytes:
-    """Return what a value prints as; bytes stay."""
+    """Return the text of a value as it is printed; bytes stay bytes."""
     match value:
         case str() | bytes():
             return value
@@ -342,7 +293,16 @@ def plain_text(value: SqlValue) -> str | bytes:
 
 
 def to_text(value: SqlValue, kind: ColumnType) -> Converted:
-    """Return the value as a string column keeps it."""
+    """Return the value as a string column stores it.
+
+        CHAR(3)      'abcd' -> 'abc' TOO_LONG     'ab  ' -> 'ab'        trailing blanks are dropped silently
+        VARCHAR(3)   'abcd' -> 'abc' TOO_LONG     'abc  ' -> 'abc'      cut blanks are a note
+        BINARY(3)    'a' -> 61 00 00
+        TEXT, BLOB   limited in bytes, cut between characters
+        ascii        'é' -> '?' INCORRECT         utf8*: bytes that are no UTF-8 likewise; latin1 takes any bytes
+
+    Without a problem nothing is lost.
+    """
     plain = plain_text(value)
     if kind.charset == "binary":
         return _bytes(plain if isinstance(plain, bytes) else _encoded(plain), kind)
@@ -415,7 +375,9 @@ def _numbered(names: tuple[str, ...], collation: str) -> Mapping[bytes, int]:
 
 
 def to_enum(value: SqlValue, kind: ColumnType, collation: str) -> Converted:
-    """Return the index of a name, from 1; 0 with a problem for what names nothing."""
+    """Return the index of an ENUM name, from 1; 0 with a problem for an unknown name.
+
+    With names a and b: 'b' -> 2, 2 -> 2, and '2' -> 2, as no name is '2'."""
     names = kind.elems or ()
     if isinstance(value, int | float | Decimal) and not isinstance(value, Duration):
         index = int(value)
@@ -438,7 +400,9 @@ def _index(index: int, count: int) -> Converted:
 
 
 def to_set(value: SqlValue, kind: ColumnType, collation: str) -> Converted:
-    """Return the mask of names; those that are not known are left out, with a problem."""
+    """Return the bit mask of SET names; unknown names are left out, with a problem.
+
+    With names x, y and z: 'x,z' -> 101b, 5 -> 101b."""
     names = kind.elems or ()
     everything = (1 << len(names)) - 1
     if isinstance(value, int | float | Decimal) and not isinstance(value, Duration):
@@ -466,7 +430,7 @@ _LARGEST_CLOCK: Final = 8385959
 
 
 def to_moment(value: SqlValue, kind: ColumnType, context: Context) -> Converted:
-    """Return the value as a DATE, DATETIME or TIMESTAMP column keeps it; a TIMESTAMP in UTC."""
+    """Return the value as a DATE, DATETIME or TIMESTAMP column stores it; a TIMESTAMP in UTC."""
     read = _read(value, fsp_of(kind), context)
     if read is None:
         return Converted(ZERO, Problem.NO_MOMENT)
@@ -541,7 +505,17 @@ _DATES: Final = frozenset({T.DATE, T.NEWDATE})
 
 
 def fitted(value: SqlValue, kind: ColumnType, target: ColumnType) -> SqlValue:
-    """Return a value of type `kind` so that an assignment to `target` needs to know no more about it."""
+    """Return a value of a statement, of type `kind`, in the form that its assignment to `target` reads.
+
+        value           of type       into text                into a number     into JSON
+        Time            DATE          2024-01-31               20240131          a date
+                        DATETIME(3)   2024-01-31 10:20:30.500  20240131102030.5  a date and time
+        Duration        TIME(1)       10:20:30.5               102030.5          a time span
+        float           FLOAT         0.1, not 0.10000000149   the double        the double
+        int             INT(4) ZEROFILL, YEAR   0007, 0000     itself            itself
+
+    Other values stay as they are.
+    """
     if isinstance(value, Time | Duration):
         if target.code in STRINGS:
             return text_of(value, kind)
@@ -559,7 +533,9 @@ def fitted(value: SqlValue, kind: ColumnType, target: ColumnType) -> SqlValue:
 
 
 def recast(value: KvValue, kind: ColumnType, target: ColumnType, zone: tzinfo) -> SqlValue:
-    """Return the stored value of a column of type `kind` on its way into the type that the column is to have."""
+    """Return a stored value of type `kind` in the form that its assignment to the column's new type reads.
+
+    As `fitted`, but integers have no leading zeros, BIT is its number, and binary strings are read as text."""
     running = from_column(kind, value, zone)
     if isinstance(running, bytes) and target.code is T.JSON:
         return _document(running, kind)
@@ -582,7 +558,7 @@ _LONGEST_SHOWN: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A column as an assignment sees it."""
+    """The column of an assignment: its name, type, collation and nullability."""
 
     name: str
     type: ColumnType
@@ -603,7 +579,7 @@ def assign(value: SqlValue, target: Target, context: Context, row_number: int = 
 
 
 def convert(value: SqlValue, target: Target, context: Context) -> Converted:
-    """Return what the column would store, and what was lost."""
+    """Return the value that the column would store, and the problem of the conversion; raises nothing."""
     if value is None:
         return Converted(None)
     code = target.type.code
@@ -617,7 +593,7 @@ def convert(value: SqlValue, target: Target, context: Context) -> Converted:
 def report(
     problem: Problem, value: SqlValue, target: Target, context: Context, row_number: int, *, lenient: bool = False
 ) -> None:
-    """Raise or warns about what was lost."""
+    """Raise SqlRefused for a problem in strict mode, else add a warning or note to `context`."""
     shown = plain_text(value)
     text = shown if isinstance(shown, str) else "".join(f"\\x{byte:02X}" if byte > 126 else chr(byte) for byte in shown)
     message = problem.text.format(
@@ -632,7 +608,7 @@ def report(
 
 
 def not_null(target: Target, context: Context, *, lenient: bool) -> KvValue:
-    """Return what a column that takes no NULL gets instead of it; SqlRefused 1048 unless that is allowed."""
+    """Return the value that a NOT NULL column stores for NULL, with a warning; SqlRefused 1048 unless `lenient`."""
     message = f"Column '{target.name}' cannot be null"
     if not lenient:
         raise SqlRefused(1048, message, "23000")

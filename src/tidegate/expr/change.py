@@ -1,26 +1,7 @@
-"""Families of types that convert by the same rules, and how events have their values.
+"""Column type changes: what ALTER TABLE .. MODIFY or CHANGE COLUMN makes of the values that are already stored.
 
-    family    codes                              value   as number            as text
-    INT       TINY .. LONGLONG                   int     itself               digits
-    BIT       BIT                                int     itself               digits (not its bytes)
-    YEAR      YEAR                               int     itself               digits
-    FLOAT     FLOAT, DOUBLE                      float   approximate          shortest digits, no exponent
-    DECIMAL   DECIMAL                            str     exact                itself, padded to the scale
-    TEXT      CHAR, VARCHAR, TEXT                str     its numeric prefix   itself
-    BINARY    BINARY, VARBINARY, BLOB            bytes   its numeric prefix   in the character set
-    MOMENT    DATE, DATETIME, TIMESTAMP          str     20200131235959.9     itself
-    SPAN      TIME                               str     102030.5             itself
-    JSON      JSON                               str     the scalar's         itself
-    ENUM      ENUM                               str     index                name
-    SET       SET                                str     bit mask             names
-    VECTOR    VECTOR                             str     -                    itself
-
-Source: TiDB's types package (Datum.ConvertTo and its parts).
-
-What ALTER TABLE .. MODIFY or CHANGE COLUMN makes of the values already stored.
-
-Rows carry no trace of a column change: whoever keeps a copy has to convert it, as the reorganisation does (source.py,
-cast.py).  Values are those of events, but ENUM and SET are names.
+The change log has no row for a column change, so whoever keeps a copy of the table converts its values as TiDB's
+reorganisation does.  Values are those of events, except that ENUM and SET are names.
 
     value of `old` --parse--> stored --recast, convert--> stored --print--> value of `new`
 
@@ -37,10 +18,7 @@ cast.py).  Values are those of events, but ENUM and SET are names.
     MOMENT = DATE, DATETIME, TIMESTAMP; SPAN = TIME; "n/-" where INT may and YEAR may not.
     "-": TiDB refuses the statement (checkTypeChangeSupported), so it cannot arrive; VECTOR changes into nothing.
 
-`converter` answers None where the value stays the same (longer VARCHAR, wider INT, appended ENUM names, NULL or NOT
-NULL, character set).  NULL stays NULL.
-
-`keeps_values` tells column changes that leave every stored value as it is.
+`converter` returns None where `keeps_values` holds.  NULL stays NULL.
 
     family    values stay when
     INT, BIT  the new range holds the old one (YEAR -> INT likewise)
@@ -53,7 +31,7 @@ NULL, character set).  NULL stays NULL.
     ENUM      all names remain;  SET  all names remain in order
     JSON, VECTOR  always
 
-UNSIGNED may be dropped but not gained.  More digits (DATETIME -> DATETIME(3), a larger scale) change the printed text
+UNSIGNED may be dropped but not added.  More digits (DATETIME -> DATETIME(3), a larger scale) change the printed text
 though not the meaning, so they count as a change.
 
 Source: TiDB's Datum.ConvertTo, with which the reorganisation of a column change casts each row; the
@@ -91,7 +69,25 @@ from tidegate.mysql.values import Context, SqlValue
 
 
 class Family(Enum):
-    """Types that convert by the same rules."""
+    """Families of types that convert by the same rules, and the form of their values in events.
+
+        family    codes                              value   as number            as text
+        INT       TINY .. LONGLONG                   int     itself               digits
+        BIT       BIT                                int     itself               digits (not its bytes)
+        YEAR      YEAR                               int     itself               digits
+        FLOAT     FLOAT, DOUBLE                      float   approximate          shortest digits, no exponent
+        DECIMAL   DECIMAL                            str     exact                itself, padded to the scale
+        TEXT      CHAR, VARCHAR, TEXT                str     its numeric prefix   itself
+        BINARY    BINARY, VARBINARY, BLOB            bytes   its numeric prefix   in the character set
+        MOMENT    DATE, DATETIME, TIMESTAMP          str     20200131235959.9     itself
+        SPAN      TIME                               str     102030.5             itself
+        JSON      JSON                               str     the scalar's         itself
+        ENUM      ENUM                               str     index                name
+        SET       SET                                str     bit mask             names
+        VECTOR    VECTOR                             str     -                    itself
+
+    Source: TiDB's types package (Datum.ConvertTo).
+    """
 
     INT = "integer"
     BIT = "BIT"

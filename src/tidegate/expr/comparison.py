@@ -1,26 +1,23 @@
-"""AND, OR, XOR, NOT and CASE, with the unknown as the third truth value.
+"""Compile comparisons, patterns and logic: = <> < <= > >= <=> BETWEEN IN IS, LIKE, REGEXP, AND OR XOR NOT, CASE.
+
+A result is 1, 0, or NULL for unknown ("?" below).
 
     AND   1  0  ?        OR   1  0  ?        XOR   1  0  ?        NOT
      1    1  0  ?         1   1  1  1         1    0  1  ?         1 -> 0
      0    0  0  0         0   1  0  ?         0    1  0  ?         0 -> 1
      ?    ?  0  ?         ?   1  ?  ?         ?    ?  ?  ?         ? -> ?
 
-What is decided is not looked at any further, so its warnings and errors do not come.
+Operands after the one that decides are not evaluated, so they raise no warnings and no errors.
 
-= <> < <= > >= <=> BETWEEN IN IS: 1, 0, or NULL for unknown.
+    a = NULL             NULL                a <=> NULL       0 or 1
+    a IN (1, NULL)       1, else NULL        (a, b) < (c, d)  a < c, or a = c and b < d
+    a LIKE 'x%'          by the collation: in a _ci one x equals X, and à equals a; ESCAPE names the escape character
+    a REGEXP '^[a-c]'    a search, ignoring case in a _ci collation; Go's syntax, as in TiDB
 
-    a = NULL   NULL          a <=> NULL   0 or 1          a IN (1, NULL)   1, else NULL
-    (a, b) < (c, d)          a < c, or a = c and b < d
+As what two values of different types are compared is decided in mysql/values.py.
 
-What is compared with what is mysql/values.py's.
-Source: MySQL manual, "Comparison Functions and Operators".
-
-LIKE and REGEXP.
-
-    a LIKE 'x%'          by the collation: in a _ci one x is X, and à is a; ESCAPE names the sign that makes % plain
-    a REGEXP '^[a-c]'    a search; without case in a _ci collation; Go's syntax, as in TiDB
-
-Source: MySQL manual, "String Comparison Functions and Operators", "Regular Expressions"; TiDB pkg/expression.
+Source: MySQL manual, "Comparison Functions and Operators", "String Comparison Functions and Operators", "Regular
+Expressions"; TiDB pkg/expression.
 """
 
 from collections.abc import Callable, Mapping, Sequence

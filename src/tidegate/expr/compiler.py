@@ -1,26 +1,19 @@
-"""Expressions: from a node of the parser, or a text, to a function of the row.
+"""Compiler of expressions: from a node of the parser, or a text, to a function of the row.
 
-    compile_scalar(node, scope)        a + 1, upper(v), EXISTS (SELECT ..)
+    compile_scalar(node, scope)        a + 1, upper(v)
     compile_text("`a` + 1", scope)     a generated column, DEFAULT (..), an index on an expression, a partition
+    condition_node(text)               a condition of the configuration, "price > 10 AND name LIKE 'x%'", as a node
 
-    operator/literal     operands            operator/compare     = < <=> IN BETWEEN IS      function/    calls
-    operator/arithmetic  + - * / DIV %       operator/pattern     LIKE REGEXP
-    operator/bits        & | ^ << >> ~       operator/logic       AND OR XOR NOT CASE
+Importing this module registers all compiling functions by class of node (form.py): operands, arithmetic and bits of
+arithmetic.py, comparisons, patterns and logic of comparison.py, and calls.  A call is looked up by name in `FUNCTIONS`.
+SUM(v) and other aggregates are compiled by the scope, which knows the slot of their result.  An unknown name is
+SqlRefused 1305; a subquery is SqlRefused 1235.
 
-A call is looked up by its name: UPPER(v) is text_functions.py's; SUM(v) is an aggregate, for which the scope answers
-with the slot of its result; any other is SqlRefused 1305.
-
-(SELECT ..) is in no table: subqueries are SqlRefused 1235.
+`value_reader` turns the value of an event ("12.50") into one of an expression (Decimal), TIMESTAMPs on the clocks of a
+zone.  Where no CREATE TABLE is known, only the type is: `wide_bit` then gives a BIT 64 bits, and `told_collation`
+compares texts by utf8mb4_bin.
 
 Source: MySQL manual, "Expressions"; TiDB's expression package.
-
-Expressions in configuration: a text in the SQL of WHERE, and what its columns are while it runs.
-
-    "price > 10 AND name LIKE 'x%'" ──condition_node──► node ──compile_scalar──► Compiled
-
-    value of an event   "12.50"  ──value_reader──►  Decimal          TIMESTAMPs on the clocks of a zone
-
-A text without a CREATE TABLE behind it tells less: BIT has 64 bits, texts compare by utf8mb4_bin.
 """
 
 from collections.abc import Callable, Mapping

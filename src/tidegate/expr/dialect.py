@@ -1,32 +1,31 @@
-"""What stands between the brackets of a call, for the calls that are no plain lists.
+"""Dialect of sqlglot for TiDB's SQL: how operands, calls and statements become sqlglot nodes.
 
-CAST(x AS DECIMAL(10,2))        x, Var DECIMAL, 10, 2
-CONVERT(x, CHAR(3))             the same; CONVERT(x USING gbk): x, Var USING, Var GBK
-TRIM(BOTH 'a' FROM x)           x, 'a', Var BOTH
-SUBSTRING(x FROM 2 FOR 3)       x, 2, 3
-POSITION(a IN b)                a, b
-EXTRACT(YEAR FROM x)            Var YEAR, x           TIMESTAMPDIFF(DAY, a, b): Var DAY, a, b
-CHAR(65, 66 USING gbk)          65, 66, Var gbk
-COUNT(DISTINCT a, b)            Distinct(a, b)        COUNT(*): Star
-
-How TiDB's SQL becomes sqlglot's nodes.
-
-    sqlglot      statements, clauses and the order of operators     OR  XOR  AND  NOT  = < LIKE IN  |  &  <<  + *  ^
-    this file    operands: literals, names, calls, variables, CASE, (subquery), - ~ ! BINARY before, COLLATE -> after
-    dialect.py      what stands between the brackets of a call          tokens.py     words that are no names
+sqlglot parses statements, clauses and the order of operators.  This module parses operands (literals, names, calls,
+variables, CASE, subqueries, prefix - ~ ! BINARY, postfix COLLATE) and the arguments of calls that are no plain lists.
+tokens.py says which words are no names.
 
 sqlglot knows MySQL's functions by what they mean in other databases, and rewrites them while it reads.  Here every
 call stays what it was: `exp.Anonymous(this="DATE_ADD", expressions=[..])`, the name in capitals.  So do types, units
 and character sets, as `exp.Var` in capitals.  Each select item carries its own text in `meta["source"]`, since that is
 the name of its column.
 
-    Interval(this, unit=Var)      INTERVAL 1 DAY, anywhere
-    Anonymous("CAST", [x, Var, length, decimals | charset])
-    SessionParameter(this, kind)  @@x, @@global.x          Parameter(this)   @x        PropertyEQ   @x := 1
-    Introducer(this, expression)  _utf8mb4'..' N'..'
-    HexString, BitString          x'..' 0x..               b'..' 0b..
+    call                            expressions
+    CAST(x AS DECIMAL(10,2))        x, Var DECIMAL, 10, 2
+    CONVERT(x, CHAR(3))             the same; CONVERT(x USING gbk): x, Var USING, Var GBK
+    TRIM(BOTH 'a' FROM x)           x, 'a', Var BOTH
+    SUBSTRING(x FROM 2 FOR 3)       x, 2, 3
+    POSITION(a IN b)                a, b
+    EXTRACT(YEAR FROM x)            Var YEAR, x           TIMESTAMPDIFF(DAY, a, b): Var DAY, a, b
+    CHAR(65, 66 USING gbk)          65, 66, Var gbk
+    COUNT(DISTINCT a, b)            Distinct(a, b)        COUNT(*): Star
 
-REPLACE is an exp.Insert with meta["replace"].
+    other node                      SQL
+    Interval(this, unit=Var)        INTERVAL 1 DAY, anywhere
+    SessionParameter(this, kind)    @@x, @@global.x          Parameter(this): @x        PropertyEQ: @x := 1
+    Introducer(this, expression)    _utf8mb4'..' N'..'
+    HexString, BitString            x'..' 0x..               b'..' 0b..
+    Insert, meta["replace"]         REPLACE
+
 Source: MySQL manual, "Operator Precedence", "Literal Values", "Keywords and Reserved Words".
 """
 

@@ -1,4 +1,6 @@
-"""How functions are written down: what they take, what they give, and a plain Python function in between.
+"""Functions of expressions: how they are declared, and those for flow control, the session, casts and numbers.
+
+`define` declares a function by its argument types, its result type and a plain Python function.
 
     "LPAD": define("tit", TEXT, pad)          LPAD(text, integer, text) -> text; NULL in, NULL out
     "CONCAT": define("t", TEXT, join, rest="t")          one text or more
@@ -7,38 +9,28 @@
     i  int     n  int, Decimal or float     x  the same, a quotient with all its digits     f  float     d  Decimal
     m  Time    p  Duration                  j  JSON document        b  truth      v  the value as it is
 
-`least` arguments have to be there.  With `session`, the function takes the Context first; with `nulls`, it sees NULL.
+`least`: the number of required arguments.  With `session`, the function takes the Context first; with `nulls`, it sees
+NULL.
 
-Functions that choose, and those that ask the session.
+    flow       IF(a, b, c)   IFNULL(a, b)   NULLIF(a, b)   COALESCE(a, b, ..)   ISNULL(a)
+    locks      GET_LOCK(name, s)  RELEASE_LOCK(name)  RELEASE_ALL_LOCKS()  IS_USED_LOCK(name)  IS_FREE_LOCK(name)
+    session    DATABASE()  USER()  VERSION()  CONNECTION_ID()  LAST_INSERT_ID([n])  ROW_COUNT()  FOUND_ROWS()
+    others     UUID()  MD5  SHA1  TIDB_CURRENT_TSO();  VALUES(c): what INSERT .. ON DUPLICATE KEY UPDATE would insert
 
-    IF(a, b, c)   IFNULL(a, b)   NULLIF(a, b)   COALESCE(a, b, ..)   ISNULL(a)
-    GET_LOCK(name, s)  RELEASE_LOCK(name)  RELEASE_ALL_LOCKS()  IS_USED_LOCK(name)  IS_FREE_LOCK(name)
-    DATABASE()  USER()  VERSION()  CONNECTION_ID()  LAST_INSERT_ID([n])  ROW_COUNT()  FOUND_ROWS()
-    UUID()  MD5  SHA1  TIDB_CURRENT_TSO()
-    VALUES(c)   what INSERT .. ON DUPLICATE KEY UPDATE would have inserted
-
-Source: MySQL manual, "Flow Control Functions", "Information Functions", "Locking Functions"; TiDB's tidb_* functions.
-
-CAST and CONVERT.
-
-    SIGNED, UNSIGNED     text by its leading digits, 64 bits that turn round: CAST(-1 AS UNSIGNED) is 2**64 - 1
+    CAST, CONVERT to     result
+    SIGNED, UNSIGNED     text by its leading digits, 64 bits that wrap around: CAST(-1 AS UNSIGNED) is 2**64 - 1
     DECIMAL(m, d)        rounded; too large becomes 99..9 with warning 1264 (1690 where TiDB says so)
     CHAR(n), BINARY(n)   cut; BINARY(n) is filled with NUL bytes
-    DATE DATETIME TIME   rounded to the decimals; what is none is NULL with warning 1292
+    DATE DATETIME TIME   rounded to the decimals; what is no such value is NULL with warning 1292
     JSON                 text is parsed, everything else becomes what it is inside a document
-    DOUBLE
-    CONVERT(x USING cs)  text of that character set
 
-Source: MySQL manual, "Cast Functions and Operators"; TiDB's builtin_cast.
-
-Functions of numbers.
-
-    ROUND(2.5) 3      ROUND(2.5e0) 2        halves go away from zero, doubles' to even
+    ROUND(2.5) 3      ROUND(2.5e0) 2        halves go away from zero, those of doubles to even
     ROUND(1298, -1)   1300                  TRUNCATE cuts, also before the point
     FLOOR, CEIL       integers of integers and decimals, doubles of doubles
     SQRT(-1), LN(0)   NULL; MOD(n, 0), too
 
-Source: MySQL manual, "Mathematical Functions"; TiDB's builtin_math.
+Source: MySQL manual, "Flow Control Functions", "Information Functions", "Locking Functions", "Cast Functions and
+Operators", "Mathematical Functions"; TiDB's tidb_* functions, builtin_cast and builtin_math.
 """
 
 import hashlib
@@ -173,7 +165,7 @@ def define(
     session: bool = False,
     nulls: bool = False,
 ) -> Function:
-    """Return a function of the table; see the head of this file."""
+    """Return the compiling function of a declared function; the module docstring lists the letters of its types."""
     shape = _Shape(takes, gives, apply, len(takes) if least is None else least, rest, session, nulls)
 
     def build(node: Node, scope: Scope) -> Compiled:

@@ -1,13 +1,9 @@
-"""Types of results: which one several values share, and what turns a value into it.
+"""Result types: the type that several values share, conversion into it, and JSON documents and paths among values.
 
     family     int < decimal < real        text        date, datetime, time        json        null
     shared     the higher number; text as soon as a text or two families meet; DATE and DATETIME give DATETIME
 
     COALESCE(1, 1.5)  DECIMAL(2,1)      IF(a, 1, 'x')  VARCHAR      IFNULL(d, now())  DATETIME
-
-Source: MySQL manual, "Flow Control Functions"; TiDB's aggFieldType.
-
-JSON documents among values, and paths into them.
 
     document_of     JSON -> its document; text -> the document that it spells (error 3140 when it spells none)
     as_member       any value -> what it is inside JSON_OBJECT and JSON_ARRAY: text stays text
@@ -15,7 +11,8 @@ JSON documents among values, and paths into them.
 
     Step = str (member) | int (element; negative from the end) | (from, to) | ANY_MEMBER | ANY_ELEMENT | DEEP
 
-Source: MySQL manual, "The JSON Data Type", "JSON Path Syntax"; TiDB's types/json_path_expr.go.
+Source: MySQL manual, "Flow Control Functions", "The JSON Data Type", "JSON Path Syntax"; TiDB's aggFieldType and
+types/json_path_expr.go.
 """
 
 import json

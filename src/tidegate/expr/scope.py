@@ -1,19 +1,19 @@
-"""What an expression may name.
+"""Scope of an expression: the columns it may name, the relations it may read, and its compiled form.
 
-Scope      at compile time: columns by (table, name) ──► slots of one flat row
-Context    at run time: mysql/values.py
+    Scope      at compile time: columns by (table, name) ──► slots of one flat row
+    Context    at run time: the session's settings and warnings (mysql/values.py)
+    Compiled   a function of row and context, with the type and collation of its values
 
-What SELECT reads from, and what it gives: ports that tables, information_schema and SHOW fill.
+`Relation` and `Relations` are the ports through which SELECT reads tables, information_schema and SHOW:
 
     Relations.relation(schema, name) ──► Relation.columns, Relation.rows(equal, context) ──► select ──► ResultSet
 
-`equal` says what WHERE demands of single columns by = and IN: {"id": (1, 7)} (names in lower case, values as written).
+`equal` is what WHERE demands of single columns by = and IN: {"id": (1, 7)} (names in lower case, values as written).
 It is a hint: a relation may use it to read less, and the caller evaluates WHERE again.
 
-An expression ready to run.
+`rank` is MySQL's coercibility: 0 COLLATE, 2 column, 4 literal, 5 number, 6 NULL.  In a comparison the collation of the
+lower rank wins.
 
-`rank` is MySQL's coercibility: 0 COLLATE, 2 column, 4 literal, 5 number, 6 NULL: in a comparison the lower rank's
-collation wins.
 Source: MySQL manual, "Collation Coercibility in Expressions".
 """
 

@@ -1,23 +1,20 @@
-"""Functions of text.
+"""Functions of text and of JSON documents.
 
-Text stays text and binary strings stay binary: each function works on str and on bytes alike, counting characters of
-the one and bytes of the other.  LENGTH and HEX count and show the bytes of the text's character set.
-A negative position counts from the end; position 0 finds nothing.
-LOCATE and INSTR count from 1, and give 0 for what is not there; they look without case where the collation has none.
-Source: MySQL manual, "String Functions and Operators".
+Text stays text and binary strings stay binary: each text function works on str and on bytes alike, counting characters
+of the one and bytes of the other.  LENGTH and HEX count and show the bytes of the text's character set.  A negative
+position counts from the end; position 0 finds nothing.  LOCATE and INSTR count from 1, return 0 for no match, and
+ignore case where the collation does.
 
-Functions of JSON documents.
-
-    JSON_EXTRACT(d, path, ..)   one path to one place gives what stands there, everything else an array of the finds
-    JSON_SET  INSERT  REPLACE   put a value at a path: always, only where nothing is, only where something is
-                                a member is added to an object, an element behind the end of an array;
+    JSON_EXTRACT(d, path, ..)   one path to one value returns that value, everything else an array of the matches
+    JSON_SET  INSERT  REPLACE   put a value at a path: always, only where nothing is, only where something is;
+                                a member is added to an object, an element at the end of an array;
                                 a scalar counts as an array of one: JSON_SET(1, "$[1]", 2) is [1, 2]
-    JSON_REMOVE                 what is not there is not missed; "$" itself cannot go (3153)
+    JSON_REMOVE                 a missing path is ignored; "$" itself cannot be removed (3153)
     JSON_ARRAY  OBJECT  CONTAINS  KEYS  LENGTH  TYPE  VALID  QUOTE  UNQUOTE
 
-Text among the documents is parsed; among the values it stays text.  A path that leads to several places cannot be
-changed (3149).
-Source: MySQL manual, "JSON Functions"; TiDB's types/json_binary_functions.go.
+Text given as a document is parsed; text given as a value stays text.  A path with wildcards cannot be changed (3149).
+
+Source: MySQL manual, "String Functions and Operators", "JSON Functions"; TiDB's types/json_binary_functions.go.
 """
 
 import binascii

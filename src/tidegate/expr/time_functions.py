@@ -1,34 +1,29 @@
-"""Dates as text: DATE_FORMAT, and the numbers of weeks.
-
-    %Y %y year    %m %c %M %b month    %d %e %D day    %H %k %h %I %l hour    %i minute    %s %S second
-    %f microsecond    %p AM, PM    %r %T clocks    %W %a %w weekday    %j day of the year    %U %u %V %v %X %x weeks
-
-    week mode    bit 0: weeks begin on Monday    bit 1: 1..53 instead of 0..53    bit 2: which week is the first
-
-Source: MySQL manual, DATE_FORMAT, WEEK.
-
-Functions of dates and times.
+"""Functions of dates and times: parts, formats, weeks, intervals and differences.
 
     NOW(6) CURDATE() UTC_TIME()            the statement's moment, cut to the decimals asked for
     YEAR(d) .. MICROSECOND(t)              parts; EXTRACT(DAY_HOUR FROM d) several of them as one number
     UNIX_TIMESTAMP(d) FROM_UNIXTIME(n)     seconds since 1970, by the session's time zone
     TO_DAYS(d) LAST_DAY(d)                 days since the year 0: 0001-01-01 is day 366
 
-Functions of the calendar give NULL for dates with zero parts.  Source: MySQL manual, "Date and Time Functions".
-
-Dates moved by intervals, and the spans between dates.
+    DATE_FORMAT    %Y %y year    %m %c %M %b month    %d %e %D day    %H %k %h %I %l hour    %i minute    %s %S second
+                   %f microsecond    %p AM, PM    %r %T clocks    %W %a %w weekday    %j day of the year
+                   %U %u %V %v %X %x weeks
+    week mode      bit 0: weeks begin on Monday    bit 1: 1..53 instead of 0..53    bit 2: which week is the first
 
     DATE_ADD(d, INTERVAL 1 MONTH)             the last day of a shorter month: 01-31 -> 02-29
     DATE_ADD(d, INTERVAL '1:30' HOUR_MINUTE)  units of two kinds take texts; the digits count from the right
     TIMESTAMPDIFF(MONTH, a, b)                whole units from a to b
 
+    result of adding an interval
     first argument    unit of days or more     smaller unit
     DATE              DATE                     DATETIME
     DATETIME          DATETIME                 DATETIME
     TIME              DATETIME of today        TIME
     text, number      text in the form of what it holds
 
-What leaves the years 0 to 9999 is NULL with warning 1441.
+Functions of the calendar return NULL for dates with zero parts.  A result outside the years 0 to 9999 is NULL with
+warning 1441.
+
 Source: MySQL manual, "Date and Time Functions", "Temporal Intervals".
 """
 

@@ -1,9 +1,4 @@
-"""Words that the parser has to know: those that are no names, functions without brackets, and units.
-
-Source: MySQL manual, "Keywords and Reserved Words", "Temporal Intervals"; RESERVED are the words that a TiDB 8.5
-refused as names.
-
-The lexer: TiDB's SQL text as words, names, literals and signs, each with its place in the text.
+"""Lexer of TiDB's SQL: words, names, literals and signs, each with its position in the text.
 
     ALTER TABLE `t` ADD c BIT(3) DEFAULT b'101' /*T![auto_rand] AUTO_RANDOM(5) */ -- x
     WORD  WORD  NAME WORD ..        WORD BITS                   WORD SIGN NUMBER SIGN
@@ -14,8 +9,12 @@ NO_BACKSLASH_ESCAPES backslashes are plain.
 
 Invariants: tokens lie in order and do not overlap; `text[token.start : token.end]` is the source of a token; only
 SqlError leaves this module.
-Source: TiDB parser/lexer.go and parser/misc.go (special comments, introducers); MySQL manual, "Literal Values";
-recorded answers of TiDB's parser.
+
+The tables of words are those that the parser needs: reserved words, functions without brackets, and units.  RESERVED
+are the words that a TiDB 8.5 refused as names.
+
+Source: TiDB parser/lexer.go and parser/misc.go (special comments, introducers); MySQL manual, "Literal Values",
+"Keywords and Reserved Words", "Temporal Intervals"; recorded answers of TiDB's parser.
 """
 
 import re
