@@ -1,35 +1,30 @@
-"""Index entries: key and value together, with the typed columns in them.
+"""Index entries of TiDB: key and value with the typed columns in them, as bytes and back.
 
     key     t | table | _i | index | columns as datums in key form | handle, unless the entry is unique
-    value   below
 
-    unique           the index is unique and no column is NULL: the key names the row, the value holds its handle
-    not unique       the handle ends the key: 03 and the number, or the common handle
-    restored data    version 0: all columns of the index; version 1: those whose sort key loses something and that are
-                     no part of the primary key, then the primary key's own
-    utf8mb4_bin ..   version 1 keeps the number of trailing spaces, since the sort key has the rest: unsigned of an
-                     index's own columns, signed of the primary key's
+An entry is unique where its index is and no column is NULL: the key then identifies the row, and the value holds its
+handle.  Otherwise the handle ends the key: 03 and the number, or the common handle.
 
-Which version: 1 in a clustered table of version 1; else 0 when something has to stand in the value that the old form
-cannot hold (a common handle of a unique entry, a partition, restored data); else old.
-
-Values of index entries, as parts: what stands behind a key beyond its columns.
-
-    old        30                                              not unique; the handle is in the key
-               handle, 8 bytes, sign bit not flipped           unique
-    version 0  tail | [7f len handle] | [7e partition] | [row v2] | zeros up to 10 bytes | [handle, 8 bytes]
-    version 1  00 | 7d 01 | [7f len handle] | [7e partition] | [row v2]
+    value of   old        30                                              not unique; the handle is in the key
+                          handle, 8 bytes, sign bit not flipped           unique
+               version 0  tail | [7f len handle] | [7e partition] | [row v2] | zeros up to 10 bytes | [handle, 8 bytes]
+               version 1  00 | 7d 01 | [7f len handle] | [7e partition] | [row v2]
 
     08 | 80 0001 .. 6142 | 00 00 00 00 00 00 00 01       version 0, unique, the string 'aB' restored, handle 1
     00 | 7d 01 | 7f 0013 01 61 .. 05                     version 1, unique, a common handle of 19 bytes
 
     tail        number of bytes at the end: padding and an int handle
-    7f          a common handle, length u16 big endian: of unique entries
-    7e          the partition's id as a sortable int: of global indexes
-    row v2      the restored data: originals of strings whose sort key loses something
+    7f          a common handle of a unique entry, length u16 big endian
+    7e          the partition's id as a sortable int, in global indexes
+    row v2      the restored data: originals of strings whose sort key loses something.  Version 0: all columns of the
+                index; version 1: those whose sort key loses something and that are no part of the primary key, then
+                the primary key's own
+    utf8mb4_bin ..   version 1 stores the number of trailing spaces, since the sort key has the rest: unsigned for an
+                     index's own columns, signed for the primary key's
 
-Values of at most 9 bytes are old, but for 00 7d 01 alone.  An `untouched` flag (31 at the end) lives in transactions
-alone and never in TiKV.
+A clustered table of version 1 has values of version 1.  Other values are of version 0 where the old form cannot hold
+them (a common handle of a unique entry, a partition, restored data), else old.  A value of at most 9 bytes is old,
+except 00 7d 01 alone.  The `untouched` flag (31 at the end) lives in transactions alone and never in TiKV.
 
 Source: TiDB pkg/tablecodec (GenIndexKey, genIndexValueVersion0, genIndexValueVersion1, DecodeIndexKV).
 """

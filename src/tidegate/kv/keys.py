@@ -1,36 +1,26 @@
-"""What names a row inside its table: a number, or the primary key itself.
-
-    IntHandle(5)           80 00 00 00 00 00 00 05          an integer primary key, or the hidden _tidb_rowid
-    CommonHandle           01 61 62 63 .. 03 80 .. 05       ("abc", 5): datums in key form, at least 9 bytes
-
-A common handle is never 8 bytes long, so the length of a key tells the two apart; a short one is padded with zeros, and
-its reader stops at the end of its columns.
-
-Source: TiDB pkg/kv/key.go (IntHandle, CommonHandle).
-
-Keys of rows and index entries, and how TiKV stores them.
+"""Keys of rows, index entries and schema metadata, as TiDB writes them and as TiKV stores them.
 
     record        t | table id | _r | handle
     index         t | table id | _i | index id | columns as datums in key form | handle, when not unique
                   1   8          2    8
+    in TiKV       memcomparable(key) | timestamp as uint, descending: the newest version first; locks have none
 
     t45_r1        74  80 00 00 00 00 00 00 2d  5f 72  80 00 00 00 00 00 00 01
 
-    int handle    8 bytes: a record key of 19 bytes has one. BIGINT UNSIGNED keeps its bits: 2**64 - 1 is handle -1
-    common handle the primary key's columns as datums in key form, zero-padded to 9 bytes
+    handle        identifies a row within its table: IntHandle or CommonHandle
+    IntHandle     8 bytes: an integer primary key, or the hidden _tidb_rowid.  BIGINT UNSIGNED keeps its bits: 2**64 - 1
+                  is handle -1
+    CommonHandle  the primary key's columns as datums in key form: ("abc", 5) is 01 61 62 63 .. 03 80 .. 05.  It is
+                  padded with zeros to 9 bytes, so a record key of 19 bytes always has an IntHandle
     table id      of a partition: its own; index entries of a global index: the table's
     index id      or'd with 7fff 0000 0000 0000 while an index is filled aside (temporary index)
     span          [ t id _r , t id _s ): what a changefeed subscribes to; index keys lie below it
 
-    in TiKV       memcomparable(key) | timestamp as uint, descending: the newest version first; locks have none
-
-Source: TiDB pkg/tablecodec; TiKV components/txn_types.
-
-Keys of the schema: `m`, a name, and for members of a hash a field.
+Keys of the schema:
 
     string   m | memcomparable name | 's' as uint                         NextGlobalID, SchemaVersionKey, Diff:57
     hash     m | memcomparable name | 'h' as uint | memcomparable field   DBs / DB:2,  DB:2 / Table:45
-    list     m | memcomparable name | 'l' as uint | place as int          no longer used for DDL jobs
+    list     m | memcomparable name | 'l' as uint | position as int       no longer used for DDL jobs
 
     hash DBs, field DB:2     6d  44 42 73 00 00 00 00 00 fa  00 .. 68  44 42 3a 32 00 00 00 00 fb
 
@@ -42,9 +32,9 @@ Keys of the schema: `m`, a name, and for members of a hash a field.
     Diff:<version>      -                                      SchemaDiff as JSON
     NextGlobalID, SchemaVersionKey                             decimal digits
 
-'S', 'H' and 'L' mark the meta data of a structure that older versions kept beside it.
+'S', 'H' and 'L' mark the metadata of a structure that older versions kept beside it.
 
-Source: TiDB pkg/structure (type.go), pkg/meta/meta.go.
+Source: TiDB pkg/tablecodec, pkg/kv/key.go, pkg/structure (type.go), pkg/meta/meta.go; TiKV components/txn_types.
 """
 
 from collections.abc import Iterable

@@ -1,60 +1,40 @@
-"""Rows of version 2, many at once: where the bytes of each column stand.
+"""Columnar reader of rows of version 2: many rows at once to one Arrow array per column.
+
+    values of rows --locate--> offset and size of each column's bytes --column_reader--> Arrow array
 
     80 00 0200 0000 | 01 02 | 0100 0400 | 01 | 61 62 63          80 00 0200 0000 | 01 02 | 0100 0200 | 07 | 78
                       ids     ends        values
 
     column 2    at 13, size 3                                    at 27, size 1
 
-A compiled loop walks through the ids and ends of each row.  A row that is not as `decode_raw_row` wants it is left to
-`decode_row_value`, which says what it is.
-
-Source: rows.py, whose checks these are.
-
-Binary JSON of many rows to the texts that TiDB prints: pieces of text, put into their order once for all rows.
-
-    {"a": 1, "list": [2, true]}     level 0        {…}                       pieces 2 + those of its members
-                                    level 1        a 1    list […]
-                                    level 2                    2    true
-
-    a value's pieces      what stands before it     members, each with theirs     the value, or what closes it
-                          {"a":                                                   1
-                          , "list":                 [2   , true                   ]
-
-How many pieces lie in each value is summed from the last level up, where each begins from the first level down.  Then
-one `take` from the pool of different pieces is the text of all documents.  No Python call is made for a value, except
-for doubles, and for texts with characters that are escaped.
-
-Binary JSON of many rows, taken apart level by level: what stands where, for documents whose bytes are in order.
-
-    {"a": 1, "list": [2, true]}     level 0        {
-                                    level 1        a 1    list [
-                                    level 2                    2    true
-
-The members of a container follow each other in their level, those of earlier containers before them.  Values lie one
-behind the other inside their container, and so do the names of an object, as TiDB writes them; that is checked, so
-no byte is looked at twice on one level.  A document with anything else, or with a type that has no plain text
-(opaque bytes, times), is odd: it is for the general reader, which also says what is wrong.
-
-Source: text.py, whose texts these are, and mysql/json_value.py, which reads what is odd.
-
-Values of one column of many rows, as bytes in rows of version 2, to one Arrow array.
-
     MySQL                     Arrow            how
-    TINYINT .. BIGINT, YEAR   int64            eight bytes from a place on, shifted to their size
+    TINYINT .. BIGINT, YEAR   int64            eight bytes from an offset on, shifted to their size
     UNSIGNED, BIT, ENUM, SET  uint64           the same
     FLOAT, DOUBLE             float64          the sortable form turned back; what is not finite is 0
-    binary strings            binary           places are offsets: copied together
+    binary strings            binary           copied together by offset
     texts                     string           the same; binary if a byte of them is no UTF-8
     DATE, DATETIME, TIMESTAMP string           parts of packed numbers to digits; TIMESTAMP in UTC alone
     DECIMAL                   string           words to digits, if all values have the form of the first
     JSON                      string           below, all at once
     TIME, VECTOR              string           `read`, one by one, equal ones once
 
-A reader gives the array and the rows that it cannot read: bytes that are no value of the type, or a form that it does
-not know.  Those are null in the array, and their rows are to be read one by one.  No Python call is made for a value
-above the last line: loops that numba compiles go over the rows.
+Loops that numba compiles go over the rows: no Python call is made for a value, except in the last line, for doubles in
+JSON, and for JSON texts with escaped characters.  A reader returns the array and the rows that it cannot read: bytes
+that are no value of the type, or a form that it does not know.  Those are null in the array and are to be read one by
+one (rows.py), which also reports the error.
 
-Source: column_value.py and mysql/column_value.py, whose values and texts these are.
+Binary JSON is read level by level; the members of a container follow each other in their level:
+
+    {"a": 1, "list": [2, true]}     level 0        {
+                                    level 1        a 1    list [
+                                    level 2                    2    true
+
+The number of pieces of text of each value is summed from the last level up, the offset of each from the first level
+down.  One `take` from the pool of different pieces is then the text of all documents.  It is checked that values and
+names lie in order, as TiDB writes them.  Other documents, and types without plain text (opaque bytes, times), are left
+to mysql/json_value.py.
+
+Source: rows.py, mysql/column_value.py and mysql/json_value.py, whose checks, values and texts these are.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,67 +1,41 @@
-"""Checksums of rows: what `[integrity]` compares between TiDB and a changefeed.  CRC-32 of IEEE 802.3 throughout.
+"""Rows of TiDB: key and value of a record with the typed columns in them, as bytes and back, and checksums of rows.
 
-    version   covers
-    0         the public columns in order of id, each as below; NULL adds nothing
-    1         the row's bytes up to and with the tail's header byte, then the raw key
-    2         the same bytes, then the encoded handle                                    (what TiDB writes now)
+A row's columns are those of its value (version 1 or 2), and those of the primary key that only the handle in the key
+holds.  `select_stored` tells which columns a value holds: those that the handle does not hold completely, that are not
+virtual, that somebody writes, and no NULL where a missing value means NULL.  `encode_row` writes what it is given.
+Columns that the layout does not know stay as bytes in `unknown`.
 
-    version 0    integers, YEAR, ENUM, SET, BIT     u64, little endian
-                 FLOAT, DOUBLE                      bits of the double, little endian; 0 for infinities and NaN
-                 strings, binary strings            u32 length and the bytes
-                 DECIMAL, times, JSON               u32 length and the text that TiDB prints
-                 VECTOR                             as in a row
-
-    (1, "abc", NULL)    01 00 00 00 00 00 00 00 | 03 00 00 00 61 62 63        crc32 95a55a42
-
-Source: TiDB pkg/util/rowcodec/common.go; TiCDC's mounter.
-
-Rows of version 2, the form that TiDB has written since 4.0: columns by id, found by binary search, read one by one.
-
-    80 | flags | values u16 | NULLs u16 | ids of values | ids of NULLs | ends of values | values | tail
-
-    flags   1 large: ids and ends are u32; otherwise ids are u8 and ends u16        2 a checksum follows
-    large   when an id is above 255 or the values take more than 65,535 bytes
-    ids     ascending, values and NULLs apart;  ends count from the first value
+    version 2   80 | flags | values u16 | NULLs u16 | ids of values | ids of NULLs | ends of values | values | tail
+    flags       1 large: ids and ends are u32; otherwise ids are u8 and ends u16        2 a checksum follows
+    large       when an id is above 255 or the values take more than 65,535 bytes
+    ids         ascending, values and NULLs apart;  ends count from the first value;  little endian throughout
+    tail        header | crc32 u32 [| crc32 u32]           header: version in bits 0..2; 8 = a second checksum follows
 
     {1: 01, 2: "abc", 3: NULL}    80 00 0200 0100 | 01 02 | 03 | 0100 0400 | 01 616263
 
-    tail    header | crc32 u32 [| crc32 u32]           header: version in bits 0..2; 8 = a second checksum follows
+    version 1   column ids and values in turn, each a datum in value form; times as their packed number, durations as
+                nanoseconds, ENUM, SET and BIT as unsigned numbers; no column at all is 00.  It begins with 08 or 00
 
-Little endian throughout.  The bytes of a value mean nothing without the column's type: see column_value.py.
+    {1: 1, 2: "abc", 3: NULL}     08 02 | 08 02    08 04 | 02 06 61 62 63    08 06 | 00
 
-Source: TiDB pkg/util/rowcodec (row.go, common.go); docs/design/2018-07-19-row-format.
+    checksum    CRC-32 of IEEE 802.3, which `[integrity]` compares between TiDB and a changefeed
+    version 0   the public columns in order of id; NULL adds nothing.  Integers, YEAR, ENUM, SET, BIT: u64; FLOAT,
+                DOUBLE: bits of the double, 0 for infinities and NaN; strings: u32 length and the bytes; DECIMAL, times,
+                JSON: u32 length and the text that TiDB prints; VECTOR: as in a row.  Little endian
+    version 1   the row's bytes up to and with the tail's header byte, then the raw key
+    version 2   the same bytes, then the encoded handle                                    (what TiDB writes now)
 
-Rows: key and value of a record, and the typed columns in them.
-
-    key    t | table | _r | handle           value   version 1 or 2
-                            |                        |
-                            v                        v
-    columns   the primary key's, where the value    what the value holds, by the layout's types
-              does not hold them
-
-`select_stored` tells which columns a value holds: those that the handle does not hold completely, that are not virtual,
-that somebody writes, and no NULL where a missing value means NULL.  `encode_row` writes what it is given.  Columns that
-the layout does not know stay as bytes in `unknown`.
+    (1, "abc", NULL)    01 00 00 00 00 00 00 00 | 03 00 00 00 61 62 63        version 0: crc32 95a55a42
 
     >>> from tidegate.mysql.layout import ColumnLayout, TableLayout
     >>> from tidegate.model.mysql import MysqlType
-    >>> from tidegate.model.table import ColumnType
     >>> table = TableLayout(45, (ColumnLayout(1, ColumnType(MysqlType.LONG)),), int_handle=1)
     >>> key, value = "74800000000000002d5f728000000000000001", "800000000000"
     >>> decode_row(table, bytes.fromhex(key), bytes.fromhex(value)).columns
     {1: 1}
 
-Rows of version 1: column ids and values in turn, each a datum in value form.
-
-    {1: 1, 2: "abc", 3: NULL}     08 02 | 08 02    08 04 | 02 06 61 62 63    08 06 | 00
-                                  id 1    1        id 2    "abc"             id 3    NULL
-
-    no column at all              00
-
-Times stand as their packed number, durations as nanoseconds, ENUM, SET and BIT as unsigned numbers.  The first byte is
-08 or 00 and never 80, which tells this version from the second.  Columns stand in the order in which they were given.
-
-Source: TiDB pkg/tablecodec, pkg/table/tables (CanSkip); TiCDC's mounter.
+Source: TiDB pkg/util/rowcodec (row.go, common.go), pkg/tablecodec, pkg/table/tables (CanSkip);
+docs/design/2018-07-19-row-format; TiCDC's mounter.
 """
 
 import struct

@@ -10,9 +10,8 @@
     utf8mb4_unicode_ci, utf8_unicode_ci   0e 33 0e 4a 0e 60        u16 weights of UCA 4.0.0, without trailing spaces
     utf8mb4_0900_ai_ci                 1c 47 1c 60 1c 7a 02 09     u16 weights of UCA 9.0.0
 
-Strings are stored as UTF-8 whatever their charset.  A character whose weight is
-not known here is an EncodeError, never a wrong key.  Reading a key needs none of this: entries keep
-the original of what a sort key loses.
+Strings are stored as UTF-8 whatever their charset.  A character whose weight is not known here is an EncodeError,
+never a wrong key.  Sort keys are never read back: index entries keep the original of what a sort key loses.
 
 Weights of characters, as far as plain rules give them:
 

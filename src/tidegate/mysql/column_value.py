@@ -1,47 +1,32 @@
-"""Values of columns, as bytes of a row and as datums: one row of a table for each MySQL type.
+"""Values of columns: as bytes of a row, as datums, as the text that TiDB prints, and back from the values of events.
 
-    MySQL                        Python            row v2                        datum
-    TINYINT .. BIGINT, YEAR      int               shortest signed of 1 2 4 8    int
-    the same UNSIGNED            Unsigned          shortest unsigned             uint
-    BIT, ENUM (index), SET (mask) Unsigned         shortest unsigned             uint
-    FLOAT, DOUBLE                float             sortable double, big endian   float
-    DECIMAL                      DecimalDatum      precision, scale, digits      decimal
-    strings, binary strings      bytes             the bytes                     bytes
-    DATE, DATETIME, TIMESTAMP    Time              packed, shortest unsigned     uint
-    TIME                         Duration          ns, shortest signed           duration; row v1: int
-    JSON                         JsonDatum         binary JSON                   json
-    VECTOR                       Vector            u32 count, f32 each           vector
+    MySQL                        Python            row v2                        datum                   event
+    TINYINT .. BIGINT, YEAR      int               shortest signed of 1 2 4 8    int                     int
+    the same UNSIGNED            Unsigned          shortest unsigned             uint                    int
+    BIT, ENUM (index), SET (mask) Unsigned         shortest unsigned             uint                    int
+    FLOAT, DOUBLE                float             sortable double, big endian   float                   float
+    DECIMAL                      DecimalDatum      precision, scale, digits      decimal                 "12.50"
+    strings, binary strings      bytes             the bytes                     bytes                   str or bytes
+    DATE, DATETIME, TIMESTAMP    Time              packed, shortest unsigned     uint                    text
+    TIME                         Duration          ns, shortest signed           duration; row v1: int   "-01:00:00.5"
+    JSON                         JsonDatum         binary JSON                   json                    '{"a": 1}'
+    VECTOR                       Vector            u32 count, f32 each           vector                  "[1,2.5]"
 
-Shortest numbers are little endian, and zero takes a byte.  A TIMESTAMP is in UTC here.  A `Decimal` may be given for a
-DecimalDatum: it takes the precision and scale of its column.
+Shortest numbers are little endian, and zero takes a byte.  A TIMESTAMP is in UTC; as text it is on the clocks of the
+zone that is asked for.  A `Decimal` may be given for a DecimalDatum: it takes the precision and scale of its column.
 
-Source: TiDB pkg/util/rowcodec (encoder.go, decoder.go), pkg/tablecodec (flatten, unflatten).
-
-Values of columns as the text that TiDB prints: DECIMAL, times, JSON and VECTOR, which events carry as text.
+`column_text` prints DECIMAL, times, JSON and VECTOR, which events carry as text:
 
     DECIMAL(10,2)     12.50                       as many decimals as the column has, rounded half away from zero
-    DATETIME(3)       2024-01-31 01:02:03.450     a TIMESTAMP on the clocks of the zone that is asked for
+    DATETIME(3)       2024-01-31 01:02:03.450
     TIME(1)           -01:00:00.5
-    JSON              {"a": 1}
     VECTOR            [1,2.5,-3]
 
-Source: TiDB pkg/types (String methods); TiCDC's mounter (formatColVal).
+`parse_value` is the way back.  Integers of 64 bits in JSON stay exact, other numbers become doubles.  A JSON text has
+no dates and no opaque bytes: what TiDB printed as a string comes back as one.
 
-Values of events as values of columns: the way back from below.
-
-    MySQL                        event                       column
-    integers, YEAR, BIT, ..      int                         int or Unsigned
-    FLOAT, DOUBLE                float                       float
-    strings, binary strings      str or bytes                bytes, UTF-8
-    DECIMAL                      "12.50"                     Decimal, in the form of its column when written
-    DATE, DATETIME, TIMESTAMP    "2024-01-31 01:02:03.45"    Time; a TIMESTAMP from the clocks of the zone to UTC
-    TIME                         "-01:00:00.5"               Duration
-    JSON                         '{"a": 1}'                  JsonDatum: integers of 64 bits exact, others doubles
-    VECTOR                       "[1,2.5]"                   Vector
-
-A JSON text has no dates and no opaque bytes: what TiDB printed as a string comes back as one.
-
-Source: TiDB pkg/types (ParseTime, ParseDuration, ParseBinaryJSONFromString), for texts as TiDB prints them.
+Source: TiDB pkg/util/rowcodec (encoder.go, decoder.go), pkg/tablecodec (flatten, unflatten), pkg/types (String methods,
+ParseTime, ParseDuration, ParseBinaryJSONFromString); TiCDC's mounter (formatColVal).
 """
 
 import json

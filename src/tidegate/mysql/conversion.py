@@ -1,4 +1,4 @@
-"""Numbers as TiDB makes them of other values: integers, BIT, YEAR, FLOAT, DOUBLE and DECIMAL.
+"""Conversion of values as TiDB does it: numbers, strings, ENUM and SET, dates and times, fitted to a column's type.
 
     value --reader--> Number = int | Decimal (exact) | float (approximate) --writer--> value
 
@@ -9,44 +9,32 @@
     DECIMAL     half away from zero at the scale      shortest text, then so    +-99..9 of the precision
     FLOAT       nearest 32-bit number; (M,D) rounds half to even at D digits    +-3.4028235e38, +-99..9 of (M,D)
 
-UNSIGNED makes 0 of everything negative.  TiDB refuses a change that would leave the range while sql_mode is strict, so
-the bounds matter only for statements that ran without it.
-Source: TiDB's types package (RoundFloat = round half to even, MyDecimal.Round ModeHalfUp, TruncateFloat, AdjustYear,
-getValidFloatPrefix); MySQL manual, "Rounding Behavior".
-
-Character and byte strings, ENUM and SET, as TiDB fits values into them.
+UNSIGNED makes 0 of everything negative.  In strict mode TiDB refuses a change that would leave the range, so the bounds
+matter only for statements that ran without it.
 
     CHAR(n), VARCHAR(n)   n characters; CHAR drops trailing spaces
     TEXT family           255, 65535, 2**24 - 1, 2**32 - 1 bytes, cut between characters
     BINARY(n)             n bytes, padded with NUL
     VARBINARY(n), BLOB    n bytes; the family's limits as for TEXT
-    ENUM                  a name; '' (index 0) for what names nothing
+    ENUM                  a name; '' (index 0) for an unknown name
     SET                   names in definition order, each once
 
 Text becomes bytes, and bytes text, in the column's character set; UTF-8 stands for all of TiDB's but GBK and GB18030.
-Names are looked up exactly first, then without trailing spaces and case, then as a number; a value is a name, so
-appending names leaves it as it is.
-Source: TiDB's types package (ProduceStrWithSpecifiedTp, ParseEnum, ParseSet) and table.CastValue (CHAR trims).
+Names are looked up exactly first, then without trailing spaces and case, then as a number.
 
-Dates, times of day and their fractions, as TiDB converts them.
-
-    text or number --parse--> Time (year .. microsecond) --round_moment(fsp)--> DATE, DATETIME, TIMESTAMP
-                              microseconds, signed         --round_span(fsp)----> TIME
-
-- Fewer fractional digits round half up and carry: 23:59:59.999 -> the next day.
+- Fewer fractional digits round half up and carry: 23:59:59.999 -> the next day.  So does a negative TIME:
+  -00:00:10.5 -> -00:00:10.
 - DATETIME -> DATE cuts the time off without rounding (MySQL would round it first; TiDB does not).
-- Rounding a negative TIME goes half up too: -00:00:10.5 -> -00:00:10.
 - What is no date becomes the zero date, which no rounding and no time zone ever moves.
 - Two-digit years: 70..99 are 19xx, the others 20xx.
 - TIMESTAMP text is wall clock of the session's zone, so TIMESTAMP <-> DATETIME keeps the text; only a wall clock that
   the zone skips (start of summer time) moves, to the end of the gap.
+- A TIME is a signed count of microseconds within 838:59:59.  "-1 02:03:04.5" is day and clock, "10:20" hours and
+  minutes, "1112" or 1112 is 00:11:12; of a DATETIME, also as 12 or 14 digits, it is the clock.
 
-TIME as TiDB reads, rounds and prints it: a signed count of microseconds within 838:59:59.
-
-    "-1 02:03:04.5"  day and clock      "10:20" hours and minutes       "1112" or 1112 -> 00:11:12
-    "2020-01-01 10:20:30" and 12 or 14 digits: the clock of a DATETIME
-
-Source: TiDB's types package (parseDatetime, parseDateTimeFromNum, matchDuration, RoundFrac, Convert).
+Source: TiDB's types package (RoundFloat, MyDecimal.Round ModeHalfUp, TruncateFloat, AdjustYear, getValidFloatPrefix,
+ProduceStrWithSpecifiedTp, ParseEnum, ParseSet, parseDatetime, parseDateTimeFromNum, matchDuration, RoundFrac) and
+table.CastValue (CHAR trims); MySQL manual, "Rounding Behavior".
 """
 
 import math

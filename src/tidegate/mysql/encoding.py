@@ -1,12 +1,8 @@
-"""The one place that checks a length: bytes taken off a buffer, or an error that says where they are missing.
+"""Encodings of numbers, byte strings and DECIMAL whose order as bytes is the order of the values, and Go's short forms.
 
-    buf  ....|.........|....        take(buf, at, size) -> buf[at : at + size]
-             at        at + size
-
-A decoder of this floor has the form `decode_x(buf, at) -> (value, the offset after it)`.  `codec` names in errors which
-layout was being read; offsets count from the start of `buf`.
-
-Numbers as bytes: forms whose order as bytes is the order of the numbers, and the short forms of Go's binary package.
+A decoder has the form `decode_x(buf, at) -> (value, the offset after it)`.  `take` is the one place that checks a
+length: it returns buf[at : at + size], or raises an error with the offset from the start of `buf`.  `codec` names in
+errors the layout that was being read.
 
     int     8 bytes, big endian, sign bit flipped         -1 -> 7f ff ff ff ff ff ff ff     0 -> 80 00 ..
     uint    8 bytes, big endian                            1 -> 00 .. 01
@@ -15,25 +11,20 @@ Numbers as bytes: forms whose order as bytes is the order of the numbers, and th
     uvarint 7 bits a byte, lowest first, high bit = more follow; at most 10 bytes          300 -> ac 02
     varint  uvarint of the zigzag: 0, -1, 1, -2 .. become 0, 1, 2, 3 ..                     -1 -> 01
 
--0.0 is written as 0.0, as TiDB does.  A NaN with a set sign bit would come back as another NaN: order has no place for
-it, and TiDB stores none.
+-0.0 is written as 0.0, as TiDB does.  A NaN with a set sign bit would come back as another NaN; TiDB stores none.
 
-Source: TiDB pkg/util/codec (number.go, float.go); Go encoding/binary.
-
-Byte strings whose encoded order is their own order, even with something behind them.
+Byte strings keep their order even with something behind them (memcomparable):
 
     "12345678" + "9"      31 32 33 34 35 36 37 38 | ff    39 00 00 00 00 00 00 00 | f8
                           8 bytes of data           mark  1 byte, 7 of padding      ff - 7
 
     marker   ff: the group is full and another one follows;  ff - n: the last n bytes of the group are padding
     length   (n // 8 + 1) * 9: a string of 8k bytes ends with a group that is all padding (marker f7)
+    compact  for values that nobody compares: a varint length and the bytes
 
-A decoder refuses a marker below f7 and padding that is not zero, so that a string has one form only.  The compact form,
-for values that nobody compares, is a varint length and the bytes.
+A decoder refuses a marker below f7 and padding that is not zero, so that a string has one form only.
 
-Source: TiDB pkg/util/codec/bytes.go.
-
-DECIMAL as bytes that sort as numbers: nine digits in four bytes, the sign in the first bit.
+DECIMAL takes nine digits in four bytes, the sign in the first bit:
 
     1234567890.1234 as (14, 4)    1       234567890      1234
                                   81      0d fb 38 d2    04 d2
@@ -46,7 +37,8 @@ DECIMAL as bytes that sort as numbers: nine digits in four bytes, the sign in th
 The scale is part of the value: (10, 2) gives Decimal("12.50").  Minus zero is written as zero.  A stand-alone decimal
 has two bytes in front: precision and scale.
 
-Source: TiDB pkg/types/mydecimal.go (WriteBin, FromBin).
+Source: TiDB pkg/util/codec (number.go, float.go, bytes.go), pkg/types/mydecimal.go (WriteBin, FromBin); Go
+encoding/binary.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""What a JSON document of TiDB can hold beyond JSON: numbers without sign, bytes, dates and durations.
+"""JSON documents of TiDB: their Python values, the text that TiDB prints, and the binary form in rows.
 
     None  bool  str  float  list  dict     as in JSON
     int               a signed number of 64 bits
@@ -9,17 +9,14 @@
 
 Text of a document that is not UTF-8 keeps its bytes as surrogates (`surrogateescape`).
 
-JSON documents as TiDB prints them.
-
     {"b": Unsigned(1), "a": 1.0, "t": JsonTime(..)}   ->   {"a": 1.0, "b": 1, "t": "2024-01-01 00:00:00.000000"}
 
-Keys stand in the order of their UTF-8 bytes; separators are ", " and ": ".  Doubles have at least one decimal, and an
-exponent from 1e15 up and below 1e-15; TiDB before 9.0 printed whole ones without decimals and had no upper bound
-(`old_floats`).  Times always have six decimals, opaque bytes are `base64:typeN:..` in quotes.
+In the text, keys stand in the order of their UTF-8 bytes; separators are ", " and ": ".  Doubles have at least one
+decimal, and an exponent from 1e15 up and below 1e-15; TiDB before 9.0 printed whole ones without decimals and had no
+upper bound (`old_floats`).  Times always have six decimals; opaque bytes are "base64:typeN:..".
 
-Source: TiDB's BinaryJSON (marshalFloat64To, quoteJSONString); recorded values.
-
-Binary JSON of TiDB: a type byte and a value; containers hold offsets, so that a member is found without reading all.
+In the binary form, a value is a type byte and its bytes.  Containers hold offsets, so that a member is found without
+reading all.
 
     type   01 object  03 array  04 literal  09 int64  0a uint64  0b double  0c string  0d opaque
            0e date  0f datetime  10 timestamp  11 duration
@@ -35,7 +32,7 @@ Little endian; offsets count from `count`; `size` is that of the whole container
 bytes (MySQL sorts by length first).  Times are the core form of packed_time.py, durations i64 nanoseconds and u32
 decimals.
 
-Source: TiDB pkg/types/json_binary.go.
+Source: TiDB pkg/types/json_binary.go (BinaryJSON, marshalFloat64To, quoteJSONString); recorded values.
 """
 
 import binascii

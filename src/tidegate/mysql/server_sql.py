@@ -1,11 +1,11 @@
 """Every statement that is sent to a server of MySQL's protocol, by its name: by the sink of a database, by `verify`,
-and by whoever completes large rows from the upstream.
+and by the reader that completes large rows from the upstream.
 
     {name}    a part of the statement: names, quoted by their user, and what is made of them
     %s        a parameter, which the driver writes as a literal; %% stands for a percent sign where there are some
 
 Names stand in backquotes, those of information_schema too: each server has reserved words of its own, and a TiDB takes
-UNTIL, RANK or LEAD for no name.  DDLs of the upstream are not here, they are printed by schema/restore.
+UNTIL, RANK or LEAD for no name.  DDLs of the upstream are not here, schema/restore_ddl.py prints them.
 
 Source: MySQL reference manual, "Keywords and Reserved Words"; recorded answers of a TiDB 8.5.
 """

@@ -1,4 +1,4 @@
-"""Values while a statement runs, and how stored ones become them.
+"""Values of running statements: from stored values, to texts, numbers and times, and compared with each other.
 
     column                       stored (KvValue)         running (SqlValue)
     integers, YEAR               int, Unsigned            the same
@@ -12,45 +12,22 @@
     TIMESTAMP                    Time in UTC              Time on the session's clocks
     TIME, JSON, VECTOR           Duration, JsonDatum, Vector    the same
 
-A value does not say everything: whether a Time is a date, how many decimals it shows, by which collation a text
-compares is in the ColumnType that stands beside it (`expr.Compiled`, `relation.RelationColumn`).
-Truth values are the ints 1 and 0, the unknown is None.
+The ColumnType beside a value says the rest: whether a Time is a date, how many decimals it shows, by which collation a
+text compares.  Truth values are the ints 1 and 0; NULL and unknown are None, which every conversion keeps.  `Context`
+holds the statement's moment, the session's settings and the warnings so far.
 
-What a statement runs with: the moment, the session's settings, and the warnings so far.
-
-Values among texts, and as a client sees them.
-
-    text_of     what CONCAT, LIKE and comparisons with text take: str, or bytes of binary strings
-    render      what the text protocol sends
-
-    1.10 -> "1.10"    1e20 -> "100000000000000000000", to a client "1e20"    DATE "2024-01-31"    TIME(1) "10:20:30.5"
-    INT(4) ZEROFILL 7 -> "0007"    JSON {"a": 1}    VECTOR [1,2.5]    ENUM and SET their names
-
-Source: TiDB's types package (ToString) and server (dumpTextRow: exponents from 1e15 up and below 1e-15).
-
-Values among numbers.
-
-    text        the number it begins with, as a double: '12abc' -> 12.0 and warning 1292
-    Bits        an unsigned integer: x'0a' -> 10
-    ENUM, SET   the index, the mask
-    date        20240131        date and time 20240131235959[.5]        TIME -102030[.5]
-    JSON        the number in it, true is 1
-
-    number_of     as it comes: int | Unsigned | Decimal | float
+    text_of       for CONCAT, LIKE and comparisons with text: str, or bytes of binary strings
+    render        the text protocol's: 1e20 is "1e20" there, "100000000000000000000" in text_of
+    number_of     int | Unsigned | Decimal | float: '12abc' -> 12.0 and warning 1292, x'0a' -> 10, ENUM and SET by
+                  number, dates 20240131 or 20240131235959[.5], TIME -102030[.5], JSON the number in it, true is 1
     integer_of    rounded: exact halves away from zero, doubles' halves to even
     decimal_of    exact; a double by its shortest digits
     truth_of      different from 0
+    moment_of     text, number, date -> Time: '2024-1-5', 20240105, '24.01.05 10:20:30.5'; a TIME is today's
+    span_of       text, number, TIME -> Duration: '10:20', 102030, '-1 02:03:04.5'; of a date and time its clock
 
-None stays None.  Source: MySQL manual, "Type Conversion in Expression Evaluation"; TiDB's types package.
-
-Values among dates and spans of time.
-
-    moment_of   text, number, date -> Time        '2024-1-5', 20240105, '24.01.05 10:20:30.5'; a TIME is today's
-    span_of     text, number, TIME -> Duration    '10:20', 102030, '-1 02:03:04.5'; of a date and time its clock
-
-What is no date or time is None, with warning 1292.  Source: MySQL manual, "Date and Time Literals".
-
-Which of two values is less, as MySQL's rules of comparison have it.
+What is no date or time is None, with warning 1292.  `compare(a, b, ..)` returns -1, 0, 1, or None where one is NULL;
+`sort_key_of(value, collation)` sorts, groups and hashes as `compare` does, within one type.
 
     both text           by the collation
     both numbers        exactly; as doubles when one is a double
@@ -59,10 +36,8 @@ Which of two values is less, as MySQL's rules of comparison have it.
     JSON, anything      as JSON documents: null < numbers < strings < objects < arrays < booleans < times
     x'..', number       as numbers
 
-    compare(a, b, ..) -> -1 | 0 | 1 | None (one of them is NULL)
-    sort_key_of(value, collation) -> something that sorts, groups and hashes as `compare` says, within one type
-
-Source: MySQL manual, "Type Conversion in Expression Evaluation", "Comparison and Ordering of JSON Values".
+Source: MySQL manual, "Type Conversion in Expression Evaluation", "Date and Time Literals", "Comparison and Ordering of
+JSON Values"; TiDB's types package (ToString) and server (dumpTextRow: exponents from 1e15 up and below 1e-15).
 """
 
 import math
