@@ -1,21 +1,10 @@
-"""All specs of one ALTER TABLE on one table, in the order in which MySQL carries them out.
+"""ALTER TABLE on a table definition: all specs of one statement, in the order in which MySQL carries them out.
 
     1 charset and comment   2 columns   3 keys: drop, rename, show or hide, add   4 partitions
 
 RENAME TO and EXCHANGE PARTITION concern other tables too and are done by state.py.
 
-The partition specs of ALTER TABLE: next definitions, and which partitions lose their rows.
-
-    ADD          definitions added at the end; HASH and KEY: p{count}, p{count + 1}, ..
-    DROP         named ones away, with their rows
-    TRUNCATE     the same definitions, rows of the named ones away
-    REORGANIZE   new definitions where the first of the named ones stood; rows stay
-    COALESCE     HASH and KEY: the last ones away; rows stay
-    PARTITION BY, REMOVE PARTITIONING   rows stay
-
-Source: MySQL sql_table.cc (mysql_prepare_alter_table); TiDB pkg/ddl/executor.go (AlterTable).
-
-The column specs of one ALTER TABLE, all of which name columns as they stood before it.
+Column specs name columns as they stood before the statement:
 
     ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a, ADD COLUMN c INT AFTER a
 
@@ -25,7 +14,18 @@ The column specs of one ALTER TABLE, all of which name columns as they stood bef
 
 Ids: a new column gets max_column_id + 1; renamed, moved and modified ones keep theirs.  (TiDB gives a new id to a
 column whose stored values are converted; here an id follows the column through its whole life.)
-Source: MySQL manual, "ALTER TABLE Statement"; TiDB pkg/ddl/multi_schema_change.go.
+
+Partition specs give the next definitions, and the partitions that lose their rows:
+
+    ADD          definitions added at the end; HASH and KEY: p{count}, p{count + 1}, ..
+    DROP         the named ones are removed, with their rows
+    TRUNCATE     the same definitions; the rows of the named ones are removed
+    REORGANIZE   new definitions where the first of the named ones stood; rows stay
+    COALESCE     HASH and KEY: the last ones are removed; rows stay
+    PARTITION BY, REMOVE PARTITIONING   rows stay
+
+Source: MySQL sql_table.cc (mysql_prepare_alter_table); MySQL manual, "ALTER TABLE Statement"; TiDB
+pkg/ddl/executor.go (AlterTable), pkg/ddl/multi_schema_change.go.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,36 +1,31 @@
-r"""Column types: from text as written, to a complete `ColumnType`, and back to information_schema's words.
+r"""Column types and defaults: from DDL text to a complete `ColumnType`, and back to the words of information_schema.
 
     "FLOAT(30)"  --read_type-->  TypeDef(FLOAT, flen=30)  --complete_type(charset)-->  ColumnType(DOUBLE)
     ColumnType(LONG, flen=11)  --render_type-->  "int(11)"          parse_type("int unsigned") does both steps
 
 A complete type has no open ends: integers, YEAR, BIT and DECIMAL carry their display length or precision, times their
-fsp, texts the family that holds TEXT(n), text types their charset; every other type has charset "binary".
-Lengths of FLOAT, DOUBLE, JSON, texts, ENUM and SET stay -1 unless written.
-Source: TiDB parser/parser.y (StringType, NumericType, ..), types/field_type.go (InfoSchemaStr), adjustBlobTypesFlen.
+fsp, TEXT(n) its family's type, text types their charset; every other type has charset "binary".  Lengths of FLOAT,
+DOUBLE, JSON, texts, ENUM and SET stay -1 unless written.
 
-Default values in the form that tables keep: text, or bytes where the column holds bytes.
+Character sets and collations are those that TiDB knows (utf8mb4 with utf8mb4_bin as its default, gbk with
+gbk_chinese_ci, ..).  A collation of MySQL that TiDB lacks is refused (1273).
 
-    column            written            kept
+Tables store defaults as text, or as bytes where the column holds bytes:
+
+    column            written            stored
     INT               7, TRUE, 0x1f      "7", "1", "31"
     DECIMAL, DOUBLE   3.1400, 1.5e+10    "3.1400", "1.5e+10"
     BIT(10)           b'1000000001', 5   b"\x02\x01", b"\x00\x05"      (flen + 7) // 8 bytes
-    BINARY(4)         'ab', x'6162'      b"ab\\0\\0"                      padded
+    BINARY(4)         'ab', x'6162'      b"ab\0\0"                      padded
     VARBINARY, BLOB   'ab'               b"ab"
     CHAR, ENUM, ..    'ab', x'6162'      "ab"
     DATETIME(3)       CURRENT_TIMESTAMP  "CURRENT_TIMESTAMP(3)", an expression
 
-The origin default is what rows hold that were written before their column came: the default at that moment, with
-CURRENT_TIMESTAMP standing for the commit of the DDL.  None means NULL or, for NOT NULL, the zero value.
-Source: TiDB pkg/ddl (getDefaultValue, generateOriginDefaultValue).
+The origin default is the value of rows that were written before their column was added: the default at that moment,
+with CURRENT_TIMESTAMP standing for the commit of the DDL.  None means NULL or, for NOT NULL, the zero value.
 
-Character sets and collations, as TiDB knows them.
-
-    utf8mb4   utf8mb4_bin (the default)   utf8mb4_general_ci   utf8mb4_unicode_ci   utf8mb4_0900_ai_ci ..
-    gbk       gbk_chinese_ci (the default)   gbk_bin
-
-A client may name a collation of MySQL that TiDB lacks; it is then refused (1273).
-
-Source: TiDB documentation, "Character Set and Collation".
+Source: TiDB parser/parser.y (StringType, NumericType, ..), types/field_type.go (InfoSchemaStr), adjustBlobTypesFlen,
+pkg/ddl (getDefaultValue, generateOriginDefaultValue); TiDB documentation, "Character Set and Collation".
 """
 
 from collections.abc import Mapping

@@ -1,16 +1,17 @@
-"""A place in the tokens of one statement list, and the moves that every grammar rule is made of.
+"""Cursor over the tokens of a statement list, and the grammar of keys and checks that several rules share.
 
-Rules look at words, not at sqlglot's token types, because any word may be a name: `accept` and `expect` compare
-unquoted words without case, `name` takes whatever can be one.  `slice` gives back the user's own text.
+Rules compare words, not sqlglot's token types, because any word may be a name: `accept` and `expect` compare unquoted
+words without case, `name` takes any token that can be a name.  `slice` returns the user's own text.
 
-Invariant: the place only moves forward, so no rule loops.
+Invariant: the position only moves forward, so no rule loops.
 
-Grammar of keys and checks: `[CONSTRAINT x] PRIMARY KEY | UNIQUE | INDEX .. (part, ..) | FOREIGN KEY | CHECK`.
+    [CONSTRAINT x] PRIMARY KEY | UNIQUE | INDEX .. (part, ..) | FOREIGN KEY | CHECK
 
     UNIQUE KEY `u` (`a`(10), (lower(`b`)) DESC) USING BTREE COMMENT 'x' /*!80000 INVISIBLE */
                     column   expression         ^ options in any order, as MySQL takes them
 
 Expressions are skipped by balanced parentheses and kept as the user's text.
+
 Source: TiDB parser/parser.y (Constraint, IndexOption, ReferDef).
 """
 

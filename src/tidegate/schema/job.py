@@ -1,4 +1,10 @@
-"""DDL jobs: the rows of mysql.tidb_ddl_job, and the JSON of a job in their column job_meta.
+"""DDL jobs of TiDB: rows of mysql.tidb_ddl_job, which a changefeed watches for schema changes, and their JSON.
+
+    job_id bigint primary key | reorg | schema_ids | table_ids | job_meta longblob | type | processing
+    1                         | 2     | 3          | 4         | 5                 | 6    | 7
+
+The table's definition never goes through a job of its own, so it stands here; the ids below 2**48 are reserved for such
+tables.  A job is the JSON in job_meta:
 
     queueing ── running ── done ── synced           "done" is the last state that the job table shows of a success
                   └─ cancelling, rollingback ── rollback_done, cancelled
@@ -7,14 +13,7 @@
     synced   all nodes have it; the row leaves the job table for tidb_ddl_history
 
 A changefeed acts on the put that shows "done": its start_ts and commit_ts are the DDL's.  `raw_args` depends on the
-action and on `version`: an untyped list (1) or one object (2, since 8.4); it is kept as it came.
-
-Rows of mysql.tidb_ddl_job, the table that a changefeed watches for schema changes.
-
-    job_id bigint primary key | reorg | schema_ids | table_ids | job_meta longblob | type | processing
-    1                         | 2     | 3          | 4         | 5                 | 6    | 7
-
-Its definition never goes through a job of its own, so it stands here; the ids below 2**48 are reserved for such tables.
+action and on `version`: an untyped list (1) or one object (2, since 8.4); it is stored unparsed.
 
 Source: TiDB pkg/meta/model/job.go; TiCDC's DDL puller; recorded jobs.
 """

@@ -1,21 +1,21 @@
-"""Grammar of ALTER TABLE's specs: one function per leading word, chosen by a table.
-
-    ALTER TABLE t  ADD ..., DROP ..., MODIFY ..., COMMENT = 'x'  PARTITION BY ...
-                   ^ RULES[first word]        ^ no rule: a table option
-
-Source: TiDB parser/parser.y (AlterTableSpec, AlterTablePartitionOpt).
-
-DDL text to statements: `parse` reads every statement of a query, or says where it cannot.
+"""Parser of DDL text: `parse` returns every statement of a query, or raises an error with the position where it cannot.
 
     query --tokens.py--> tokens --one rule per leading words--> Statement, Statement, ...
 
-A rule is found by the statement's first word; after it the text must be used up to `;`.  What leaves all tables alone
-(sequences, users, placement, SET, ..) is `Ignored`.  Depth of nesting costs nothing: expressions are counted
-parentheses, never recursion.
+A rule is found by the statement's first word; it must use up the text to the next `;`.  Statements that leave all
+tables alone (sequences, users, placement, SET, ..) are `Ignored`.  Nesting depth is not limited: expressions are
+skipped by counting parentheses, without recursion.
+
+The specs of ALTER TABLE are parsed here too: one function per leading word, chosen by a table.
+
+    ALTER TABLE t  ADD ..., DROP ..., MODIFY ..., COMMENT = 'x'  PARTITION BY ...
+                   ^ rule of the first word      ^ no rule: a table option
 
 Some TiDB versions restore strings into DDL texts without doubling their backslashes.  A text that cannot be read with
 backslash escapes is therefore read once more with backslashes as plain characters.
-Source: TiDB parser/parser.y; TiCDC cdc/entry/schema (restored queries of DDL events).
+
+Source: TiDB parser/parser.y (AlterTableSpec, AlterTablePartitionOpt); TiCDC cdc/entry/schema (restored queries of DDL
+events).
 """
 
 from collections.abc import Callable, Mapping

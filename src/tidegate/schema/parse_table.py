@@ -1,33 +1,24 @@
-"""Grammar of columns: `name type option*`, and of default values.
+"""Grammar of CREATE statements: columns and defaults, table options, partitions, indexes, views, databases, sequences.
+
+    CREATE [OR REPLACE] [UNIQUE | GLOBAL TEMPORARY ..] DATABASE | TABLE | INDEX | VIEW ..
 
     `h` BIT(4) NOT NULL DEFAULT b'101' COMMENT 'x' /*T![clustered_index] CLUSTERED */
     name type  ^ options in any order, as MySQL takes them
 
-Expressions (generated columns, defaults, checks) are skipped by balanced parentheses and kept as the
-user's text.
-Source: TiDB parser/parser.y (ColumnDef, ColumnOption).
-
-Grammar of what follows a table's columns: options and partitions.
-
     ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COMMENT 'x' /*T![ttl] TTL = `t` + INTERVAL 1 DAY */
     PARTITION BY RANGE (`id`) (PARTITION `p0` VALUES LESS THAN (10), PARTITION `p1` VALUES LESS THAN (MAXVALUE))
 
-Options are `word [=] value`; only charset, collation and comment matter, the rest is passed over, and so is an unknown
-one if it has its `=`.  Bounds of partitions stay SQL text, charset introducers removed.
-Source: TiDB parser/parser.y (TableOption, PartitionOpt, PartitionDefinition).
-
-Grammar of CREATE: databases, tables, indexes, views; and what several kinds of statements share.
-
-    CREATE [OR REPLACE] [UNIQUE | GLOBAL TEMPORARY ..] DATABASE | TABLE | INDEX | VIEW ..
-    CREATE USER ..      anything else that leaves all tables alone is passed over
-
-Grammar of sequences: CREATE, ALTER and DROP SEQUENCE.
-
     CREATE SEQUENCE s START 1 INCREMENT BY 2 NOCACHE        SequenceDef(start=1, increment=2, cache=0)
 
-Change capture passes sequences over, so a text that this grammar does not know is read no further and no error.
+Expressions (generated columns, defaults, checks) are skipped by balanced parentheses and kept as the user's text.
+Bounds of partitions stay SQL text, charset introducers removed.  Table options are `word [=] value`; charset, collation
+and comment matter to change capture, and an unknown option is passed over if it has its `=`.
 
-Source: TiDB parser/parser.y (CreateTableStmt, CreateIndexStmt, CreateViewStmt, CreateDatabaseStmt).
+CREATE USER and whatever else leaves all tables alone is passed over.  So is a CREATE, ALTER or DROP SEQUENCE that this
+grammar does not know, since change capture ignores sequences.
+
+Source: TiDB parser/parser.y (ColumnDef, ColumnOption, TableOption, PartitionOpt, PartitionDefinition, CreateTableStmt,
+CreateIndexStmt, CreateViewStmt, CreateDatabaseStmt).
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""In which partition a row lies.
+"""Partitions of rows: which partition a row lies in, and bounds that depend on a session's time zone. Pure.
 
     RANGE (expr)         first partition whose bound is above the value; NULL in the first
     RANGE COLUMNS (..)   the same, comparing the columns one after the other; NULL below everything
@@ -10,13 +10,13 @@
 DROP, TRUNCATE and EXCHANGE PARTITION move rows without saying which, so a consumer has to know.
 KEY is crc32 (IEEE) over the collation key of each value's text: the decimal digits of a number, the UTF-8 bytes of a
 string without trailing spaces.  Collations whose keys are not their bytes (`_ci`) are refused for KEY.
-Source: TiDB's table/tables/partition.go (locatePartition); physical table ids in tests/data/codec/partition.
 
-Bounds of partitions that are texts of moments, by the time zone of the session that wrote them. Pure.
+A bound may be the text of a moment, in the time zone of the session that wrote it.  `in_zone` replaces it by the number
+that TiDB stores, since a later DDL may come in another zone.
 
     VALUES LESS THAN (UNIX_TIMESTAMP('2024-01-01 00:00:00'))    in +08:00     VALUES LESS THAN (1704038400)
 
-TiDB keeps the number.  A text means that zone for the one statement alone: a later DDL may come in another.
+Source: TiDB's table/tables/partition.go (locatePartition); physical table ids in tests/data/codec/partition.
 """
 
 import re

@@ -1,12 +1,11 @@
-"""ALTER TABLE: its clauses in order, joined by `, `; partitioning comes last, after a blank.
-
-DDL texts as TiCDC sends them: `restore_ddl`, and the statements other than CREATE and ALTER TABLE.
+"""DDL texts as TiCDC sends them: `restore_ddl`, ALTER TABLE, and the statements other than CREATE TABLE.
 
     create table T (a int key) ttl = `d` + interval 1 day
     CREATE TABLE `T` (`a` INT PRIMARY KEY) /*T![ttl] TTL = `d` + INTERVAL 1 DAY */ /*T![ttl] TTL_ENABLE = 'OFF' */
 
 Placement rules are left out, TTL is off, keywords are upper case and names in backquotes; what only TiDB understands
-stands in comments that others skip.  A text of placement alone becomes "", which TiCDC sends as it is.
+stands in comments that others skip.  A text of placement alone becomes "", which TiCDC sends as it is.  The clauses of
+ALTER TABLE keep their order, joined by `, `; partitioning comes last, after a blank.
 
 Source: TiCDC cdc/owner/ddl_sink.go (which flags), TiDB parser/ast (what each node prints); recorded answers.
 """

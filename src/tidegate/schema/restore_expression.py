@@ -1,18 +1,15 @@
-"""Calls, and everything else that has brackets of its own: casts, CASE, subqueries, windows.
-
-Source: TiDB parser/ast/functions.go; recorded answers.
-
-Expressions: operators by precedence, calls with their peculiar forms, literals.
+"""Expressions and queries of DDL texts, printed as TiDB prints them.
 
     or  xor  and  not  |  is, = < .. in between like  |  | & << + * ^  |  - ~ ! collate  |  literals, names, calls
 
-Operators print without blanks unless they are words, and brackets stay as written, so most rules join the texts of
-their operands; the ones that turn an operator into a call (`a || b`, `a + INTERVAL 1 DAY`, `a->'$.x'`) are why the
-operands must be told apart.
+Operators, from weak to strong.  They print without blanks unless they are words, and brackets stay as written, so most
+rules join the texts of their operands.  Operators that become a call (`a || b`, `a + INTERVAL 1 DAY`, `a->'$.x'`) are
+why the operands must be told apart by precedence.
+
+Rules of their own print calls, casts, CASE, subqueries and windows, whose brackets hold more than a plain list, and the
+queries of views and CREATE TABLE .. AS.
 
 Source: TiDB parser/parser.y (precedences), parser/ast/expressions.go and functions.go; recorded answers.
-
-Queries, as views and CREATE TABLE .. AS hold them.
 """
 
 import re

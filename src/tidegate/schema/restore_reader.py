@@ -1,9 +1,11 @@
-"""What every rule reads and prints with: a cursor in TiDB's tokens, and the printed form of names and lists.
+"""Reader and templates of restored DDL: what every rule of the restore modules reads and prints with.
 
-A rule is a function from a `SqlReader` to the text of what it read.  Options that may stand in any number and order
-are a table from their leading words to a rule; a rule that gives "" prints nothing.
+A rule is a function from a `SqlReader`, a cursor over TiDB's tokens, to the printed text of what it read.  Options that
+may stand in any number and order are a table from their leading words to a rule; a rule that returns "" prints nothing.
+Literals (strings with the charset of their connection, numbers in one form, hexadecimal and bit strings) and types (one
+name for the many spellings, read by columns.py) are rules of this module.
 
-Rules written as what they print.
+Most rules are templates, written as what they print:
 
     template("RENAME COLUMN path TO path")      RENAME COLUMN `a` TO `b`
 
@@ -20,11 +22,7 @@ Rules written as what they print.
 
 What a template cannot say is a function of a reader, which templates name.
 
-Literals: strings with the charset of their connection, numbers in one form, hexadecimal and bit strings.
-
 Source: TiDB types/parser_driver/value_expr.go; recorded answers.
-
-Column and cast types: one name for the many spellings of a type (`columns.py` reads them), as TiDB prints it.
 """
 
 import re

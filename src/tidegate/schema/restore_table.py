@@ -1,10 +1,7 @@
-"""Keys of a table: their parts and options, foreign keys.
+"""CREATE TABLE as TiDB prints it: columns, keys, constraints, table options and partitions.
 
-Columns: a name, a type, and options in their order.
-
-Partitioning: how a table is cut, and the definitions of its partitions.
-
-CREATE TABLE: columns, constraints, table options, partitions.
+Each rule reads one part with a `SqlReader` and returns its printed text (restore_reader.py).  ALTER TABLE prints
+columns, keys, options and partitions by the same rules.
 """
 
 from collections.abc import Mapping

@@ -1,37 +1,30 @@
-"""What DDL text says, before anybody asks whether it fits the tables: a closed union of statements.
+"""Statements of DDL text and their parts: a closed union, built before it is known whether they fit the tables.
 
     Statement = CreateDatabase | AlterDatabase | DropDatabase | RecoverDatabase
               | CreateTable | CreateTableLike | DropTables | TruncateTable | RenameTables | AlterTable | RecoverTable
               | CreateView | DropViews | Ignored
 
-CREATE INDEX and DROP INDEX are AlterTable with one spec.  Names stand as written; table names are completed with the
-session's schema.  TiCDC's events carry the schema of the *new* name only; where the text names that one and leaves the
-old one to the session, the old name is `doubtful`.  Expressions are the user's own text.
-Source: TiDB parser/ast/ddl.go, as far as change capture needs it.
-
-The parts that DDL statements define tables with: types, defaults, columns, indexes, options, as written.
-
-Nothing here is completed: an unwritten charset, length or nullability stays open until the table is built.
-
-What DDL statements say that only TiDB's own definitions need: no row, message or later statement depends on it.
-
-    IndexDef("i", ("a", ""))                      what change capture compares
-      └ detail: IndexDetail(lengths=(10, -1),     what TiDB stores besides: prefixes, expressions, comments
-                            expressions=("", "b + 1"))
-
-Details hang at the definitions, specs and statements and take no part in comparing those.  Expressions are the user's
-own text.
-
-Source: TiDB parser/ast/ddl.go (ColumnDef, Constraint), as far as change capture needs it.
-
-The specs of ALTER TABLE: what one part between two commas says.
+CREATE INDEX and DROP INDEX are AlterTable with one spec.  A spec is the part of ALTER TABLE between two commas:
 
     ALTER TABLE t   ADD COLUMN a INT FIRST ,  DROP INDEX i   ,  COMMENT = 'x'
                     AddColumns(.., FIRST)     DropIndex("i")    TableOptions(comment="x")
 
 `NoChange` names a spec that leaves columns, keys and partitions as they are; `NotSupported` one that changes tables
-in a way that we do not follow.  Names stand as written; table names are completed with the session's schema.
-Source: TiDB parser/ast/ddl.go (AlterTableSpec).
+in a way that we do not follow.
+
+Names stand as written; table names are completed with the session's schema.  TiCDC's events carry the schema of the
+*new* name only; where the text names that one and leaves the old one to the session, the old name is `doubtful`.
+Expressions are the user's own text.  Nothing is completed: an unwritten charset, length or nullability stays open until
+the table is built.
+
+Details are what only TiDB's own definitions need; no row, message or later statement depends on them.  They are
+attached to definitions, specs and statements, and comparisons of those ignore them.
+
+    IndexDef("i", ("a", ""))                      what change capture compares
+      └ detail: IndexDetail(lengths=(10, -1),     what TiDB stores besides: prefixes, expressions, comments
+                            expressions=("", "b + 1"))
+
+Source: TiDB parser/ast/ddl.go (ColumnDef, Constraint, AlterTableSpec), as far as change capture needs it.
 """
 
 from dataclasses import dataclass, field

@@ -5,33 +5,23 @@
     StoredSchema      a database
     StoredTable       a table: StoredColumn (type: StoredType), StoredIndex, StoredPartition, StoredCheck,
                       StoredForeignKey, StoredTtl, StoredView, StoredSequence
+    ElementState      the state of a column, index or other element while a DDL job changes it
     render_stored     the JSON again, byte for byte: members in TiDB's order, < > & escaped as Go does
 
-Members that nobody here has a use for (placement, statistics) are kept as they came.
-Members that TiDB leaves out when empty are UNSET when absent; members that this version of the format does not have are
-lost.
+Members that nobody here has a use for (placement, statistics) are kept unparsed.  Members that TiDB leaves out when
+empty are UNSET when absent; members that this version of the format does not have are lost.
 
-Source: TiDB pkg/meta/model (TableInfo, ColumnInfo, IndexInfo, PartitionInfo, DBInfo); recorded definitions.
-
-The states of a schema element while a DDL job changes it, as TiDB stores them.
-
-The flag bits of column types as TiDB stores them.
-
-    key                            bit on
+    key                            flag bit of column types
     PRIMARY KEY (a, b)             PRIMARY on a and b
     UNIQUE (a)                     UNIQUE on a
     UNIQUE (a, b), KEY (a, b)      MULTIPLE on a
 
-Source: TiDB pkg/parser/mysql/type.go; pkg/ddl/index.go (AddIndexColumnFlag, DropIndexColumnFlag).
+`table_layout` gives what kv/ needs to read and write the keys and rows of a table, or of one partition and its local
+indexes.  All columns and indexes take part, whatever their state: a running DDL writes rows with columns that are not
+public yet.
 
-Stored definitions as byte layouts: what kv/ needs to read and write the keys and rows of a table.
-
-    StoredTable ── table_layout(table) ──────────────► TableLayout under the table's id
-                └─ table_layout(table, partition) ───► the same under a partition's id: its rows and local indexes
-
-All columns and indexes take part, whatever their state: a running DDL writes rows that hold columns nobody sees yet.
-
-Source: TiDB pkg/meta/model, pkg/table/tables.
+Source: TiDB pkg/meta/model (TableInfo, ColumnInfo, IndexInfo, PartitionInfo, DBInfo), pkg/parser/mysql/type.go,
+pkg/ddl/index.go (AddIndexColumnFlag, DropIndexColumnFlag), pkg/table/tables; recorded definitions.
 """
 
 from enum import IntEnum

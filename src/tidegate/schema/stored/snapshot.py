@@ -1,11 +1,11 @@
-"""All stored definitions at one moment, what a finished DDL job makes of them, and all of them over time.
+"""Snapshots of all stored definitions: loaded from the store, changed by finished DDL jobs, kept over time.
 
     snapshot ── apply_job(job, commit_ts) ──► next snapshot          by action:
 
     CREATE TABLE, VIEW, RECOVER    add                     DROP TABLE, VIEW      remove
     TRUNCATE TABLE                 remove, add under the new id; the old ids are remembered as truncated
     RENAME                         remove, add under the new name; of several tables all are removed first
-    partitions                     replace; TRUNCATE and DROP PARTITION remember the ids that went
+    partitions                     replace; TRUNCATE and DROP PARTITION remember the removed ids
     EXCHANGE PARTITION             the partitioned table is replaced, the other one takes the id that went out of it
     PARTITION BY, REMOVE ..        remove the old id, add the new one
     databases                      add, replace, remove with all tables
@@ -18,31 +18,21 @@ A RENAME that names one table twice fails, as it does in TiCDC, and leaves the s
 
 Jobs come in the order of their commit_ts; each counts once, however often its row is written after it is done.
 
-Source: TiCDC's schema storage (snapshot.go) and DDL puller.
-
-Stored definitions as the tables that the rest of the product speaks of.
-
-    StoredTable ── table_info(..) ──► model.TableInfo     names, types, keys, partitions, defaults as text or bytes
-
-    incarnation   "t45": the id of the table, which stays through RENAME and ALTER and is new after CREATE and TRUNCATE
-    primary key   of an integer handle: an index of id 0, since TiDB keeps none; otherwise the index it is
-    hidden        columns behind an expression of an index are left out; the index shows '' in their place
-    defaults      text; bytes for BIT and binary strings; a TIMESTAMP literal is in UTC
-
-Only public elements take part unless `every_state` is set: mounting reads rows with all that a definition names.
-
-Source: TiDB pkg/meta/model; recorded definitions.
-
-A schema version of the store as a snapshot of definitions: whole, or from an older one by differences.
+`load` reads one schema version at one timestamp, from an older one by differences where it can.  A table that no
+difference names keeps its object, so `is` tells what changed.
 
     own 181, newest 184      Diff:182  Diff:183  Diff:184      three small reads and the tables they name
     own 181, newest 184      Diff:182  missing   Diff:184      183 was taken and never used: passed over
     own 181, newest 184      Diff:182  Diff:183  missing       184 is not committed yet: stop at 183
     own 12, newest 184       too far: all definitions anew
 
-Everything is read at one timestamp.  A table that no difference names keeps its object, so `is` tells what changed.
+`table_info` turns a StoredTable into model.TableInfo.  `incarnation` is "t45", by the table's id, which stays through
+RENAME and ALTER and is new after CREATE and TRUNCATE.  The primary key of an integer handle is an index of id 0, since
+TiDB stores none.  Hidden columns of an index's expression are left out; the index has '' in their place.  Defaults are
+text, or bytes for BIT and binary strings; a TIMESTAMP literal is in UTC.  Only public elements take part unless
+`every_state` is set: mounting reads rows with all that a definition names.
 
-Source: TiDB pkg/infoschema (builder, loader).
+Source: TiCDC's schema storage (snapshot.go) and DDL puller; TiDB pkg/meta/model, pkg/infoschema (builder, loader).
 """
 
 from bisect import bisect_right
