@@ -242,7 +242,7 @@ def out_of_range(what: str, shown: Node) -> SqlRefused:
 
 
 def in_range(value: int, shown: Node, *, unsigned: bool) -> int:
-    """`value` when 64 bits hold it."""
+    """Return `value` if it fits into 64 bits; SqlRefused 1690 otherwise."""
     if unsigned:
         if not 0 <= value <= MAX_UINT:
             raise out_of_range("BIGINT UNSIGNED", shown)
@@ -253,7 +253,7 @@ def in_range(value: int, shown: Node, *, unsigned: bool) -> int:
 
 
 def fitting(value: Decimal, shown: Node) -> Decimal:
-    """`value` within MySQL's digits: decimals are cut, whole digits too many are an error."""
+    """Return `value` rounded to MySQL's precision; SqlRefused 1690 for too many integer digits."""
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), value
     if value.is_zero():
@@ -268,7 +268,7 @@ def fitting(value: Decimal, shown: Node) -> Decimal:
 
 
 def finite(value: float, shown: Node) -> float:
-    """`value` when it is a number."""
+    """Return `value` if it is finite; SqlRefused 1690 otherwise."""
     if not math.isfinite(value):
         raise out_of_range("DOUBLE", shown)
     return value
@@ -308,7 +308,7 @@ def _subtracted(left: Number, right: Number, shown: Node, context: Context) -> S
 
 
 def by_zero(context: Context) -> None:
-    """NULL with a warning; an error where a strict statement writes under ERROR_FOR_DIVISION_BY_ZERO."""
+    """Warn of a division by zero, or raise in a strict write; silent in a write without ERROR_FOR_DIVISION_BY_ZERO."""
     if context.writing and "ERROR_FOR_DIVISION_BY_ZERO" not in context.sql_mode:
         return
     if context.writing and context.strict:
@@ -449,7 +449,7 @@ def _as_date_call(node: Node) -> Node:
 
 
 def turned_sign(number: Number) -> Number:
-    """Return the number with the other sign, all its digits kept; a zero that is exact has none."""
+    """Return the negated number with all its digits; an exact zero stays without sign."""
     if isinstance(number, Decimal):
         return number.copy_abs() if number.is_zero() else number.copy_negate()
     return -int(number) if isinstance(number, int) else -number

@@ -106,7 +106,7 @@ from tidegate.mysql.values import (
 
 
 class Problem(Enum):
-    """(code, SQLSTATE, message, whether it stops the statement whatever the mode, whether it is only a note)."""
+    """Problems of a conversion: code, SQLSTATE, message, whether an error in every mode, whether only a note."""
 
     OUT_OF_RANGE = (1264, "22003", "Out of range value for column '{column}' at row {row}", False, False)
     TOO_LONG = (1406, "22001", "Data too long for column '{column}' at row {row}", False, False)
@@ -136,7 +136,7 @@ _FOUR: Final = len("0000")
 
 
 def number_of(value: SqlValue, kind: ColumnType) -> tuple[Number, Problem | None]:
-    """Return the number that a value means to a column of that type; INCORRECT when it is not all of it."""
+    """Return the number that a column of that type reads in a value; INCORRECT when part of the value is ignored."""
     match value:
         case Named():
             return value.number, None
@@ -477,7 +477,7 @@ def _parsed(text: str, fsp: int, zone: tzinfo, *, any_day: bool = False) -> Time
 
 
 def to_duration(value: SqlValue, kind: ColumnType, context: Context) -> Converted:
-    """Return the value as a TIME column keeps it."""
+    """Return the value as a TIME column stores it."""
     fsp = fsp_of(kind)
     if isinstance(value, Duration):
         return Converted(Duration(round_span(int(value) // 1000, fsp) * 1000))
@@ -633,7 +633,7 @@ def _type_word(kind: ColumnType) -> str:
 
 
 def zero_of(kind: ColumnType) -> KvValue:
-    """Return the value that stands for nothing: 0, '', the zero date, the first name of an ENUM."""
+    """Return the zero value of a type: 0, '', the zero date, the first name of an ENUM."""
     if kind.code in STRINGS:
         return b"\0" * kind.flen if kind.code is T.STRING and kind.charset == "binary" and kind.flen > 0 else b""
     if kind.code in NUMBERS:

@@ -18,7 +18,7 @@ reorganisation does.  Values are those of events, except that ENUM and SET are n
     MOMENT = DATE, DATETIME, TIMESTAMP; SPAN = TIME; "n/-" where INT may and YEAR may not.
     "-": TiDB refuses the statement (checkTypeChangeSupported), so it cannot arrive; VECTOR changes into nothing.
 
-`converter` returns None where `keeps_values` holds.  NULL stays NULL.
+`converter` returns None where `keeps_values` holds and no other time zone takes part.  NULL stays NULL.
 
     family    values stay when
     INT, BIT  the new range holds the old one (YEAR -> INT likewise)
@@ -160,7 +160,7 @@ BYTES_A_CHARACTER: Final = 4
 
 
 def keeps_values(old: ColumnType, new: ColumnType) -> bool:
-    """Return True when a change from `old` to `new` makes every value of itself."""
+    """Return True when a column change from `old` to `new` leaves every value as it is."""
     if old == new:
         return True
     families = family_of(old), family_of(new)
@@ -252,7 +252,7 @@ _FOLDING: Final = "utf8mb4_general_ci"
 def converter(
     old: ColumnType, new: ColumnType, *, time_zone: str = "UTC", commit_ts: int = 0, session: str = ""
 ) -> Rule | None:
-    """Return what a column change from `old` to `new` makes of a stored value; None when values stay as they are.
+    """Return the function that converts a stored value for a column change; None when values stay as they are.
 
     `time_zone` is the zone of TIMESTAMP values, `session` that of the statement's session ("": the same), `commit_ts`
     the statement's (its day is the date part when TIME becomes DATETIME).  Raises UnsupportedError for the changes
@@ -287,7 +287,7 @@ def converter(
 
 
 def depends_on_zone(old: ColumnType, new: ColumnType) -> bool:
-    """Return whether a change makes other values in another time zone of the session."""
+    """Return whether the result of a column change depends on the session's time zone."""
     moments = [kind.code is MysqlType.TIMESTAMP for kind in (old, new)]
     return moments[0] is not moments[1]
 
@@ -309,7 +309,7 @@ def _parser(kind: ColumnType, zone: tzinfo) -> Callable[[Value], KvValue]:
 
 
 def event_value(kind: ColumnType, value: KvValue, zone: tzinfo = UTC) -> Value:
-    """Return a stored value as events have it: times, decimals and documents as texts, ENUM and SET by name."""
+    """Return a stored value in the form of events: times, decimals and JSON as text, ENUM and SET by name."""
     if value is None or isinstance(value, float):
         return value
     if isinstance(value, bytes):

@@ -103,7 +103,7 @@ def _not(node: Node, scope: Scope) -> Compiled:
 
 
 def as_shared(values: Sequence[Compiled], scope: Scope) -> tuple[Compiled, list[Evaluate]]:
-    """Return the form that several values share, and each of them made so."""
+    """Return the common type of several values, and a function for each that converts into it."""
     kind, collation, rank = shared(values, scope)
     return Compiled(_never, kind, collation, rank), [_converted(value, kind) for value in values]
 
@@ -126,7 +126,7 @@ def _converted(value: Compiled, kind: ColumnType) -> Evaluate:
 
 
 def chosen(tests: Sequence[Truth], values: Sequence[Compiled], scope: Scope) -> Compiled:
-    """Return the value of the first test that is true; the last value has no test."""
+    """Return the expression of the value whose test is the first to be true; the last value has no test."""
     form, runs = as_shared(values, scope)
     branches, default = list(zip(tests, runs, strict=False)), runs[-1]
 
@@ -177,7 +177,7 @@ _COLUMNS: Final = 1241
 
 
 def operands(node: Node, scope: Scope) -> tuple[Compiled, ...]:
-    """Return the parts of a row in brackets; one for everything else."""
+    """Return the compiled elements of a row (a, b); a single one for any other expression."""
     if type(node).__name__ == "Tuple":
         return tuple(compile_scalar(part, scope) for part in node.expressions)
     return (compile_scalar(node, scope),)
@@ -229,7 +229,7 @@ def _judged(order: Order, accepts: frozenset[int]) -> Evaluate:
 
 
 def equality(orders: Sequence[Order]) -> Evaluate:
-    """Return whether all are equal; NULL when one is unknown and none differs."""
+    """Return a function that tells whether all pairs are equal; NULL when one is unknown and none differs."""
 
     def run(row: Row, context: Context) -> SqlValue:
         unknown = False
@@ -289,7 +289,7 @@ def _between(node: Node, scope: Scope) -> Compiled:
 
 
 def member_test(values: tuple[Compiled, ...], members: Sequence[tuple[Compiled, ...]], scope: Scope) -> Evaluate:
-    """Return whether the values are one of the members."""
+    """Return the test of IN: whether `values` equal one of `members`."""
     if any(len(member) != len(values) for member in members):
         raise SqlRefused(_COLUMNS, f"Operand should contain {len(values)} column(s)", "21000")
     quick = _integers(values, members)
@@ -365,7 +365,7 @@ _BAD_REGEXP: Final = 1139
 
 
 def folded(collation: str) -> Callable[[str], str]:
-    """Make one character of all that a collation holds equal, so that patterns can look at characters."""
+    """Return a function that replaces characters that are equal in a collation by one of them, for patterns."""
     if not collation.endswith(("_ci", "_as_cs")):
         return lambda text: text
 

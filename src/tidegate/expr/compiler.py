@@ -84,7 +84,7 @@ for _table in (LITERALS, ARITHMETIC, BITS, COMPARISONS, PATTERNS, LOGIC, _CALLS)
 
 
 def compile_text(sql_text: str, scope: Scope, sql_mode: frozenset[str] = frozenset()) -> Compiled:
-    """Return the function of a row that an expression's text stands for; SqlRefused 1064 when it is none."""
+    """Compile the text of an expression to a function of a row; SqlRefused 1064 when it cannot be parsed."""
     return compile_scalar(_parsed(sql_text, sql_mode), scope)
 
 
@@ -100,7 +100,7 @@ _CLAUSES: Final = frozenset({"expressions", "from", "from_", "where", "kind"})
 
 @lru_cache(maxsize=256)
 def condition_node(text: str, sql_mode: frozenset[str] = frozenset()) -> Any:
-    """Return the node of an expression that may stand in WHERE. ExpressionParseFailed for a text that is none."""
+    """Return the node of a condition as in WHERE; ExpressionParseFailed when the text is none."""
     try:
         found = parse(f"SELECT 1 FROM t WHERE {text}", sql_mode)  # noqa: S608  # parsed, never executed
     except SqlRefused as refused:
@@ -119,15 +119,15 @@ def _near(message: str) -> str:
 
 
 def value_reader(kind: ColumnType, clocks: tzinfo, zone: tzinfo) -> Callable[[Value], SqlValue]:
-    """Return what makes a value of an event, whose TIMESTAMPs are on some clocks, one of an expression."""
+    """Return a function from a value of an event to one of an expression; TIMESTAMPs move from `clocks` to `zone`."""
     return lambda value: from_column(kind, parse_value(kind, value, clocks), zone)
 
 
 def wide_bit(kind: ColumnType) -> ColumnType:
-    """Return the type; a BIT of which only the type is told, as wide as it may be."""
+    """Return the type, with 64 bits for a BIT whose width is not known."""
     return msgspec.structs.replace(kind, flen=_BITS) if kind.code is MysqlType.BIT and kind.flen < 1 else kind
 
 
 def told_collation(kind: ColumnType) -> str:
-    """Return the collation of a column of which only the type is told."""
+    """Return the collation of a column of which only the type is known."""
     return DEFAULT_COLLATION if kind.code in _TEXTS and kind.charset != "binary" else "binary"

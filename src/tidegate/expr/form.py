@@ -21,13 +21,13 @@ _NOT_SUPPORTED: Final = 1235
 
 
 def builder(table: Mapping[str, Build]) -> None:
-    """Add entries by class name of the node."""
+    """Register compiling functions by class name of the node."""
     assert not _BUILDERS.keys() & table.keys(), table
     _BUILDERS.update(table)
 
 
 def compile_scalar(node: Node, scope: Scope) -> Compiled:
-    """Return the function of a row that `node` stands for; SqlRefused for unknown names and functions."""
+    """Compile a node to a function of a row; SqlRefused for unknown names and functions."""
     build = _BUILDERS.get(type(node).__name__)
     if build is None:
         raise refuse(node)
@@ -35,6 +35,6 @@ def compile_scalar(node: Node, scope: Scope) -> Compiled:
 
 
 def refuse(node: Node) -> SqlRefused:
-    """Return the error for a form that is not evaluated here."""
+    """Return the error for a kind of expression that is not supported."""
     shown = node.meta.get("source") or type(node).__name__
     return SqlRefused(_NOT_SUPPORTED, f"This version of Tidegate doesn't yet support '{shown:.80}'", "42000")

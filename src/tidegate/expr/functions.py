@@ -144,7 +144,7 @@ class _Shape:
 
 
 def wrong_count(name: str) -> SqlRefused:
-    """Error 1582."""
+    """Return error 1582: wrong number of arguments."""
     return SqlRefused(_WRONG_COUNT, f"Incorrect parameter count in the call to native function '{name}'", "42000")
 
 

@@ -69,7 +69,7 @@ def parse(sql: str, sql_mode: frozenset[str] = frozenset()) -> list[Parsed]:
 
 
 def tokens_of(sql: str, sql_mode: frozenset[str]) -> tuple[Token, ...]:
-    """Return the tokens of `sql`, without the END; SqlRefused 1064 for what is none."""
+    """Return the tokens of `sql`, without the END; SqlRefused 1064 for what cannot be read."""
     try:
         return lex(sql, sql_mode)[:-1]
     except SqlError as error:
@@ -77,7 +77,7 @@ def tokens_of(sql: str, sql_mode: frozenset[str]) -> tuple[Token, ...]:
 
 
 def statements_of(sql: str, tokens: Iterable[Token], reserved: AbstractSet[str] = frozenset()) -> list[Parsed]:
-    """Return the statements that the tokens of `sql` are, words of `reserved` no names in them; SqlRefused 1064."""
+    """Return the statements in the tokens of `sql`; words of `reserved` cannot be names. SqlRefused 1064."""
     parts: list[list[Token]] = [[]]
     for token in tokens:
         if token.kind is TokenKind.SIGN and token.text == ";":

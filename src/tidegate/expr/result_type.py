@@ -62,7 +62,7 @@ Convert: TypeAlias = Callable[[SqlValue, ColumnType, Context], SqlValue]
 
 
 class ValueFamily(Enum):
-    """What decides how values meet."""
+    """Families of types, by which the common type of several values is chosen."""
 
     NULL = "null"
     INT = "int"
@@ -117,7 +117,7 @@ def time_type(fsp: int = 0) -> ColumnType:
 
 
 def number_family(kind: ColumnType) -> ValueFamily:
-    """Return the family that values of a type have in arithmetic."""
+    """Return the family of a type in arithmetic."""
     if kind.code in {T.BIT, T.ENUM, T.SET, T.NULL}:
         return ValueFamily.INT
     family = family_of(kind)
@@ -182,7 +182,7 @@ def _shared_moment(kinds: Sequence[ColumnType]) -> ColumnType:
 
 
 def converter(source: ColumnType, target: ColumnType) -> Convert | None:
-    """Return what makes a value of `target` of one of `source`; None where nothing is to be done."""
+    """Return a function that converts values of `source` to `target`; None where no conversion is needed."""
     if family_of(source) is ValueFamily.NULL:
         return None
     match family_of(target):
@@ -218,7 +218,7 @@ def _to_decimal(scale: int) -> Convert:
 
 
 def literal_type(value: SqlValue) -> ColumnType:
-    """Return the type of a value that comes without one, such as a user variable's."""
+    """Return the type of a value without a declared type, such as that of a user variable."""
     match value:
         case None:
             return NULL
@@ -251,7 +251,7 @@ _TIME_TYPES: Final = {T.DATE: 0x0E, T.NEWDATE: 0x0E, T.DATETIME: 0x0F, T.TIMESTA
 
 
 class Wild(Enum):
-    """Steps that lead to several places."""
+    """Wildcard steps of a JSON path."""
 
     MEMBERS = ".*"
     ELEMENTS = "[*]"
@@ -275,7 +275,7 @@ def _exact_or_float(text: str) -> int | float:
 
 
 def parse_document(text: str) -> JsonValue:
-    """Return the document that `text` spells; SqlRefused 3140."""
+    """Return the JSON document in `text`; SqlRefused 3140 when it is none."""
     try:
         found: JsonValue = json.loads(text, parse_int=_exact_or_float, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -319,7 +319,7 @@ def as_member(value: SqlValue, kind: ColumnType) -> JsonValue:
 
 @lru_cache(maxsize=1024)
 def parse_path(text: str) -> Path:
-    """Return the steps of a path; SqlRefused 3143."""
+    """Return the steps of a JSON path; SqlRefused 3143 when the text is none."""
     body = text.strip()
     at = 1
     steps: list[Step] = []
@@ -359,12 +359,12 @@ def _index(text: str) -> int:
 
 
 def single(path: Path) -> bool:
-    """Return whether the path leads to one place at most."""
+    """Return whether a JSON path has at most one match."""
     return all(isinstance(step, str | int) for step in path)
 
 
 def find(document: JsonValue, path: Path) -> Iterator[JsonValue]:
-    """Return what stands at the places of a path."""
+    """Return the values that a JSON path matches."""
     if not path:
         yield document
         return

@@ -41,7 +41,7 @@ class RelationColumn:
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """A column of an answer; `table` is the alias that a bare column came from, else ""."""
+    """A column of a result; `table` is the alias that a bare column came from, else ""."""
 
     name: str
     type: ColumnType
@@ -51,14 +51,14 @@ class ResultColumn:
 
 @dataclass(frozen=True, slots=True)
 class ResultSet:
-    """An answer: each row has one value for each column."""
+    """The result of a query: columns, and rows with one value for each column."""
 
     columns: tuple[ResultColumn, ...]
     rows: list[tuple[SqlValue, ...]]
 
 
 class Relation(Protocol):
-    """Something with rows."""
+    """A port for anything that has columns and rows."""
 
     @property
     def name(self) -> str:
@@ -71,12 +71,12 @@ class Relation(Protocol):
         ...
 
     def rows(self, equal: Mapping[str, tuple[SqlValue, ...]], context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        """Return the rows, at least those that fit `equal`."""
+        """Return the rows, at least those that match `equal`."""
         ...
 
 
 class Relations(Protocol):
-    """Relations by name."""
+    """A port that finds relations by name."""
 
     def relation(self, schema: str, name: str) -> Relation:
         """Return the relation of that name; SqlRefused 1146 when there is none."""
@@ -85,14 +85,14 @@ class Relations(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FixedRelation:
-    """A relation whose rows are there already."""
+    """A relation whose rows are in memory."""
 
     name: str
     columns: tuple[RelationColumn, ...]
     held: Sequence[tuple[SqlValue, ...]]
 
     def rows(self, _equal: Mapping[str, tuple[SqlValue, ...]], _context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        """Return all of them."""
+        """Return all rows."""
         return iter(self.held)
 
 
@@ -127,7 +127,7 @@ _AMBIGUOUS: Final = 1052
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A column's place in the row. `table` is the alias or name by which it can be qualified."""
+    """The index of a column in the flat row. `table` is the alias or name by which it can be qualified."""
 
     index: int
     name: str
@@ -140,7 +140,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Scope:
-    """Names that an expression may use."""
+    """The names that an expression may use, and what they resolve to."""
 
     slots: tuple[Slot, ...] = ()
     database: str = ""
@@ -169,11 +169,11 @@ class Scope:
 
     @property
     def width(self) -> int:
-        """How many slots a row has."""
+        """The number of values in a row."""
         return len(self.slots)
 
     def at(self, clause: str) -> "Scope":
-        """Return these names for another clause ("where clause", "order clause" ..)."""
+        """Return the scope for another clause ("where clause", "order clause" ..)."""
         return replace(self, clause=clause)
 
     def find(self, column: str, table: str = "", schema: str = "") -> Slot:
@@ -187,11 +187,11 @@ class Scope:
         raise SqlRefused(_BAD_FIELD, f"Unknown column '{shown}' in '{self.clause}'", "42S22")
 
     def has(self, column: str, table: str = "") -> bool:
-        """Return whether there is such a name."""
+        """Return whether a column of that name exists."""
         return bool(self.own(column, table))
 
     def own(self, column: str, table: str = "", schema: str = "") -> Sequence[Slot]:
-        """Return the slots that fit a name."""
+        """Return the slots that match a name."""
         name, table, schema = lowered(column), lowered(table), lowered(schema)
         return [
             slot

@@ -12,7 +12,8 @@ ignore case where the collation does.
     JSON_REMOVE                 a missing path is ignored; "$" itself cannot be removed (3153)
     JSON_ARRAY  OBJECT  CONTAINS  KEYS  LENGTH  TYPE  VALID  QUOTE  UNQUOTE
 
-Text given as a document is parsed; text given as a value stays text.  A path with wildcards cannot be changed (3149).
+Text given as a document is parsed; text given as a value stays text.  A path with a wildcard or range
+cannot be changed (3149).
 
 Source: MySQL manual, "String Functions and Operators", "JSON Functions"; TiDB's types/json_binary_functions.go.
 """

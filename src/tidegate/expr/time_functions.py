@@ -103,7 +103,7 @@ def year_week(year: int, month: int, day: int, mode: int) -> tuple[int, int]:
 
 
 def week(time: Time, mode: int) -> int:
-    """WEEK(d, mode)."""
+    """Return WEEK(d, mode)."""
     return year_week(time.year, time.month, time.day, mode & 7)[1]
 
 
@@ -162,7 +162,7 @@ _NAMED_MONTH: Final = frozenset("Mb")
 
 
 def format_time(time: Time, pattern: str) -> str | None:
-    """`time` in a pattern; None when the pattern asks for what a date with zero parts does not have."""
+    """Return `time` formatted by a pattern; None when the pattern needs a part that a date with zero parts lacks."""
     out: list[str] = []
     at = 0
     while at < len(pattern):
@@ -490,7 +490,7 @@ class IntervalSpan(NamedTuple):
 
 
 def span_of_interval(value: SqlValue, kind: ColumnType, unit: str, context: Context) -> IntervalSpan | None:
-    """Return the interval that `value` counts in `unit`."""
+    """Return the interval of INTERVAL `value` `unit`."""
     if value is None:
         return None
     if "_" in unit:
@@ -520,7 +520,7 @@ def _composite(text: str, unit: str) -> IntervalSpan:
 
 
 def moved(time: Time, span: IntervalSpan, context: Context) -> Time | None:
-    """`time` + `span`; None with a warning where the calendar ends."""
+    """Return `time` + `span`; None with a warning outside the years 0 to 9999."""
     start = to_datetime(_month_moved(time, span.months)) if is_real(time) else None
     if start is None:
         if is_real(time):
@@ -596,13 +596,13 @@ def _as_text(time: Time, given: str, unit: str) -> str:
 
 
 def span_between(first: Time, second: Time) -> timedelta | None:
-    """From `first` to `second`; None where one is no date of the calendar."""
+    """Return the time from `first` to `second`; None where one is no valid date."""
     start, end = to_datetime(first), to_datetime(second)
     return None if start is None or end is None else end - start
 
 
 def months_between(first: Time, second: Time) -> int:
-    """Whole months from `first` to `second`."""
+    """Return the number of whole months from `first` to `second`."""
     if second < first:
         return -months_between(second, first)
     months = (second.year - first.year) * 12 + second.month - first.month

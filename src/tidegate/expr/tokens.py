@@ -113,7 +113,7 @@ _PLAIN: Final = _compiled(r"""'(?:[^']++|'')*+'|"(?:[^"]++|"")*+\"""")
 
 
 class TokenKind(Enum):
-    """What a token is."""
+    """Kinds of tokens."""
 
     WORD = "word"
     """An unquoted word: keyword or name, which one only the grammar knows."""
@@ -203,7 +203,7 @@ def _quoted(raw: str, start: int, end: int, *, escapes: bool, ansi: bool) -> lis
 
 
 def fail(what: str, text: str, at: int) -> SqlError:
-    """Return the error for `text` at offset `at`: what is wrong, where, and what stands there."""
+    """Return the error for `text` at offset `at`, with the position and the text found there."""
     line = text.count("\n", 0, at) + 1
     near = " ".join(text[at : at + 40].split()) or "the end"
     error = SqlError(f"{what} at offset {at} (line {line}) near {near!r}")
@@ -232,5 +232,5 @@ def quote_names(*names: str) -> str:
 
 
 def quote(value: str) -> str:
-    """`value` as an SQL string in single quotes that MySQL reads back whatever the SQL mode."""
+    """Return `value` as an SQL string in single quotes that MySQL reads back in any SQL mode."""
     return "'" + value.replace("'", "''") + "'"

@@ -67,12 +67,12 @@ def unpacked(data: bytes) -> Any:
 
 
 def joined(batches: Sequence[Any]) -> Any:
-    """Record batches as one, which may be empty."""
+    """Return record batches concatenated into one, which may be empty."""
     if len(batches) == 1:
         return batches[0]
     return pa.concat_batches(batches) if batches else columns_of([])
 
 
 def numbers(batch: Any, name: str) -> Any:
-    """Return a column of numbers as numpy has it."""
+    """Return a column of numbers as a numpy array."""
     return batch.column(name).to_numpy()

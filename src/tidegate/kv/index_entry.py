@@ -53,7 +53,7 @@ _MAX_HANDLE: Final = 0xFFFF
 
 
 class IndexValue(NamedTuple):
-    """The parts; `version` is None for the old form, `restored` None without restored data."""
+    """The parts of an index value; `version` is None for the old form, `restored` None without restored data."""
 
     version: int | None = None
     handle: Handle | None = None
@@ -62,7 +62,7 @@ class IndexValue(NamedTuple):
 
 
 def encode_index_value(value: IndexValue) -> bytes:
-    """Return the bytes of these parts; EncodeError where the version cannot hold them."""
+    """Return the bytes of an index value; EncodeError where the version cannot hold its parts."""
     if value.version is None:
         if value.partition_id is not None or value.restored is not None or isinstance(value.handle, CommonHandle):
             raise EncodeError("the old form of an index value holds a number at most")
@@ -98,7 +98,7 @@ def _middle(value: IndexValue) -> bytes:
 
 
 def decode_index_value(buf: bytes) -> IndexValue:
-    """Return the parts of a value; DecodeError for anything else."""
+    """Return the parts of an index value; DecodeError for any other bytes."""
     if len(buf) <= MAX_OLD_SIZE and buf != _EMPTY_V1:
         return _decode_old(buf)
     tail_size = buf[0]
@@ -165,12 +165,12 @@ class IndexEntry(NamedTuple):
 
 
 def is_distinct(index: IndexLayout, columns: Columns) -> bool:
-    """Return whether the key alone names the row: NULLs are never equal."""
+    """Return whether the key alone identifies the row: the index is unique and no column is NULL."""
     return index.unique and all(columns[part.column_id] is not None for part in index.parts)
 
 
 def encode_index_entry(table: TableLayout, entry: IndexEntry) -> tuple[bytes, bytes]:
-    """Return key and value of an entry; `columns` may hold a whole row."""
+    """Return key and value of an index entry; its `columns` may hold a whole row."""
     index = _index(table, entry.index_id)
     datums = [part_datum(table, part, entry.columns[part.column_id]) for part in index.parts]
     distinct = is_distinct(index, entry.columns)
@@ -237,7 +237,7 @@ def _original(table: TableLayout, part: IndexPart, value: KvValue, count: Callab
 
 
 def decode_index_entry(table: TableLayout, key: bytes, value: bytes) -> IndexEntry:
-    """Return the entry of key and value; KvDecodeError with key and place for anything else."""
+    """Return the index entry of a key and value; KvDecodeError with key and offset for any other bytes."""
     found = decode_table_key(key)
     if not isinstance(found, IndexKey):
         raise KvDecodeError("the key of a row where an index entry's stands", CODEC, 0, key)

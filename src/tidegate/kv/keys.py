@@ -77,7 +77,7 @@ class IntHandle(NamedTuple):
 
 
 class CommonHandle(NamedTuple):
-    """A primary key as it stands at the end of the row's key."""
+    """A primary key in the encoded form that ends the row's key."""
 
     encoded: bytes
 
@@ -136,12 +136,12 @@ TableKey = RecordKey | IndexKey
 
 
 def table_prefix(table_id: int) -> bytes:
-    """Return what all keys of a table begin with."""
+    """Return the prefix of all keys of a table."""
     return PREFIX + encode_int(table_id)
 
 
 def record_prefix(table_id: int) -> bytes:
-    """Return what all row keys of a table begin with."""
+    """Return the prefix of all row keys of a table."""
     return table_prefix(table_id) + RECORD
 
 
@@ -151,17 +151,17 @@ def record_key(table_id: int, handle: Handle) -> bytes:
 
 
 def index_prefix(table_id: int, index_id: int, *, temporary: bool = False) -> bytes:
-    """Return what all keys of an index begin with."""
+    """Return the prefix of all keys of an index."""
     return table_prefix(table_id) + INDEX + encode_int(index_id | _TEMPORARY if temporary else index_id)
 
 
 def table_span(table_id: int) -> tuple[bytes, bytes]:
-    """Return the raw keys from which and before which the rows of a table lie."""
+    """Return the raw key range [start, end) of the rows of a table."""
     return record_prefix(table_id), table_prefix(table_id) + _AFTER_RECORD
 
 
 def decode_table_key(key: bytes) -> TableKey:
-    """Return the parts of a key that begins with t; KvDecodeError for anything else."""
+    """Return the parts of a row or index key; KvDecodeError for any other key."""
     try:
         return _decode(key)
     except DecodeError as error:
@@ -191,12 +191,12 @@ def _handle(encoded: bytes) -> Handle:
 
 
 def mvcc_key(key: bytes, ts: int | None = None) -> bytes:
-    """Return the key as TiKV's column families hold it; without `ts` that of a lock."""
+    """Return the key as TiKV stores it in its column families; without `ts`, that of a lock."""
     return encode_bytes(key) + (b"" if ts is None else invert(encode_uint(ts)))
 
 
 def split_mvcc_key(stored: bytes) -> tuple[bytes, int | None]:
-    """Return the raw key and the timestamp of a stored key; KvDecodeError for anything else."""
+    """Return the raw key and the timestamp of a key stored in TiKV; KvDecodeError for any other bytes."""
     try:
         key, at = decode_bytes(stored)
         if at == len(stored):
@@ -223,12 +223,12 @@ class MetaKey(NamedTuple):
 
 
 def string_key(name: str) -> bytes:
-    """Return the key of a string."""
+    """Return the metadata key of a string."""
     return encode_meta_key(MetaKey(name.encode(), "s"))
 
 
 def hash_key(name: str, field: str | bytes) -> bytes:
-    """Return the key of a member of a hash."""
+    """Return the metadata key of a field of a hash."""
     return encode_meta_key(MetaKey(name.encode(), "h", field.encode() if isinstance(field, str) else field))
 
 
@@ -238,7 +238,7 @@ def job_field(job_id: int) -> bytes:
 
 
 def encode_meta_key(key: MetaKey) -> bytes:
-    """Return the bytes of a key; EncodeError where kind and parts disagree."""
+    """Return the bytes of a metadata key; EncodeError where kind and parts disagree."""
     if key.kind not in _KINDS or (key.field is None) != (key.kind != "h") or (key.place is None) != (key.kind != "l"):
         raise EncodeError(f"a meta key of kind {key.kind!r} with field {key.field!r} and place {key.place}")
     head = _META_KEY_PREFIX + encode_bytes(key.name) + encode_uint(ord(key.kind))
@@ -248,7 +248,7 @@ def encode_meta_key(key: MetaKey) -> bytes:
 
 
 def decode_meta_key(key: bytes) -> MetaKey:
-    """Return the parts of a key; KvDecodeError for anything else."""
+    """Return the parts of a metadata key; KvDecodeError for any other bytes."""
     try:
         return _meta_key_decode(key)
     except DecodeError as error:

@@ -45,7 +45,7 @@ _Id: TypeAlias = tuple[int, bytes]
 
 
 class Matcher:
-    """Hold the unmatched rows of one registration, which began at `checkpoint_ts`."""
+    """The matcher of one registration, which began at `checkpoint_ts`: it stores the rows that are not matched yet."""
 
     def __init__(self, checkpoint_ts: int) -> None:
         self.checkpoint_ts = checkpoint_ts

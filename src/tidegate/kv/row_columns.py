@@ -76,7 +76,7 @@ _UNWANTED: Final = -1
 
 
 class Cells(NamedTuple):
-    """One column: where its values begin in the bytes of all rows, and how long they are, or NULL or MISSING."""
+    """Cells of one column: per row the offset in the bytes of all rows, and the size, NULL or MISSING."""
 
     at: Any
     size: Any
@@ -252,7 +252,7 @@ class Level(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """All values of some documents, and which documents are odd: their values are there in part or not at all."""
+    """The values of documents, level by level; `odd` documents were not read, or only in part."""
 
     levels: list[Level]
     odd: Any
@@ -268,7 +268,7 @@ class _Values(NamedTuple):
 
 
 def read_levels(data: Any, starts: Any, ends: Any) -> Levels:
-    """Return the values of documents that lie in `data` one behind the other; eight more bytes follow the last."""
+    """Return the values of documents that are concatenated in `data`, with eight bytes of padding at the end."""
     count = len(starts)
     every, none = np.arange(count), np.zeros(0, np.int64)
     kind = data[np.minimum(starts, len(data) - _WORD)]
@@ -367,7 +367,7 @@ _NUMBER_TYPES: Final = {INT64: "<i8", UINT64: "<u8"}
 
 
 def json_texts(documents: Any) -> Any:
-    """Return the texts of stored documents, a binary array without nulls; null for what is none."""
+    """Return the JSON texts of stored documents (a binary array without nulls); null for invalid ones."""
     data = np.concatenate([np.frombuffer(_data(documents), np.uint8), np.zeros(PADDING, np.uint8)])
     ends = np.frombuffer(documents.buffers()[1], np.int32, len(documents) + 1, 4 * documents.offset).astype(np.int64)
     texts, odd = _plain(data, ends[:-1], ends[1:])
@@ -522,7 +522,7 @@ Read: TypeAlias = Callable[[bytes], Any]
 
 
 class ReadValues(NamedTuple):
-    """The values of a column, null where there is none, and which rows have bytes that were not read."""
+    """The values of a column as an Arrow array, and the rows whose bytes could not be read (null in the array)."""
 
     array: Any
     unread: Any
@@ -542,7 +542,7 @@ _DIGITS_MAX: Final = 18
 
 
 def arrow_type(kind: ColumnType) -> Any:
-    """Return the type of the arrays of a column; binary may come in place of string."""
+    """Return the Arrow type of a column; its arrays may be binary in place of string."""
     if kind.code in NUMBERS:
         return pa.uint64() if _is_unsigned(kind) else pa.int64()
     if kind.code in FLOATS:

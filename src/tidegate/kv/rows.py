@@ -181,7 +181,7 @@ def encode_raw_row(values: Mapping[int, bytes | None], *, checksum: bool = False
 
 
 def decode_raw_row(buf: bytes) -> RawRow:
-    """Return the columns and the checksums of a row."""
+    """Return the columns and the checksums of a row of version 2; DecodeError for any other bytes."""
     values, end = _columns(buf)
     if not buf[1] & CHECKSUM:
         at_end(buf, end, CODEC)
@@ -207,7 +207,7 @@ def body_of(buf: bytes) -> bytes:
 
 
 def render_tail(tail: RowChecksums) -> bytes:
-    """Return the bytes behind the values."""
+    """Return the bytes of a tail: header and checksums."""
     if not 0 <= tail.version <= _VERSION or not all(0 <= crc <= _MAX_ID for crc in (tail.checksum, tail.extra or 0)):
         raise EncodeError(f"{tuple(tail)} is no version of a checksum and numbers of 32 bits")
     header = tail.version | (0 if tail.extra is None else _EXTRA)
@@ -268,12 +268,12 @@ _EMPTY: Final = b"\x00"
 
 
 def encode_old_row(values: Mapping[int, Datum]) -> bytes:
-    """Return the row of these columns, in their order."""
+    """Return the bytes of a row of version 1, its columns in the given order."""
     return b"".join(encode_value((column_id, value)) for column_id, value in values.items()) or _EMPTY
 
 
 def decode_old_row(buf: bytes) -> dict[int, Datum]:
-    """Return the columns of a row by id, in their order."""
+    """Return the columns of a row of version 1 by id, in their order."""
     if buf == _EMPTY:
         return {}
     found: dict[int, Datum] = {}
@@ -295,7 +295,7 @@ _COUNTED_IN_BYTES: Final = frozenset({"binary", "ascii"})
 
 
 class ChecksumForm(NamedTuple):
-    """Which checksum a row gets; `extra` is that of another schema version (version 0 alone)."""
+    """The checksum to write for a row; `extra` is that of another schema version (version 0 alone)."""
 
     version: int = 2
     extra: int | None = None
@@ -314,7 +314,7 @@ class Row(NamedTuple):
 
 
 def decode_row(table: TableLayout, key: bytes, value: bytes) -> Row:
-    """Return the row of a record; KvDecodeError with key and place for anything else."""
+    """Return the row of a key and value; KvDecodeError with key and offset for any other bytes."""
     found = decode_table_key(key)
     if not isinstance(found, RecordKey):
         raise KvDecodeError("the key of an index entry where a row's stands", _ROW_CODEC, 0, key)
@@ -322,7 +322,7 @@ def decode_row(table: TableLayout, key: bytes, value: bytes) -> Row:
 
 
 def decode_row_value(table: TableLayout, key: RecordKey, value: bytes) -> Row:
-    """Return the row in a value whose key is decoded already; KvDecodeError as above."""
+    """Return the row of a value and a decoded key; KvDecodeError with key and offset for any other bytes."""
     decode = _decode_v2 if value[:1] == _VERSION_2 else _decode_v1
     try:
         return decode(table, key, value, handle_columns(table, key.handle))
@@ -412,7 +412,7 @@ def _column(table: TableLayout, column_id: int) -> ColumnLayout:
 
 
 def select_stored(table: TableLayout, columns: Mapping[int, KvValue]) -> tuple[int, ...]:
-    """Return the ids of those `columns` that a value holds."""
+    """Return the ids of the `columns` that are stored in a row's value."""
     in_handle = table.whole_handle_columns
     kept = (column for column in table.columns if column.id in columns and column.id not in in_handle)
     return tuple(
@@ -423,7 +423,7 @@ def select_stored(table: TableLayout, columns: Mapping[int, KvValue]) -> tuple[i
 
 
 def handle_of(table: TableLayout, columns: Mapping[int, KvValue], row_id: int | None = None) -> Handle:
-    """Return the handle of a row: of its primary key, or `row_id` where rows have hidden numbers."""
+    """Return the handle of a row: its primary key, or `row_id` where the table has a hidden _tidb_rowid."""
     if table.int_handle is not None:
         number = columns[table.int_handle]
         if not isinstance(number, int):
@@ -437,7 +437,7 @@ def handle_of(table: TableLayout, columns: Mapping[int, KvValue], row_id: int | 
 
 
 def part_datum(table: TableLayout, part: IndexPart, value: KvValue) -> Datum:
-    """Return a column as it stands in a key: cut to the part's length, strings as their sort key."""
+    """Return a column's datum in a key: cut to the part's length, strings as their sort key."""
     column = _column(table, part.column_id)
     datum = to_datum(column.type, cut_part(column, part, value))
     if column.type.code in STRINGS and isinstance(datum, bytes) and table.new_collation:
@@ -455,7 +455,7 @@ def cut_part(column: ColumnLayout, part: IndexPart, value: KvValue) -> KvValue:
 
 
 def handle_columns(table: TableLayout, handle: Handle) -> Columns:
-    """Return the columns that a handle holds completely; none of a hidden number."""
+    """Return the columns that a handle holds completely; none for a hidden _tidb_rowid."""
     if table.int_handle is not None:
         if not isinstance(handle, IntHandle):
             raise DecodeError("a common handle in a table whose handle is a number", _ROW_CODEC, 0)

@@ -1,12 +1,12 @@
-"""The one way in: every connection to a server of MySQL's protocol is opened here.
+"""Client connections of MySQL's protocol: every connection to such a server is opened here.
 
     the server asks for                    over TLS            without TLS
-    a proof (native, ed25519, sha2 fast)   it gets one         it gets one
-    the password itself, or encrypted      it gets it          nothing: whoever answers there would have it
+    a proof (native, ed25519, sha2 fast)   sent                sent
+    the password itself, or encrypted      sent                refused: whoever answers there would have it
       with a key that the server sends
-    a file of this machine                 nothing             nothing
+    a file of this machine                 refused             refused
 
-A packet holds one statement, unless the caller says `many`: then texts that slip into one could be statements.
+A packet holds one statement, unless the caller sets `many`: text injected into one could then be a statement.
 
 Source: MySQL, "Connection Phase", "Protocol::AuthSwitchRequest"; PyMySQL, "Connection Object".
 """
@@ -69,7 +69,7 @@ def driver() -> Any:
 
 
 def faults(*more: type[Exception]) -> tuple[type[Exception], ...]:
-    """Return what the driver raises of a server, RuntimeError where it asks for a file, and `more`."""
+    """Return the driver's exceptions, RuntimeError (the server asked for a file), and `more`."""
     return (driver().MySQLError, RuntimeError, *more)
 
 
@@ -125,7 +125,7 @@ class _Refused:
         self._connection = connection
 
     def authenticate(self, packet: object) -> Any:
-        """Refuse."""
+        """Refuse the authentication method."""
         del packet
         raise ConfigError(
             f"{self._connection.host}:{self._connection.port} asks for the password in clear, or by a key of its own, "
@@ -138,7 +138,7 @@ class _Proof(_Refused):
     """caching_sha2_password as far as it proves the password, which is as far as the server remembers the account."""
 
     def authenticate(self, packet: Any) -> Any:
-        """Prove it, and refuse to send it."""
+        """Answer with a proof of the password, and refuse to send the password itself."""
         from pymysql import _auth
 
         connection = self._connection

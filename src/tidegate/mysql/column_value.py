@@ -97,13 +97,13 @@ class _Kind:
 
 
 def read_value(column_type: ColumnType, data: bytes) -> KvValue:
-    """Return the value in these bytes of a row of version 2; DecodeError when the type has none like it."""
+    """Return the value of a column from its bytes in a row of version 2; DecodeError when they do not fit the type."""
     value: KvValue = _kind(column_type, DecodeError).read(data)
     return value
 
 
 def write_value(column_type: ColumnType, value: KvValue) -> bytes:
-    """Return the bytes of a value in a row of version 2; EncodeError when the type has none like it."""
+    """Return the bytes of a value in a row of version 2; EncodeError when it does not fit the type."""
     kind = _kind(column_type, EncodeError)
     return kind.write(_own(kind, value, column_type), column_type)
 
@@ -123,7 +123,7 @@ def old_row_datum(column_type: ColumnType, value: KvValue) -> Datum:
 
 
 def from_datum(column_type: ColumnType, datum: Datum) -> KvValue:
-    """Return the value that a datum stands for; DecodeError when the type has none like it."""
+    """Return the value of a datum; DecodeError when it does not fit the type."""
     if datum is None:
         return None
     kind = _kind(column_type, DecodeError)
@@ -326,7 +326,7 @@ _LONGEST_INT: Final = 20
 
 
 def parse_value(kind: ColumnType, value: Value, zone: tzinfo = UTC) -> KvValue:
-    """Return the column's value for an event's; EncodeError for what the type does not have."""
+    """Return the column's value of an event's value; EncodeError when it does not fit the type."""
     if value is None:
         return None
     parse = _PARSERS.get(kind.code)

@@ -109,7 +109,7 @@ def integer_bounds(kind: ColumnType) -> tuple[int, int]:
 
 
 def full_year(year: int) -> int:
-    """0..69 belongs to 2000.., 70..99 to 1970.., everything else stays."""
+    """Return a year in full: 0..69 is 2000.., 70..99 is 1970.., everything else stays."""
     if 0 <= year <= 69:
         return 2000 + year
     return 1900 + year if 70 <= year <= 99 else year
@@ -132,7 +132,7 @@ def round_at(value: float, digits: int) -> float:
 
 
 def float_writer(kind: ColumnType) -> Callable[[Number], float]:
-    """Make a FLOAT or DOUBLE, with (M,D) rounding where the type has it."""
+    """Return a function that makes a FLOAT or DOUBLE of a number, rounded where the type has (M,D)."""
     single = kind.code is MysqlType.FLOAT
     rounds = kind.flen >= 0 and kind.decimal >= 0
     limit = MAX_FLOAT32 if single else MAX_FLOAT64
@@ -307,7 +307,7 @@ def session_zone(name: str, otherwise: tzinfo) -> tzinfo:
 
 
 def fsp_of(kind: ColumnType) -> int:
-    """Fractional digits of a temporal type."""
+    """Return the number of fractional digits of a temporal type."""
     return max(kind.decimal, 0)
 
 
@@ -325,7 +325,7 @@ def checked(moment: Time, *, any_day: bool = False) -> Time:
 
 
 def shift(moment: Time, delta: timedelta) -> Time:
-    """`moment` + `delta`; unchanged where the calendar does not reach (zero parts, the year 10000)."""
+    """Return `moment` + `delta`; `moment` itself where there is no such date (zero parts, the year 10000)."""
     if not (moment.year and moment.month and moment.day):
         return moment
     try:
@@ -396,7 +396,7 @@ def in_zone(moment: Time, offset: timedelta, zone: tzinfo) -> Time:
 
 
 def fraction_after(body: str, fields: list[str]) -> str:
-    """Return the digits behind the point that follows the sixth field."""
+    """Return the digits after the point that follows the sixth field."""
     found = re.match(r"(?:\D*+\d++){6}\.(\d+)", body, re.ASCII) if len(fields) > 6 else None
     return found[1] if found else ""
 
@@ -443,7 +443,7 @@ def parse_moment_number(number: int, *, any_day: bool = False) -> Time:
 
 
 def moment_number(moment: Time, kind: ColumnType) -> Decimal:
-    """20200131 of a DATE, 20200131235959.999 of the others."""
+    """Return a moment as a number: 20200131 for a DATE, 20200131235959.999 for other types."""
     if kind.code is MysqlType.DATE:
         return Decimal("{:04}{:02}{:02}".format(*moment[:3]))
     whole = "{:04}{:02}{:02}{:02}{:02}{:02}".format(*moment[:6])
@@ -495,7 +495,7 @@ _DATED: Final = re.compile(r"(?:\d{12}|\d{14})(?!\d)|\d+[^\w\s]\d+[^\w\s]\d+[ T]
 
 
 def clamp(span: int) -> int:
-    """`span` within the range of TIME."""
+    """Return `span` clamped to the range of TIME."""
     return min(max(span, -SPAN_LIMIT), SPAN_LIMIT)
 
 
@@ -526,5 +526,5 @@ def parse_span(text: str, fsp: int) -> int | None:
 
 
 def span_number(span: int, fsp: int) -> Decimal:
-    """102030.5 of 10:20:30.5."""
+    """Return a time span as a number: 102030.5 for 10:20:30.5."""
     return Decimal(render_duration(span * 1000, fsp).replace(":", ""))

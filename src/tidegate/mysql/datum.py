@@ -88,20 +88,20 @@ class Duration(int):
 
 
 class PackedTime(int):
-    """A time as its number; it stands as a fixed uint in both forms, and reads back as `Unsigned`."""
+    """A time as its packed number; it is a fixed uint in both forms, and is read back as `Unsigned`."""
 
     __slots__ = ()
 
 
 class DecimalDatum(NamedTuple):
-    """A number with its form; None takes the digits that the number has."""
+    """A number with its precision and scale; None takes the digits that the number has."""
 
     value: Decimal
     form: DecimalForm | None = None
 
 
 class JsonDatum(NamedTuple):
-    """A JSON document, told apart from the plain values."""
+    """A JSON document, wrapped to be distinguished from plain values."""
 
     document: JsonValue
 
@@ -136,7 +136,7 @@ def decode_datum(buf: bytes, at: int = 0) -> tuple[Datum, int]:
 
 
 def encode_vector(vector: Iterable[float]) -> bytes:
-    """Count and 32-bit floats, little endian."""
+    """Return a vector as its count and 32-bit floats, little endian."""
     floats = tuple(vector)
     try:
         return struct.pack(f"<I{len(floats)}f", len(floats), *floats)

@@ -81,12 +81,12 @@ _INVERTED: Final = bytes(0xFF - byte for byte in range(256))
 
 
 def invert(data: bytes) -> bytes:
-    """Return every bit turned: the ascending form of a value becomes the descending one, and back."""
+    """Return the bytes with every bit inverted: the ascending form of a value becomes the descending one, and back."""
     return data.translate(_INVERTED)
 
 
 def encode_int(value: int) -> bytes:
-    """8 bytes that sort as signed numbers do; EncodeError beyond 64 bits."""
+    """Return 8 bytes that sort as signed numbers do; EncodeError beyond 64 bits."""
     if not MIN_INT <= value <= MAX_INT:
         raise EncodeError(f"{value} is no signed 64-bit number")
     return (value + _SIGN).to_bytes(8, "big")
@@ -98,7 +98,7 @@ def decode_int(buf: bytes, at: int = 0) -> tuple[int, int]:
 
 
 def encode_uint(value: int) -> bytes:
-    """8 bytes big endian; EncodeError beyond 64 bits."""
+    """Return 8 bytes big endian; EncodeError beyond 64 bits."""
     if not 0 <= value <= MAX_UINT:
         raise EncodeError(f"{value} is no unsigned 64-bit number")
     return value.to_bytes(8, "big")
@@ -110,7 +110,7 @@ def decode_uint(buf: bytes, at: int = 0) -> tuple[int, int]:
 
 
 def encode_float(value: float) -> bytes:
-    """8 bytes that sort as doubles do."""
+    """Return 8 bytes that sort as doubles do."""
     bits = int.from_bytes(_DOUBLE.pack(0.0 if value == 0 else value), "big")
     bits = MAX_UINT - bits if bits & _SIGN else bits | _SIGN
     return bits.to_bytes(8, "big")
@@ -125,7 +125,7 @@ def decode_float(buf: bytes, at: int = 0) -> tuple[float, int]:
 
 
 def encode_uvarint(value: int) -> bytes:
-    """1 to 10 bytes; EncodeError beyond 64 bits."""
+    """Return an unsigned varint of 1 to 10 bytes; EncodeError beyond 64 bits."""
     if not 0 <= value <= MAX_UINT:
         raise EncodeError(f"{value} is no unsigned 64-bit number")
     out = bytearray()
@@ -167,7 +167,7 @@ _GROUP: Final = 8
 
 
 def encode_bytes(data: bytes) -> bytes:
-    """`data` in groups of eight, each with its marker."""
+    """Return `data` in groups of eight bytes, each with its marker."""
     whole, rest = divmod(len(data), _GROUP)
     groups = [data[at : at + _GROUP] + b"\xff" for at in range(0, whole * _GROUP, _GROUP)]
     padding = _GROUP - rest
@@ -211,7 +211,7 @@ _BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 class DecimalForm(NamedTuple):
-    """How many digits in all, and how many of them behind the point."""
+    """The precision and scale of a decimal."""
 
     precision: int
     scale: int
@@ -271,7 +271,7 @@ def decode_decimal(buf: bytes, at: int, form: DecimalForm) -> tuple[Decimal, int
 
 
 def write_decimal(value: Decimal, form: DecimalForm) -> bytes:
-    """Precision, scale, and the number."""
+    """Return a stand-alone decimal: precision, scale, and the number."""
     return bytes(form) + encode_decimal(value, form)
 
 

@@ -92,7 +92,7 @@ _ESCAPES: Final = {
 
 
 def quote_json(text: str) -> str:
-    """`text` as a JSON string."""
+    """Return `text` as a JSON string."""
     return f'"{text.translate(_ESCAPES)}"'
 
 
@@ -166,7 +166,7 @@ _DURATION: Final = struct.Struct("<qI")
 
 
 def encode_json(document: JsonValue) -> bytes:
-    """Type byte and value of `document`; EncodeError for what no document holds."""
+    """Return the binary JSON of `document`; EncodeError for a value that no document can hold."""
     try:
         kind, body = _encode(document, 0)
         return bytes([kind]) + body

@@ -58,7 +58,7 @@ def unpack_time(packed: int) -> Time:
 
 
 def pack_core(time: Time, tail: int) -> int:
-    """Return the number that binary JSON holds; `tail` is the four bits of fsp and type. EncodeError as above."""
+    """Return the core form of a time; `tail`: the four bits of fsp and type. EncodeError for parts out of range."""
     _check(time)
     if not 0 <= tail <= 15:
         raise EncodeError(f"{tail} is more than the four bits of fsp and type")
@@ -68,7 +68,7 @@ def pack_core(time: Time, tail: int) -> int:
 
 
 def unpack_core(core: int) -> tuple[Time, int]:
-    """Return the time in such a number, and its four bits of fsp and type."""
+    """Return the time of a number in core form, and its four bits of fsp and type."""
     date, clock = core >> 41, core >> 24
     parts = (date >> 9, date >> 5 & 15, date & 31, clock >> 12 & 31, clock >> 6 & 63, clock & 63, core >> 4 & 0xFFFFF)
     return _checked(Time(*parts), core), core & 15
@@ -118,7 +118,7 @@ def render_date(time: Time) -> str:
 
 
 def render_time(time: Time, fsp: int) -> str:
-    """Date and clock with `fsp` decimals, cut off and not rounded: the column's values have no more."""
+    """Return date and clock with `fsp` decimals, cut off and not rounded."""
     clock = f"{time.hour:02}:{time.minute:02}:{time.second:02}"
     return f"{render_date(time)} {clock}{_fraction(time.microsecond, fsp)}"
 

@@ -20,7 +20,7 @@ from typing import Final
 
 
 class AnswerKind(Enum):
-    """What can be done about an error."""
+    """What can be done about an error of a server."""
 
     PASSES = "later"
     ACCOUNT = "the account's rights"

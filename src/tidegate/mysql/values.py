@@ -13,8 +13,8 @@
     TIME, JSON, VECTOR           Duration, JsonDatum, Vector    the same
 
 The ColumnType beside a value says the rest: whether a Time is a date, how many decimals it shows, by which collation a
-text compares.  Truth values are the ints 1 and 0; NULL and unknown are None, which every conversion keeps.  `Context`
-holds the statement's moment, the session's settings and the warnings so far.
+text compares.  Truth values are the ints 1 and 0; NULL and unknown are None, and stay None as text, number or time.
+`Context` holds the statement's moment, the session's settings and the warnings so far.
 
     text_of       for CONCAT, LIKE and comparisons with text: str, or bytes of binary strings
     render        the text protocol's: 1e20 is "1e20" there, "100000000000000000000" in text_of
@@ -153,7 +153,7 @@ class SqlWarning:
 
 
 class UserLocks(Protocol):
-    """The locks that users name, as one session sees them."""
+    """The port of user-level locks (GET_LOCK ..), for one session."""
 
     def take(self, name: str, wait_s: float) -> bool:
         """GET_LOCK."""
@@ -174,7 +174,7 @@ class UserLocks(Protocol):
 
 @dataclass(slots=True)
 class Context:
-    """What one statement runs with; `now` is in UTC and stays while the statement runs."""
+    """The context of a running statement: time, settings, warnings. `now` is in UTC and fixed for the statement."""
 
     now: datetime
     zone: tzinfo = UTC
@@ -218,7 +218,7 @@ _VECTOR: Final = ColumnType(T.VECTOR)
 
 
 def text_of(value: SqlValue, kind: ColumnType) -> Text | None:
-    """`value` among texts."""
+    """Return `value` as text: str, or bytes of a binary string."""
     if value is None or isinstance(value, str | bytes):
         return value
     match value:
@@ -259,7 +259,7 @@ def octets(value: SqlValue, kind: ColumnType) -> bytes | None:
 
 
 def same_kind(first: Text, second: Text) -> tuple[Text, Text]:
-    """Return both as bytes if one is."""
+    """Return both texts as bytes if one of them is."""
     if isinstance(first, bytes) is isinstance(second, bytes):
         return first, second
     return _bytes(first), _bytes(second)
@@ -270,7 +270,7 @@ def _bytes(text: Text) -> bytes:
 
 
 def render(value: SqlValue, kind: ColumnType) -> Text | None:
-    """Return what a client is sent; None for NULL."""
+    """Return the text that a client receives; None for NULL."""
     if isinstance(value, float):
         return _shown(value, single=kind.code is T.FLOAT)
     return text_of(value, kind)
@@ -301,7 +301,7 @@ _PLAIN: Final = frozenset({int, Unsigned, Decimal, float})
 
 
 def number_of(value: SqlValue, kind: ColumnType, context: Context) -> Number | None:
-    """`value` as the number that arithmetic takes."""
+    """Return `value` as a number for arithmetic."""
     if value is None or type(value) in _PLAIN:
         return value  # type: ignore[return-value]  # one of Number by the test
     match value:
@@ -335,7 +335,7 @@ def text_number(text: str, context: Context, what: str = "DOUBLE") -> float:
 
 
 def clamped(value: float) -> float:
-    """Finite: what is beyond the doubles becomes the largest of them."""
+    """Return `value`, with infinities replaced by the largest double."""
     return value if math.isfinite(value) else math.copysign(1.7976931348623157e308, value)
 
 
@@ -377,13 +377,13 @@ def _json_number(value: JsonDatum, context: Context) -> Number:
 
 
 def float_of(value: SqlValue, kind: ColumnType, context: Context) -> float | None:
-    """`value` as a double."""
+    """Return `value` as a double."""
     number = number_of(value, kind, context)
     return None if number is None else float(number)
 
 
 def decimal_of(value: SqlValue, kind: ColumnType, context: Context) -> Decimal | None:
-    """`value` as an exact number; text is read digit by digit."""
+    """Return `value` as an exact number; text is read digit by digit."""
     if isinstance(value, str | bytes) and not isinstance(value, Named | Bits):
         text = value if isinstance(value, str) else value.decode("latin-1")
         found = _PREFIX.match(text)
@@ -395,7 +395,7 @@ def decimal_of(value: SqlValue, kind: ColumnType, context: Context) -> Decimal |
 
 
 def integer_of(value: SqlValue, kind: ColumnType, context: Context) -> int | None:
-    """`value` as an integer of any size, `Unsigned` where it was one."""
+    """Return `value` as an integer of any size, `Unsigned` where it was one."""
     if value is None or type(value) is int or type(value) is Unsigned:
         return value
     if isinstance(value, str) and not isinstance(value, Named):
@@ -437,7 +437,7 @@ NS: Final = 1000
 
 
 def wrong_value(what: str, text: object, context: Context) -> None:
-    """Warning 1292 for a value that is no date or time; the same as an error where a strict statement writes."""
+    """Warn (1292) of a value that is no date or time; raise where a strict statement writes."""
     message = f"Incorrect {what} value: '{text}'"
     if context.writing and context.strict:
         raise SqlRefused(_INCORRECT, message, "22007")
@@ -454,7 +454,7 @@ def parse_time(text: str, fsp: int = 6) -> Time | None:
 
 
 def moment_of(value: SqlValue, kind: ColumnType, context: Context) -> Time | None:
-    """`value` as a date with its clock."""
+    """Return `value` as a date and time."""
     if value is None or type(value) is Time:
         return value
     if isinstance(value, Duration):
@@ -480,7 +480,7 @@ def moment_of(value: SqlValue, kind: ColumnType, context: Context) -> Time | Non
 
 
 def span_of(value: SqlValue, kind: ColumnType, context: Context) -> Duration | None:
-    """`value` as a span of time."""
+    """Return `value` as a time span."""
     if value is None or type(value) is Duration:
         return value
     if isinstance(value, Time):
@@ -581,7 +581,7 @@ def _order(first: Any, second: Any) -> int:
 def compare(
     first: SqlValue, second: SqlValue, kinds: tuple[ColumnType, ColumnType], collation: str, context: Context
 ) -> int | None:
-    """-1, 0 or 1; None when one is NULL."""
+    """Return -1, 0 or 1 by MySQL's rules of comparison; None when one is NULL."""
     if first is None or second is None:
         return None
     if type(first) is int and type(second) is int:
@@ -667,7 +667,7 @@ _RANKS: Final[tuple[tuple[type, int], ...]] = (
 
 
 def json_key(document: JsonValue) -> tuple[Any, ...]:
-    """Return what documents sort, group and hash by."""
+    """Return the key by which JSON documents sort, group and hash."""
     if document is None:
         return (1,)
     rank = next(rank for kind, rank in _RANKS if isinstance(document, kind))
@@ -685,7 +685,7 @@ def json_key(document: JsonValue) -> tuple[Any, ...]:
 
 
 def json_order(first: JsonValue, second: JsonValue) -> int:
-    """-1, 0 or 1."""
+    """Return -1, 0 or 1 by the order of JSON documents."""
     return _order(json_key(first), json_key(second))
 
 

@@ -88,7 +88,7 @@ class _Columns:
         self.max_id = table.max_column_id
 
     def find(self, name: str, *, missing_ok: bool = False) -> _Slot | None:
-        """Return the slot that was called so, else that is now; None where a missing column may be passed over."""
+        """Return the slot of a column by its old name, else by its new one; None if missing and `missing_ok`."""
         folded = lowered(name)
         for slot in self.slots:
             if slot.was == folded:
@@ -99,7 +99,7 @@ class _Columns:
         return found
 
     def now(self, name: str) -> _Slot | None:
-        """Return the slot that is called so now."""
+        """Return the slot of a column by its new name."""
         folded = lowered(name)
         return next((slot for slot in self.slots if lowered(slot.now.name) == folded), None)
 
@@ -118,7 +118,7 @@ class _Columns:
         self.slots.insert(len(self.slots) if after is None else self.slots.index(after) + 1, slot)
 
     def apply(self, spec: Spec) -> None:
-        """Carry out one column spec; others are not for here."""
+        """Apply one column spec; specs of other kinds are ignored."""
         match spec:
             case AddColumns():
                 self._add(spec)

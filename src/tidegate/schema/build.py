@@ -117,7 +117,7 @@ def build_table(statement: CreateTable, charset: str, context: DdlContext, made:
 
 
 def first_twice(names: list[str]) -> str:
-    """Return the first name that stands there before; "" if there is none."""
+    """Return the first name that occurs twice; "" if none does."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

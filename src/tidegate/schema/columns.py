@@ -115,12 +115,12 @@ def origin_default(default: Default | None, column_type: ColumnType) -> str | by
 
 
 def is_moment(default: str | float | None) -> bool:
-    """Return whether a stored default is the time of the statement."""
+    """Return whether a stored default is CURRENT_TIMESTAMP."""
     return isinstance(default, str) and default.upper().startswith("CURRENT_TIMESTAMP")
 
 
 class Charset(NamedTuple):
-    """A character set; `bytes_max` is what one character takes at most."""
+    """A character set; `bytes_max` is the maximum number of bytes of a character."""
 
     name: str
     default: str
@@ -147,7 +147,7 @@ COLLATIONS: Final = frozenset(
 
 
 def character_bytes(charset: str) -> int:
-    """Return what one character takes at most; 1 for a charset that TiDB lacks."""
+    """Return the maximum number of bytes of a character; 1 for a charset that TiDB lacks."""
     return CHARSETS[charset].bytes_max if charset in CHARSETS else 1
 
 

@@ -50,7 +50,7 @@ class Qualified:
 
 
 class Cursor:
-    """Tokens of a text, read under SQL modes, and a place in them. Words of `reserved` are names in quotes alone."""
+    """Tokens of a text, read under SQL modes, and a position. Words of `reserved` are names only in quotes."""
 
     __slots__ = ("at", "reserved", "text", "tokens", "words")
 
@@ -65,7 +65,7 @@ class Cursor:
         self.words = tuple(token.word for token in self.tokens)
 
     def peek(self, ahead: int = 0) -> Token:
-        """Return the token `ahead` places from here; the END token from there on."""
+        """Return the token `ahead` positions from here; END beyond the last one."""
         return self.tokens[min(self.at + ahead, len(self.tokens) - 1)]
 
     def next(self) -> Token:
@@ -76,7 +76,7 @@ class Cursor:
         return token
 
     def error(self, what: str) -> SqlError:
-        """Return an error that names this place."""
+        """Return an error that names this position."""
         return fail(what, self.text, self.peek().start)
 
     def done(self) -> bool:

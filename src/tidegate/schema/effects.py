@@ -35,7 +35,7 @@ class TableTruncated(msgspec.Struct, frozen=True):
 
 
 class TableRenamed(msgspec.Struct, frozen=True):
-    """A table got another name and kept its rows."""
+    """A table was renamed and kept its rows."""
 
     old: TableInfo
     new: TableInfo
@@ -65,7 +65,7 @@ class PartitionsDropped(msgspec.Struct, frozen=True):
 
 
 class PartitionExchanged(msgspec.Struct, frozen=True):
-    """All rows of `partition` (by the definition of `partitioned`) and of `other` changed places."""
+    """All rows of `partition` (by the definition of `partitioned`) and of `other` were swapped."""
 
     partitioned: TableInfo
     partition: str

@@ -46,7 +46,7 @@ DIGEST_CHARS: Final = 32
 def infer_table(
     name: TableName, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None, version: int
 ) -> TableInfo:
-    """Return the table that a row's fields describe, as of `version`; a column of a type that nobody knows is text."""
+    """Return the table that a row's fields describe, as of `version`; a column of unknown type is text."""
     indexes = _keys(fields, pk_names)
     primary = {column for index in indexes if index.primary for column in index.columns}
     ids = _ids([field.name for field in fields], ())
@@ -146,7 +146,7 @@ def _keys(fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> tuple[
 
 
 def merge_inferred(tables: Sequence[TableInfo]) -> TableInfo:
-    """Return the first table with the columns that later ones have and it has not; names compare without case."""
+    """Return the first table, extended by columns that only later ones have; names compare without case."""
     merged, *others = tables
     for other in others:
         known = {lowered(column.name) for column in merged.columns}

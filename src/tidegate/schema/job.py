@@ -69,7 +69,7 @@ PRIMARY: Final = "primary"
 
 
 class JobState(IntEnum):
-    """How far a job is."""
+    """States of a DDL job."""
 
     NONE = 0
     RUNNING = 1
@@ -85,7 +85,7 @@ class JobState(IntEnum):
 
 
 class Binlog(msgspec.Struct, frozen=True, rename="pascal"):
-    """What a finished job leaves behind; `schema_version` 0 of one that changed nothing (IF NOT EXISTS)."""
+    """The result of a finished job; `schema_version` is 0 for one that changed nothing (IF NOT EXISTS)."""
 
     schema_version: int = 0
     schema: StoredSchema | None = msgspec.field(name="DBInfo", default=None)
@@ -121,7 +121,7 @@ class MultiSchemaInfo(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A DDL job as its JSON says it; `type` is an ActionType, `state` a JobState."""
+    """A DDL job as in its JSON; `type` is an ActionType, `state` a JobState."""
 
     id: int
     type: int = 0
@@ -204,7 +204,7 @@ class ReorgMeta(msgspec.Struct, frozen=True):
 
 
 def parse_job(data: bytes | str) -> Job:
-    """Return the job in a JSON text; SchemaError for anything else."""
+    """Return the job in a JSON text; SchemaError for an invalid one."""
     return parse_stored(data, Job)
 
 

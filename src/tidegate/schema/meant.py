@@ -42,7 +42,7 @@ from tidegate.schema.statement import (
 
 
 class Wins(Enum):
-    """What names the table of a statement where label and text differ (the table above)."""
+    """Whether label or text names the table of a statement where they differ (table in the module docstring)."""
 
     TEXT = "text"
     LABEL = "label"
@@ -72,7 +72,7 @@ WINS: Final[Mapping[type, Wins]] = {
 
 
 def wins(statement: Statement) -> Wins:
-    """Return what names the table of a statement where its event's label and its text differ."""
+    """Return whether the event's label or the text names the table of a statement where they differ."""
     clauses = statement.specs if isinstance(statement, AlterTable) else ()
     return next((WINS[type(clause)] for clause in clauses if type(clause) in WINS), WINS[type(statement)])
 

@@ -24,7 +24,7 @@ from tidegate.schema.stored.definition import KEYS, NOT_NULL, StoredColumn, Stor
 
 
 class ModifyKind(IntEnum):
-    """Which of MODIFY COLUMN's operations it is."""
+    """The operations of MODIFY COLUMN, by what they do to stored values."""
 
     LOSSLESS = 0
     CHECKED = 1

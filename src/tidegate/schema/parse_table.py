@@ -448,7 +448,7 @@ _WORDS: Final[Mapping[str, Mapping[str, object]]] = {
 
 
 def read_sequence(cursor: Cursor, default_schema: str) -> StatementDetail | None:
-    """Return what the statement at the cursor says, moving into it; None if it is none of ours."""
+    """Return the sequence statement at the cursor, moving into it; None if the grammar does not know it."""
     verb = cursor.accept("CREATE", "ALTER", "DROP")
     if not (verb and cursor.accept("SEQUENCE")):
         return None

@@ -69,7 +69,7 @@ def in_zone(statement: Statement, zone: str) -> Statement:
 
 
 def number_of(text: str, zone: str) -> int | None:
-    """Return the number that a bound means in a session of that zone; None for one that means none."""
+    """Return the number of a bound in a session of that zone; None for one that is no number."""
     try:
         return integer_of(compile_expression(text, (), time_zone=zone)({}))
     except TidegateError:
@@ -167,7 +167,7 @@ class _Table:
         return lambda row: tuple(key(read(row)) for read, key in parts)
 
     def sort_key(self, name: str) -> Callable[[Value], _Key]:
-        """Return what values of a column are compared by."""
+        """Return a sort key of values of a column."""
         column = self.column(name)
         folds = lowered(column.name) in self.ci_columns
         return partial(_sort_key, column.type, folds=folds)

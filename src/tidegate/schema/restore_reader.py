@@ -62,7 +62,7 @@ def number(raw: str) -> str:
 
 
 class NameKind(Enum):
-    """What a name in a statement is of."""
+    """Kinds of objects that a name in a statement can refer to."""
 
     TABLE = "table"
     BESIDE = "beside"
@@ -124,11 +124,11 @@ class SqlReader(Cursor):
         return ".".join(parts)
 
     def table(self) -> str:
-        """Return the name of a table, view or sequence as printed, which is taken down."""
+        """Return the name of a table, view or sequence as printed, and record it."""
         return self._table(NameKind.TABLE)
 
     def beside(self) -> str:
-        """Return the name of a table that the statement takes nothing from, as printed, which is taken down."""
+        """Return the name of a table whose rows the statement does not use, as printed, and record it."""
         return self._table(NameKind.BESIDE)
 
     def _table(self, kind: "NameKind") -> str:
@@ -139,21 +139,21 @@ class SqlReader(Cursor):
         return path_of(found.schema, found.table)
 
     def database(self) -> str:
-        """Return the name of a database as printed, which is taken down."""
+        """Return the name of a database as printed, and record it."""
         name = self.name("a database name")
         self.named.append(PrintedName(NameKind.DATABASE, name))
         return quote_name(name)
 
     def of_session(self) -> None:
-        """Take down that the statement is about the session's database, without its name."""
+        """Record that the statement is about the session's database, without its name."""
         self.named.append(PrintedName(NameKind.DATABASE, ""))
 
     def called(self, function: str) -> None:
-        """Take down that a function is called, or a variable read."""
+        """Record that a function is called, or a variable read."""
         self.named.append(PrintedName(NameKind.FUNCTION, function))
 
     def filled(self) -> None:
-        """Take down that a query makes the rows of a table."""
+        """Record that a query provides the rows of a table."""
         self.named.append(PrintedName(NameKind.QUERY, "CREATE TABLE .. AS SELECT"))
 
     def is_string(self) -> bool:

@@ -58,7 +58,7 @@ split_at: Final = template("[INDEX name ][PRIMARY KEY ]borders", borders=_BORDER
 
 
 def pre_split(r: SqlReader) -> str:
-    """Return what PRE_SPLIT_REGIONS is set to: a number, or borders in brackets."""
+    """Return the value of PRE_SPLIT_REGIONS: a number, or borders in brackets."""
     return _borders_in_brackets(r) if r.is_sign("(") else str(r.integer())
 
 
@@ -190,7 +190,7 @@ placed_column: Final = template("column[ FIRST][ AFTER path]", column=column)
 
 
 def partitioning(r: SqlReader) -> str:
-    """Return what follows PARTITION BY."""
+    """Return the partitioning after PARTITION BY."""
     text, counted = _method(r)
     if r.accept("PARTITIONS"):
         counted = str(r.integer())

@@ -28,14 +28,14 @@ Key = tuple[str, str]
 
 
 class Database(msgspec.Struct, frozen=True):
-    """A database and the charset of tables to come."""
+    """A database and the default charset of its new tables."""
 
     name: str
     charset: str = "utf8mb4"
 
 
 class LostTable(msgspec.Struct, frozen=True):
-    """A table whose definition is not known any more, and why."""
+    """A table whose definition is no longer known, and the reason."""
 
     name: TableName
     why: str
@@ -92,12 +92,12 @@ class SchemaState:
         return "utf8mb4" if found is None else found.charset
 
     def with_table(self, table: TableInfo) -> "SchemaState":
-        """Return the state where `table` stands under its name."""
+        """Return the state with `table` added or replaced under its name."""
         found = self.found(table.name)
         return replace(found, tables={**self.tables, table.name.key: table})
 
     def with_unknown(self, tables: Iterable[TableInfo]) -> "SchemaState":
-        """Return the state with those of some tables that it does not know, whose rows came without a DDL."""
+        """Return the state with those of `tables` added that it does not know: their rows arrived without a DDL."""
         state = self
         for table in tables:
             state = state if state.table(table.name) else state.with_table(table)
@@ -110,7 +110,7 @@ class SchemaState:
         return replace(self, tables=tables)
 
     def losing(self, names: Iterable[TableName], why: str) -> "SchemaState":
-        """Return the state that does not know what tables of these names are like, since the first `why`."""
+        """Return the state where the tables of these names are lost, with the first reason `why`."""
         names = tuple(names)
         tables = {key: table for key, table in self.tables.items() if key not in {name.key for name in names}}
         lost = {name.key: LostTable(name, why) for name in names}
@@ -151,7 +151,7 @@ class SchemaState:
 
     @staticmethod
     def from_json(data: bytes) -> "SchemaState":
-        """Return the state that `to_json` wrote; SchemaError for anything else."""
+        """Return the state that `to_json` wrote; SchemaError for an invalid text."""
         try:
             state = msgspec.json.decode(data, type=_State)
             tables = [_unpack_table(table) for table in state.tables]

@@ -58,7 +58,7 @@ class CreateTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NewTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """TRUNCATE TABLE: the ids that take the place of the old ones."""
+    """TRUNCATE TABLE: the ids that replace the old ones."""
 
     new_table_id: int = 0
     new_partition_ids: list[int] | None = None
@@ -66,7 +66,7 @@ class NewTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RenameTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One rename; of several a table may take more than one, by way of a name that nobody has."""
+    """One rename. Of several, one table may have more than one: a swap goes by way of an unused name."""
 
     table_id: int
     new_schema_id: int
@@ -124,7 +124,7 @@ class TtlArgs(msgspec.Struct, frozen=True):
 
 
 class AlterSequenceArgs(msgspec.Struct, frozen=True):
-    """ALTER SEQUENCE: the sequence as it is to be; RESTART gives the next value."""
+    """ALTER SEQUENCE: the new definition; RESTART gives the next value."""
 
     sequence: StoredSequence
     restart: int | None = None
@@ -232,7 +232,7 @@ class CheckNameArgs(msgspec.Struct, frozen=True):
 
 
 class NewPartitionsArgs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """ADD and REORGANIZE PARTITION, PARTITION BY, REMOVE PARTITIONING: what comes, and the names of what goes."""
+    """ADD and REORGANIZE PARTITION, PARTITION BY, REMOVE PARTITIONING: new partitions, and names of removed ones."""
 
     part_info: StoredPartition
     part_names: list[str] = []

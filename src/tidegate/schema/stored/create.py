@@ -62,14 +62,14 @@ _FK_ACTIONS: Final = {1: "RESTRICT", 2: "CASCADE", 3: "SET NULL", 4: "NO ACTION"
 
 @dataclass(frozen=True, slots=True)
 class NextIds:
-    """The next values that a table gives out, as far as they are worth printing (above 1)."""
+    """The next values of a table's counters; they are printed where above 1."""
 
     increment: int = 0
     random: int = 0
 
 
 def escape(text: str) -> str:
-    """Return a text as it stands between single quotes."""
+    """Return a text escaped for single quotes."""
     return text.translate(_ESCAPES)
 
 
@@ -80,7 +80,7 @@ def render_full_type(column: StoredColumn) -> str:
 
 
 def render_create_schema(schema: StoredSchema) -> str:
-    """SHOW CREATE DATABASE."""
+    """Return the text of SHOW CREATE DATABASE."""
     head = f"CREATE DATABASE {quote_name(schema.name.original)}"
     return f"{head} /*!40100 DEFAULT CHARACTER SET {schema.charset}{_database_collate(schema)} */"
 
@@ -105,7 +105,7 @@ def render_create_table(
 
 
 def render_shape(table: StoredTable) -> tuple[list[str], list[str], str]:
-    """Return columns, keys and partitioning, which CREATE TABLE .. LIKE takes over."""
+    """Return columns, keys and partitioning: the parts that CREATE TABLE .. LIKE copies."""
     return list(_columns(table, UTC)), list(_keys(table)), _partitioning(table.partition)
 
 

@@ -102,7 +102,7 @@ class StoredType(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class ChangeState(msgspec.Struct, frozen=True):
-    """Where the column stands that a change of type reads from or writes to."""
+    """The position of the column that a change of type reads from or writes to."""
 
     relative_col_offset: int = 0
 
@@ -177,7 +177,7 @@ PARTITION_METHODS: Final = {1: "RANGE", 2: "HASH", 3: "LIST", 4: "KEY"}
 
 
 class StoredPartition(msgspec.Struct, frozen=True):
-    """How a table is partitioned; `type` is one of PARTITION_METHODS, or 5 for system time."""
+    """The partitioning of a table; `type` is one of PARTITION_METHODS, or 5 for system time."""
 
     type: int
     expr: str = ""
@@ -353,7 +353,7 @@ class StoredSchema(msgspec.Struct, frozen=True):
 
 
 def parse_stored(data: bytes | str, kind: type[_T]) -> _T:
-    """Return the definition in a JSON text; SchemaError for anything else."""
+    """Return the definition in a JSON text; SchemaError for an invalid one."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -370,7 +370,7 @@ _GO_ESCAPES: Final = (
 
 
 def render_stored(definition: msgspec.Struct) -> bytes:
-    """Return the JSON as Go writes it."""
+    """Return the JSON of a definition, byte for byte as Go writes it."""
     text = msgspec.json.encode(definition)
     for plain, escaped in _GO_ESCAPES:
         text = text.replace(plain, escaped)
@@ -398,7 +398,7 @@ def column_type(stored: StoredType) -> ColumnType:
 
 
 def target_of(column: StoredColumn) -> Target:
-    """Return the target that a stored column is."""
+    """Return the assignment target of a stored column."""
     flags = column.type.flag & (NOT_NULL | PREVENT_NULL)
     return Target(column.name.original, column_type(column.type), column.type.collate, bool(flags))
 

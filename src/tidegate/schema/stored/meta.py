@@ -43,7 +43,7 @@ class Reader(Protocol):
 
 
 class Meta:
-    """What the keys say, as of the reader."""
+    """The schema metadata, as of the timestamp of the reader."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -64,7 +64,7 @@ class Meta:
         return (self.reader.get(BDR_ROLE) or b"").decode()
 
     def diff(self, version: int) -> SchemaDiff | None:
-        """Return what made `version`; None where nothing did."""
+        """Return the SchemaDiff of `version`; None where there is none."""
         found = self.reader.get(diff_key(version))
         return None if found is None else parse_stored(found, SchemaDiff)
 
@@ -90,16 +90,16 @@ class Meta:
         return None if found is None else int(found)
 
     def job(self, job_id: int) -> Job | None:
-        """Return a job that is over."""
+        """Return a finished job."""
         found = self.reader.get(hash_key(JOB_HISTORY, job_field(job_id)))
         return None if found is None else parse_job(found)
 
     def history(self) -> list[Job]:
-        """Return all jobs that are over, by id."""
+        """Return all finished jobs, by id."""
         return [parse_job(value) for _, value in self._members(JOB_HISTORY)]
 
     def progress(self, job_id: int) -> bytes | None:
-        """Return what the owner keeps of a running job beside its row."""
+        """Return the progress that the DDL owner stores of a running job, outside its row."""
         return self.reader.get(hash_key(PROGRESS, job_field(job_id)))
 
     def _members(self, name: str) -> Iterator[tuple[bytes, bytes]]:
@@ -109,21 +109,21 @@ class Meta:
 
 
 def diff_key(version: int) -> bytes:
-    """Return where what made a version is kept."""
+    """Return the key of the SchemaDiff of a version."""
     return string_key(f"Diff:{version}")
 
 
 def schema_key(schema_id: int) -> bytes:
-    """Return where the definition of a database is kept."""
+    """Return the key of the definition of a database."""
     return hash_key(_SCHEMAS, f"DB:{schema_id}")
 
 
 def table_key(schema_id: int, table_id: int) -> bytes:
-    """Return where the definition of a table is kept."""
+    """Return the key of the definition of a table."""
     return hash_key(f"DB:{schema_id}", f"Table:{table_id}")
 
 
 def counter_key(kind: str, schema_id: int, table_id: int) -> bytes:
-    """Return where one of COUNTERS of a table is kept."""
+    """Return the key of one of COUNTERS of a table."""
     assert kind in COUNTERS, kind
     return hash_key(f"DB:{schema_id}", f"{kind}:{table_id}")

@@ -413,7 +413,7 @@ class SchemaHistory:
         return self._snapshots[place - 1]
 
     def forget(self, ts: int) -> None:
-        """Drops what no row above `ts` needs."""
+        """Drop the snapshots that no row above `ts` needs."""
         place = bisect_right(self._snapshots, ts, key=lambda snapshot: snapshot.ts)
         del self._snapshots[: max(place - 1, 0)]
 
@@ -433,7 +433,7 @@ class LoadedSchema:
 
 
 def load(meta: Meta, ts: int, known: LoadedSchema | None = None) -> LoadedSchema:
-    """Return the schema at `ts`, with what is known already."""
+    """Return the schema at `ts`, read by differences from `known` where they allow it."""
     newest = _usable(meta)
     if known is None or newest < known.version or newest - known.version > DIFFS_MAX:
         return load_all(meta, ts)
