@@ -1,42 +1,38 @@
-"""Running a unit in a worker: each step becomes one commit of its table, which carries the new position.
+"""The task that runs a unit of the plan: each step becomes one commit of its table.
 
-    for each step:   table's position >= step's ──► done before, skip
-                     else read, compute, write files, commit at version + 1
-                          version taken ──► somebody was faster: read again, decide again
+    for each step:   position of the table >= position of the step ──► already done, skip
+                     else read the rows, compute, write files, commit at version + 1
+                          version taken ──► another attempt was faster: read the table again and decide again
 
-The somebody is an earlier try of the same steps (a worker that outlived its driver); steps give the same result
-whoever runs them, so losing the race is no loss.
+The other attempt runs the same steps (a worker that outlived its driver, for example).  A step gives the same result
+whoever runs it, so losing the race for a version loses nothing.
 
-What a step does to a table, by the table's form: one table of functions for each kind of step.
+What a step does depends on the table's form (options.py); each kind of step has one function per form.
 
-    step              ROWS                   LOG             CHANGES             VERSIONS
-    rows come         merged by key          appended        images appended     versions end and begin
-    a DDL moves rows  files written anew     (as ROWS)       images appended     versions end and begin
-    its rows now      all                    all changes     the log, folded     versions that have not ended
+    step                 ROWS                LOG                CHANGES            VERSIONS
+    rows                 merged by key       appended           images appended    versions ended and begun
+    DDL that moves rows  files rewritten     files rewritten    images appended    versions ended and begun
+    current rows         all rows            all changes        the log, folded    versions that have not ended
 
-A log is folded once for each DDL that moves rows (of partitions, by an exchange): its keys are held in memory, its
+A CHANGES log is folded once per DDL that moves rows between partitions or tables: its keys are held in memory, its
 rows one file at a time.
 
-What a TRUNCATE TABLE leaves to the new incarnation of a table whose past is kept.
+TRUNCATE TABLE begins a new incarnation.  The old one is retired as it is, so that FLASHBACK TABLE can bring it back.
+In a mode that keeps the past, the commit that creates the new incarnation also copies the changes or versions of the
+old one and records the removal of its rows; a replica begins empty.
 
-    old incarnation   ──rows──rows──┤ TRUNCATE                     retired as it stands, FLASHBACK TABLE brings it back
-    new incarnation                 ├─ a copy of the old one's changes or versions, the rows of then removed ──rows──►
+DDL on partitions: the lake does not store partitions, so which rows a partition holds is computed from the table's
+definition (schema/partition.py).
 
-The copy goes into the commit that makes the table.  A replica begins empty.
+DDL on columns:
 
-DDL on partitions: which stored rows go, and which change places.
+    columns renamed, moved, dropped, added with NULL     one metaData action, files stay; may begin column mapping
+    a default other than NULL, a change of type          every file is read, converted and rewritten
+    a rename or a drop with column-mapping=never         every file is read and rewritten
+    a table gets its first key                           its log of changes is replaced by the rows that it yields
 
-The lake does not store partitions; the definition says where a row lies (schema/partition.py).
-
-What a change of columns does to a stored table.
-
-columns only renamed, moved, dropped, added with NULL      one metaData action, files stay; it may begin column mapping
-a default, a conversion                                    every file read, changed and written anew
-a rename, a drop with column-mapping=never                 likewise
-a table gets its first key                                 its log of changes becomes the rows that it tells of
-
-Old changes and old versions move with the table: they have its columns of today.  A value of theirs that the new type
-has no place for, and that upstream did not have to convert any more, becomes NULL.
+Stored changes and versions of the past are converted with the table: they have its current columns.  A past value
+that does not fit the new type, and that upstream no longer had to convert, becomes NULL.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,16 +1,8 @@
-"""Stored columns of a lake table and how a schema change moves them.
+"""The stored columns of a lake table: their Delta types, conversion of values, and names inside Parquet files.
 
-    upstream column id ──► stored column: name (what readers see) + id and name inside Parquet files + Delta type
-
-    rename, move, drop     names change, files stay (without column mapping: rewritten)
-    add                    files stay; rewritten only when old rows hold a value other than NULL
-    change of type         a new column, rewritten through the rules of expr/change.py
-
-Every stored column carries its upstream column id in the schema's field metadata, so the mapping survives renames
-and needs no second place.  Columns of ours stand behind the upstream's (options.py); a DDL treats old changes and old
-versions as it treats rows.
-
-MySQL columns as Delta columns: which type, and whole columns of values in both directions.
+A stored column has the name that readers see, a field id and a name inside Parquet files, and a Delta type.  The
+schema's field metadata carries its upstream column id, so the mapping survives renames and is stored nowhere else.
+The columns that Tidegate adds (options.py) follow those of the upstream.
 
     TINYINT .. BIGINT            byte, short, int, int (MEDIUMINT), long
     the same UNSIGNED            short, int, int, long, decimal(20,0)
@@ -23,36 +15,23 @@ MySQL columns as Delta columns: which type, and whole columns of values in both 
     CHAR, VARCHAR, TEXT          string
     BINARY, VARBINARY, BLOB      binary
 
-Values come as texts (engine/change.py), or typed as codecs and mounters make them, and are cast by Arrow, a column at a
-time; both give the same.  Neutral values (expr/change.py) are for what a DDL does to stored rows.  Zero
-dates ("0000-00-00", a zero year, month or day) have no Delta value: NULL by default, an error or text by policy.
-
-`exact` is for columns of a key, where two values have to stay two: what several values become is refused there.
-
-    zero dates                        NULL, with zero-date=null
-    texts that are no UTF-8           U+FFFD
-    ENUM 0 beside a name '', numbers  ''
-    without a name; SET likewise
-
-The columns of a lake table as its Delta log records them, and the names that they have inside Parquet files.
+Values arrive as texts (engine/change.py) or typed, and Arrow casts them a column at a time; both give the same result.
+Delta has no value for zero dates ("0000-00-00", a zero year, month or day): NULL, an error or text, by policy.  In key
+columns two values must stay two, so `exact` refuses what several values would become: NULL from zero dates, U+FFFD
+from invalid UTF-8, '' from ENUM 0 beside a name '' or from numbers without a name.
 
                 plain                                    mapped (delta.columnMapping.mode = name)
     file        column "total", field id 3               column "total" or "c3", field id 3
     schema      name "total", tidegate.fieldId 3         name "sum", delta.columnMapping.id 3 and physicalName "total"
-    opened by   every reader of Delta                    readers that know the feature columnMapping
-
-A plain table becomes a mapped one in the very commit after which names would not tell the columns of its files any
-more, and stays mapped.  A commit that writes all files anew needs no mapping.
 
     column-mapping   renamed, dropped, files stay   a name that Delta refuses in plain tables   a new table
     auto             mapped from then on            mapped from then on                         plain
     always           mapped                         mapped                                      mapped
-    never            all files written anew         refused                                     plain
+    never            all files rewritten            refused                                     plain
 
-Invariants: a column's id never changes and is never used again; files carry it as their field id.  In a plain table
-every file holds each column under its name of today or not at all.  In a mapped table a column that was there before
-keeps the name that files have for it, any other is `c<id>`, and no file has a column of that name that is another one:
-ids pass over every `c<number>` that is the name of a column.
+Invariants: a column's id never changes and is never reused.  In a plain table every file holds each column under its
+current name or not at all.  In a mapped table an existing column keeps its name inside files and a new one is `c<id>`;
+ids skip every `c<number>` that is the name of a column, so no file has another column of that name.
 Source: the Delta protocol document, "Column Mapping", "Writer Requirements for Column Mapping".
 """
 

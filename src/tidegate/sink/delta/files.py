@@ -1,18 +1,16 @@
-"""Parquet files of a lake table: read under stored names, written under physical ones, with exact key bounds.
+"""Parquet files of a lake table, read and written with key bounds, and the order and matching of keys.
 
-Bounds of the key columns let a merge leave alone files that it cannot touch.  They are written only where JSON holds
-them exactly (64-bit integers, short texts, dates): a bound that is rounded would hide rows from every reader.
+Files are read under stored names and written under physical ones.  A file holds at most FILE_BYTES of Arrow columns or
+ROWS_PER_FILE rows, or a single row that is larger than that, so that it fits into memory several times over.
 
-A file is what fits into memory some times over: FILE_BYTES of Arrow columns, or ROWS_PER_FILE rows, or one row that
-is larger than that.
-
-Keys as columns: their order, and which stored rows they touch.
+Bounds of the key columns let a merge skip files that it cannot touch.  They are written only where JSON holds them
+exactly (64-bit integers, short texts, dates): a rounded bound would hide rows from every reader.
 
     touched keys   3 7 9        stored rows   1 3 5 9 9 …       match  ->  null 0 null 2 2 …
 
-A key of several columns is matched by numbering: the values of its first column, then the pairs of such a number and
-a value of the second, and so on; what no touched key has drops out at once.  Order is Arrow's: numbers and dates by
-value, texts and binaries by bytes, the first column first.
+A key of several columns is matched by numbering: the values of the first column, then the pairs of that number and
+the value of the second column, and so on; values without a touched key drop out at once.  Keys are ordered as Arrow
+orders them: numbers and dates by value, texts and binaries by bytes, the first column first.
 """
 
 import io

@@ -1,48 +1,37 @@
-"""A client of an Iceberg REST catalog: one session, its prefix, and the endpoints that the catalog has.
+"""Names of a lake's tables in Iceberg catalogs: a SQLite file in the lake, or the REST catalog of another system.
 
-    GET  /v1/config?warehouse=…                  prefix, endpoints       once a session
-    POST /v1/{prefix}/transactions/commit        what is not among the endpoints is not asked for
+Both are updated when a snapshot is published, so that a name refers to the table's newest Iceberg metadata.
 
-The token is read anew with each request, so that a file may be replaced while a feed runs; it goes to the catalog's own
-address only and stands in no message.  A catalog that tells no endpoints has those that the specification presumes.
+**Embedded catalog.**  `<lake>/catalog.db` is SQLite with the tables that Iceberg's JDBC catalog and PyIceberg share:
 
-Source: Iceberg REST catalog specification (rest-catalog-open-api.yaml): CatalogConfig, paths, ErrorModel.
+    iceberg_tables: lake, shop, orders ──► …/metadata/v17.metadata.json
 
-How a table of a REST catalog is led from what the catalog shows to what the lake has published. Pure.
+All names, renames and drops move in one transaction.  A reader that asks for several tables in several queries may
+still see two snapshots; a pinned catalog (lakes/catalog.py) avoids that.  Rows of other catalogs and names of tables
+elsewhere are left alone.  A pointer that another program moved is reported and moved back, because what was committed
+there is not upstream.
 
-    theirs ── requirements ──► this very table, main where it was seen      else 409, and nothing of it is done
-      │    ── updates ───────► columns, sort order, properties, our newest snapshot, main, tag tidegate-<n>
-      ▼                        snapshots that the lake no longer has go, with their tags
-    ours
+**REST catalog** (Polaris, Nessie, Lakekeeper, ...).
 
-Tables keep their field ids: one that the catalog lacks is registered by its metadata file or begun by updates, never by
-`create table`, which counts fields anew.  Snapshots and refs of others stay.  Numbers of schemas and sort orders are
-the catalog's own, so they are compared by what is in them.
+    GET  /v1/config?warehouse=…                  prefix and endpoints, once per session
+    names that change                            drop, rename, register: one request each
+    tables that change                           one POST /v1/{prefix}/transactions/commit, else table by table
+    409                                          another client was faster: read again, TRIES times
 
-Source: Iceberg REST catalog specification, TableUpdate, TableRequirement, CommitTableRequest.
+A commit requires that it is this very table, with `main` where it was last seen.  Its updates set columns, sort
+order, properties, the newest snapshot, `main` and the tag tidegate-<n>, and remove snapshots that the lake no longer
+has, with their tags.  Snapshots and refs of others stay.  Numbers of schemas and sort orders belong to the catalog, so
+they are compared by content.  Field ids are kept: a table that the catalog lacks is registered by its metadata file or
+begun by updates, never by `create table`, which would number the fields anew.
 
-The embedded catalog: names of a lake in a directory, in the tables that Iceberg's JDBC catalog and PyIceberg share.
+`_tidegate/catalog.json` notes which tables, by name and table-uuid, are the lake's in that catalog.  It is written
+before a name is added and after it is removed, so a feed that died in between finds what is left to do; tables with
+another uuid are left alone.  Every step can be repeated.  A catalog that does not answer delays a round by one timeout
+and is not asked again for a while.  The token is read for each request, so its file may be replaced while a feed runs;
+it is sent to the catalog's own address only and appears in no message.
 
-    <lake>/catalog.db      SQLite      iceberg_tables: lake, shop, orders ──► …/metadata/v17.metadata.json
-
-All names move in one transaction when a snapshot is published, renames and drops among them; a reader that asks for
-several tables in several queries may still find two snapshots, which a pinned catalog avoids (lakes/catalog/).  Rows of
-other catalogs, and names of tables elsewhere, are left alone.  A pointer that somebody else moved is told and moved
-back: what was committed there is not upstream.
-
-Source: org.apache.iceberg.jdbc.JdbcUtil, its tables of schema version 1.
-
-A lake's names in an Iceberg REST catalog of somebody else's: Polaris, Nessie, Lakekeeper, ...
-
-    publish ─► names     drop, rename, register                  one request each, where names change
-               rows      all changed tables, one request         POST transactions/commit, else table by table
-    409     ─► somebody was faster: read again, TRIES times
-
-    _tidegate/catalog.json    which tables, by name and table-uuid, are the lake's in that catalog
-
-The note is written before a name comes and after it has gone, so a feed that died in between finds what is left to do.
-A table whose uuid is none of these is not ours and is left alone.  Everything can be done again: what is there already
-needs no update.  A catalog that is away holds up a round for one timeout, then not again for a while.
+Source: Iceberg REST catalog specification (rest-catalog-open-api.yaml): CatalogConfig, paths, ErrorModel, TableUpdate,
+TableRequirement, CommitTableRequest; org.apache.iceberg.jdbc.JdbcUtil, its tables of schema version 1.
 """
 
 import http.client

@@ -1,34 +1,30 @@
-"""Columns of a lake table and bounds of its files as Iceberg has them. Pure.
+"""Iceberg's form of a lake table: types and bounds, the metadata file, manifests.
 
     byte, short, integer     int             4 bytes, little endian
     long                     long            8 bytes, little endian
     decimal(p,s)             decimal(p, s)   the unscaled number, big endian, as few bytes as hold it
     date                     date            days since 1970-01-01, 4 bytes, little endian
     string                   string          UTF-8
-    timestamp                timestamptz     no bounds, as of every other type
+    timestamp                timestamptz     no bounds, as for every other type
     timestamp_ntz            timestamp
 
-A field's id is the column's mapping id, which the Parquet files carry too: names and their changes are of no concern
-to a reader.  Source: the Iceberg table specification, "Schemas and Data Types", "Single-value serialization".
+A field's id is the column's mapping id, which the Parquet files carry too, so renames do not concern a reader.
 
-The metadata file of an Iceberg table, as a value that moves from version to version. Pure.
+The metadata file is an immutable value that gains a description (schema, sort order, names in Parquet files) and one
+snapshot per version.  A snapshot's id and sequence number are the number of its file, one above the Delta version.
+The key is the sort order and not `identifier-field-ids`, since those require columns that cannot be NULL.
 
-    fresh ──described──► schema, sort order, names in Parquet files ──with_snapshot──► one snapshot more
+    manifest list ──► manifest  m--…           all files of the table
+                  └─► manifests m-0-…  m-1-…   beyond ENTRIES_MAX: by the first bit of the digest of the path, then the
+                                               next
 
-Identity: a snapshot's id and sequence number are the number of its file, one above the Delta version.  The key is the
-sort order; it is no `identifier-field-ids`, since those have to be required columns, and ours can all be NULL.
-Source: the Iceberg table specification, "Table Metadata", "Sorting", "Column Projection" (name mapping).
+Which manifest holds a file follows from its path alone.  A commit therefore opens only the manifests of the files that
+it adds and removes, and costs the same however many others there are; untouched manifests are listed again unchanged.
+An entry is ADDED or DELETED in the snapshot that did so and EXISTING afterwards; deleted entries are dropped when their
+manifest is next written.
 
-Manifests: which files a snapshot of an Iceberg table has, in Avro.
-
-    manifest list ──► manifest  m--…           files whose digest begins with no bit in particular: all
-                  └─► manifests m-0-…  m-1-…   once there are more than ENTRIES_MAX: by the first bit, then the next
-
-A file's place follows from its path alone, so a commit opens the manifests of the files that it adds and removes, and
-costs the same however many others there are.  What is not touched goes on from list to list as it is.
-
-Entries say ADDED or DELETED in the snapshot that did so and EXISTING afterwards; deleted ones go with the next writing
-of their manifest.  Source: the Iceberg table specification, "Manifests", "Manifest Lists".
+Source: the Iceberg table specification, "Schemas and Data Types", "Single-value serialization", "Table Metadata",
+"Sorting", "Column Projection" (name mapping), "Manifests", "Manifest Lists".
 """
 
 import io

@@ -1,48 +1,33 @@
-"""Names of a table's Iceberg files, and what they tell: which versions need them. Pure.
+"""The Iceberg projection: Iceberg metadata for versions of a Delta table, over the data files that the version has.
 
-    metadata/v12.metadata.json          the table at Delta version 11
-    metadata/snap-12-<uuid>.avro        its manifest list
-    metadata/m-01-12-<uuid>.avro        a manifest that snapshot 12 wrote, of the files whose digest begins with 01
+    _delta_log/   …007  …008  …009                     the truth
+                         │     │   files added and removed, the columns if they changed
+                         ▼     ▼
+    metadata/     v8 ─────────► v10.metadata.json      number = Delta version + 1, also that of snapshot and sequence
+                                snap-10-<uuid>.avro    its manifest list
+                                m-01-10-<uuid>.avro    a manifest it wrote, of files whose digest begins with 01
 
-    m-01-12 ─────────────► m-01-15 ────────► m-010-19, m-011-19        a manifest is over where another takes its files
+A projection starts from the newest one below and reads the commits between.  It reads the whole table where there is
+none, where the lake was moved (addresses are absolute) or where the log between is gone.  No data file is opened.
+Metadata is derived and can be derived again: a writer that finds the file is done, and one that dies leaves files that
+upkeep deletes.
+
+Upkeep treats these files like data files, by their life spans, and opens none: names tell the first version that needs
+a manifest, and it ends where another manifest of the same bucket, or of both halves of it, begins.
+
+    m-01-12 ─────────────► m-01-15 ────────► m-010-19, m-011-19
             12, 13, 14              15 .. 18                   19 ..
 
-So upkeep treats them as it treats data files, by their life spans, and opens none.  What an attempt left that died is
-over with the next manifest of its bucket, like any other.  A catalog of others writes each commit beside ours, as
-00007-<uuid>.metadata.json, and takes none away: the newest of these stay.
+Metadata lists the last SNAPSHOTS_MAX snapshots whose own `v….metadata.json` exists, which upkeep decides; each such
+file shows its own moment.  Tables say `gc.enabled=false`, since no file is Iceberg's to delete.  Commits by other
+programs are not built upon and are replaced when their number is needed; of the files `00007-<uuid>.metadata.json`
+that a REST catalog writes beside ours, the newest stay.
 
-A table's Iceberg files where they lie: reading, writing, several at a time from an object store.
-
-The way from the newest projection of a table to a version: which files came, which went.
-
-metadata of v3 ──commits 4, 5, 6 of the log──► files that come, files that go, the table if its columns may differ
-nothing        ──the table at version 6──────► all of its files come
-
-The projection: Iceberg metadata of one version of a Delta table, over the very files that the version has.
-
-    _delta_log/   …007  …008  …009                     truth
-                         │     │   files that came and went, the columns if they changed
-                         ▼     ▼
-    metadata/     v8 ─────────► v10.metadata.json      version + 1 = number of the Iceberg snapshot, of its sequence
-                                snap-…, m-…-….avro     and of its file, written if there is none
-
-What is derived can be derived again: whoever finds the file there is done, whoever dies on the way leaves files that
-upkeep deletes.  It begins at the newest projection below, or with the table as a whole where there is none, where it
-lies elsewhere (addresses are whole: a lake was moved) or where the log between is gone.  No data file is opened.
-
-Metadata names the last SNAPSHOTS_MAX snapshots whose own file `v….metadata.json` is there, which upkeep decides; each
-such file shows its own moment.  A table says `gc.enabled=false`: no file is Iceberg's to delete.  What others commit
-here is not built upon, and replaced when its number is needed.
+`_tidegate/iceberg.json` (`{"location": "file:///srv/lake"}`) says that each published version of the lake has its
+metadata there.  A feed writes it once all that is published has metadata; from then on each unit projects before its
+round is published.  A feed without projection deletes the file; one that finds another address in it begins anew.
 
 Source: the Iceberg table specification, "Table Metadata", "Snapshots".
-
-The projection of a whole lake: begun when it is asked for, and kept by every writer from then on.
-
-    _tidegate/iceberg.json      {"location": "file:///srv/lake"}      each published version has its metadata, there
-
-A feed writes the file once all that is published has metadata; after that each unit of its rounds projects before the
-round is published, so a published version is never without.  A feed without projection takes the file away; one that
-finds another address in it was moved with its lake, and begins anew.
 """
 
 import json

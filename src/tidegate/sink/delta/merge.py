@@ -1,54 +1,40 @@
-"""Merging net changes into data files: which files to leave, which to write anew, and never many at a time.
+"""Merging changes into data files: which files stay, which are rewritten, with bounded memory.
 
     touched keys, in order     · ·· ·       ·    ·  · ··· ·
-    file a  [────────────]                                       holds two of them: written anew, with what is new
+    file a  [────────────]                                       holds two of them: rewritten, with the new rows
     file b                [──────]                                   between its bounds
     file c                        [────────────────]             holds none: stays
-                                                       ▼
-    file d                                            [───]      new rows beyond all files that are written anew
+    file d                                            [───]      new rows beyond all rewritten files
 
-Rows lie in a file by key, and a file that has grown too large becomes several, each with a stretch of the keys: so
-the bounds in the log tell most files that need not be opened, and of the others only the key columns are read first.
-Cost follows the touched files, not the table.
+Rows lie in a file in key order, and a file that grew too large is split by key range.  The bounds in the log therefore
+exclude most files; of the others only the key columns are read first.  Cost follows the touched files, not the table.
+Small touched files are combined with the new rows; when there are many small files, untouched ones are included.
 
-    small files that are touched become one with the new rows; when small ones are many, the untouched are taken along
+Memory: the changes and FILES_AT_ONCE files, each at most FILE_BYTES large (one row may be larger), four times at worst:
+read, taken, written, compressed.
 
-Memory: the changes, and `FILES_AT_ONCE` files, each at most FILE_BYTES large in memory (one row may be larger), four
-times at worst: read, taken, written, compressed.  Whatever the table's size.
+A table without a key identifies a row by its image and a number among equal images.  The first of several equal rows
+that is deleted is taken to be the first inserted, since the upstream cannot be asked which one it was.  Image and
+number serve as the key when such a table gets its first one.
 
-Rows of a table without a key, which are told apart by all that they hold. Pure.
+    log       ts 10 insert (5, 1)    ts 20 insert (5, 1)    ts 25 insert (5, 2)    ts 30 delete (5, 1)
+    number    0                      1                      0                      0
 
-    log of a table     ts 10 comes (5, 1)    ts 20 comes (5, 1)    ts 25 comes (5, 2)    ts 30 leaves (5, 1)
-    number             0                     1                     0                     0
-                       └───────────────────────── the same image and number ─────────────┘
+A VERSIONS table keeps each version of a row, from the commit that wrote it to the one that replaced or removed it:
 
-The first of equal rows to leave is the first that came, the second the second: which one it was upstream, nobody can
-tell from outside.  So with its number an image is a key, which is what a table needs that gets its first one.
+    log of a key      ts 20 insert a     ts 31 update a to b      ts 40 delete b
+    its versions      a [20, 31)         b [31, 40)
 
-VERSIONS tables as files: versions that are still valid in some, versions that have ended in others.
+The first new change of a key ends its open version; each change with a row begins a version, which the next change of
+the key ends.  An UPDATE always begins a version, as does a row that comes again without a DELETE before it (topics
+without old values).
 
     open files      _valid_to is NULL in all rows     merged like the files of a replica
-    closed files    _valid_to is set in all rows      never read again, but for the folding of small ones
+    closed files    _valid_to is set in all rows      never read again, except to compact small ones
 
-    round ──► open file with a touched key ──► survivors ──┬──► open file
-              new versions, open  ─────────────────────────┘
-              the versions that ended, new ones that ended ───► closed file
-
-So a round costs what it costs a replica, whatever the length of the history.  The statistics of `_valid_to` tell the
-kinds apart: no NULL among them means closed.  A file that mixes both is taken for an open one, its ended versions stay
-as they are, and the next write separates them.
-
-Versions of rows, from the commit that brought a row to the one that replaced or removed it. Pure.
-
-    log of a key      ts 20 comes a     ts 31 a leaves, b comes      ts 40 b leaves
-    its versions      a [20, 31)        b [31, 40)
-                      ──────────────────────────────────────────────────────────────►
-
-    new changes of a key:   the first one ends the version that is stored open; each one that brings a row begins a
-                            version, and the next one of that key ends it
-
-An UPDATE is a new version, whatever it changed.  So is a row that comes again without having left, which happens with
-topics that carry no old values.
+A merge rewrites open files with touched keys and writes ended versions to a closed file, so its cost does not depend on
+the length of the history.  A file whose statistics of `_valid_to` count no NULL is closed.  A file that mixes both is
+treated as open: its ended versions stay as they are, and the next write separates them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,38 +1,37 @@
-"""What the Delta sink was asked to do; small and picklable, so that workers get it whole.
+"""Options of the Delta sink, the forms of its tables, and the columns that a lake stores.
 
-What the tables of a lake hold: a lake has one mode, and each table the form that mode and key give it.
+Options are small and picklable, so that tasks receive them whole.  A lake has one mode; the mode and whether a table
+has a key give the table's form.
 
     mode         with a key    without a key
     replica      ROWS          LOG
     changelog    CHANGES       CHANGES
     history      VERSIONS      CHANGES
 
-    ROWS        the rows that upstream has                 no column of ours
+    ROWS        the current rows                           no additional column
     LOG         every change                               _tidegate_op _tidegate_commit_ts _tidegate_before
     CHANGES     every image of every change, appended      _change_type _commit_ts _commit_seq _commit_time
     VERSIONS    every version that a row ever had          _valid_from _valid_to (NULL: valid now)
 
-CHANGES speaks the words of Delta's change data feed: insert, update_preimage, update_postimage, delete.  A row of it is
-one image, in columns of the table's own names and types, so that a DDL moves old and new images alike.  `_commit_seq`
-is 0 for what a transaction did; a row that the n-th DDL of that ts removed or brought has n, because a DDL comes after
-the rows of its own ts.  Within (_commit_ts, _commit_seq) old images come before new ones; a key has at most one of
-each, and what its last image is, tells whether the row exists.
+LOG: a row is a change with its new image, or for a DELETE the removed row.  The old image of an UPDATE, where the
+source has it, is a text in _tidegate_before.  A log written before that column existed gets it when a DDL changes its
+columns.
 
-A row of LOG is a change: the row that came, or of a DELETE the one that left; the old image of an UPDATE, where the
-change brought it, is a text beside it.  A log from before there were such texts has no column of them
-until a DDL changes its columns.
+CHANGES: _change_type has the words of Delta's change data feed: insert, update_preimage, update_postimage, delete.  A
+row is one image in the table's own columns, so a DDL converts old and new images alike.  `_commit_seq` is 0 for a
+transaction and n for rows that the n-th DDL of that ts removed or added, because a DDL follows the rows of its ts.
+Within (_commit_ts, _commit_seq) old images come before new ones.  A key has at most one of each, and its last image
+tells whether the row exists.
 
-A version is valid at T when _valid_from <= T and (_valid_to is NULL or T < _valid_to).  Both are commit timestamps.
+VERSIONS: a version is valid at T when _valid_from <= T and (_valid_to is NULL or T < _valid_to); both are commit_ts.
 
-The mode is a property of each stored table and of each published snapshot: it is chosen once for a lake.
+The mode is recorded in each stored table and each published snapshot, and is chosen once per lake.
+
+Column selectors of the changefeed choose which columns are stored.  Stored columns are created and changed by the
+definition with the chosen columns only (`stored_definition`).  Which row a key names, and whether a column of a row is
+known, is decided by the upstream's full definition.
+
 Source: Delta Lake, "Change data feed"; SQL:2011 system-versioned tables.
-
-Which columns of a table a lake stores: those that the column selectors of its changefeed choose. Pure.
-
-    upstream's definition ── stored_definition ──► the definition by which stored columns are made and changed
-
-Rows are read by the stored columns, so what no selector chooses is not read either.  Which row a key names, and whether
-a column of a row is known at all, is asked of the upstream's definition as ever.
 """
 
 from collections.abc import Mapping

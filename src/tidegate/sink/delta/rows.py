@@ -1,33 +1,21 @@
-"""Row changes of one table as Arrow tables ready to merge: the keys that were touched and the rows that remain.
+"""Row changes of one table as Arrow tables to merge or append, by the table's form.
 
-    commit_ts order │ within a transaction first every old row goes, then every new row comes
-    one change per key: the last one wins, so replays and duplicates fall away by themselves
+**ROWS**: one change per key.  Changes are ordered by commit_ts, within a transaction all old rows before all new rows,
+and the last change of a key wins; so replays and duplicates disappear.
 
-A table without a key keeps every change instead, with its operation, its commit_ts and its old image.
-
-SideImages of a batch as stored columns: some old or new images, some columns, piece by piece.
-
-    batch     op   before    after          images("before", op == D) ─► ImageReader.table ─► rows of stored columns
-              I              1 a
-              U    1 a       1 b            an image is found by how many rows before it have one
-              D    1 b
-
-Columns are found by name, whatever its case.  Texts and typed values give the same (columns.py).
-
-Old images of UPDATEs in the log of a table without a key: a text beside the new image. Pure.
+**LOG**, for a table without a key: every change, with its operation, commit_ts and old image.
 
     id   v   _tidegate_op   _tidegate_commit_ts   _tidegate_before
     5    a   I              20                    NULL
     5    b   U              30                    {"c1":"5","c2":"a"}         5, a became 5, b
-    6    b   U              40                    NULL                        the change came without its old image
+    6    b   U              40                    NULL                        the source sent no old image
 
-The text is a JSON object: the column's physical name and the value as text, bytes as hexadecimal digits; NULLs are
-left out.  Physical names stay when a column is renamed and are never used again, so a DDL that leaves data files alone
-leaves these texts alone, too.  A row of its own for each old image would be counted by readers who count changes.
+`_tidegate_before` is a JSON object of physical column names and values as text, bytes as hexadecimal digits, without
+the NULLs.  Physical names survive renames and are never reused, so a DDL that leaves data files alone leaves these
+texts alone, too.  Separate rows for old images would be counted by readers that count changes.  `unfolded` gives the
+log with a row of operation OLD for each old image; DDLs use it to remove rows.
 
-`unfolded` gives the log with a row of operation OLD for each old image, which is how DDLs take rows out of it.
-
-Row changes as rows of a CHANGES table: one row an image, typed like the table.
+**CHANGES**: one row per image, typed like the table.
 
     change                      rows of the log
     INSERT                      insert
@@ -35,13 +23,13 @@ Row changes as rows of a CHANGES table: one row an image, typed like the table.
     UPDATE without old value    update_postimage                         (a topic without old values)
     DELETE                      delete                                   (perhaps only the key, as the topic has it)
     a DDL removes a row         delete at (ts of the DDL, its number)    TRUNCATE, DROP or EXCHANGE PARTITION
-    a DDL brings a row          insert at (ts of the DDL, its number)    EXCHANGE PARTITION
+    a DDL adds a row            insert at (ts of the DDL, its number)    EXCHANGE PARTITION
 
-    key 7    ts 20 insert ──► ts 31 update_preimage │ update_postimage ──► ts 40 delete
+Within a ts a key is removed at most once and added at most once, so repeats are recognised by (ts, key, removed or
+added); without a key all columns take its place.  If a repeat is split differently (an UPDATE in one copy, DELETE and
+INSERT in the other), the UPDATE is kept.  `folded` gives the rows that the upstream holds.
 
-Within a ts a key leaves once and comes once, so repeats of the topic are told by (ts, key, leaves or comes).  A repeat
-may be split otherwise (UPDATE here, DELETE and INSERT there): then the UPDATE is kept.  Without a key all columns
-together take its place.  What `folded` gives is what upstream holds.
+Columns of images are found by name regardless of case; texts and typed values give the same result (columns.py).
 """
 
 from collections import defaultdict

@@ -1,38 +1,33 @@
-"""The lake's published states: which version of every table belongs to a resolved ts.
+"""The published states of a lake: which version of every table belongs to a resolved ts.
 
     _tidegate/
       snapshots/00000000000000000042.json    {"checkpoint": {ts, done}, "schema": "<digest>", "tables": {...}}
       schemas/<digest>.json                  the schema state, written when it changes
-      resume/<incarnation>                   an empty file: this parked table may go on (`tidegate table resume`)
-      changelog/                             what has landed (changelog/changelog.py)
+      resume/<incarnation>                   an empty file: a request to resume this parked table
+      changelog/                             the change log (changelog/changelog.py)
     tables/<incarnation>/                    one Delta table each
 
 A snapshot is written once, under the next number, only if that number is free: the newest number is the lake's state.
-Of two runs the one whose landing claimed last goes on (`epoch`): it finds a number taken and takes up what is there
-(`Overtaken`), the other one stops (`Fenced`).  Tables may be ahead of a snapshot after a crash; each knows its own
-position, so the next round goes on from there.
+Of two runs the one whose landing claimed last continues (`epoch`): it finds a number taken and adopts what is there
+(`Overtaken`), and the other one stops (`Fenced`).
 
-Where a stored table stands, kept in its own commits.
+After a crash tables may be ahead of the last snapshot.  Each table keeps its position in its own commits, so the next
+round continues from there:
 
-txn "<feed>"       the ts of the position          readable from every version of the table,
-txn "<feed>/seq"   its number among DDLs of it     log checkpoints included
+    txn "<feed>"       the ts of the position              readable from every version of the table,
+    txn "<feed>/seq"   its number among the DDLs of it     log checkpoints included
 
-What users ask of parked tables, heard by the feed that runs, or by its next run.
+`tidegate table resume LAKE shop.orders` creates `_tidegate/resume/<incarnation>`, which the running feed or its next
+run reads.  The file is deleted once the outcome is published, so a feed that dies in between finds it again.
 
-    tidegate table resume LAKE shop.orders ──► _tidegate/resume/<incarnation>, an empty file ──► the feed
-                                               taken away ◄── once what came of it is published ◄──┘
+Column selectors are checked before anything is done:
 
-A feed that dies in between finds the file again.
+    the rules changed since the last run           are the stored columns of each known table those chosen now?
+    a round creates or changes a table             does the key stay, do any columns stay?
+    a round renames a table, or brings it back     are the same columns chosen under both names?
 
-Whether a lake's stored columns are still those that its column selectors choose; told before anything is done.
-
-    the rules changed since the last run         each known table: are its stored columns those that are chosen now?
-    a round makes or changes a table             does the key stay, do any columns stay?
-    a round renames a table, or brings it back   are the same columns chosen under both names?
-
-What a DDL does to chosen columns is followed where it is done (columns.py).  A table that changes its name keeps the
-columns that it has, so another choice under the new name would go on with values missing, or with values that nobody
-wants any more: both end the changefeed.
+A renamed table keeps its columns.  A different choice under the new name would leave values missing, or keep values
+that are no longer wanted, so it ends the changefeed.
 """
 
 import hashlib

@@ -1,45 +1,33 @@
-"""Upkeep of a lake: forgetting snapshots, deleting what nobody can read any more, folding small files.
+"""Upkeep of a lake and its change log: forgetting snapshots, deleting unreachable files, compacting small ones.
 
-    1 forget      snapshots beyond the limits                                     Shelf
-    2 retire      dropped tables that nobody can ask for: struck off the state, deleted once that is published
-    3 sweep       of every table, files and log that no snapshot, reader or worker needs
+    1 forget      snapshots beyond the limits
+    2 retire      dropped tables that nobody can ask for: removed from the state, deleted once that is published
+    3 sweep       of every table, data files and log that no snapshot, reader or worker needs
     4 compact     tables with many small files, in workers
 
-What is deleted is always named by nothing that is still there: a snapshot goes before its files, the published state
-loses a dropped table before its rows go.  So a pass may be killed anywhere, and the next one finishes its work.  The
-rules are in engine/retention.py, life spans of files in objectstore/stores.py.
+A feed runs upkeep every upkeep-interval until the engine asks it to end, with compaction in tasks.  `tidegate lake
+upkeep LAKE` runs it manually until nothing is left to do, in its own process.  The feed stores its limits in
+`_tidegate/limits.json`; a manual run uses them unless others are given.  Removing dropped tables from the published
+state is left to the feed, since only a writer may do it.
 
-A pass does what it can until `enough` says so and goes on from there the next time; a table in which nothing has
-changed since costs nothing.
+A file is deleted only when nothing that still exists names it: a snapshot goes before its files, a dropped table
+leaves the published state before its rows are deleted.  So a pass may be killed at any time, and the next one finishes
+its work.  A pass does what it can until `enough` says so and continues there the next time; a table that has not
+changed since costs nothing.  Limits are decided in engine/retention.py, life spans of files in objectstore/deltalog.py.
 
-Many small files of a table into few, in one commit that changes no row.
+    _tidegate/snapshots/N.json ──copied, then deleted──► _tidegate/forgotten/N.json ──after the grace──► deleted
+                      readers find it                      readers that found it may finish              files go
+    _tidegate/retired/<incarnation>                        an empty file: its time is when the table was first
+                                                           seen to be dropped
 
-    part-1  part-2  …  part-40      a few rows each, one for every round of a keyless table, or of a quiet one
-    └────────── part-41 ──────┘     sorted by key, with exact bounds, so that merges skip it when they can
+The time of the copy is the time of forgetting.  Files that a forgotten snapshot names stay as long as the copy exists,
+so a query that began just before can finish.  Killed between copy and deletion, both exist, and the next pass deletes
+the original.
 
-The commit says dataChange=false and leaves the position alone, so a step that runs again afterwards still knows what
-is done.  Whoever commits to the table first wins; a compaction that finds its version taken is simply not done.
-A table that is ahead of its published version (a round died) is left alone, unless only compactions are ahead.
-
-The published snapshots as upkeep sees them, and forgetting them in two moves.
-
-    _tidegate/snapshots/N.json ──copied, then deleted──► _tidegate/forgotten/N.json ──after the grace──► gone
-                      readers find it                          readers that found it may go on              files go
-
-The copy's time is the moment of forgetting.  Files that a forgotten snapshot names stay as long as it lies there, so
-a query that began a moment before ends in peace.  Killed between copy and deletion, both exist, and the next pass
-deletes the original.
-
-    _tidegate/retired/<incarnation>        an empty file whose time says since when a dropped table is known as such
-
-Upkeep of a lake and its changelog together, between the rounds of a feed or by hand.
-
-    feed       every upkeep-interval, until the engine asks to end, folds and compactions in tasks
-    by hand    `tidegate lake upkeep LAKE`, until nothing is left to do, folds and compactions in the process
-
-The feed notes its limits in `_tidegate/limits.json`; by hand they are what holds unless others are given, so that a
-lake's promises are the same whoever tidies up.  What only a writer may do, striking dropped tables off the published
-state, is left to the feed.
+Compaction rewrites many small files of a table, sorted by key and with exact bounds, in one commit with
+dataChange=false that keeps the table's position, so a step that is repeated afterwards still finds what is done.  The
+first commit wins: a compaction that finds its version taken is dropped.  A table that is ahead of its published version
+(a round died) is skipped, unless only compactions are ahead.
 """
 
 import shutil
