@@ -1,4 +1,4 @@
-"""The values of rows as documents have them, and rows of JSON objects and back. Pure.
+"""Rows as JSON documents: values, the net change of each key, and what a DDL does to a stored row.
 
     column                             JSON
     integers, YEAR, BIT                number
@@ -11,21 +11,20 @@
     JSON                               the document
     NULL                               null
 
-Values here are those of model/event.py, with the names of ENUM and SET: what expr/change.py converts when a DDL
-changes a column.
+Values are those of model/event.py, with the names of ENUM and SET; expr/change.py converts them when a DDL changes a
+column.  Documents can be read back into rows.
 
-The last change of each key in a batch of rows. Pure.
+Of several changes of a key in a batch only the last one counts; within a transaction a row that is put wins over one
+that is removed.
 
-    U  (1,a) ─► (1,b)     put 1                     D  (2,a)     gone 2
-    U  (1,a) ─► (2,a)     gone 1, put 2             I  (3,c)     put 3
+    UPDATE (1,a) to (1,b)     put 1                     DELETE (2,a)     delete 2
+    UPDATE (1,a) to (2,a)     delete 1, put 2           INSERT (3,c)     put 3
 
-Of several changes of a key only the last one counts; of one transaction what comes wins over what goes.
+A DDL becomes functions of one stored row:
 
-What a DDL makes of a stored row: pure functions of rows.
-
-ALTER                altered       a column that is new has its default, one of another type is converted
-partitions           inside        whether a row lies in one of them
-EXCHANGE PARTITION   as_columns    rows under the other table's names
+    ALTER                altered       a new column has its default, a column of another type is converted
+    partitions           inside        whether the row lies in one of them
+    EXCHANGE PARTITION   as_columns    the row under the other table's column names
 """
 
 from base64 import b64decode

@@ -1,4 +1,11 @@
-"""Events of CloudEvents 1.0, one JSON object each. Pure.
+"""The webhook sink: rows and DDLs as CloudEvents, posted to an HTTP address.
+
+    table ─► task ─► events ─► lanes by key ─► batches ─► POST, one after the other within a lane
+
+A row whose key changes waits until all lanes are empty, and the lanes wait for it.
+
+Guarantee: at least once; events of one key in commit order, rows before a DDL ahead of it.  What follows the checkpoint
+is sent again after a crash, under the same ids.
 
     {"specversion": "1.0", "id": "5f2c..", "source": "/tidegate/shop", "type": "tidegate.row.update",
      "subject": "shop.orders", "time": "2026-01-02T03:04:05.678Z", "committs": "463187..", "partitionkey": "7",
@@ -6,32 +13,21 @@
 
     type           tidegate.row.insert, .update, .delete; tidegate.ddl; tidegate.resolved
     data           the event as `tidegate decode` prints it (codec/neutral.py)
-    id             the digest of source and data: an event that comes again has the id that it had.  Twins of a table
-                   without a key, alike in one commit, are numbered
-    partitionkey   the values of the key: events of one key come in their order
-
-Source: CloudEvents 1.0.2, "JSON Event Format", "JSON Batch Format"; its extension "Partitioning".
-
-One connection to a webhook: calls, answers, and what is done about an answer that is no yes.
+    id             the digest of source and data, so a repeated event has the same id; equal rows of a table without a
+                   key within one commit are numbered
+    partitionkey   the values of the key: events of one key arrive in order
 
     answer                             what follows
-    2xx                                taken
-    408 425 429 5xx, none at all       again, later each time, or when Retry-After says; then SinkError: the feed waits
+    2xx                                accepted
+    408 425 429 5xx, no answer         retried with growing pauses, or after Retry-After; then SinkError: the feed waits
     401 403 404 405, 3xx               SinkError: the address or the account is wrong, no event is at fault
-    other 4xx, of several events       each of them alone
-    other 4xx, of one event            a dead letter: halt, or kept
+    other 4xx, of several events       each event is sent alone
+    other 4xx, of one event            a dead letter: the feed halts, or the event is kept
 
-A call is signed where there is a secret: `webhook-signature: v1,base64(HMAC-SHA256(secret, id.timestamp.body))`.
+With a secret a call is signed: `webhook-signature: v1,base64(HMAC-SHA256(secret, id.timestamp.body))`.
 
-Source: Standard Webhooks, "Signature scheme"; RFC 9110, "Retry-After".
-
-A webhook as a sink: rows and DDLs as CloudEvents, posted to an HTTP address.
-
-    table ─► task ─► events ─► lanes by key ─► batches ─► POST, one after the other in a lane
-                               └ a row that gets another key waits for all lanes, and they for it
-
-Guarantee: at least once; events of one key in commit order, rows up to a DDL before it.  What follows the checkpoint
-comes again after a crash, under the ids that it had.
+Source: CloudEvents 1.0.2, "JSON Event Format", "JSON Batch Format", its extension "Partitioning"; Standard Webhooks,
+"Signature scheme"; RFC 9110, "Retry-After".
 """
 
 import base64

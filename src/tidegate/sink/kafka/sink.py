@@ -1,47 +1,34 @@
-"""Kafka topics as a sink: rows from tasks, DDLs and resolved timestamps from the driver.
+"""The Kafka sink: tasks write rows to topics, the driver writes DDLs and resolved timestamps between them.
 
     run       rows ≤ T, by the tasks; acknowledged
     ddl       each DDL of T to its partitions; acknowledged
     advance   resolved T to every partition of every topic that was ever written to; acknowledged; then the checkpoint
 
-Guarantee: at least once, in the order of each partition.  A crash anywhere leaves the old checkpoint or the new one;
-whoever starts again sends what follows the checkpoint once more, in the same order.  Progress lives in a `Checkpoints`
-store, beside it the topics that were written to (`KnownTopics`): a broker has no place for either.
+Each step is flushed before the next begins, so a partition holds rows, DDL, resolved timestamp, later rows.  A DDL is a
+barrier for all tables.
 
-A DDL cuts all tables (barrier ALL): its message stands behind all rows that are before it and before all others.  The
-driver's producer is dropped after an error and made anew by the next call, so what waited in it cannot come later.
+    DDL         open-protocol: every partition; canal-json: partition 0; of the topic of the name that the table had
+                before the DDL, if it had one
+    resolved    every partition of the topics of replicated tables, of the default topic, and of the other topics
+                written to so far (`KnownTopics`)
 
-DDLs and resolved timestamps into topics, between the rows of stretches.
+A task receives a plan of some kilobytes: definitions, timestamps and the partitions it writes.  It reads the changes
+in chunks of whole transactions, in commit order, so the order of a partition is the order of its chunks:
 
-    rows <= T, acknowledged  ─►  DDL of T                          ─►  resolved T
-                                 open-protocol: every partition        every partition of every active topic:
-                                 canal-json: partition 0               those of replicated tables, and the default one
-                                 of its topic: by the name that the    (the others that were written to: KnownTopics)
-                                 table had before, if it had one
+    chunk ── by batch ─► placed ─► texts ┐                          ┌► shop/0: take ─► cut ─► producer
+                         placed ─► texts ┴─► one order of the chunk ┴► shop/1: take ─► cut ─► producer
 
-Each is flushed before the next goes out, so a partition holds: rows, DDL, resolved, later rows.
+Rows of one message may come from two chunks: a cutter keeps the open message.  Rows that columns cannot encode are
+written row by row (`texts_of_rows`) through the same cutters; that path is the reference and reports which row is at
+fault.  Updates are split and transactions ordered in engine/split_columns.py; the partition of each row is found here,
+by the rules of `Dispatcher` (target.py) and engine/dispatch.py.
+
+Guarantee: at least once, in the order of each partition.  A crash leaves the old checkpoint or the new one; the next
+run sends what follows the checkpoint again, in the same order.  The checkpoint and the topics written to are kept in a
+`Checkpoints` store, since a broker has no place for them.  After an error the driver's producer is dropped and created
+anew by the next call, so messages that waited in it cannot arrive later.
 
 Source: TiCDC's event router; recordings of the dispatchers.
-
-The partitions that one task writes, chunk by chunk: rows to messages, in the order of each partition.
-
-    chunk ── by batch ─► placed ─► texts ┐                        ┌► shop/0: take ─► cut ─► producer
-                         placed ─► texts ┴─► one order of all ────┴► shop/1: take ─► cut ─► producer
-
-A chunk holds whole transactions, so the order of a partition is that of its chunks.  Rows of a message may be of two
-chunks: a cutter keeps the open one.  `texts` changes nothing here, so what it refuses may be written row by row
-(`texts_of_rows`), with the same cutters behind: that way is the reference, and says what is wrong with which row.
-
-Updates are split and transactions ordered in engine/split_columns.py; the partition of each row is found here.
-
-Source: `Dispatcher` (target.py) and engine/dispatch.py, whose rules these are and which stay the reference.
-
-What a task does of a round: read changes, place, encode, and write its own partitions.
-
-    changes ─► chunks of its tables in commit order ─► Dispatcher ─► encoder ─► producer ─► acknowledged ─► Written
-               whole transactions                     its partitions only
-
-A job is a plan of some kilobytes: definitions, timestamps, partitions.  Rows are read, written and forgotten in here.
 """
 
 import gc

@@ -1,23 +1,22 @@
-"""A Kafka sink as a value: what is written, to whom, and who writes it.
+"""The target of a Kafka sink as a picklable value, and the dispatcher that orders and places the rows of a transaction.
 
-    TopicTarget ─┬─ router(), split, selectors         where rows go, and what is sent of them
+    TopicTarget ─┬─ router(), split, selectors         where rows go, and which columns are sent
                  ├─ encoder(), columnar_encoder()      events and columns to messages
                  └─ writer(), keeper(), producer()     clients of the cluster
 
-A target travels into tasks by pickle; it may hold passwords, and does not print them.
+A target may hold passwords, which it does not print.
 
-The rows of a transaction as they are sent: updates split, topic and partition of each, in the order of a partition.
+A dispatcher serves one task and leaves out rows of partitions that belong to other tasks.  Per transaction it splits
+updates table by table (engine/dispatch.py), orders the rows, applies the column selectors (engine/filter.py) and finds
+the topic and partition of each row:
 
-    [delete u1, update t1, insert t2] ─ by table ─► split ─► together ─► delete t1 to shop/0, delete u1 to shop/1 ..
-                                                            selected columns (engine/filter.py), then placed
+    [delete u1, update t1, insert t2] ─ by table ─► split ─► in order ─► delete t1 to shop/0, delete u1 to shop/1 ..
 
     classic     deletes, updates, inserts over all tables of the transaction, each kind as it came: TiCDC's sorter
     newarch     each table in its own order, the inserts of split updates behind its other rows
 
-Updates are split table by table (engine/dispatch.py).  Rows of one commit_ts are one transaction where a source does
-not tell start_ts, such as a topic; these too go in that order, so it does not matter how they lay in its partitions.
-
-A dispatcher serves one task: rows of partitions that are another task's are left out.
+Where a source has no start_ts (a topic, for example), the rows of one commit_ts count as one transaction.  They are put
+into the same order, so it does not matter how they lay in the partitions of the source.
 """
 
 import time

@@ -1,37 +1,34 @@
-"""Which task writes which partitions: each partition has one writer at a time, so its order holds.
+"""Topics of a Kafka sink: which task writes which partitions, which topics get resolved timestamps, claim checks.
 
-    table        by         partition     rows         two tasks
-    shop.orders  its name   shop/1        900          {shop/1}                   reads orders
-    shop.items   its name   shop/0        300          {shop/0, log/0, log/1}     reads items, clicks
-    web.clicks   columns    log/0, log/1  600
+**Assignment.**  Each partition has one writer at a time, which keeps its order.
 
-A task reads the tables that have rows for its partitions, all of them in one commit order, and writes nothing else.  A
-table that goes by its name is read by one task.  A table whose rows are spread would be read and mounted by every task
-that has one of its partitions, each keeping its own share; mounting is the larger part of the work.  So a topic stays
-with one task when its spread tables, read by all tasks, would cost more than the topic itself.  What is dealt out,
-partitions or such topics, goes the largest first to the task that has least.
+    table        dispatched by   partition     rows         two tasks
+    shop.orders  name            shop/1        900          {shop/1}                   reads orders
+    shop.items   name            shop/0        300          {shop/0, log/0, log/1}     reads items, clicks
+    web.clicks   columns         log/0, log/1  600
 
-What takes messages, and how many partitions of a topic it writes.
+A task reads the tables that have rows for its partitions, all in one commit order.  A table dispatched by name is read
+by one task.  A table spread over partitions is read and mounted by every task that has one of them, and mounting is
+the larger part of the work; so a topic stays with one task when reading its spread tables everywhere would cost more
+than the topic itself.  Partitions, or such whole topics, are assigned the largest first to the task with the least.
 
-The topics that a changefeed has written to since its start, and resolved timestamps for those without a table.
+**Known topics.**  A consumer of several topics waits for all of their partitions, so a topic that no longer got
+resolved timestamps would hold up the others.
 
-    table made        table dropped, renamed out of the filter, dispatched elsewhere
+    table created     table dropped, renamed out of the filter, dispatched elsewhere
     ────┬─────────────────────────┬──────────────────────────────────────┬──────────────────►
-        │ active: Control, Relay  │ retired: resolved all the same       │ deleted by an operator: forgotten
+        │ active                  │ retired: still gets resolved ts      │ deleted by an operator: forgotten
 
-A consumer of several topics waits for all of their partitions, so a topic that is resolved no more would hold up the
-others for ever.  The names are kept with the checkpoint; whoever starts again resolves them too.
+The names are kept with the checkpoint, so the next run resolves them too.  A retired topic is never created again: the
+broker is asked first which of them exist, and the producer that writes to them neither creates topics nor lets a broker
+do so.  A retired topic that stays missing is forgotten, with a line in the log.
 
-Nobody makes a retired topic anew: each time the broker is asked first which of them are there, and the producer that
-writes to them makes no topics, nor lets a broker make them.  One that stays missing is forgotten, with a line in the
-log.
-
-Claim checks as files: the storage that `claim-check-storage-uri` names.
+**Claim checks** are files in the storage that `claim-check-storage-uri` names:
 
     file:///var/claims, /var/claims      a directory of this machine, without any library
     s3://…, gs://…, azure://…            an object store, with TiCDC's parameters or the environment's keys
 
-Names are a random UUID and `.json`, as TiCDC's, or come from a list, one after the other.
+File names are a random UUID and `.json`, as TiCDC's, or come from a given list in order.
 
 Source: TiCDC's "Send large messages to external storage" document.
 """

@@ -1,12 +1,12 @@
-"""Messages to Kafka, in order: an idempotent producer, acknowledged by all replicas.
+"""The Kafka producer of the sink: idempotent, acknowledged by all replicas, in the order of each partition.
 
-    send(topic, partition, key, value) ─→ the library's queue ─→ broker          order of each partition kept
+    send(topic, partition, key, value) ─→ the library's queue ─→ broker
     flush() ─→ all that was sent is acknowledged, or SinkError
 
-A topic that does not exist is made, unless `create` is None; TiCDC's auto-create-topic.  Without `create` no broker is
-asked in a way that lets it make topics by itself either.  What a broker refuses is told by the next call.  Brokers that
-do not let the client in are named with their reason, soon (engine/retry_policy.py).  Nothing is taken back: who is cut
-off sends again what was not acknowledged, so at least once.
+A missing topic is created, as by TiCDC's auto-create-topic, unless `create` is None; then no broker is asked in a way
+that lets it create topics by itself either.  What a broker refuses is reported by the next call.  Brokers that refuse
+the client are reported soon, with their reason (engine/retry_policy.py).  Messages that were sent are never withdrawn:
+after an interruption everything that was not acknowledged is sent again, so delivery is at least once.
 
 Source: librdkafka, "Idempotent Producer".
 """

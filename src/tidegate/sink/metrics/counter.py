@@ -1,37 +1,26 @@
-"""The images of a batch by row: the old and the new row of each change, null where there is none.
+"""Counting in tasks: the rows of a table evaluated by the rules and added up per series.
 
-op   I  U  D          old   null  1  3          new   2  4  null          row   2  4  3
+    chunk ─► batch ─► each row once ─► when ─► groups of equal labels ─► parts of tallies, folded to the limit of series
 
-The columns of a table that a rule names: where they stand in its rows, and what they are.
+What comes in: a chunk of changes, whose images are aligned by row, null where a change has none.
 
-Expressions over whole columns, where Arrow says the same as SQL does, exactly.
+    op   I  U  D          old   null  1  3          new   2  4  null          row   2  4  3
 
-    old.k - new.k > 1000        k % 10        amount * 2 <= 7.5 AND NOT (state IS NULL)
+What goes out: per rule and series an amount.  A gauge subtracts the old rows of changes and adds the new ones.  A
+source without start_ts may repeat rows: within a transaction each row is counted once.
+
+Expressions run over whole columns where Arrow gives exactly what SQL gives:
 
     values       columns of integers and DECIMAL, numbers, NULL; DOUBLE where it is compared
     + - * %      signed integers of 64 bits; DECIMAL as far as 38 digits go, % by a whole number
     = <> < ..    of numbers; AND OR NOT of what is true, false or unknown
 
-Whatever else an expression says, and whatever leaves these ranges, is a Misfit or an error of Arrow: it goes value by
-value (`RowText`), which also words SQL's errors.  Unsigned columns are compared and not reckoned with: below zero
-they are an error of SQL's.
+    old.k - new.k > 1000        k % 10        amount * 2 <= 7.5 AND NOT (state IS NULL)
 
-One rule on the rows of one table: columns to groups, groups to amounts.
-
-    rows ─► when ─► groups of equal labels, counted and added up ─► amounts of series
-             old   1  null  3        (paid)  412 rows  sum 17.50
-             new   2  4     null
-
-An expression goes over whole columns where it can.  Where not, rows are grouped by the columns that it
-names, and it is asked once for each group: a label by status costs as many calls as there are statuses.
-
-A gauge takes the old rows of changes off and adds the new ones.
-
-What a task does of a round: the rows of a table into parts of tallies.
-
-    chunk ─► batch ─► each row once ─► each rule (counter.py) ─► parts, folded to what has room
-
-A source that tells no start_ts may repeat rows: of a transaction each is counted once.
+Any other expression, and any value outside these ranges (`Misfit` or an Arrow error), is evaluated value by value
+(`RowText`), which also words SQL's errors.  Rows are then grouped by the columns that the expression references and it
+is evaluated once per group, so a label by status costs as many calls as there are statuses.  Unsigned columns are
+compared but not calculated with, because a result below zero is an error in SQL.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

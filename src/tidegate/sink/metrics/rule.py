@@ -1,33 +1,29 @@
-"""An expression over the images of a change: which columns it names, and its value.
-
-    old.balance - new.balance > 1000         the row before and behind the change, NULL where there is none
-    upper(status)                            a bare column is of the row as it is, or of a DELETE as it was
-    event.op                                 insert, update or delete; table_schema, table_name, commit_ts
-
-    text ──► node, every column with its image ──► compiled for the columns of one table ──► value of each row
-
-What is another value each time (NOW, RAND ..) is refused: a restart could not count the same again.
-
-Rules that make numbers of changes, as a changefeed file has them. Pure.
+"""Rules of the metrics sink: which changes count, by which value and under which labels.
 
     [[sink.metrics-config.rules]]
     metric = "withdrawals_total"                     its name; a counter's ends in _total
     type = "counter"                                 counter, gauge or histogram
     matcher = ["bank.accounts"]                      table filter rules
-    events = ["update"]                              of which changes; not for gauges
+    events = ["update"]                              which changes; not for gauges
     when = "old.balance - new.balance > 1000"        SQL: changes for which it is the integer 1
     value = "old.balance - new.balance"              SQL: what is added or observed, else 1
     labels = ["branch", "day=date(new.at)"]          a column, or NAME=SQL
-    alert-above = 10                                 an alert while it rose by more in alert-window
+    alert-above = 10                                 an alert while it rose by more within alert-window
 
-    counter, histogram    of each change: old.c, new.c, or c, which is new.c and of a DELETE old.c; event.op,
-                          event.table_schema, event.table_name, event.commit_ts
-    gauge                 of each live row: c; the old row of a change is taken off and the new one added, and rows go
-                          with their table; event.table_schema, event.table_name
+What expressions can reference:
+
+    counter, histogram    per change: old.c, the row before; new.c, the row after; NULL where there is none; c is new.c,
+                          or old.c for a DELETE; event.op (insert, update or delete), event.table_schema,
+                          event.table_name, event.commit_ts
+    gauge                 per live row: c; event.table_schema, event.table_name; the old row of a change is subtracted
+                          and the new one added, and rows are removed with their table
+
+An expression is parsed once and compiled for the columns of each table.  Functions whose value differs on each call
+(NOW, RAND ..) are refused, since a restart could not count the same again.
+
+The options of the sink, and where its numbers can be read, are a value here that is sent to tasks.
 
 Source: Prometheus, "Metric and label naming", "Data model".
-
-What a metrics sink is asked to do, and where its numbers can be read: a value that travels to tasks.
 """
 
 import math

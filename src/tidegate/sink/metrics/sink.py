@@ -1,39 +1,35 @@
-"""Numbers about changes as a sink: rules turn changes into counters, gauges and histograms.
+"""The metrics sink: rules turn changes into counters, gauges and histograms, each change counted exactly once.
 
-    run       each table that a rule takes, in tasks: rows into parts of tallies (counter.py)
-    ddl       what goes with tables and partitions (ddl.py); one that is refused leaves all before it counted
-    advance   tallies + parts, alerts judged ─► the checkpoint, all in one write ─► shown: /metrics, OTLP, the server's
+    run       each table that a rule matches, in tasks: rows into parts of tallies (counter.py)
+    ddl       its effect on rules and numbers; a refused DDL leaves everything before it counted
+    advance   tallies + parts, alerts evaluated ─► the checkpoint, in one write ─► shown: /metrics, OTLP, the server's
               page
 
-Guarantee: each change counts exactly once.  The numbers lie in the very write that makes the checkpoint, so a crash
-leaves both as they were or both as they are to be; what was counted for a round that is not published is forgotten with
-it.  Sums are exact.  Alerts come at least once: those that the receiver has not taken lie in the checkpoint, too.
+The numbers are part of the write that makes the checkpoint, so a crash leaves both old or both new; what was counted
+for a round that is not published is discarded.  Sums are exact.  A DDL is a barrier for all tables.
 
-A DDL cuts all tables (barrier ALL).
-
-Alerts: what a rule has come to within a window of commit time, against its threshold. Pure.
+Alerts compare a value with a threshold in commit time, so a feed that catches up reports the alerts that there would
+have been.  Counters are summed over a window of 30 slots, per labels; gauges have their value at the checkpoint.
 
     slots of alert-window / 30       3   0   9   4   ..        alert-above = 10
-                                     └── window ──┘ 16 > 10   firing, once for each labels
-    gauges                           the value at a checkpoint
+                                     └── window ──┘ 16 > 10   firing
 
-Time is commit time, so a feed that catches up tells the alerts that there would have been.  A change of state is an
-event that waits in the checkpoint until the receiver has taken it: it comes at least once, under one id.
+A change of an alert's state is an event that stays in the checkpoint until the receiver has accepted it: at least once,
+always under one id.
 
-What DDLs do to rules and their numbers. Pure.
+    DDLs and counters, histograms    none changes them: they count past changes
+    DDLs and gauges
+      DROP, TRUNCATE, also of databases   the rows' incarnation is no longer live
+      RECOVER, FLASHBACK                  the incarnation is live again
+      RENAME                              stays; removed if it leaves the matcher; refused if it enters it
+      DROP, TRUNCATE PARTITION            the numbers of the partition are removed
+      EXCHANGE PARTITION                  the numbers of partition and table change places
+      other changes of partitions         the table's numbers stay as a whole; a later DROP PARTITION is refused, since
+                                          it is unknown which row lay where
+      a column of another type            refused, where it would give other texts or numbers
+    DDLs and any rule: a column that it references goes     refused, with rule, column, table and ts
 
-    counters, histograms     nothing: they tell what happened
-    gauges                   DROP, TRUNCATE, of databases too     its rows are of an incarnation that lives no more
-                             RECOVER, FLASHBACK                   and one that lives again
-                             RENAME                               stays; goes, out of the matcher; refused, into it
-                             DROP, TRUNCATE PARTITION             the numbers of the partition go
-                             EXCHANGE PARTITION                   those of partition and table change places
-                             other changes of partitions          the table's stay as a whole; a DROP PARTITION behind
-                                                                  it is refused, for nobody knows what lay where
-                             a column of another type             refused, where that makes other texts or numbers
-    any rule                 a column that it names goes          refused: rule, column, table and ts are told
-
-So numbers of gauges stand by incarnation and partition, and what is shown is the sum over tables that live.
+Gauges are therefore kept per incarnation and partition, and what is shown is the sum over live tables.
 """
 
 import logging

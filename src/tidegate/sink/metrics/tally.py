@@ -1,50 +1,35 @@
-"""What a rule has come to: series of exact numbers, and how the parts that tasks counted are added to them. Pure.
+"""Tallies of the metrics sink: exact series per rule, and their publication to Prometheus and OpenTelemetry.
 
     task: orders   {(paid): 2}, {(open): -1}  ─┐
-    task: orders   {(paid): 1}                 ─┴─►  tally  {(paid): 17+2+1, (open): 4-1}  ──► notes of the checkpoint
+    task: orders   {(paid): 1}                ─┴─►  tally  {(paid): 17+2+1, (open): 4-1}  ──► stored in the checkpoint
 
-    series    table, partition   of a gauge: the incarnation of the table whose rows they are, and the partition
-              labels             one text a label
-              amounts            (value,)  or of a histogram (sum, how many in each bucket, the last without bound)
+    series    table, partition   for gauges: incarnation of the table whose rows are counted, and the partition
+              labels             one text per label
+              amounts            (value,)  or for a histogram (sum, count of each bucket, the last without bound)
 
-Amounts are Decimals, so that sums do not depend on the order of their parts, and a restart goes on from what was there.
+Amounts are Decimals, so sums do not depend on the order of their parts, and a restart continues from what was stored.
 
-Beyond max-series, labels are those of `_other`.  Which labels have a series of their own is decided once: the smallest
-new ones of a round, as many as there is room for.  A task that leaves out more than the smallest leaves out none that
-the driver would take, so both agree without asking, and what came under `_other` leaves under it.
+Beyond max-series, rows are counted under the labels `_other`.  Which labels have a series of their own is decided once:
+the smallest new ones of a round, as many as there is room for.  A task drops only labels that the driver would not
+choose either, so both agree without communication.  What was added under `_other` is subtracted there.
 
-What a sink shows of its tallies: one value of each series, for pages, collectors and alerts.
-
-    tally of a gauge    (a1-0, low, paid): 3   (a1-0, high, paid): 2   (b7-0, "", paid): 9
-    tables that live    a1-0 is shop.orders, taken by the rule          b7-0 was dropped
-    shown               (paid): 5
-
-`SHOWN` holds what the feeds of this process show now, by their homes: the page of a server is about all of them.
-
-Snapshots in Prometheus's form: families of samples, each with the name of its changefeed.
+A snapshot has one value per series, for gauges the sum over live tables.  `SHOWN` holds the snapshots of all feeds of
+this process, for the page of a server.  Every publication shows the last checkpoint and never half a round.
 
     orders_total{changefeed="shop",status="paid"} 20.0
-    tidegate_metrics_checkpoint_ts{changefeed="shop"} 1767322984000       up to which changes are counted, ms
+    tidegate_metrics_checkpoint_ts{changefeed="shop"} 1767322984000       changes up to here are counted, ms
     tidegate_metrics_skipped_rows_total{changefeed, metric}               rows whose value does not count
     tidegate_metrics_overflowed{changefeed, metric}                       1 where some series are in _other
     tidegate_metrics_alerts_firing{changefeed, metric}
 
-Source: Prometheus, "Exposition formats".
+The page `/metrics` is served in a thread beside the rounds.  A client holds a thread for at most CLIENT_S, whether it
+sends nothing or trickles; beyond CLIENTS at a time, connections are closed at once.
 
-A page of one's own: `/metrics` of a changefeed, for Prometheus, in a thread beside the rounds.
+OpenTelemetry collectors get OTLP over HTTP as JSON, from a thread of its own: counters as monotonic cumulative sums,
+gauges as their current value, histograms as cumulative counts of buckets, all since the rule began.  Cumulative numbers
+need no memory of what was sent: a collector that was away gets them with the next call.
 
-A client holds a thread for CLIENT_S and no longer, whether it sends nothing or trickles; above CLIENTS at a time others
-are closed at once.  What is shown is the snapshot of the last
-checkpoint, so a scrape never sees half a round.
-
-Snapshots to a collector of OpenTelemetry: OTLP over HTTP, as JSON, in a thread beside the rounds.
-
-    counter     sum, monotonic, cumulative since the rule began        gauge    the value now
-    histogram   counts of buckets, cumulative since the rule began
-
-Cumulative numbers need no memory of what was sent: a collector that was away gets them with the next call.
-
-Source: OpenTelemetry, "OTLP Specification" (OTLP/HTTP, JSON), metrics.proto.
+Source: Prometheus, "Exposition formats"; OpenTelemetry, "OTLP Specification" (OTLP/HTTP, JSON), metrics.proto.
 """
 
 import logging

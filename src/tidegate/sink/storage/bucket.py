@@ -1,31 +1,30 @@
-"""A directory or a bucket as the storage sink uses it: files made once, small files that only go up, lists.
+"""The directory or bucket of a storage sink: conditional writes, the clean-up schedule, and expired files.
 
-    create    put if absent: what stands there is the same already, or somebody else's (`NameTaken`)
-    raise_    index and `metadata`: replaced only by what ranks higher, and only where nobody else replaced it meanwhile
+    create    put if absent: an existing file is either the same already, or another writer's (`NameTaken`)
+    raise_    index and `metadata`: replaced only by what ranks higher, and only if nobody replaced it meanwhile
 
-A local directory knows no conditional replacement; there, a lock of the state directory keeps a second writer out.
-Errors name `shown`: the address that is opened may hold keys.
+A local directory has no conditional replacement; there a lock in the state directory keeps a second writer out.
+Errors name `shown`, since the address that is opened may hold keys.
 
-A cron line of six fields, as TiCDC writes it: when is it due next?
+The clean-up schedule is a cron line of six fields, as TiCDC writes it:
 
     seconds  minutes  hours  day of month  month  day of week
        0        0       2         *          *         *          every night at two
 
-A field is `*` or `?`, a number, a range `1-5`, a step `*/10` or `8-20/4`, or a list of these.  Sunday is 0 and 7.
-Where both days are told, one of them is enough, as in cron.
+A field is `*` or `?`, a number, a range `1-5`, a step `*/10` or `8-20/4`, or a list of these.  Sunday is 0 and 7.  If
+both days are given, either of them suffices, as in cron.
 
-Source: the format of robfig/cron with seconds, as far as it has no names and no macros.
+Files expire when the date of their directory is older than the date of the checkpoint less file-expiration-days:
 
-Directories of days that are over: which files expire, and their deletion, page by page.
+    shop/orders/451/2026-08-19/CDC00000000000000000001.csv          data       deleted
+    shop/orders/451/2026-08-19/meta/CDC.index                       index      deleted
+    shop/orders/meta/schema_451_0004192708.json                     stays, as do `metadata` and files of others
 
-    shop/orders/451/2026-08-19/CDC00000000000000000001.csv          data       older than the date of the checkpoint
-    shop/orders/451/2026-08-19/meta/CDC.index                       index      less file-expiration-days: deleted
-    shop/orders/meta/schema_451_0004192708.json                     stays, as do `metadata` and what is not ours
+The index of a directory is deleted first, so a reader never finds the name of a deleted file.  The date is looked for
+only at its place in the path, so a table whose name is a date keeps its files.
 
-The index of a directory goes first: a reader never finds a name whose file is gone.  The date is looked for where
-directories have theirs, so that a table that is called like a day keeps its files.
-
-Source: TiCDC's storage sink, whose pattern takes the first date anywhere in a path.
+Source: the format of robfig/cron with seconds, without its names and macros; TiCDC's storage sink, whose pattern
+takes the first date anywhere in a path.
 """
 
 import re

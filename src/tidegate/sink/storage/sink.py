@@ -1,37 +1,36 @@
-"""Files in TiCDC's storage layout as a sink: csv or canal-json, with index files, schema files and `metadata`.
+"""The storage sink: files in TiCDC's layout, csv or canal-json, with index files, schema files and `metadata`.
 
-    open      a new feed: its checkpoint, then `metadata`, so that readers know from the begin how far they may go
+    open      a new feed: its checkpoint, then `metadata`, so that readers know from the start how far they may read
     run       a schema file before the first rows of a table version; rows into files that no index names, by the tasks
     ddl       its schema files wait for `advance`
     advance   1  the checkpoint, with the last file of every directory of the round and the schema files of its DDLs
               2  the index files    3  the schema files    4  `metadata`
 
 Guarantee: exactly once, for a reader of the files that an index names.  Step 1 is one atomic write of the state, which
-fences a second writer; whoever recovers does 2 to 4 again, which changes nothing that is done.  A file gets its number
-from the index of its directory, plus one.  Files above that are of a try that stopped amid it: a run that meets a
-directory for the first time, or after an error, looks at its state once more and deletes them, then writes them anew,
-each put only if absent.  So no index ever names a file twice written, and a reader never sees half a round behind
-`metadata`.
+fences a second writer.  Steps 2 to 4 can be repeated.  A file is numbered from the index of its directory, plus one.
+Files above that are left from an interrupted attempt: a run that opens a directory for the first time, or after an
+error, checks its state again, deletes them and writes them anew, each put only if absent.  So no index names a file
+that was written twice, and up to `metadata` a reader never sees half a round.
 
-    a crash                     leaves                                    who starts again
+    a crash                     leaves                                    the next run
     before 1                    files that no index names                 deletes them, writes the round anew
     between 1 and 4             a checkpoint ahead of some of 2, 3, 4     finishes them before all else
-    after 4                     nothing to do                             goes on
+    after 4                     nothing to do                             continues
 
-A DDL cuts all tables (barrier ALL).  Two feeds must not share a place: a new one refuses a place with a `metadata`.
-A file left behind in the directory of a day that is over stays there; nothing names it, since indexes tell numbers.
+A DDL is a barrier for all tables.  Two feeds must not share a directory: a new feed refuses one that has a `metadata`.
+A file left behind in the directory of a past day stays there; no index names it.
 
-Source: TiCDC's storage sink document, whose order of writes is this one but for the checkpoint before the index.
+A DDL has one schema file per table that it leaves changed, or one for its database:
 
-The schema files of a DDL: one for each table that it leaves behind changed, or for its database.
-
-    CREATE, ALTER, TRUNCATE, DROP TABLE   the table's; DROP and TRUNCATE tell the columns that it had
+    CREATE, ALTER, TRUNCATE, DROP TABLE   the table's; for DROP and TRUNCATE the columns that it had
     RENAME TABLE                          under the new name
     EXCHANGE PARTITION                    the partitioned table's with the statement, the other's without
     RENAME TABLE of several               the event's own table has the statement, the others none
     CREATE, ALTER, DROP DATABASE          the database's alone
 
-Without a statement a file tells columns only, so that a statement that changes several tables is told once.
+A file without a statement has columns only, so a statement that changes several tables appears once.
+
+Source: TiCDC's storage sink document; its order of writes is this one but for the checkpoint before the index.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,14 +1,14 @@
-"""What a task does of a round: the rows of one table to numbered files that no index names yet.
+"""The task of a storage sink: the rows of one table to numbered files that no index names yet.
 
     chunk ─► updates split ─► lines by columns ─► in order, once ─► by partition ─► cut ─► PUT if absent
 
-A file ends behind the transaction that fills it, so no transaction is in two files of a directory.  What columns cannot
-say goes row by row, which also says what is wrong with which row.
+A file ends after the transaction that fills it, so no transaction is in two files of a directory.  Rows that columns
+cannot encode are written row by row, which also reports which row is at fault.
 
-A source that tells no start_ts may repeat rows: a line that stands in its transaction already is left out.
+A source without start_ts may repeat rows: a line that its transaction already has is left out.
 
     canal-json    the value of a Kafka message and a terminator; a terminator in a text is escaped
-    csv           one line a row, two for an UPDATE with old values; a header, if asked for
+    csv           one line per row, two for an UPDATE with old values; a header, if requested
 """
 
 import time
