@@ -1,25 +1,25 @@
-"""Commits to a Delta table's log, each one atomic and at a version that the caller names.
+"""The log of a Delta table: atomic commits at a version that the caller names, and the life spans of its files.
 
-    _delta_log/00000000000000000007.json      one JSON action a line, written only if that version is free
+    _delta_log/00000000000000000007.json      one JSON action per line, written only if that version is free
       commitInfo   operation, userMetadata (our JSON: feed, position, step)
       protocol     version 0, and the one that begins column mapping
       metaData     a new schema; with column mapping names map to physical columns, so rename and drop move no data
       txn          progress numbers, kept through log checkpoints
       remove, add  data files
 
-A schema change, the rows that it rewrites and the progress are one commit: there is nothing in between to recover.
-No commit is ever rebased on another's: when the version is taken the caller reads again and decides (`CommitConflict`).
+A schema change, the rows that it rewrites and the progress are one commit, so there is nothing in between to recover.
+A commit is never rebased on another one: if the version is taken (`CommitConflict`) the caller reads again and decides.
 Reading goes through delta-rs.
 
-From which version to which a table holds each of its files, and the removal of files that no version needs any more:
+`Lifespans` reads each commit once and says for each file the first and last version that need it:
 
     version        3        4        5        6        7        head
     a.parquet      add ─────────────────────► remove              VersionSpan(3, 6)
     b.parquet                        add ───────────────────►     VersionSpan(5)
-    c.parquet      in the directory, in no commit                 an orphan: an attempt that died, or one that runs
+    c.parquet      in the directory, in no commit                 an orphan: of a failed attempt, or a running one
 
-A `Lifespans` reads each commit once and goes on from there.  Who decides what is still needed is not here.
-The log itself is cut at a checkpoint: commits below it are what nobody can read any more.
+Files that no needed version holds are removed here; which versions are needed is decided by the caller.  The log itself
+is cut at a checkpoint: commits below it can no longer be read by anybody.
 
 Source: the Delta protocol document, "Actions", "Column Mapping", "Checkpoints", "Metadata Cleanup".
 """

@@ -1,28 +1,28 @@
-"""Object stores and directories by their address: opened, read, listed, emptied, and tried before a feed trusts them.
+"""Object stores and directories by their address: opening, reading, listing, deleting, and a check of their guarantees.
 
-    s3://bucket/prefix             Amazon S3 and whatever speaks it: AWS_ENDPOINT_URL names another server
+    s3://bucket/prefix             Amazon S3 and compatible servers: AWS_ENDPOINT_URL names another server
     gs://bucket/prefix             Google Cloud Storage
     azure://container/prefix       Azure Blob Storage, in AZURE_STORAGE_ACCOUNT_NAME; az:// means the same
     abfss://container@account.dfs.core.windows.net/prefix       the same, the account in the address
 
-Keys come from the environment, or from where the machine has them. The address of a storage for claim checks may hold
-them as parameters, as TiCDC's does; other addresses have none.
+Credentials come from the environment, or from where the machine provides them.  Only the address of a storage for claim
+checks may hold them as parameters, as TiCDC's does.
 
-    an answer              is it tried again?                        then
-    400 401 403 404 409 412    no; 409 and 412 say who was faster    an error, told at once
-    408 429 5xx            after 0.1, 0.2, 0.4 .. 3 s, RETRIES times     SinkError: the feed waits, and does it again
-    none, cut, torn        the same; the rest of a get alone
+    answer                      retried                                  then
+    400 401 403 404 409 412     no; 409 and 412 say who was faster       an error at once
+    408 429 5xx                 after 0.1, 0.2, 0.4 .. 3 s, RETRIES      SinkError: the feed waits and tries again
+    none, cut off               the same; a get for its rest alone
 
-Two libraries speak to stores, and both get these numbers: obstore, and delta-rs where it reads a log.  Errors of the
-object-store library are outside of OSError and carry pages of debug text; `storing` makes of both one SinkError with
-the store's own first line, to be retried: a full disk, a directory without permission, an endpoint that is away.
+Two libraries access stores with these numbers: obstore, and delta-rs where it reads a log.  Errors of the object-store
+library are outside of OSError and carry pages of debug text.  `storing` turns both kinds into a SinkError with the
+store's own first line, to be retried: a full disk, a directory without permission, an unreachable endpoint.
 
-`opened` gives Parquet readers a file they can seek in.  The first request for an object reads its last TAIL bytes,
-which hold the footer and tell the size; each read is one more request, unless the tail has it.
+`opened` gives Parquet readers a seekable file.  The first request for an object reads its last TAIL bytes, which hold
+the footer and tell the size; each read is one more request, unless the tail has it.
 
-`check_store` asks whether conditional writes are a promise of the store, since all that a lake or a checkpoint says of
-writers and crashes rests on them.  Some servers that speak S3 ignore `If-None-Match` or `If-Match`, and some keep them
-only while nobody else writes, so several writers race for one name, a few times.
+`check_store` tests whether the store keeps conditional writes, on which all guarantees of lakes and checkpoints about
+writers and crashes rest.  Some S3-compatible servers ignore `If-None-Match` or `If-Match`, and some honour them only
+while nobody else writes, so several writers race for one name, a few times.
 """
 
 import io

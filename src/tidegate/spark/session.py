@@ -1,48 +1,41 @@
-"""A Spark session made for Tidegate, or the one that is already there.
+"""Spark sessions: the existing one or a new one, its Python, jobs over Spark Connect, and checks of what it lacks.
 
     already running (notebook, cluster, test)      -> that one, as it is
     started by spark-submit                        -> its JVM and master, our SQL settings
     nothing yet, and the settings name a cluster   -> a driver's JVM of ours, executors with our archive
     nothing yet                                    -> local[cores] in a JVM of ours: Java found, Delta's jars, loopback
 
-Settings stand in the tables below.  `SQL` holds wherever we start a session; `DRIVER` only for a JVM of ours, since it
-decides about memory and directories; `LOCAL` where all of Spark is this machine.  There workers run the very
-interpreter that runs this; executors of a cluster run that of an archive (archive.py), unless one is named in
-`spark.pyspark.python`.  They are given the credentials of object stores that stand in this process's environment, from
-driver to executor and on no command line.
+`SQL` holds the settings of every session started here; `DRIVER` those of a JVM of ours, for memory and directories;
+`LOCAL` those where all of Spark is this machine.  Local workers run the current interpreter; executors of a cluster run
+that of an archive (archive.py), unless `spark.pyspark.python` names one.  Executors get the object-store credentials of
+this process's environment from the driver, never on a command line.  The JVM ends with its driver, and what it writes
+(shuffle, artifacts, warehouse) lies in one temporary directory that is removed at exit.
 
-The JVM ends with its driver.  Everything that it writes for itself (shuffle, artifacts, warehouse) lies in one
-temporary directory that is removed at exit.
-
-Source: Spark configuration; Delta's configuration (`DeltaSQLConf`).
-
-The Python that Spark starts its processes with: the running interpreter, behind a launcher that drops archives.
+Spark puts its own sources first on the path of its Python processes, as archives from which nothing loads compiled:
 
     java ──► <cache>/python/<digest>/bin/python -m …     PYTHONPATH=pyspark.zip:py4j-….zip:spark-core_….jar:/srv/job
                  └─ exec ── python -m …                  PYTHONPATH=/srv/job
 
-Spark puts its own sources first on the path of all its Python processes, as archives.  From an archive nothing loads
-compiled: importing PySpark takes most of a second instead of a third, in each of the processes that plan a source and
-again in the one that forks workers; and each task reads the archives' directories anew, a tenth of a second.  The very
-same sources are installed as a package.  Where they are not, the archives are all there is and stay.
+Importing PySpark from them takes most of a second instead of a third in each process, and each task reads their
+directories anew, a tenth of a second.  The same sources are installed as a package, so a launcher drops the archives;
+where the package is missing they stay.
 
-Source: Spark's PythonUtils.sparkPythonPath; Python's zipimport.
-
-Jobs over Spark Connect, which is the only door of managed and serverless Spark: no JVM here, no `sparkContext`.
+Managed and serverless Spark offers Spark Connect alone, without a JVM here and without `sparkContext`:
 
     driver   work and jobs, pickled ──► range(n) in n partitions ──mapInArrow──► worker: work(jobs[i])
              [(i, answer), ..]     ◄────────────────────────────────────────── answer or error, pickled
 
-A round trip takes some 0.4 s, where a classic session takes 0.03 s: rounds are as large, and fewer.
+A round trip takes some 0.4 s instead of 0.03 s, so rounds are larger and fewer.
 
-What a session must have, and the line that adds what it lacks.
-
-    used by                     what it needs
+    used by                     what the session must have
     feeds, formats, decode      workers with the driver's Python version and with this release of Tidegate
     lake.table, lake.sql        for tables of many rows: Delta's jar, extension and catalog; dates as they were written
 
-Spark tells a lack in the middle of a job, as a text amid two stack traces: `lack_of` finds it there.  Everything else
-that Spark raises is a failure that may pass.
+Spark reports a lack in the middle of a job, as text between two stack traces; `lack_of` finds it there and names the
+setting to add.  Every other error of Spark is treated as a failure that may pass.
+
+Source: Spark configuration; Delta's configuration (`DeltaSQLConf`); Spark's PythonUtils.sparkPythonPath; Python's
+zipimport.
 """
 
 import atexit

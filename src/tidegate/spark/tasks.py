@@ -1,23 +1,21 @@
-"""Jobs as tasks of Spark: one task a job, plain Python in, plain Python out, no DataFrame.
+"""Jobs as Spark tasks, one task per job without DataFrames, and the counts of changefeeds in Spark's metrics.
 
     driver   [job, job, job] ──parallelize──► worker: work(job)      a task each, at the same time
              [answer, answer, answer]  ◄──────  answer, or the error of ours that it raised
 
-Rows do not travel this way, only plans and reports: some kilobytes a job.  An error of ours comes back as a value,
-since Spark would turn it into a text amid two stack traces; `run` raises it once every task has ended.
+Only plans and reports travel this way, some kilobytes per job, and no rows.  A Tidegate error is returned as a value,
+since Spark would turn it into text between two stack traces; `run` raises it once every task has ended.
 
     SparkTasks              jobs of the rounds
       └ aside("shop/land")  jobs of a group of their own (a tag over Spark Connect), which `cancel` ends
 
-With a pool, Spark shares its slots between pools, not between jobs in their order (`spark.scheduler.mode` FAIR).
+With a pool, Spark shares its slots between pools and not between jobs in their order (`spark.scheduler.mode` FAIR).  A
+session of Spark Connect has no `parallelize`; its jobs are run by session.py.
 
-A session of Spark Connect has no `parallelize`: session.py runs its jobs.
-
-Counts of changefeeds in Spark's own metrics: gauges of the driver, in its UI and in every sink that Spark has.
+Counts of a changefeed are accumulators of the JVM, registered once per application, which Spark shows in its UI and
+sends to every metrics sink that it has.  Spark Connect has no JVM to register with.
 
     <application>.driver.AccumulatorSource.tidegate.shop.rows        http://DRIVER:4040/metrics/json, Prometheus, …
-
-Each is an accumulator of the JVM, registered once an application.  Spark Connect has no JVM to register with.
 
 Source: Spark's LongAccumulatorSource.
 """

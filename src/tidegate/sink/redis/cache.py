@@ -1,7 +1,6 @@
-"""The modes `hash` and `json`: each row of a table in a key of its own.
+"""The modes `hash` and `json` of the Redis sink: each row of a table in its own key, with look-ups by unique index.
 
     chunk ─► the last change of each key (sink/documents.py) ─► entries ─► by slot ─► calls of batch_rows ─► packets
-
 
     mode    key holds                                                           NULL
     hash    id "7"  name "Ann"  _tidegate_version "0470..."                     the field is absent
@@ -10,39 +9,31 @@
     column                             hash                       json (sink/documents.py)
     integers, YEAR, BIT                decimal digits             number
     FLOAT, DOUBLE                      shortest digits            number
-    BINARY, VARBINARY, BLOB            themselves                 string, Base64
+    BINARY, VARBINARY, BLOB            the bytes                  string, Base64
     JSON                               its text                   the document
     others                             as TiDB prints them        string
 
-On one server all keys are of one slot.  In a cluster a call has the entries of one of 16384.
+On one server all keys count as one slot; in a cluster a call has the entries of one of 16384 slots.
 
-Look-ups: which row has a value of a unique index.
+A look-up maps a value of a unique index to the row's key, and is stored as rows are, as a hash or a document:
 
     shop:users:17                    the row
-    shop:users:by:mail:ann@x         key "shop:users:17"       a hash or a document, as rows are
+    shop:users:by:mail:ann@x         key "shop:users:17"
 
-A look-up is a key like that of a row: it has a version, tombstones, and the script of rows compares and writes it.  A
-value that goes from one row to another in one transaction is taken away first and put then.  Look-ups are
-sent beside their row.  On one server, and in a cluster whose template keeps a table in one slot, they change in the one
-step in which it changes; in other slots each of them changes by itself, a moment before or after.
+It has a version and tombstones and is written by the script of rows, beside its row.  A value that moves from one row
+to another within a transaction is removed first and put afterwards.  On one server, and in a cluster whose template
+keeps a table in one slot, row and look-ups change in one step; in other slots each look-up changes by itself, a moment
+before or after.  The primary key, indexes with expressions or virtual columns, and values with NULL have no look-ups.
 
-Of an index the primary key, expressions and virtual columns have none; a value with NULL has none, either.
-
-What a DDL does to the keys of its tables.
-
-    DROP, TRUNCATE, DROP PARTITION ..    the rows' keys go
-    RENAME                               each row gets its new key, the old one goes
-    ALTER, where rows look otherwise     each row is written anew, under another key where the primary key changes
+    DROP, TRUNCATE, DROP PARTITION ..    the rows' keys are removed
+    RENAME                               each row gets its new key, the old one is removed
+    ALTER, where rows look different     each row is written anew, under another key where the primary key changes
     EXCHANGE PARTITION                   other ─► aside,  partition ─► other,  aside ─► partitioned
 
-    keys    SCAN of the table's prefix ─► values ─► those older than this step ─► entries
-
-Keys are found by SCAN and not by a set of them kept beside: DDLs are rare, a set would cost every row a second write
-and memory, and in a cluster it lies in another slot than the row.  A SCAN looks at all keys of the servers.
-
-Each step has a version above those of all rows before the DDL, and leaves tombstones where keys go.  So a
-DDL that is done again, from its begin, changes what is left to change, and nothing of an older writer comes back.
-Readers may see a table half way.
+A DDL finds keys by a SCAN of the table's prefix, which reads all keys of the servers.  DDLs are rare; a set of keys
+would cost every row a second write and memory, and in a cluster it lies in another slot than the row.  Each step has a
+version above those of all rows before the DDL and leaves tombstones where keys are removed.  A DDL repeated from its
+start therefore changes only what is left, and nothing of an older writer returns.  Readers may see a table half way.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

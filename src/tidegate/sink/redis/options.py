@@ -1,6 +1,4 @@
-"""What the Redis sink is asked to do, and how its servers are reached: a value that travels to tasks.
-
-The names of keys: those of rows, of their tombstones and of the feed's progress.
+"""Options of the Redis sink, a value that is sent to tasks, and the templates of its keys.
 
     template        {schema}:{table}:{pk}
     row             shop:orders:17              shop:pairs:1:a%3Ab      a key of two columns, the second one "a:b"
@@ -9,23 +7,23 @@ The names of keys: those of rows, of their tombstones and of the feed's progress
     progress        _tidegate:progress:{feed}
     all of a table  shop:orders:*               a pattern for SCAN
 
-In names and values `%`, `:`, `/`, `{`, `}` and control characters are written %XX, and what stands between the parts
-of a template begins with `:` or `/`.  So two rows never share a key, a table's pattern finds no other table, and the
-braces of a template are its own.
+In names and values `%`, `:`, `/`, `{`, `}` and control characters are written %XX, and the text between the parts of a
+template begins with `:` or `/`.  So two rows never share a key, the pattern of a table matches no other table, and
+braces in a key are always those of the template.
 
-A cluster places a key by what stands in its first braces, or by all of it.  A tombstone has the key in braces, or
-the key's own braces, so that the two lie in one slot.
+A cluster places a key by the text in its first braces, or else by the whole key.  A tombstone has the key in braces,
+or the key's own braces, so that both lie in one slot.
 
-Source: Redis documentation, "Cluster specification", hash tags; "SCAN", patterns.
+Keys that are not rows (cached keys of an application, streams) have templates of their own:
 
-Templates of keys that are no rows: those that an application caches, and streams.
-
-    template    [TABLE=]text{column}text..      TABLE is a filter rule such as shop.orders or shop.*; without it a
+    template    [TABLE=]text{column}text..      TABLE is a filter rule such as shop.orders or shop.*; without it the
                                                 template is for all tables that have its columns
     {schema}, {table}, {pk}                     the names, and the values of the key joined by ':'
 
-A template of cached keys begins with a text of its own, or a name: DDLs drop all keys that begin so, and the feed's own
-keys must not.
+A template of cached keys begins with a text of its own or a name: DDLs drop all keys with that beginning, and the
+feed's own keys must not be among them.
+
+Source: Redis documentation, "Cluster specification", hash tags; "SCAN", patterns.
 """
 
 import re

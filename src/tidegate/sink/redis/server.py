@@ -1,69 +1,41 @@
-"""The servers of a Redis, one or a cluster's: versions, scripts, calls, and where a changefeed stands.
+"""The Redis server or cluster of a sink: versions, scripts, calls and their errors, and the feed's progress.
 
-Versions of values are texts that compare as what they tell happened.
+A version is a text, because scripts of Redis have no integers above 2^53.  Texts compare as the events happened:
 
-    0470606747354005504.000000001       commit_ts, then the place within it: 29 characters
+    0470606747354005504.000000001       commit_ts, then the position within it: 29 characters
+    position   0: rows that a transaction removes; 1: rows that it puts, so a row removed and put again is there
+               2 ..: the DDLs of that ts, by steps, after its rows
 
-    place   0            what a transaction takes away
-            1            what it puts there: a row that leaves and comes in one transaction is there
-            2 ..         the DDLs of that ts, by steps: rows of a DDL's ts come before it
-
-A script of Redis has no integers above 2^53, so it compares texts.
-
-The scripts that Redis runs, each whole or not at all.
+A script runs as a whole or not at all.  Writes that are repeated change nothing, so after an error they are sent again.
 
     write      for each entry: nothing if the key or its tombstone is as new, else the row, or a tombstone
     append     entries behind the last one of a stream; nothing if the server was restarted meanwhile
-    take       become the writer: raise the epoch; the epoch, the revision and what was kept
+    take       become the writer: raise the epoch; return the epoch, the revision and what was kept
     advance    keep a checkpoint, if the epoch and the revision are those that this writer left
 
     KEYS of write     row, tombstone, row, tombstone, ..
     ARGV of write     msgpack [[names of a row's fields, of a look-up's], [[version, fields, kind], ..]]
-                      fields nil: it is gone; kind 0: a row, 1: a look-up
+                      fields nil: the row is deleted; one text in mode json: the object without its first brace
+                      kind 0: a row, 1: a look-up
                       milliseconds that tombstones live
-                      channel on which rows that change are announced, or nothing
+                      channel on which changed rows are announced, or nothing
                       bytes, to which numbers among the fields point
-
     KEYS of append    the stream
     ARGV of append    msgpack [[id, type, table, event], ..], ids ascending; those not above the last id are left out
                       about how many entries the stream keeps; 0: all
-                      run ids of the servers, in which entries are taken
+                      run ids of the servers, in which entries are accepted
 
-An entry's `fields` are, in the mode json, one text: the JSON object without its first brace.  A value that some other
-program keeps under a row's key is replaced.
+    WRONGPASS, NOAUTH, NOPERM                       LoginRefused   retried: the server's side may be corrected
+    certificate, OOM, READONLY, no answer, MOVED    SinkError      retried, with the slots as they are then
+    other error replies                             SinkRefused    not retried
 
-What is sent at once, and whose errors those are:
-
-    call      scripts by their digest, each with keys of one slot, all of a server in one packet
-    values    what keys hold
-    scan      the keys of a pattern, server by server
-
-    what a server or the driver says         error          try again
-    WRONGPASS, NOAUTH, NOPERM                LoginRefused   later: the other side may put it right
-    a certificate that does not fit          SinkError      later
-    OOM, READONLY, LOADING, no answer, ..    SinkError      later
-    MOVED, ASK, CLUSTERDOWN                  SinkError      later, by the places that slots have then
-    other replies of errors                  SinkRefused    no
-
-Scripts change nothing when they come twice, so whatever went wrong is simply sent again.
+Progress is the hash `_tidegate:progress:{FEED}`: epoch (raised by each new writer), revision (how often the checkpoint
+was kept), checkpoint and schema as JSON.  A higher epoch means Fenced.  A lower epoch, or a lower revision in the own
+epoch, means that Redis lost writes: SinkRefused, and a new run continues from there.  Redis persists and replicates
+writes in order, so what survives is a checkpoint that is no newer than the rows.  In a cluster each server loses writes
+by itself.
 
 Source: Redis documentation, "Scripting with Lua", "Cluster specification"; redis-py.
-
-Where a feed stands in its Redis: one hash, `_tidegate:progress:{FEED}`.
-
-    epoch        who writes: raised by each writer that begins
-    revision     how often the checkpoint was kept
-    checkpoint   as JSON
-    schema       the tables there, as JSON; written when it changes
-
-    found by a writer              epoch         revision
-    what it left                   its own       its own          goes on
-    another writer began           higher        any              Fenced
-    Redis lost what it had         lower, or its own and a lower revision    SinkRefused: a new run takes it from there
-
-Redis writes to its disk in the order in which it does things, and replicas get them in that order.  So one that lost
-its last writes, after a crash or when a replica took over, has the checkpoint of the rows that it has, or an older
-one, and the feed goes on from there.  In a cluster each server loses what it loses by itself.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

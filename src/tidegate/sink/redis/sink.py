@@ -1,53 +1,41 @@
-"""The sink of a Redis: a cache of rows that is never older than what it has confirmed.
+"""The Redis sink: a cache of rows that is never older than what it has confirmed, a stream of changes, or invalidation.
 
     recover   become the writer: raise the epoch of the feed's progress
     run       by the mode: each table, or each stream, in a task of its own
-    ddl       by the mode
-    advance   the checkpoint, once Redis is still the one that got the round
+    ddl       by the mode; a barrier for all tables
+    advance   the checkpoint, if Redis is still the one that received the round
 
     mode          rows                                             DDLs
-    hash, json    the last change of each key (cache.py)           keys are moved, written anew, taken away
-    invalidate    what was made of them is dropped                so are all keys of their tables
-    stream        an entry each                                    an entry
+    hash, json    the last change of each key (cache.py)           keys are moved, rewritten, removed
+    invalidate    keys derived from them are dropped               all keys of their tables are dropped
+    stream        an entry each, in commit order                   an entry
 
-Guarantee: each row exactly as its last change left it.  A key has the version of what it holds, and a script that
-looks at it: whatever is not newer changes nothing.  So repeats, tries whose answer was lost and writers that should
-be gone change nothing, as long as tombstones live (`tombstone-ttl`).  Transactions do not stay whole.
+Guarantee: each row exactly as its last change left it.  A key stores the version of its content, and the script ignores
+whatever is not newer.  Repeats, attempts whose answer was lost and outdated writers therefore change nothing, as long
+as tombstones live (`tombstone-ttl`).  Transactions are not atomic for readers.  Progress is stored in Redis: a server
+that lost its last writes has an older checkpoint with them, and the next run continues from there; one that restarts
+during a round gets that round again.  Tables without a key are left out, with one warning: their rows have no names.
 
-Progress lives in Redis.  A server that lost its last writes has an older checkpoint with them, and the next run goes
-on from there; one that restarts amid a round gets that round again.  A DDL cuts all tables (barrier ALL).
-
-Tables without a key are left out, with one warning: their rows have no names.
-
-The mode stream: an entry of a stream for each change, in commit order, each once.
-
-    stream-template=changes:{schema}:{table}         a stream a table;  without names, one for all
+**stream**: `stream-template=changes:{schema}:{table}` gives one stream per table, a template without names one for all.
 
     470606747354005504-0                     type insert   table shop.orders   event {"kind":"row","op":"c",..}
-    470606747354005504-1                     type update   ..
     470606747354005504-1000000000000000000   type ddl      ..                  behind the rows of its ts
     └ commit_ts ─────┘ └ its number in the stream
 
-A stream takes no id that is not above its last one, so what is written again, by whomever, adds nothing.  For the same
-reason nothing can be put before what is there.  So a call has what follows the call before it, and no call is sent
-before the one before it is answered; and a server takes entries only in the run in which it was asked whether it still
-has the progress (`run_ids`).  One that was restarted refuses them until the round begins anew.
+A stream accepts only ids above its last one, so repeats add nothing, but nothing can be inserted before it either.
+Hence a call is sent only after the previous one is answered, and a server accepts entries only in the run (`run_ids`)
+in which it was asked whether it still has the progress; a restarted one refuses them until the round begins anew.  Rows
+that a source without start_ts repeats within a commit_ts, alike in everything, are written once.
 
-Rows that a source repeats within a commit_ts are told once: those that are alike in all they say.  A source that tells
-start_ts repeats none, so all are taken.
-
-Source: Redis documentation, XADD, "Entry IDs"; XINFO STREAM, "last-generated-id".
-
-The mode invalidate: keys that an application caches are dropped when what they were made of changes.
-
-    invalidate-keys=user:{id},shop.orders=orders:of:{customer_id}
+**invalidate**: `invalidate-keys=user:{id},shop.orders=orders:of:{customer_id}`
 
     UPDATE orders, customer_id 7 ─► 8       UNLINK orders:of:7, orders:of:8
     TRUNCATE TABLE orders                   UNLINK of all that SCAN finds for orders:of:*
 
-Values stand in keys as they are, since that is how an application writes them; a NULL makes no key.  A key that is
-dropped for nothing costs a look into the database and nothing else, so repeats are harmless, and writers that should be
-gone are, too.
+Values are written into keys unescaped, as an application does; NULL makes no key.  A key dropped needlessly only costs
+the application a query, so repeats and outdated writers are harmless.
+
+Source: Redis documentation, XADD, "Entry IDs"; XINFO STREAM, "last-generated-id".
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""What of a table can be searched, and how: its mapping, made of its definition and of the user's rules. Pure.
+"""Mappings and names of the search sink: searchable fields of a table, names of aliases, indexes and documents.
 
     column                         field                                   found by
     CHAR, VARCHAR                  text, with .keyword                     words
@@ -11,19 +11,14 @@
     JSON                           object that is kept and not indexed
     BINARY, BLOB, VECTOR           none: kept and not indexed
 
-    [[index]]                                   a file of rules; the first one that takes a table counts
+    [[index]]                                   rules of the user; the first one that matches a table applies
     matcher = ["shop.*"]
     columns = "text"                            "all", "text" (words alone), or a list of names
-    fields.title = {analyzer = "english"}       added to the field, in its place if it has a type
+    fields.title = {analyzer = "english"}       added to the field, or replacing it if it has a type
     settings = {number_of_replicas = 2}         of the index
 
-A document has all columns of its row, whatever is searched: a DDL makes the next index of what the last one holds.
-
-A dot in a field's name is a path, and a name that begins with `_` may be the server's own: both are written %XX.
-
-Source: OpenSearch and Elasticsearch documentation, "Field types", "Mapping parameters".
-
-Names of aliases, indexes and documents. Pure.
+A document has all columns of its row, whatever is searched, because a DDL fills the next index from the documents of
+the last one.  In field names a dot, which is a path, and a leading `_`, which may be the server's own, are written %XX.
 
     alias      shop.orders                               what readers search; it moves from index to index
     index      shop.orders-470606747354005504.1.0-7      of the DDL of that ts, of the writer of epoch 7
@@ -32,7 +27,8 @@ Names of aliases, indexes and documents. Pure.
 In names of schemas and tables everything but a-z, 0-9, `_` and `-` is written %XX, in lower case as TiDB compares them,
 so that no two tables share a name.  Long names end with a digest.
 
-Source: OpenSearch documentation, "Create index", index naming restrictions.
+Source: OpenSearch and Elasticsearch documentation, "Field types", "Mapping parameters"; OpenSearch documentation,
+"Create index", index naming restrictions.
 """
 
 import re

@@ -1,50 +1,41 @@
-"""A search server, OpenSearch or Elasticsearch, by the parts of its API that both have had for years: calls, bulks, and
-the indexes of a changefeed.
+"""A search server as the store of the search sink: calls, bulk writes, and the aliases and indexes of a changefeed.
 
-    answer                      what follows
-    none, 5xx, 429, 408         SinkError: later; another server of the list is asked next
-    401, 403                    LoginRefused: check the account
-    others                      the caller's
+OpenSearch and Elasticsearch are addressed by the common part of their APIs, since the client of each refuses the
+other's servers.  A password is sent in a header and appears in no message.
 
-The servers' own clients refuse each other's servers.  A password goes into a header, and into no message.
+    answer of a call      what follows
+    none, 5xx, 429, 408   SinkError: retried; another server of the list is asked next
+    401, 403              LoginRefused: check the account
+    others                decided by the caller
 
-Documents into an index of a search server, in bulks.
-
-    documents ─► bulks of rows and bytes ─► _bulk ─► each item by itself
-
-    item's answer         what follows
+    answer of an item of _bulk
     2xx                   done
-    409                   the index has it newer, or has a row where a DELETE is as new: a repeat, or a late writer
-    404 of a delete       it was not there; its version is kept all the same
-    429, 5xx              again: after a pause, and in bulks of half the size
+    409                   the index has a newer version, or a row as new as this DELETE: a repeat or a late writer
+    404 of a delete       the document was not there; its version is kept all the same
+    429, 5xx              again after a pause, in bulks of half the size; bulks grow again slowly
     400                   SinkRefused, with the row's commit_ts
-    404 of the alias      the index is another writer's now
+    404 of the alias      the index belongs to another writer now
 
-A whole bulk that is refused with 429, or with 413 as too large, is halved in the same way.  Bulks grow again, slowly.
+A bulk refused as a whole, with 429 or with 413 as too large, is halved in the same way.
 
-A version is a commit_ts.  A row replaces what is as new (`external_gte`), a DELETE what is older (`external`): of one
-transaction, in which a row may go and another come under its key, the row that comes wins in whatever order both are
-sent.  A row that is sent again has the same bytes.
-
-Source: OpenSearch documentation, "Bulk", external versions.
+A document's version is the commit_ts of its row.  A row replaces what is as new (`external_gte`), a DELETE only what
+is older (`external`): within a transaction a put row wins over a DELETE of its key in whatever order both are sent.
+A repeated row has the same bytes.  The version of a deleted document is kept for `tombstone-ttl` (index.gc_deletes).
 
     shop.orders                    alias of the table's index: what readers search
     shop.orders-4706..-7           the index; each incarnation of a table has its own
-    shop.orders-4706..-7.w9        alias by which the writer of epoch 9 writes it, and nobody else
+    shop.orders-4706..-7.w9        alias through which only the writer of epoch 9 writes (`require_alias`)
     tidegate-FEED                  alias of all indexes of a changefeed
     tidegate-progress/_doc/FEED    epoch, checkpoint, schema and indexes
 
-A document's version is the commit_ts of its row: the server takes nothing that is older.  The
-version of a document that is gone is kept for `tombstone-ttl` (index.gc_deletes).  A bulk goes to the write alias of
-its epoch (`require_alias`), and the next writer takes that alias away before it begins, so that a writer of an earlier
-run is shut out for good; late tasks of the same run meet the versions.
+    take    epoch 9 ─► progress ─► aliases .w8 become .w9, so earlier writers are shut out for good
+    keep    progress, if seq_no and primary_term are ours ─► one call moves readers' aliases and removes old indexes
 
-    take    epoch 9 ─► progress ─► aliases .w8 become .w9          what another one wrote last: seq_no, primary_term
-    keep    progress, if it is still ours ─► one call moves readers' aliases and removes old indexes
+Between the two calls of `keep` readers search the index before the last DDL; after a crash there the next `take`
+completes the move.
 
-Between these two calls readers search the index before the last DDL; a crash there is made good by the next `take`.
-
-Source: OpenSearch documentation, "Index document" (versions, if_seq_no), "Update aliases", "Scroll"; "Index settings".
+Source: OpenSearch documentation, "Bulk", external versions; "Index document" (versions, if_seq_no), "Update aliases",
+"Scroll", "Index settings".
 """
 
 import base64

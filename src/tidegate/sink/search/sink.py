@@ -1,50 +1,40 @@
-"""The sink of a search index: every row a document that is found by its words, and never older than its last change.
+"""The search sink: every row a document found by its words, and never older than its last change.
 
-Which index a table has, and what a DDL makes of it:
+    recover   become the writer: earlier writers are shut out
+    run       each table in a task of its own: the last change of each key, in bulks
+    ddl       where rows or mapping change, the next index is filled from the last one, in tasks; barrier for all tables
+    advance   publish checkpoint and indexes in one step; then the aliases of readers move, and old indexes are removed
+
+Guarantee: each row exactly as its last change left it.  Repeated or late rows change nothing: a search server compares
+versions (server.py), the embedded index keeps its position in the commit of its rows (embedded.py).  Readers search by
+alias, so an index is complete when they first see it.  Transactions are not atomic for readers.  Progress is stored
+beside the indexes.  Tables without a key are left out, with one warning, since their rows have no names.
 
     CREATE, TRUNCATE                     a new index, empty
-    DROP                                 the table has none any more
+    DROP                                 the table no longer has an index
     RENAME                               the index stays, under another alias
     ALTER, where rows or mapping change  a new index, filled from the old one
     DROP and TRUNCATE PARTITION          a new index, filled with the other rows
     EXCHANGE PARTITION                   two new indexes, filled from the two old ones
 
-    orders ─► index a ──ALTER──► index b (filled from a) ──TRUNCATE──► index c
-              read until the checkpoint is behind the DDL     then the alias moves, and a goes
+An index that a DDL replaces gets no more rows, so the DDL can be repeated from its start.  Readers use it until the
+checkpoint is past the DDL; then the alias moves and the index is removed.
 
-An index that a DDL leaves gets no more rows, so that the DDL can be done again, from its begin.
+Tasks write the rows of a round into their index, or fill one index from others:
 
-What an index is kept in: the port that the sink writes through, and that `tidegate search` asks.
+    changes  ─► parts   ─► the last change of each key ─► documents ─► writer        write_table
+    pages    ─► rows    ─► as the DDL makes them       ─► documents ─► writer        fill_index
 
-    take()               become the writer: nobody before may write or publish any more
+Parts of a chunk have no common order: rows of one layout may lie between those of another, and a large transaction is
+cut anywhere.  A part therefore leaves out rows of which an earlier part of its chunk wrote a newer version; within one
+commit_ts a put row wins over a DELETE.
+
+The port to the index store, used by the sink and by `tidegate search`:
+
+    take()               become the writer: no earlier writer may write or publish any more
     create(), writer()   an empty index; in a task, its documents
     pages()              in a task, the documents that an index holds
-    keep()               publish: the checkpoint and the indexes in one step, then the aliases follow
-
-A document is written with the commit_ts of its row: what is older than the index changes nothing, nor does a DELETE
-that is as old as a row.
-
-What tasks do: rows of a round into their index, and one index out of others.
-
-changes  ─► parts   ─► the last change of each key ─► documents ─► writer        write_table
-pages    ─► rows    ─► as the DDL makes them       ─► documents ─► writer        fill_index
-
-Parts of a chunk share no order: rows of one layout may lie between those of another, and a large transaction is cut
-anywhere.  So a part leaves out what an earlier part of its chunk wrote newer; of one commit_ts what comes wins over
-what goes.
-
-    recover   become the writer: whoever wrote before is shut out
-    run       each table in a task of its own: the last change of each key, in bulks
-    ddl       where rows or mapping change, the next index is filled from the last one, in tasks
-    advance   checkpoint and indexes are published in one step; then the aliases of readers move, and old indexes go
-
-Guarantee: each row exactly as its last change left it.  What comes again, or late, changes nothing: OpenSearch compares
-versions (server.py), the embedded index keeps how far it is in the commit of its rows (embedded.py).  Readers search
-by alias, so that an index is complete when they first see it.  Transactions do not stay whole.
-
-Progress lies beside the indexes.  A DDL cuts all tables (barrier ALL).
-
-Tables without a key are left out, with one warning: their rows have no names.
+    keep()               publish the checkpoint and the indexes in one step, then move the aliases
 """
 
 import logging

@@ -1,14 +1,12 @@
-r"""Row changes of a chunk as SQL statements. Pure.
+"""Row changes of a chunk as SQL statements: the net change of each row, and few statements of many rows.
 
     chunk ─► entries, table by table ─► net change of each row, by group of transactions ─► statements of many rows
 
-    U  (1,a) ─► (1,b)    put, existed                   the key stays: one entry
-    U  (1,a) ─► (2,a)    gone (1,a)   put (2,a)         it changes: two
-    I          (3,c)     put
-    D  (2,a)             gone (2,a)
+    UPDATE (1,a) to (1,b)    put, existed                      the key stays: one entry
+    UPDATE (1,a) to (2,a)    removed (1,a)   put (2,a)         it changes: two entries
 
-In a transaction all that goes comes before all that is put: a source tells net changes in any order of keys, and a key
-that one row gives up may be another row's afterwards.  A repeat of a change to a table without a key is left out; a
+Within a transaction all removals come before all puts: a source sends net changes in any order of keys, and a key that
+one row gives up may belong to another row afterwards.  Repeats of a change to a table without a key are left out; a
 source that numbers rows has none.
 
     entry       key   put  existed
@@ -19,25 +17,21 @@ source that numbers rows has none.
     INSERT 3    3     yes  no    ─┐
     DELETE 3    3     no   yes   ─┴─► nothing
 
-The first entry tells whether the row existed before the group, the last one whether it exists afterwards.  Both states
-are states of the upstream, in which every unique key held.  So once all rows are deleted that go, or that change and
-share another unique key, the others can be inserted in any order, whatever collation, prefix or padding takes for
+The first entry says whether the row existed before the group, the last one whether it exists afterwards.  Both are
+states of the upstream, in which every unique key held.  So once all rows are deleted that are removed, or that change
+and share another unique key, the rest can be inserted in any order, whatever collation, prefix or padding considers
 equal.  Keys are compared by their bytes.  Rows of a table without a key are counted: so many more or fewer of each.
 
-    DELETE FROM t WHERE id IN (1,2)                        all that go, and what shares another unique key
+    DELETE FROM t WHERE id IN (1,2)                        removed rows, and rows that share another unique key
     INSERT INTO t (id,n) VALUES (3,'a'),(4,'b')
     INSERT .. ON DUPLICATE KEY UPDATE n=VALUES(n)          UPDATE of many rows; the server counts those that existed
-    UPDATE t SET n='a' WHERE id=5                          of one
+    UPDATE t SET n='a' WHERE id=5                          UPDATE of one row
     DELETE FROM t WHERE a<=>1 AND n<=>'a' .. LIMIT 1       a table without a key
     REPLACE INTO t (id,n) VALUES ..                        safe mode
 
-    literals    -5   18446744073709551615   0.10000000149011612     digits; BIT, ENUM, SET and YEAR too
-                'it\'s'     times and JSON are texts as TiDB prints them
-                12.50       a DECIMAL; as a text it would be compared as a DOUBLE
-                x'00ff'     no character set is applied to it
-
-A quote and a backslash are all that has to be escaped: sessions have neither NO_BACKSLASH_ESCAPES nor a character set
-other than utf8mb4.
+Literals: numbers as digits, also BIT, ENUM, SET and YEAR; a DECIMAL unquoted, since as a text it would be compared as a
+DOUBLE; times and JSON as TiDB's texts; binary as x'00ff', without a character set.  Only quote and backslash are
+escaped: sessions have neither NO_BACKSLASH_ESCAPES nor a character set other than utf8mb4.
 
 Source: MySQL reference manual, "String Literals"; "INSERT ... ON DUPLICATE KEY UPDATE": with CLIENT_FOUND_ROWS a row
 that stays as it is counts as one that existed; "mysql_info()": `Records: 3  Duplicates: 2  Warnings: 0`.
