@@ -53,14 +53,14 @@ ENGINE: Final = "tidegate"
 
 
 class CommitConflict(SinkError):
-    """The version is taken: another writer, or an earlier try of our own, was faster."""
+    """The version is taken: another writer, or an earlier attempt of this one, was faster."""
 
     code = "CDC:ErrDeltaCommitConflict"
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One active data file; bounds by physical column name as far as the log has them, `partition` values as text."""
+    """One active data file; bounds by physical column name where the log has them, `partition` values as text."""
 
     path: str
     size_bytes: int
@@ -72,7 +72,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """What a metaData action says of a table, as far as it tells its columns."""
+    """The table's columns and properties as a metaData action has them."""
 
     table_id: str
     fields: tuple[Mapping[str, Any], ...]
@@ -80,14 +80,14 @@ class TableDescription:
 
     @classmethod
     def of(cls, action: Action) -> "TableDescription":
-        """Return what stands in a metaData action."""
+        """Return the content of a metaData action."""
         told = action["metaData"]
         return cls(told["id"], tuple(json.loads(told["schemaString"])["fields"]), told["configuration"])
 
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """A table at one version. `fields` are the schema's fields as the log spells them."""
+    """A table at one version. `fields` are the schema's fields as spelled in the log."""
 
     uri: str
     version: int
@@ -146,7 +146,7 @@ def load(uri: str, version: int | None = None) -> TableSnapshot | None:
 def commit(uri: str, version: int, actions: Sequence[Action], *, operation: str, metadata: Mapping[str, Any]) -> None:
     """Write `actions` as `version`, all or nothing.
 
-    Raises CommitConflict when that version exists. `metadata` becomes the commit's userMetadata.
+    Raises CommitConflict if that version exists. `metadata` becomes the commit's userMetadata.
     """
     now_ms = int(time.time() * 1000)
     info: Action = {
@@ -195,14 +195,14 @@ def create(
     configuration: Mapping[str, str] | None = None,
     name: str = "",
 ) -> None:
-    """Make an empty table as version 0, with `actions` in the same commit. Raises CommitConflict when it exists."""
+    """Create an empty table as version 0, with `actions` in the same commit. Raises CommitConflict if it exists."""
     described = describe(uuid.uuid4().hex, fields, partition_columns, configuration or {}, name)
     begun = [protocol(configuration or {}), described, *actions]
     commit(uri, 0, begun, operation="CREATE TABLE", metadata=metadata)
 
 
 def protocol(configuration: Mapping[str, str]) -> Action:
-    """Return what readers and writers have to know of a table with these properties."""
+    """Return the protocol versions and features that a table with these properties requires."""
     features = [*(["columnMapping"] if COLUMN_MAPPING in configuration else []), "timestampNtz"]
     return {
         "protocol": {
@@ -248,9 +248,10 @@ def add(
     partition: Mapping[str, str | None] | None = None,
     data_change: bool = True,
 ) -> Action:
-    """Return a new data file; `path` is relative to the table or a whole address.
+    """Return the add action of a new data file; `path` is relative to the table or absolute.
 
-    `stats` holds numRecords and, by physical column name, minValues, maxValues, nullCount."""
+    `stats` holds numRecords and, by physical column name, minValues, maxValues, nullCount.
+    """
     return {
         "add": {
             "path": _written(path),
@@ -269,7 +270,7 @@ def _written(path: str) -> str:
 
 
 def remove(file: DataFile, *, data_change: bool = True) -> Action:
-    """Return a data file that is no longer part of the table (its bytes stay until vacuumed)."""
+    """Return the remove action of a data file (its bytes stay until they are swept)."""
     return {
         "remove": {
             "path": _written(file.path),
@@ -324,7 +325,7 @@ class VersionSpan(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What a sweep deleted, and how many files it will look at again because their grace is not over."""
+    """What a sweep deleted, and how many files the next one checks again because their grace is not over."""
 
     files: int = 0
     size_bytes: int = 0
@@ -332,7 +333,7 @@ class Swept(NamedTuple):
 
 
 class Lifespans:
-    """The files of one table since a version, kept up with its log."""
+    """The life spans of a table's files since a version, kept up to date with its log."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -340,7 +341,7 @@ class Lifespans:
         self.spans: dict[str, VersionSpan] = {}
 
     def advance(self, first: int, commits_max: int) -> bool:
-        """Read on, from version `first` when nothing was read yet; True if that reached the end of the log."""
+        """Read new commits, from version `first` if nothing was read yet; return True at the end of the log."""
         if self.version < 0:
             snapshot = load(self.uri, first)
             if snapshot is None:
@@ -377,7 +378,7 @@ def sweep(
     orphans_before_ms: int,
     dry_run: bool = False,
 ) -> Swept:
-    """Delete the data files that no needed version holds; `files` were listed before `lifespans` was brought up."""
+    """Delete the data files that no needed version holds; `files` were listed before `lifespans` was advanced."""
     over: list[StoredFile] = []
     waiting = 0
     for file in files:
@@ -405,9 +406,10 @@ def sweep(
 def cut_log(
     uri: str, files: Sequence[StoredFile], lowest: int, *, written_before_ms: int, dry_run: bool = False
 ) -> int:
-    """Delete the log below the last checkpoint from which version `lowest` can be read; give the number of files.
+    """Delete the log below the last checkpoint from which version `lowest` can be read; return the number of files.
 
-    That checkpoint was written at or before `written_before_ms`, so readers that began with an older one are done."""
+    That checkpoint was written at or before `written_before_ms`, so readers that began with an older one are done.
+    """
     found = [(int(match[1]), file) for file in files if (match := LOG_FILE.fullmatch(file.path))]
     checkpoints = [
         version

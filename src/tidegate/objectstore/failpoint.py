@@ -41,20 +41,20 @@ _armed: Mapping[str, Deed] | None = None
 
 
 def reach(place: str) -> None:
-    """Do what is armed for `place`; nothing if nothing is."""
+    """Perform the action armed for `place`, if any."""
     if _armed is not None and place in _armed:
         _armed[place]()
 
 
 def arm(deeds: Mapping[str, Deed] | None) -> Mapping[str, Deed] | None:
-    """Replace what is armed (None: nothing), and return what was."""
+    """Replace the armed actions (None: none), and return the previous ones."""
     global _armed
     before, _armed = _armed, deeds
     return before
 
 
 def parse(text: str, directory: Path | None = None) -> dict[str, Deed]:
-    """Return the deeds of a TIDEGATE_FAILPOINTS value. Raises ConfigError for what does not read."""
+    """Return the actions in a TIDEGATE_FAILPOINTS value. Raises ConfigError for an invalid one."""
     deeds: dict[str, Deed] = {}
     for word in filter(None, text.split(",")):
         found = GRAMMAR.fullmatch(word.strip())
@@ -67,7 +67,7 @@ def parse(text: str, directory: Path | None = None) -> dict[str, Deed]:
 
 
 def mark(directory: Path, place: str) -> Path:
-    """Return the file that stands while a process pauses at `place`."""
+    """Return the file that exists while a process pauses at `place`."""
     return directory / f"{place.replace('/', '.')}.paused"
 
 

@@ -87,7 +87,7 @@ CONNECTION: Final = (
 
 @lru_cache(maxsize=256)
 def store(uri: str) -> Any:
-    """Return the object store at `uri`: a directory (made when missing), or an address of one of the schemes above."""
+    """Return the object store at `uri`: a directory (created if missing), or an address of one of the schemes above."""
     if "://" not in uri:
         return LocalStore(Path(uri), mkdir=True)
     first_s, longest_s = (timedelta(milliseconds=pause_ms) for pause_ms in BACKOFF_MS)
@@ -106,7 +106,7 @@ def store(uri: str) -> Any:
 
 
 def delta_options(uri: str) -> dict[str, str] | None:
-    """Return what delta-rs is told of the store at `uri`; None for a directory."""
+    """Return the storage options of delta-rs for the store at `uri`; None for a directory."""
     if "://" not in uri:
         return None
     first_ms, longest_ms = BACKOFF_MS
@@ -147,7 +147,7 @@ def _connection(uri: str) -> dict[str, str]:
 
 
 def unchanged(meta: Mapping[str, Any]) -> Any:
-    """Return the mode of a put that replaces an object only while it is what a get or a put gave `meta` of."""
+    """Return the put mode that replaces an object only if it still is the version in `meta`, from a get or a put."""
     return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
 
 
@@ -165,7 +165,7 @@ HINTS: Final = {
 
 @contextmanager
 def storing(uri: str) -> Iterator[None]:
-    """Writes to `uri` in this block fail with SinkError; a name that is taken stays an AlreadyExistsError."""
+    """Turn errors of writes to `uri` in this block into SinkError; a name that is taken stays an AlreadyExistsError."""
     try:
         yield
     except (AlreadyExistsError, FileNotFoundError):
@@ -175,8 +175,8 @@ def storing(uri: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what a store says first, and what to look at: pages of debug text follow. delta-rs folds its first line
-    behind arrows."""
+    """Return the first line of a store's error with advice, without the pages of debug text behind it. delta-rs
+    folds its first line behind arrows."""
     first, *more = COLOR.sub("", str(error)).splitlines() or [""]
     folded = takewhile(lambda line: line.startswith(ARROW), map(str.strip, more))
     text = " ".join([first, *(line.removeprefix(ARROW).strip() for line in folded)])
@@ -184,8 +184,8 @@ def first_line(error: BaseException) -> str:
 
 
 def store_error(error: BaseException) -> SinkError:
-    """Return what a store said that did not give a file, as an error that is waited out. Raises a FileNotFoundError,
-    which no waiting mends."""
+    """Return a failed read as an error to be retried. Raises FileNotFoundError for a missing file, which waiting
+    does not bring back."""
     if isinstance(error, FileNotFoundError):
         raise error
     return SinkError(f"a store does not answer: {first_line(error)}")
@@ -238,7 +238,7 @@ def _end(where: Any, path: str) -> tuple[int, bytes]:
 
 @contextmanager
 def opened(uri: str, path: str, size: int | None = None) -> Iterator[Any]:
-    """The file at `path` below `uri`, open for reading; for whoever knows its footer, `size` saves a request."""
+    """The file at `path` below `uri`, open for reading; `size`, if the footer is known, saves a request."""
     if "://" not in uri:
         import pyarrow as pa  # only who reads rows needs it
 
@@ -270,7 +270,7 @@ def stored_files(uri: str, prefix: str | None = None) -> list[StoredFile]:
 
 
 def delete(uri: str, paths: Sequence[str]) -> None:
-    """Delete files in order, a batch at a time; one that is gone already is as good."""
+    """Delete files in order, a batch at a time; files that are gone already are no error."""
     for batch in _batches(paths):
         reach("upkeep/before-delete")
         try:
@@ -298,7 +298,7 @@ PROBE: Final = "probe/"
 
 
 def check_store(uri: str, *, overwrites: bool = False) -> None:
-    """Raise SinkRefused for a store in which two writers can win, SinkError for one that cannot be written."""
+    """Raise SinkRefused for a store in which two writers can both win, SinkError for one that cannot be written."""
     place, paths = store(uri), [f"{PROBE}{uuid.uuid4().hex}" for _ in range(ROUNDS)]
     try:
         with ThreadPoolExecutor(WRITERS) as pool, storing(uri):

@@ -78,7 +78,8 @@ Progress = Callable[[int, int], None]
 def members(*, python: bool = False, also: Sequence[str] = ()) -> dict[str, Path]:
     """Return the files by their names in the archive; `also` are distributions beside those that Tidegate needs.
 
-    Raises ConfigError for one that is not installed."""
+    Raises ConfigError for one that is not installed.
+    """
     found: dict[str, Path] = {}
     for name, distribution in _distributions(also).items():
         if name == "tidegate":
@@ -157,7 +158,7 @@ def _below(home: Path, without: frozenset[str]) -> Iterator[Path]:
 
 
 def write_archive(target: Path, files: Mapping[str, Path], on_progress: Progress = lambda _done, _total: None) -> int:
-    """Write the archive, which stands there whole or not at all; return its size in bytes."""
+    """Write the archive as a whole or not at all; return its size in bytes."""
     part = target.with_name(f"{target.name}.part")
     sizes = {name: path.stat().st_size for name, path in files.items()}
     total, done = sum(sizes.values()), 0

@@ -37,7 +37,7 @@ PRIVATE_FILE: Final = 0o600
 
 
 class PlaceHeld(EnvironmentFault):
-    """Another process holds what only one may."""
+    """Another process holds a lock that only one may hold."""
 
     retry = Retry.LATER
 
@@ -95,9 +95,10 @@ def private(path: str, flags: int) -> int:
 
 @contextmanager
 def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold `path` against other processes; a holder that dies lets go. `on_wait` is called once, if we must wait.
+    """Lock `path` against other processes; the lock ends with its holder.
 
-    Raises PlaceHeld after `timeout_s`."""
+    `on_wait` is called once, if the call has to wait. Raises PlaceHeld after `timeout_s`.
+    """
     until = time.monotonic() + timeout_s
     waiting = False
     with open(path, "a", opener=private) as handle:
@@ -119,7 +120,7 @@ def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] = lambda
 
 
 def write_whole(path: Path, text: str, *, mode: int = PRIVATE_FILE) -> None:
-    """Put `text` at `path` in one step: readers see the old file or the new one."""
+    """Write `text` to `path` in one step: readers see the old file or the new one."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.unlink(missing_ok=True)
     with open(part, "x", opener=private) as file:

@@ -49,13 +49,13 @@ Serve = Callable[[Any, Any], None]
 
 
 def keep_freed() -> bool:
-    """Let this process, and those forked from it, reuse the memory of large arrays; False where there is no glibc."""
+    """Let this process and its forks reuse the memory of large arrays; return False without glibc."""
     tell = getattr(ctypes.CDLL(None), "mallopt", None)
     return tell is not None and all(tell(name, size) for name, size in FREED.items())
 
 
 class Tidy:
-    """Serves tasks and tidies up after each: free memory is given back, modules that it imported are frozen."""
+    """Runs tasks and cleans up after each: free memory is returned to the system, imported modules are frozen."""
 
     def __init__(self, serve: Serve) -> None:
         import pyarrow as pa

@@ -79,7 +79,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class JavaHome:
-    """`home` is for JAVA_HOME; `runtime` is where that Java really lives."""
+    """A Java runtime: `home` is for JAVA_HOME, `runtime` is where that Java is installed."""
 
     home: Path
     version: str
@@ -229,9 +229,10 @@ REASON: Final = re.compile(
 
 
 def ensure_jars(conf: Configuration, on_progress: Progress = lambda _line: None) -> Path:
-    """Return the directory with the jars of `conf`, fetched on the first call (about a minute), then at once.
+    """Return the directory with the jars of `conf`, fetched on the first call (about a minute).
 
-    Raises EnvironmentFault that names what is missing and the ways out."""
+    Raises EnvironmentFault that names what is missing and how to provide it.
+    """
     target = jars_dir(conf)
     if jars_present(conf):
         return target
@@ -252,7 +253,7 @@ def jars_dir(conf: Configuration) -> Path:
 
 
 def jars_present(conf: Configuration) -> bool:
-    """Return whether the jars of `conf` are here, those that the package names and no other."""
+    """Return True if exactly the jars that the package lists for `conf` are present."""
     try:
         return _digests(jars_dir(conf)) == expected_digests(conf)
     except OSError:

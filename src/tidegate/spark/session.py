@@ -309,7 +309,7 @@ def is_connect(spark: Any) -> bool:
 
 
 def slots_of(spark: Any) -> int:
-    """Return how many tasks the server runs at the same time: in as many parts it cuts a range."""
+    """Return how many tasks the server runs at the same time: the number of parts into which it splits a range."""
     from pyspark.sql.functions import spark_partition_id
 
     return max(1, int(spark.range(MANY).select(spark_partition_id()).distinct().count()))
@@ -357,7 +357,7 @@ _fit: "WeakSet[Any]" = WeakSet()
 
 
 def check_session(spark: Any) -> None:
-    """Let a worker of a session answer once. EnvironmentFault with the line to add if it cannot run Tidegate."""
+    """Run one job in a worker of a session. Raises EnvironmentFault with the line to add if it cannot run Tidegate."""
     if spark in _fit:
         return
     names = [name for name in WARM if find_spec(name.partition(".")[0]) is not None]
@@ -392,7 +392,7 @@ def check_dates(spark: Any) -> None:
 
 @contextmanager
 def lacks_told(spark: Any) -> Iterator[None]:
-    """Turn a failure of Spark into an EnvironmentFault if a lack of the session explains it."""
+    """Turn a failure of Spark into an EnvironmentFault if something that the session lacks explains it."""
     try:
         yield
     except SPARK_FAILURES as failure:
@@ -402,7 +402,7 @@ def lacks_told(spark: Any) -> Iterator[None]:
 
 
 def lack_of(spark: Any, failure: BaseException) -> str | None:
-    """Return what a session lacks, as one of its failures tells it, and the line to add; None for other failures."""
+    """Return what the session lacks according to one of its failures, and the line to add; None for other failures."""
     text = str(getattr(failure, "java_exception", failure))
     for pattern, told in LACKS:
         if found := pattern.search(text):
@@ -435,7 +435,7 @@ def _python_line(spark: Any) -> str:
 
 
 def reason(failure: BaseException) -> str:
-    """Return one line of what a Spark failure says: what Python raised in a worker, else the first line."""
+    """Return the reason of a Spark failure as one line: what Python raised in a worker, else the first line."""
     text = str(getattr(failure, "java_exception", failure))
     lines = text.partition(TRACEBACK)[2].splitlines() or text.splitlines()
     raised = [line for line in lines if line.strip() and not line[0].isspace()] if TRACEBACK in text else lines

@@ -40,7 +40,7 @@ POOL: Final = "spark.scheduler.pool"
 
 
 class SparkEnded(EnvironmentFault):
-    """Spark is gone: no try brings it back, a new session does."""
+    """Spark has ended: a retry does not help, a new session does."""
 
 
 class SparkTasks:
@@ -91,7 +91,7 @@ class SparkTasks:
         return found
 
     def cancel(self) -> None:
-        """End the tasks of this activity that run now; their `run` raises."""
+        """Cancel the running tasks of this activity; their `run` raises."""
         if self._group is None:
             return
         spark = self._session()
@@ -173,7 +173,7 @@ def _outcome(work: Callable[[Any], Any], job: Any) -> Any:
 
 
 def show(feed: str, counts: Mapping[str, int]) -> None:
-    """Set the gauges `tidegate.<feed>.<count>` of the Spark that runs in this process, if one does."""
+    """Set the gauges `tidegate.<feed>.<count>` in the Spark of this process, if there is one."""
     context = SparkContext._active_spark_context
     if getattr(context, "_jsc", None) is None:  # none, one that has ended, or one that another thread is beginning
         return

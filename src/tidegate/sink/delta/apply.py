@@ -146,7 +146,7 @@ Leaves = Callable[[pa.Table], Any]
 
 
 class RowSteps(NamedTuple):
-    """How row changes come to a table: `read` from chunks, then `write`; two steps, for chunks are large."""
+    """How row changes are applied to a table: `read` from chunks, then `write`. Two steps, because chunks are large."""
 
     read: Callable[[Iterable[Chunk], TableInfo, Columns, DeltaOptions], Any]
     write: Callable[[TableSnapshot, Columns, Any], list[Action]]
@@ -154,7 +154,7 @@ class RowSteps(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """What a DDL at a position does to a table: which of its rows leave, and which rows come."""
+    """What a DDL at a position does to a table: which of its rows are removed, and which are added."""
 
     at: Position
     leaves: Leaves
@@ -162,7 +162,7 @@ class Moving(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """What a DDL needs that moves rows: those that the table has now, and the actions by which some leave or come."""
+    """Input of a DDL that moves rows: the table's current rows, and the actions by which rows are removed or added."""
 
     now: Callable[[TableSnapshot, TableInfo, Columns], Iterator[pa.Table]]
     move: Callable[[TableSnapshot, TableInfo, Columns, Moving], list[Action]]
@@ -262,7 +262,7 @@ MOVES: Final[Mapping[Form, Moves]] = {
 
 
 def state_at(rows: pa.Table, key: Sequence[str], ts: int) -> pa.Table:
-    """Return the upstream's rows at `ts`, from the rows of a table of any form; of a replica the rows as they are."""
+    """Return the upstream's rows at `ts` from a table of any form; for a replica, its rows as they are."""
     if VALID_TO in rows.column_names:
         return as_of(rows, ts)
     if CHANGE_TYPE in rows.column_names:
@@ -276,8 +276,8 @@ Inherit = Callable[[TableSnapshot, TableInfo, Sequence[LakeColumn], str, Positio
 def inherited(
     table: TableInfo, uri: str, at: Position, options: DeltaOptions
 ) -> tuple[LakeSchema, list[Action]] | None:
-    """Return what `table`, emptied by a TRUNCATE at that position, leaves to its successor at `uri`: its stored
-    columns, and the add actions of its past; None where nothing is kept."""
+    """Return what `table`, emptied by a TRUNCATE at that position, passes on to its new incarnation at `uri`: its
+    stored columns and the add actions of its past. None where no past is kept."""
     inherit = INHERITS.get(form_of(table, options.mode))
     old = None if inherit is None else deltalog.load(options.table_uri(table.incarnation))
     if inherit is None or old is None:
@@ -310,7 +310,7 @@ INHERITS: Final[Mapping[Form, Inherit]] = {"CHANGES": _changes, "VERSIONS": _ver
 
 
 def trim(step: Trim, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
-    """Return the actions that leave the rows outside the named partitions."""
+    """Return the actions that remove the rows of the named partitions."""
     columns = stored_columns(snapshot)
     inside = _inside(columns, step.old, step.partitions, options)
     moves = MOVES[form_of(step.old, options.mode)]
@@ -318,7 +318,8 @@ def trim(step: Trim, snapshot: TableSnapshot, options: DeltaOptions) -> list[Act
 
 
 def exchange(step: Exchange, table: TableInfo, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
-    """Return the rows of `table` after the swap; the partner is read as it was just before its own half of it."""
+    """Return the rows of `table` after EXCHANGE PARTITION; the partner is read as it was just before its own half of
+    the exchange."""
     mine = stored_columns(snapshot)
     gains_all = table.incarnation == step.partitioned.incarnation
     partner_info = step.other if gains_all else step.partitioned
@@ -670,7 +671,7 @@ TRIES_MAX: Final = 5
 
 @dataclass(slots=True)
 class TableResult:
-    """What a unit did to one stored table; `version` is its Delta version afterwards."""
+    """The outcome of a unit for one stored table; `version` is its Delta version afterwards."""
 
     incarnation: str
     name: TableName
@@ -684,7 +685,7 @@ class TableResult:
 
 
 def run_unit(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableResult]:
-    """Bring the unit's tables to the end of its steps; the result tells each table once."""
+    """Apply the steps of a unit to its tables; the result has one entry per table."""
     results: dict[str, TableResult] = {}
     last: dict[str, TableInfo] = {}
     since: dict[str, int] = {}

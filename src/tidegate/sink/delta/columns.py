@@ -102,7 +102,7 @@ DECIMAL_TYPE: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def delta_type(column: ColumnType, *, inferred: bool = False, zero_date: str = "null") -> str:
-    """Return the Delta type of a column, as the schema spells it."""
+    """Return the Delta type of a column, as spelled in the schema."""
     code = column.code
     if code in SIGNED:
         return (UNSIGNED if column.unsigned else SIGNED)[code]
@@ -125,7 +125,7 @@ def _decimal_type(column: ColumnType, *, inferred: bool) -> str:
 
 
 def arrow_type(delta: str) -> pa.DataType:
-    """Return the Arrow type that a Delta type is read and written as."""
+    """Return the Arrow type in which a Delta type is read and written."""
     if match := DECIMAL_TYPE.fullmatch(delta):
         return pa.decimal128(int(match[1]), int(match[2]))
     return ARROW_TYPES[delta]
@@ -331,8 +331,8 @@ IDS_TO_COME: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LakeColumn:
-    """One column of a lake table: `upstream_id` is the ColumnInfo.id, negative for columns of ours; `physical` is its
-    name inside Parquet files, `mapping_id` its field id there."""
+    """One column of a lake table. `upstream_id`: the ColumnInfo.id, negative for columns that Tidegate adds;
+    `physical`: its name inside Parquet files; `mapping_id`: its field id there."""
 
     name: str
     delta: str
@@ -343,7 +343,7 @@ class LakeColumn:
 
 @dataclass(frozen=True, slots=True)
 class LakeSchema:
-    """All columns of a table; `max_id` is the largest id that was given to a column or passed over."""
+    """All columns of a table; `max_id` is the largest id ever assigned to a column or skipped."""
 
     columns: tuple[LakeColumn, ...] = ()
     max_id: int = 0
@@ -358,7 +358,7 @@ class LakeSchema:
         return {**(mapping if self.mapped else {PLAIN_ID: column.mapping_id}), UPSTREAM_ID: column.upstream_id}
 
     def configuration(self, options: DeltaOptions, before: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the table properties; of a table that is there already, with those that it has `before`."""
+        """Return the table properties, for an existing table together with those that it has `before`."""
         known = {key: value for key, value in (before or {}).items() if key != PLAIN_MAX}
         mapping = {COLUMN_MAPPING: "name", MAPPING_MAX: str(self.max_id)}
         return {**known, **(mapping if self.mapped else {PLAIN_MAX: str(self.max_id)}), MODE: options.mode}
@@ -382,17 +382,19 @@ def stored_schema(snapshot: TableSnapshot | TableDescription) -> LakeSchema:
 
 
 def stored_columns(snapshot: TableSnapshot | TableDescription) -> tuple[LakeColumn, ...]:
-    """Return the columns of a table without what else its log records of them."""
+    """Return the columns of a table without the other metadata in its log."""
     return stored_schema(snapshot).columns
 
 
 def next_schema(
     before: LakeSchema, columns: Sequence[LakeColumn], max_id: int, option: ColumnMapping, *, rewritten: bool
 ) -> LakeSchema:
-    """Return `columns` under the names that files have for them, after a commit that leaves the files as they are or,
-    `rewritten`, writes every one anew. For a new table `before` has no columns.
+    """Return `columns` with their names inside files, after a commit that keeps the files or, if `rewritten`, writes
+    all of them anew.
 
-    Raises SinkRefused for a name that a plain table cannot have where `option` forbids a mapped one."""
+    For a new table `before` has no columns. Raises SinkRefused for a name that a plain table cannot have where `option`
+    forbids a mapped table.
+    """
     mapped = before.mapped or _asks_for_mapping(before, columns, option, rewritten=rewritten)
     known = {column.mapping_id: column.physical for column in before.columns}
     named = (
@@ -416,20 +418,20 @@ def _asks_for_mapping(
 
 
 def told_by_names(before: LakeSchema, columns: Iterable[LakeColumn]) -> bool:
-    """Return True if files that were written by `before` hold each of `columns` under its name of today or not at all,
-    and nothing else."""
+    """Return True if files written by `before` hold each of `columns` under its current name or not at all, and no
+    other column."""
     names = {column.mapping_id: column.name for column in columns}
     return all(names.get(column.mapping_id) == column.physical for column in before.columns)
 
 
 def copied_schema(columns: Sequence[LakeColumn], option: ColumnMapping) -> LakeSchema:
-    """Return the schema of a new table that takes over the columns of another with their names inside files."""
+    """Return the schema of a new table that takes over another table's columns with their names inside files."""
     origin = LakeSchema(tuple(columns), mapped=any(column.physical != column.name for column in columns))
     return next_schema(origin, columns, free_above(columns), option, rewritten=True)
 
 
 def free_above(columns: Sequence[LakeColumn], max_id: int = 0) -> int:
-    """Return the least id from `max_id` on above which a new id is no id of `columns` and `c<id>` no name of theirs."""
+    """Return the smallest id above `max_id` that is no id of `columns` and whose `c<id>` is none of their names."""
     max_id = max([max_id, *(column.mapping_id for column in columns)])
     numbers = (int(found[1]) for column in columns if (found := NUMBERED.fullmatch(column.physical)))
     for number in sorted(numbers):
@@ -455,7 +457,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """A new column whose stored rows hold the value of its default."""
+    """A new column whose existing rows get the value of its default."""
 
     target: LakeColumn
     column: ColumnInfo
@@ -463,7 +465,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Convert:
-    """A column whose stored values become those of another type."""
+    """A column whose stored values are converted to another type."""
 
     source: LakeColumn
     target: LakeColumn
@@ -473,9 +475,10 @@ class Convert:
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The columns after a change, and what has to be done to stored rows (nothing: metadata only).
+    """The columns after a change, and what to do with stored rows (nothing: only metadata changes).
 
-    The names of new columns inside files are for `next_schema` to tell."""
+    Names of new columns inside files are chosen by `next_schema`.
+    """
 
     columns: tuple[LakeColumn, ...]
     max_id: int
@@ -489,7 +492,7 @@ class Evolution:
 
 
 def first_schema(table: TableInfo, options: DeltaOptions) -> LakeSchema:
-    """Return the columns of a table that is just being made; raises SinkRefused for a name that it cannot have."""
+    """Return the columns of a table that is being created. Raises SinkRefused for a name that it cannot have."""
     columns = [
         LakeColumn(name, delta, at, upstream, name)
         for at, (name, delta, upstream, _) in enumerate(_wanted(table, options), 1)
@@ -504,7 +507,7 @@ def logical_key(table: TableInfo, columns: Sequence[LakeColumn]) -> list[str]:
 
 
 def bounded(table: TableInfo, columns: Sequence[LakeColumn]) -> list[str]:
-    """Return the stored names of the columns by which files are ordered and found."""
+    """Return the stored names of the columns by which files are ordered and pruned."""
     own = {column.name for column in columns if column.upstream_id < 0}
     if {VALID_FROM, VALID_TO} <= own:
         return [*logical_key(table, columns), VALID_FROM, VALID_TO]
@@ -514,9 +517,10 @@ def bounded(table: TableInfo, columns: Sequence[LakeColumn]) -> list[str]:
 def evolve(
     snapshot: TableSnapshot, old: TableInfo, new: TableInfo, options: DeltaOptions, session: str = ""
 ) -> Evolution:
-    """Return the columns that `new` asks for, given the stored ones; `session` is the time zone of the DDL's session.
+    """Return the columns that `new` requires, given the stored ones; `session` is the time zone of the DDL's session.
 
-    Raises SinkRefused under schema-change=exception, ColumnSelectorFailed for a choice that cannot be followed."""
+    Raises SinkRefused under schema-change=exception, ColumnSelectorFailed for a choice that cannot be followed.
+    """
     before = stored_schema(snapshot)
     current = {column.upstream_id: column for column in before.columns}
     old_by_id = {column.id: column for column in old.columns}

@@ -44,7 +44,7 @@ TEXT_BOUND_CHARS_MAX: Final = 32
 
 
 def read(uri: str, file: DataFile, columns: Sequence[LakeColumn]) -> pa.Table:
-    """Return the asked columns of one data file under their stored names; columns younger than the file are NULL."""
+    """Return the requested columns of one data file under their stored names; columns newer than the file are NULL."""
     parquet = pq.ParquetFile(_source(uri, file.path))
     present = set(parquet.schema_arrow.names)
     found = parquet.read(columns=[column.physical for column in columns if column.physical in present])
@@ -70,12 +70,12 @@ def _source(uri: str, path: str) -> Any:
 
 
 def is_small(file: DataFile) -> bool:
-    """Return True for a file that had better be part of another."""
+    """Return True for a file that should be combined with others."""
     return file.rows < SMALL_ROWS and file.size_bytes < SMALL_BYTES
 
 
 def within(files: Sequence[DataFile]) -> list[list[int]]:
-    """Return the numbers of `files` in groups small enough to be read at once, in order."""
+    """Return the indexes of `files` in groups small enough to be read at once, in order."""
     groups: list[list[int]] = []
     rows = size_bytes = 0
     for at, file in enumerate(files):
@@ -161,7 +161,7 @@ RADIX_MAX: Final = 1 << 31
 
 
 def key_order(keys: pa.Table) -> Any:
-    """Return the row numbers of `keys` in the order of the keys; None when they stand in it already."""
+    """Return the row indexes of `keys` in key order; None if the rows are already ordered."""
     if _ascending(keys, pc.less_equal):
         return None
     if keys.num_columns == 1:
@@ -176,7 +176,7 @@ def by_key(rows: pa.Table, key: list[str]) -> pa.Table:
 
 
 def distinct(keys: pa.Table) -> bool:
-    """Return True when no key stands twice."""
+    """Return True if no key occurs twice."""
     if _ascending(keys, pc.less):
         return True
     if keys.num_columns == 1:
@@ -185,7 +185,7 @@ def distinct(keys: pa.Table) -> bool:
 
 
 def between(first: Any, low: Bound, high: Bound) -> tuple[int, int]:
-    """Return the stretch of the ascending values `first` that lies between the bounds, both included."""
+    """Return the range of the ascending values `first` that lies between the bounds, both included."""
     if not len(first):
         return 0, 0
     if low is None or high is None or not type(low) is type(high) is type(first[0].as_py()):
@@ -194,8 +194,8 @@ def between(first: Any, low: Bound, high: Bound) -> tuple[int, int]:
 
 
 def match(stored: pa.Table, keys: pa.Table) -> tuple[Any, Any]:
-    """Return the rows of `stored` whose key is among the distinct `keys`: their numbers, and for each the key's
-    number."""
+    """Return the rows of `stored` whose key is among the distinct `keys`: their indexes, and for each the key's
+    index."""
     found, wanted = _numbered(stored.column(0), keys.column(0))
     for name in keys.column_names[1:]:
         more_found, more_wanted = _numbered(stored.column(name), keys.column(name))

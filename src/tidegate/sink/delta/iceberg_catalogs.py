@@ -79,7 +79,7 @@ WORK: Final = frozenset({COMMIT, REGISTER, TRANSACTION})
 
 
 class CatalogAnswer(SinkError):
-    """An answer that is no success: `status` and the specification's `kind` of error; 0 where there was no answer."""
+    """An unsuccessful answer: HTTP `status` and the specification's error `kind`; 0 if there was no answer."""
 
     status = 0
     kind = ""
@@ -93,7 +93,7 @@ class CatalogAnswer(SinkError):
 
 @dataclass
 class RestClient:
-    """Asks the catalog at `uri`; begin() tells what it has."""
+    """A client of the catalog at `uri`; `begin` reads its configuration."""
 
     uri: str
     warehouse: str = ""
@@ -105,7 +105,7 @@ class RestClient:
     """What it turned out not to have."""
 
     def begin(self) -> None:
-        """Begin a session. CatalogAnswer if the catalog gives none."""
+        """Begin a session. Raises CatalogAnswer if the catalog does not grant one."""
         asked = f"?{urlencode({'warehouse': self.warehouse})}" if self.warehouse else ""
         told = self._send("GET", f"/v1/config{asked}") or {}
         given = {**(told.get("defaults") or {}), **(told.get("overrides") or {})}
@@ -114,11 +114,11 @@ class RestClient:
         self.lacks = set()
 
     def offers(self, endpoint: str) -> bool:
-        """Return True if the catalog should have an endpoint."""
+        """Return True if the catalog has, or by default should have, an endpoint."""
         return endpoint not in self.lacks and (not self.endpoints or endpoint in self.endpoints)
 
     def ask(self, endpoint: str, body: Any = None, query: str = "", **parts: str) -> Any:
-        """Return the answer of an endpoint, None for an empty one. CatalogAnswer for what is no success."""
+        """Return the answer of an endpoint, None for an empty one. Raises CatalogAnswer for an unsuccessful one."""
         method, _, path = endpoint.partition(" ")
         prefix = quote(self.prefix, safe="/%")
         path = path.replace("/{prefix}", f"/{prefix}" if prefix else "")
@@ -198,7 +198,7 @@ LATEST: Final = -1
 
 
 def requirements(theirs: Metadata) -> list[Update]:
-    """Return what must still hold in the catalog for updates of `theirs`."""
+    """Return the requirements under which updates of `theirs` may be committed."""
     return [
         {"type": "assert-table-uuid", "uuid": theirs["table-uuid"]},
         {"type": "assert-ref-snapshot-id", "ref": MAIN, "snapshot-id": main_of(theirs)},
@@ -206,7 +206,7 @@ def requirements(theirs: Metadata) -> list[Update]:
 
 
 def beginning(ours: Metadata, number: int) -> tuple[list[Update], list[Update]]:
-    """Return requirements and updates that begin a table where there is none."""
+    """Return requirements and updates that create a table that is not in the catalog."""
     columns: list[Update] = []
     rest: list[Update] = []
     for one in updates({**NOTHING, "location": ours["location"]}, ours, number):
@@ -223,7 +223,8 @@ def beginning(ours: Metadata, number: int) -> tuple[list[Update], list[Update]]:
 
 
 def updates(theirs: Metadata, ours: Metadata, number: int) -> list[Update]:
-    """Return what leads the catalog's table to ours, published by the lake's snapshot `number`; none if it is there."""
+    """Return the updates that turn the catalog's table into ours, published by the lake's snapshot `number`; none if
+    it is current."""
     schema, columns = _columns(theirs, ours)
     told = [*columns, *_order(theirs, ours), *_properties(theirs, ours), *_rows(theirs, ours, schema, number)]
     if theirs.get("location", "").rstrip("/") != ours["location"]:
@@ -241,7 +242,7 @@ def main_of(theirs: Metadata) -> int | None:
 
 
 def strange(theirs: Metadata) -> int | None:
-    """Return the snapshot that readers of the catalog see if somebody else made it."""
+    """Return the snapshot that readers of the catalog see, if another program made it."""
     main = main_of(theirs)
     made = {one["snapshot-id"] for one in theirs.get("snapshots", ()) if _is_ours(one)}
     return None if main in made else main
@@ -352,7 +353,7 @@ Named = Mapping[tuple[str, str], str]
 
 
 def named(options: DeltaOptions, snapshot: Snapshot) -> Named:
-    """Return the names of a published snapshot and where their metadata lies; a parked table has none."""
+    """Return the names in a published snapshot and the locations of their metadata; a parked table has none."""
     return {
         (table.schema, table.table): metadata_uri(options.table_uri(incarnation), table.version)
         for incarnation, table in snapshot.tables.items()
@@ -361,7 +362,7 @@ def named(options: DeltaOptions, snapshot: Snapshot) -> Named:
 
 
 class EmbeddedCatalog:
-    """The catalog of one lake in a directory; one that `shows` nothing takes away what it showed before."""
+    """The catalog file of one lake in a directory; without `shows` it removes the names that it had before."""
 
     def __init__(self, options: DeltaOptions, *, shows: bool = True) -> None:
         self._options, self._shows = options, shows
@@ -370,7 +371,7 @@ class EmbeddedCatalog:
         self._shown: Snapshot | None = None
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Let the catalog name exactly the tables of a published snapshot. SinkError for what SQLite says."""
+        """Make the catalog name exactly the tables of a published snapshot. Raises SinkError for errors of SQLite."""
         if snapshot is self._shown:
             return
         names = named(self._options, snapshot) if self._shows else {}
@@ -458,7 +459,7 @@ class _Ours(NamedTuple):
 
 
 class RestCatalog:
-    """The names of one lake in a catalog of others."""
+    """The names of one lake in a REST catalog of another system."""
 
     def __init__(self, options: DeltaOptions, client: RestClient) -> None:
         self._options, self._rest = options, client
@@ -471,7 +472,8 @@ class RestCatalog:
         self._pause_s, self._again_s = 0.0, 0.0
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Lead the catalog to a published snapshot. SinkError for what is to be tried again; nothing soon after one."""
+        """Bring the catalog to a published snapshot. Raises SinkError for what is to be retried; for a while after
+        one it does nothing."""
         if snapshot is self._shown or time.monotonic() < self._again_s:
             return
         names = named(self._options, snapshot)

@@ -68,7 +68,7 @@ def iceberg_type(delta: str) -> str:
 
 
 def iceberg_fields(columns: Sequence[LakeColumn], table: TableInfo) -> list[dict[str, Any]]:
-    """Return the fields of a schema; comments of the upstream's columns stand as their `doc`."""
+    """Return the fields of a schema; comments of the upstream's columns become their `doc`."""
     comments = {column.id: column.comment for column in table.columns if column.comment}
     return [
         {"id": column.mapping_id, "name": column.name, "required": False, "type": iceberg_type(column.delta)}
@@ -88,8 +88,7 @@ def kinds_of(fields: Sequence[Mapping[str, Any]], names: Mapping[str, int]) -> K
 
 
 def iceberg_bounds(bounds: Mapping[str, Any], kinds: Kinds) -> dict[int, bytes]:
-    """Return bounds by names in Parquet files, as the log has them, as bytes by field ids; of types that are bounded
-    alone."""
+    """Return bounds by name in Parquet files, as in the log, as bytes by field id; only for types that have bounds."""
     known = ((*kinds[name], value) for name, value in bounds.items() if name in kinds and value is not None)
     told = ((number, _packed(kind, value)) for number, kind, value in known)
     return {number: value for number, value in told if value is not None}
@@ -215,7 +214,7 @@ def with_snapshot(
 
 
 def with_snapshots(metadata: Metadata, numbers: Collection[int]) -> dict[str, Any]:
-    """Return the metadata with no other snapshots than `numbers`, and the schemas that they have."""
+    """Return the metadata with only the snapshots in `numbers`, and their schemas."""
     snapshots = [one for one in metadata["snapshots"] if one["snapshot-id"] in numbers]
     schemas = {metadata["current-schema-id"], *(one["schema-id"] for one in snapshots)}
     return {
@@ -239,17 +238,17 @@ def kinds(metadata: Metadata) -> Kinds:
 
 
 def current_schema(metadata: Metadata) -> Mapping[str, Any]:
-    """Return the schema of now."""
+    """Return the current schema."""
     return _by_id(metadata["schemas"], "schema-id")[metadata["current-schema-id"]]
 
 
 def is_ours(metadata: Metadata, number: int, location: str) -> bool:
-    """Return True for what a projection wrote as `number` for a table that lies there."""
+    """Return True for metadata that a projection wrote as `number` for a table at this location."""
     return metadata.get("location") == location and was_ours(metadata, number)
 
 
 def was_ours(metadata: Metadata, number: int) -> bool:
-    """Return True for what a projection wrote as `number`, wherever the table lay then."""
+    """Return True for metadata that a projection wrote as `number`, wherever the table was then."""
     newest = current(metadata)
     return newest is not None and newest["snapshot-id"] == number and newest["summary"].get(VERSION) == str(number - 1)
 
@@ -343,7 +342,7 @@ _MANIFEST: Final = fastavro.parse_schema(
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """A data file of a manifest; `file` as Avro has it."""
+    """A data file in a manifest; `file` is its Avro record."""
 
     status: int
     snapshot: int
@@ -377,7 +376,7 @@ def data_file(
     highs: Mapping[int, bytes],
     nulls: Mapping[int, int],
 ) -> dict[str, Any]:
-    """Return a Parquet file without deletes, with what is known of its columns by their field ids."""
+    """Return the record of a Parquet file without deletes, with the known statistics of its columns by field id."""
     some = {number: count for number, count in nulls.items() if count}
     maps = {
         "value_counts": dict.fromkeys(some, rows),
@@ -397,8 +396,8 @@ def data_file(
 
 
 def bucket_of(path: str, buckets: Collection[str]) -> str:
-    """Return the bits of the manifest that a file belongs to: one of `buckets`, of which none begins another, or a
-    new one beside them."""
+    """Return the bits of the manifest that holds a file: one of `buckets`, none of which is a prefix of another, or
+    a new one beside them."""
     digest = f"{zlib.crc32(path.encode()):0{DIGEST_BITS}b}"
     there = next((digest[:at] for at in range(DIGEST_BITS + 1) if digest[:at] in buckets), None)
     if there is not None:
@@ -410,7 +409,7 @@ def bucket_of(path: str, buckets: Collection[str]) -> str:
 
 
 def parted(entries: Sequence[ManifestEntry], bits: str) -> Iterable[tuple[str, Sequence[ManifestEntry]]]:
-    """Return the entries of a bucket, cut by further bits until no part has too many."""
+    """Return the entries of a bucket, split by further bits until no part has too many."""
     if len(entries) <= ENTRIES_MAX or len(bits) == DIGEST_BITS:
         yield bits, entries
         return
@@ -450,7 +449,7 @@ def decode_manifest(body: bytes) -> list[ManifestEntry]:
 
 
 def manifest_record(path: str, size_bytes: int, entries: Sequence[ManifestEntry], snapshot: int) -> dict[str, Any]:
-    """Return what a list tells of a manifest that `snapshot` wrote."""
+    """Return the entry in a manifest list for a manifest that `snapshot` wrote."""
     by_status = {status: [one for one in entries if one.status == status] for status in (ADDED, EXISTING, DELETED)}
     live = [*by_status[ADDED], *by_status[EXISTING]]
     record: dict[str, Any] = {
@@ -469,7 +468,7 @@ def manifest_record(path: str, size_bytes: int, entries: Sequence[ManifestEntry]
 
 
 def is_live(manifest: Mapping[str, Any]) -> bool:
-    """Return True for a manifest that has files which are not deleted."""
+    """Return True for a manifest with files that are not deleted."""
     return bool(manifest["added_files_count"] or manifest["existing_files_count"])
 
 

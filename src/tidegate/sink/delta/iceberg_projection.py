@@ -100,7 +100,7 @@ MANIFEST: Final = re.compile(r"metadata/m-([01]*)-(\d+)-\w+\.avro")
 
 
 def metadata_path(version: int) -> str:
-    """Return where the Iceberg metadata of a Delta version lies, from the table's directory on."""
+    """Return the path of the Iceberg metadata of a Delta version, relative to the table's directory."""
     return f"{FOLDER}v{version + 1}.metadata.json"
 
 
@@ -125,7 +125,7 @@ def versions_of(paths: Collection[str]) -> set[int]:
 
 
 def spans_of(files: Sequence[StoredFile]) -> dict[str, VersionSpan]:
-    """Return the Delta versions that need each of a table's Iceberg files."""
+    """Return for each Iceberg file of a table the Delta versions that need it."""
     spans: dict[str, VersionSpan] = {}
     manifests: list[tuple[str, int, StoredFile]] = []
     for file in files:
@@ -164,13 +164,13 @@ T = TypeVar("T")
 
 
 def metadata_uri(uri: str, version: int) -> str:
-    """Return the whole address of that metadata, as readers of Iceberg take it."""
+    """Return the absolute address of that metadata, in the form that readers of Iceberg accept."""
     return f"{location_of(uri)}/{metadata_path(version)}"
 
 
 @lru_cache(4_096)
 def location_of(uri: str) -> str:
-    """Return the address of a table as Iceberg's readers take it: with a scheme, not quoted."""
+    """Return the address of a table in the form that Iceberg's readers accept: with a scheme, not quoted."""
     return uri if "://" in uri else f"file://{Path(uri).resolve()}"
 
 
@@ -182,7 +182,7 @@ def projected(uri: str) -> set[int]:
 
 
 def read_metadata(uri: str, version: int) -> Metadata | None:
-    """Return the metadata of a version; None if it is not there or was not written here."""
+    """Return the metadata of a version; None if it is missing or was not written here."""
     try:
         body = get_file(uri, metadata_path(version))
     except FileNotFoundError:
@@ -192,17 +192,17 @@ def read_metadata(uri: str, version: int) -> Metadata | None:
 
 
 def address_of(uri: str, path: str) -> str:
-    """Return a data file's whole address, from its path in the log; one that is whole already stands for itself."""
+    """Return the absolute address of a data file from its path in the log, which may be absolute already."""
     return path if "://" in path else f"{location_of(uri)}/{path}"
 
 
 def inside(uri: str, address: str) -> str:
-    """Return a path from the table's directory on."""
+    """Return a path relative to the table's directory."""
     return address.removeprefix(f"{location_of(uri)}/")
 
 
 def each(uri: str, work: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
-    """Return what `work` gives for each item, asking a store or server for several at a time."""
+    """Return the results of `work` for all items, several at a time where each is a request to a store or server."""
     if "://" not in uri or len(items) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(min(len(items), REQUESTS_AT_ONCE)) as pool:
@@ -210,8 +210,8 @@ def each(uri: str, work: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
 
 
 class RecentFiles:
-    """Files of object stores that this process wrote or read last, up to so many bytes: none of them ever changes, and
-    the next commit of a table begins with them."""
+    """The files of object stores that this process wrote or read last, up to a number of bytes. They never change,
+    and the next commit of a table begins with them."""
 
     def __init__(self, most_bytes: int) -> None:
         self._left = most_bytes
@@ -219,7 +219,7 @@ class RecentFiles:
         self._lock = threading.Lock()
 
     def keep(self, uri: str, path: str, body: bytes) -> None:
-        """Remember a file, and forget those that were not asked for the longest."""
+        """Remember a file, and evict the least recently used ones."""
         if "://" not in uri:
             return
         with self._lock:
@@ -229,7 +229,7 @@ class RecentFiles:
                 self._left += len(self._files.popitem(last=False)[1])
 
     def get(self, uri: str, path: str) -> bytes | None:
-        """Return a file that is remembered."""
+        """Return a remembered file."""
         with self._lock:
             if (uri, path) in self._files:
                 self._files.move_to_end((uri, path))
@@ -249,7 +249,7 @@ def get_file(uri: str, path: str) -> bytes:
 
 
 def put_file(uri: str, path: str, body: bytes) -> None:
-    """Write a file of the table. SinkError for what the store says."""
+    """Write a file of the table. Raises SinkError for errors of the store."""
     with storing(uri):
         obstore.put(store(uri), path, body)
     RECENT.keep(uri, path, body)
@@ -261,8 +261,8 @@ COMMITS_MAX: Final = 200
 
 @dataclass(slots=True)
 class TableMove:
-    """Leads from metadata to the files of a version: those that come by their address, with what the log tells of them,
-    and those that go. `manifests` are the live ones before; `table` is there where columns may have changed."""
+    """The way from metadata to the files of a version: added files by address, with their statistics from the log,
+    and removed files. `manifests` are the live ones before; `table` is set where columns may have changed."""
 
     metadata: Metadata
     manifests: Sequence[Mapping[str, Any]] = ()
@@ -272,7 +272,7 @@ class TableMove:
 
 
 def read_ahead(uri: str, version: int) -> None:
-    """Begin to read what a projection from that version needs, while rows are merged; only where requests take time."""
+    """Begin to read what a projection from that version needs while rows are merged; only where requests take time."""
     if "://" in uri:
         threading.Thread(target=_read_ahead, args=(uri, version), daemon=True).start()
 
@@ -286,8 +286,8 @@ def _read_ahead(uri: str, version: int) -> None:
 
 
 def move_to(uri: str, version: int, since: int | None, there: Collection[int] | None) -> TableMove:
-    """Return the way to a version: from `since` (-1: from the beginning) if it can be gone, else from the newest
-    projection among `there`, else from nothing to the table as a whole."""
+    """Return the move to a version: from `since` (-1: from the beginning) if possible, else from the newest
+    projection among `there`, else from nothing to the whole table."""
     if since is not None and since < version and (move := _from(uri, since, version)) is not None:
         return move
     below = (one for one in (projected(uri) if there is None else there) if one < version)
@@ -370,8 +370,8 @@ TIDY_EVERY: Final = 20
 
 
 def project(uri: str, version: int, table: TableInfo, since: int | None = None) -> None:
-    """Write the Iceberg metadata of a table at a version, if it is not there; `since` is an earlier version that is
-    likely to have some. SinkError for what a store says."""
+    """Write the Iceberg metadata of a table at a version, if it is missing; `since` is an earlier version that
+    probably has metadata. Raises SinkError for errors of a store."""
     if (since is None or since == version) and read_metadata(uri, version) is not None:
         return
     tidies = version % TIDY_EVERY == 0
@@ -484,7 +484,7 @@ class _Note(msgspec.Struct, frozen=True):
 
 
 def begin_projection(options: DeltaOptions, snapshot: Snapshot, runner: Runner) -> None:
-    """Bring the lake's published state to what `options` ask for: all of its tables with metadata, or none promised."""
+    """Bring the lake's published state in line with `options`: metadata for all of its tables, or no promise of any."""
     if not options.iceberg:
         forget_projection(options)
     elif not is_projected(options):
@@ -493,7 +493,7 @@ def begin_projection(options: DeltaOptions, snapshot: Snapshot, runner: Runner) 
 
 
 def project_lake(options: DeltaOptions, runner: Runner) -> int:
-    """Bring every version that a kept snapshot has its metadata; return how many versions there are."""
+    """Write the metadata of every version that a kept snapshot has; return how many versions there are."""
     tables: dict[str, TableInfo] = {}
     versions: dict[str, set[int]] = defaultdict(set)
     for snapshot in kept_snapshots(options):
@@ -506,7 +506,7 @@ def project_lake(options: DeltaOptions, runner: Runner) -> int:
 
 
 def is_projected(options: DeltaOptions) -> bool:
-    """Return True for a lake whose published versions all have metadata for the place where it lies."""
+    """Return True for a lake whose published versions all have metadata for its current location."""
     try:
         body = obstore.get(store(options.control_uri), NOTE).bytes().to_bytes()
     except FileNotFoundError:
@@ -515,7 +515,7 @@ def is_projected(options: DeltaOptions) -> bool:
 
 
 def forget_projection(options: DeltaOptions) -> None:
-    """Take back that published versions have metadata."""
+    """Withdraw the promise that published versions have metadata."""
     try:
         obstore.delete(store(options.control_uri), NOTE)
     except FileNotFoundError:
@@ -523,7 +523,7 @@ def forget_projection(options: DeltaOptions) -> None:
 
 
 def project_all(options: DeltaOptions, tables: Sequence[TableProjection], runner: Runner) -> None:
-    """Write the metadata that is missing."""
+    """Write the missing metadata."""
     bins = [tables[at : at + TABLES_A_TASK] for at in range(0, len(tables), TABLES_A_TASK)]
     runner(partial(_project, options=options), bins)
 

@@ -60,9 +60,10 @@ _COMES: Final = "_tidegate_comes"
 
 
 def numbered(log: pa.Table, image: Sequence[str], comes: Any, order: Sequence[str]) -> pa.Table:
-    """Return the log with the number of each row among those with the same columns `image` that come, or that leave.
+    """Return the log with a number for each row among the inserted, or deleted, rows with equal columns `image`.
 
-    `comes` says which rows come; `order` are the columns by which they follow each other."""
+    `comes` marks inserted rows; `order` are the columns that order them.
+    """
     marked = log.select([*image, *order]).append_column(_COMES, pc.cast(comes, pa.int8()))
     names = [*image, _COMES, *order]
     places = pc.sort_indices(marked, sort_keys=[(name, "ascending") for name in names])
@@ -74,7 +75,7 @@ def numbered(log: pa.Table, image: Sequence[str], comes: Any, order: Sequence[st
 
 
 def starts(rows: pa.Table) -> Any:
-    """For each of ordered rows, whether the one before it is another; NULL is equal to NULL."""
+    """For each of ordered rows, whether it differs from the one before it; NULL equals NULL."""
     first = np.zeros(rows.num_rows, bool)
     first[:1] = True
     for column in rows.columns:
@@ -88,10 +89,11 @@ def starts(rows: pa.Table) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a log of changes means for versions.
+    """The effect of a log of changes on versions.
 
-    `versions` are new, ended or open. Of each key in `keys` the version that is stored open ends at the ts beside it
-    in `ends`."""
+    `versions`: new ones, ended or open. `keys`: keys whose open stored version ends at the ts in the same row of
+    `ends`.
+    """
 
     versions: pa.Table
     keys: pa.Table
@@ -99,7 +101,7 @@ class News:
 
 
 def news_of(log: pa.Table, key: Sequence[str]) -> News:
-    """Return the news of a log (rows as `change_rows` gives them) of a table with that key."""
+    """Return the effect of a log (rows as `change_rows` returns them) on the versions of a table with that key."""
     comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
     marked = log.select([*key, CHANGE_TS, CHANGE_SEQ]).append_column("_comes", pc.cast(comes, pa.int8()))
     order = pc.sort_indices(marked, sort_keys=[(name, "ascending") for name in marked.column_names])
@@ -121,7 +123,7 @@ def opened(rows: pa.Table, ts: int) -> pa.Table:
 
 
 def ended(versions: pa.Table, places: Any, ends: Any) -> pa.Table:
-    """Return the versions, those at `places` ended at the ts that `ends` has for each."""
+    """Return the versions, with those at the indexes `places` ended at the ts that `ends` has for each."""
     at = versions.schema.get_field_index(VALID_TO)
     column = versions.column(at)
     values = pc.fill_null(column, 0).to_numpy().copy()
@@ -131,14 +133,14 @@ def ended(versions: pa.Table, places: Any, ends: Any) -> pa.Table:
 
 
 def as_of(versions: pa.Table, ts: int) -> pa.Table:
-    """Return the rows that were valid at `ts`, without the columns of ours."""
+    """Return the rows that were valid at `ts`, without the additional columns."""
     begun = pc.less_equal(versions.column(VALID_FROM), ts)
     over = pc.fill_null(pc.less_equal(versions.column(VALID_TO), ts), fill_value=False)
     return versions.filter(pc.and_(begun, pc.invert(over))).drop_columns([VALID_FROM, VALID_TO])
 
 
 def changes_of(versions: pa.Table) -> pa.Table:
-    """Versions as images of a log: each comes at its begin and leaves at its end."""
+    """Versions as images of a log: each is inserted at its begin and deleted at its end."""
     gone = versions.filter(versions.column(VALID_TO).is_valid())
     own = [VALID_FROM, VALID_TO]
     comes = stamped(versions.drop_columns(own), "insert", versions.column(VALID_FROM))
@@ -160,7 +162,7 @@ def merge_versions(
     fresh: Iterable[pa.Table],
     ending: Ending,
 ) -> list[Action]:
-    """Return the remove and add actions that end versions and bring the `fresh` ones; `key` are the columns with
+    """Return the remove and add actions that end versions and add the `fresh` ones; `key` are the columns with
     bounds."""
     closed = _closed_paths(snapshot, columns)
     kinds: tuple[list[DataFile], list[DataFile]] = [], []
@@ -219,7 +221,7 @@ def ending_keys(uri: str, columns: Sequence[LakeColumn], key: Sequence[str], new
 
 
 def ending_rows(uri: str, columns: Sequence[LakeColumn], leaves: Callable[[pa.Table], Any], ts: int) -> Ending:
-    """Return the open versions of the rows that `leaves` marks, all of them at `ts`."""
+    """Return the open versions of the rows that `leaves` marks, all ending at `ts`."""
 
     def ending(file: DataFile) -> tuple[Any, Any] | None:
         rows = read(uri, file, columns)
@@ -324,7 +326,7 @@ def merge(
     columns: Sequence[LakeColumn],
     changes: NetChanges,
 ) -> list[Action]:
-    """Return the remove and add actions that bring `changes` into the table."""
+    """Return the remove and add actions that merge `changes` into the table."""
     work = _ordered(uri, columns, changes)
     touches = [found for found in _each(lambda file: _touched(work, file), files) if found is not None]
     jobs = _jobs(work, touches, files)
@@ -333,7 +335,7 @@ def merge(
 
 
 def append(uri: str, rows: pa.Table, columns: Sequence[LakeColumn]) -> list[Action]:
-    """Return the add actions of rows that touch nothing stored."""
+    """Return the add actions of rows that affect no stored row."""
     return list(write(uri, rows.select([column.name for column in columns]), columns, ()))
 
 

@@ -59,7 +59,7 @@ FORMS: Final[Mapping[Mode, tuple[Form, Form]]] = {
 
 
 class OwnColumn(NamedTuple):
-    """A column of ours; `upstream_id` is negative, where ColumnInfo.id is positive."""
+    """A column that Tidegate adds; its `upstream_id` is negative, where ColumnInfo.id is positive."""
 
     name: str
     delta: str
@@ -90,13 +90,14 @@ OWN_COLUMNS: Final[Mapping[Form, tuple[OwnColumn, ...]]] = {
 
 
 def form_of(table: TableInfo, mode: Mode) -> Form:
-    """Return what a table holds in a lake of that mode."""
+    """Return the form of a table in a lake of that mode."""
     keyed, keyless = FORMS[mode]
     return keyed if table.handle_key else keyless
 
 
 def own_columns(table: TableInfo, mode: Mode) -> tuple[OwnColumn, ...]:
-    """Return the columns that follow the upstream's; raises SinkRefused where the upstream has one of such a name."""
+    """Return the columns added after the upstream's. Raises SinkRefused where the upstream has a column of that
+    name."""
     own = OWN_COLUMNS[form_of(table, mode)]
     taken = next((column.name for column in own if (found := table.column(column.name)) and not found.virtual), None)
     if taken is not None:
@@ -108,7 +109,7 @@ def own_columns(table: TableInfo, mode: Mode) -> tuple[OwnColumn, ...]:
 
 
 def check_mode(wanted: Mode, found: str, where: str) -> None:
-    """Raise SinkRefused where `where` was written in another mode than the wanted one."""
+    """Raise SinkRefused if `where` was written in another mode than the configured one."""
     if found != wanted:
         raise SinkRefused(
             f"{where} was written with mode={found} and cannot go on with mode={wanted}: run with mode={found}, or "

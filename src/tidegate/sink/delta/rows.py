@@ -77,14 +77,14 @@ PERMISSIVE: Final = frozenset({"ignore", "try_evolve"})
 
 
 class SideImages(NamedTuple):
-    """Some images of one side of a batch: those at the ascending `places` (numpy) of `values`, which are RowTexts or a
-    record batch."""
+    """Old or new images of a batch: those at the ascending indexes `places` (numpy) of `values`, which are RowTexts
+    or a record batch."""
 
     values: Any
     places: Any
 
     def column(self, at: int) -> Any:
-        """Return the values of the field number `at`: texts (binary), or typed."""
+        """Return the values of the field with index `at`: texts (binary), or typed."""
         if isinstance(self.values, RowTexts):
             return self.values.values.take(pa.array(self.places * self.values.width + at))
         column = self.values.column(at)
@@ -154,26 +154,27 @@ class ImageReader:
         return {lowered(field.name): at for at, field in reversed(list(enumerate(self.batch.fields)))}
 
     def position(self, name: str) -> int | None:
-        """Return where a column stands in the batch, whatever the case of its name; None where the batch lacks it."""
+        """Return the index of a column in the batch, regardless of case; None where the batch lacks it."""
         return self._positions.get(lowered(name))
 
     def rows(self, *ops: str) -> Any:
-        """Return which rows of the batch make one of these changes, as a mask."""
+        """Return a mask of the rows of the batch that are one of these changes."""
         found = np.zeros(self.batch.rows, np.bool_)
         for op in ops:
             found |= pc.equal(self.batch.op, op).to_numpy(zero_copy_only=False)
         return found
 
     def images(self, side: Side, rows: Any) -> SideImages:
-        """Return the old or new images of the rows that the mask `rows` has, all of which have one."""
+        """Return the old or new images of the rows in the mask `rows`, all of which have one."""
         there = pc.not_equal(self.batch.op, LACKING[side]).to_numpy(zero_copy_only=False)
         return SideImages(getattr(self.batch, side), np.flatnonzero(rows[there]))
 
     def read(self, side: Side, rows: Any, columns: Sequence[LakeColumn]) -> pa.Table:
-        """Return the old or new images of the rows that the mask `rows` has as stored columns, one row for each.
+        """Return the old or new images of the rows in the mask `rows` as stored columns, one row each.
 
-        Columns that the batch or the table lacks are NULL. SchemaError when a value does not fit and the feed is
-        strict."""
+        Columns that the batch or the table lacks are NULL. Raises SchemaError when a value does not fit and the feed is
+        strict.
+        """
         schema = logical_schema(columns)
         by_id = {column.id: column for column in self.table.columns}
         pieces, read, numbers = [schema.empty_table()], 0, np.flatnonzero(rows)
@@ -184,7 +185,7 @@ class ImageReader:
         return pa.concat_tables(pieces)
 
     def commit_ts(self, rows: Any) -> Any:
-        """Return the commit_ts of the rows that the mask `rows` has."""
+        """Return the commit_ts of the rows in the mask `rows`."""
         return self.batch.commit_ts if rows.all() else self.batch.commit_ts.filter(pa.array(rows))
 
     def _array(self, images: SideImages, rows: Any, stored: LakeColumn, column: ColumnInfo | None) -> Any:
@@ -240,7 +241,7 @@ _DECODE: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def packed(images: pa.Table, columns: Sequence[LakeColumn]) -> pa.Array:
-    """Return the texts of images, one a row, of the upstream's columns among `columns`."""
+    """Return images as texts, one per row, with the upstream's columns among `columns`."""
     data = _data(columns)
     names = [column.physical for column in data]
     rows = zip(*(_texts(images.column(column.name)) for column in data), strict=True)
@@ -249,7 +250,7 @@ def packed(images: pa.Table, columns: Sequence[LakeColumn]) -> pa.Array:
 
 
 def unpacked(texts: Any, columns: Sequence[LakeColumn]) -> pa.Table:
-    """Return the images of texts, one for each, as the upstream's columns among `columns`."""
+    """Return the images in texts, one each, with the upstream's columns among `columns`."""
     images = [_DECODE(text) for text in texts.to_pylist()]
     data = _data(columns)
     arrays = [_values([image.get(column.physical) for image in images], column) for column in data]
@@ -257,15 +258,15 @@ def unpacked(texts: Any, columns: Sequence[LakeColumn]) -> pa.Table:
 
 
 def renamed(texts: Any, names: Mapping[str, str]) -> pa.Array:
-    """Return the texts, NULLs among them, under other physical names; values of columns that `names` lacks are left
-    out."""
+    """Return the texts, which may be NULL, with other physical names; values of columns that `names` lacks are
+    dropped."""
     images = [None if text is None else _DECODE(text) for text in texts.to_pylist()]
     moved = [image and {names[name]: text for name, text in image.items() if name in names} for image in images]
     return pa.array([None if image is None else _ENCODE(image).decode() for image in moved], pa.string())
 
 
 def with_old_images(log: pa.Table, images: pa.Table, known: Any, columns: Sequence[LakeColumn]) -> pa.Table:
-    """Return the log with `images` as old images of the rows where the mask `known` is true, none elsewhere."""
+    """Return the log with `images` as the old images of the rows in the mask `known`; other rows have none."""
     texts = np.full(log.num_rows, None, object)
     texts[np.asarray(known)] = packed(images, columns).to_pylist()
     at = log.schema.get_field_index(BEFORE)
@@ -273,7 +274,7 @@ def with_old_images(log: pa.Table, images: pa.Table, known: Any, columns: Sequen
 
 
 def unfolded(log: pa.Table, columns: Sequence[LakeColumn]) -> pa.Table:
-    """Return the log with a row of operation OLD for each old image, and without the column of their texts."""
+    """Return the log with a row of operation OLD for each old image, without the column of their texts."""
     if BEFORE not in log.column_names:
         return log
     updates = log.filter(log.column(BEFORE).is_valid())
@@ -282,9 +283,11 @@ def unfolded(log: pa.Table, columns: Sequence[LakeColumn]) -> pa.Table:
 
 
 def parted(rows: pa.Table, columns: Sequence[LakeColumn], leaves: Callable[[pa.Table], Any]) -> list[pa.Table]:
-    """Return the stored rows of a table that stay, and those that leave, by a mask for images.
+    """Return the stored rows of a table that stay and those that are removed, by a mask for images.
 
-    An UPDATE whose old and new image part is a DELETE where the old one lies and an INSERT where the new one lies."""
+    An UPDATE whose old and new image fall on different sides is a DELETE on the side of the old one and an INSERT on
+    that of the new one.
+    """
     leaving = np.asarray(leaves(rows))
     if BEFORE not in rows.column_names or rows.column(BEFORE).null_count == rows.num_rows:
         return [rows.filter(pa.array(leaving == side)) for side in (False, True)]
@@ -346,12 +349,12 @@ IMAGES: Final[Mapping[str, tuple[str, Side]]] = {
 
 
 def row_columns(columns: Sequence[LakeColumn]) -> tuple[LakeColumn, ...]:
-    """Return the columns that the upstream has, without ours."""
+    """Return the upstream's columns, without those that Tidegate adds."""
     return tuple(column for column in columns if column.upstream_id >= 0)
 
 
 def change_columns(columns: Sequence[LakeColumn]) -> tuple[LakeColumn, ...]:
-    """Return the columns that a log of changes of these rows has."""
+    """Return the columns of a log of changes of these rows."""
     own = (LakeColumn(name, delta, 0, upstream, name) for name, delta, upstream in OWN_COLUMNS["CHANGES"])
     return (*row_columns(columns), *own)
 
@@ -365,10 +368,11 @@ def change_rows(
     leaving: Sequence[LakeColumn] | None = None,
     numbered: bool = False,
 ) -> pa.Table:
-    """Return the images of row changes in order of time, each once.
+    """Return the images of row changes in commit order, without repeats.
 
-    Of rows that leave only the columns `leaving` are read, the others are NULL. With `numbered` a column NUMBER tells
-    which images are of one change."""
+    Of deleted rows only the columns `leaving` are read, the others are NULL. With `numbered` a column NUMBER says which
+    images belong to one change.
+    """
     data = row_columns(columns)
     found: dict[str, list[pa.Table]] = {kind: [] for kind in IMAGES}
     before = 0
@@ -395,12 +399,12 @@ def _numbered(images: pa.Table, numbers: Any) -> pa.Table:
 
 
 def moved_rows(rows: pa.Table, kind: str, at: Position) -> pa.Table:
-    """Return rows that a DDL brought (`insert`) or removed (`delete`), as images of the log."""
+    """Return rows that a DDL added (`insert`) or removed (`delete`), as images of the log."""
     return stamped(rows, kind, pa.repeat(pa.scalar(at[0], pa.int64()), rows.num_rows), at[1])
 
 
 def stamped(rows: pa.Table, kind: str, commit_ts: Any, seq: int = 0) -> pa.Table:
-    """Return rows as images of a log: with the columns of ours behind them."""
+    """Return rows as images of a log, with the additional columns behind them."""
     ms = pc.shift_right(commit_ts, LOGICAL_BITS)
     values = {
         CHANGE_TYPE: pa.repeat(kind, rows.num_rows),
@@ -414,17 +418,18 @@ def stamped(rows: pa.Table, kind: str, commit_ts: Any, seq: int = 0) -> pa.Table
 
 
 def folded(log: pa.Table, key: Sequence[str], upto: int | None = None) -> pa.Table:
-    """Return the rows that exist after the changes of a log, those above `upto` left out; without the columns of ours.
+    """Return the rows that exist after the changes of a log up to `upto`, without the additional columns.
 
-    Without a key, a row exists as often as it came more than it left."""
+    Without a key, a row exists as often as it was inserted more than deleted.
+    """
     if upto is not None:
         log = log.filter(pc.less_equal(log.column(CHANGE_TS), upto))
     return log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]).take(pa.array(standing(log, key)))
 
 
 def standing(log: pa.Table, key: Sequence[str]) -> Any:
-    """Return the numbers, ascending, of the images that are the rows of now; of a log with a key the columns of the
-    key and those of ours are enough."""
+    """Return the ascending indexes of the images that are the current rows; of a log with a key only the key and the
+    additional columns are needed."""
     comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
     if not key:
         return counted(log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]), comes)
@@ -445,7 +450,7 @@ def _order(log: pa.Table, comes: Any) -> Any:
 
 
 def counted(rows: pa.Table, comes: Any) -> Any:
-    """Return the numbers, ascending, of rows that came more often than they left, one for each time more."""
+    """Return the ascending indexes of rows that were inserted more often than deleted, one per remaining row."""
     signed = rows.append_column("_sign", pc.if_else(comes, 1, -1))
     signed = signed.append_column("_at", pa.array(np.arange(rows.num_rows)))
     counts = signed.group_by(rows.column_names).aggregate([("_sign", "sum"), ("_at", "min")])
@@ -479,9 +484,11 @@ SIDES: Final[Mapping[str, tuple[Side, ...]]] = {"I": ("after",), "U": ("before",
 
 @dataclass(frozen=True, slots=True)
 class NetChanges:
-    """`keys`: every key that was touched, once; `rows`: the whole rows that exist afterwards; `count`: changes read.
+    """The net changes of a table.
 
-    The first keys are those of `rows`, in the same order; the others are of rows that are gone."""
+    `keys`: every touched key, once; `rows`: the whole rows that exist afterwards; `count`: changes read. The first keys
+    are those of `rows`, in the same order; the others are of deleted rows.
+    """
 
     keys: pa.Table
     rows: pa.Table
@@ -489,7 +496,7 @@ class NetChanges:
 
 
 def if_any(chunks: Iterable[Chunk]) -> Iterator[Chunk] | None:
-    """Return the chunks; None where there is none."""
+    """Return the chunks; None if there is none."""
     chunks = iter(chunks)
     first = next(chunks, None)
     return None if first is None else chain((first,), chunks)
@@ -498,7 +505,7 @@ def if_any(chunks: Iterable[Chunk]) -> Iterator[Chunk] | None:
 def net_changes(
     chunks: Iterable[Chunk], table: TableInfo, columns: Sequence[LakeColumn], options: DeltaOptions
 ) -> NetChanges:
-    """Return what the row changes of a keyed table (at least one) leave of it."""
+    """Return the net changes of a keyed table's row changes (at least one)."""
     keyed = [_stored(name, table, columns) for name in table.handle_key]
     gone: list[pa.Table] = []
     come: list[pa.Table] = []
@@ -533,7 +540,7 @@ def _leaving(reader: ImageReader) -> Any:
 def log_rows(
     chunks: Iterable[Chunk], table: TableInfo, columns: Sequence[LakeColumn], options: DeltaOptions
 ) -> pa.Table:
-    """Return every change of a table without a key, duplicates (same place in time, same images) removed."""
+    """Return every change of a table without a key, duplicates (same position, same images) removed."""
     parts = [logical_schema(columns).empty_table()]
     for chunk in chunks:
         readers = [ImageReader(batch, table, options) for batch, _ in chunk.parts]

@@ -79,16 +79,16 @@ IDLE_PUBLISH_S: Final = 5.0
 
 
 class NameCatalog(Protocol):
-    """Names for the lake's tables, beside it: late at worst, never wrong about the rows."""
+    """Names for the lake's tables in a catalog: possibly late, but never wrong about the rows."""
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Name exactly the tables of a published snapshot, all at once where the catalog can. SinkError to be tried
-        again."""
+        """Name exactly the tables of a published snapshot, all at once where the catalog can. Raises SinkError, to
+        be retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitFailure:
-    """An error as a value, so that the other units of its task run too, and the tables that it stops."""
+    """An error as a value, so that the other units of its task run too, with the tables that it stops."""
 
     error: TidegateError
     incarnations: frozenset[str]
@@ -151,22 +151,23 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         return SinkPosition(self.snapshot.checkpoint, self.snapshot.state, self.snapshot.number < 0)
 
     def check(self) -> bool:
-        """Read where the lake stands, if it is there. Raises as `recover` does."""
+        """Read the lake's position, if it exists. Raises as `recover` does."""
         if "://" in self.options.root or Path(self.options.root).exists():
             self.recover()
         return True
 
     def open(self, standing: SinkPosition) -> None:
-        """Remember where the first round begins, and see that an object store lets one writer of several win.
+        """Remember where the first round begins, and check that an object store keeps conditional writes.
 
-        Raises SinkRefused for one that does not."""
+        Raises SinkRefused for one that does not.
+        """
         self._standing = standing
         if "://" in self.options.root:
             check_store(self.options.control_uri)
 
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[TableResult]:
-        """Run every unit in a task, the longest first, but those of parked tables; raises the first error that does not
-        park its tables, after all have ended."""
+        """Run every unit in a task, the longest first, except those of parked tables. Raises the first error that
+        does not park its tables, after all have ended."""
         parked = {incarnation for group in self.snapshot.parked for incarnation in group.incarnations}
         going: list[Unit] = []
         resting: list[Unit] = []
@@ -265,15 +266,15 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         return results
 
     def resumed(self, group: Parked, error: TidegateError | None) -> None:
-        """Let the tables of a group go on, or keep them parked with another error; the next advance publishes it."""
+        """Resume the tables of a group, or keep them parked with another error; the next advance publishes it."""
         others = tuple(one for one in self.snapshot.parked if one.incarnations != group.incarnations)
         stays = () if error is None else (refused_again(group, error, _now_ms()),)
         self.snapshot = replace(self.snapshot, parked=(*others, *stays))
         self._requests.answer(group)
 
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:
-        """Begin the projection that is asked for; then forget, delete and fold what the lake's limits allow, if it is
-        time. SinkError for what a store says."""
+        """Begin the requested projection; then, if it is due, forget, delete and compact what the lake's limits
+        allow. Raises SinkError for errors of a store."""
         if not self._begun:
             begin_projection(self.options, self.snapshot, storing_errors(tasks.run))
             self._begun = True

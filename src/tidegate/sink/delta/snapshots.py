@@ -70,7 +70,7 @@ Schemas: TypeAlias = Callable[[DeltaOptions, str], SchemaState]
 
 
 class PublishedTable(msgspec.Struct, frozen=True):
-    """One table of a snapshot: its name, where its rows lie and at which Delta version."""
+    """One table of a snapshot: its name, the location of its rows and its Delta version."""
 
     schema: str
     table: str
@@ -138,11 +138,11 @@ class Snapshot:
         return min((self.checkpoint.ts, *(group.at.ts for group in self.parked)))
 
     def group(self, incarnation: str) -> Parked | None:
-        """Return what is parked with a table, if it is parked."""
+        """Return the group of tables parked together with a table, if it is parked."""
         return next((group for group in self.parked if incarnation in group.incarnations), None)
 
     def check_not_parked(self, table: TableInfo, root: str) -> None:
-        """Raise TableParked for a table whose rows are not of this checkpoint."""
+        """Raise TableParked for a parked table, whose rows are not of this checkpoint."""
         group = self.group(table.incarnation)
         if group is not None:
             raise TableParked(
@@ -154,7 +154,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One line of a lake's history: a snapshot without its schema."""
+    """One entry of a lake's history: a snapshot without its schema."""
 
     number: int
     checkpoint_ts: int
@@ -163,14 +163,14 @@ class Published:
 
 
 def history(options: DeltaOptions, newest: int = 0) -> Iterator[Published]:
-    """Return every published state, the oldest first; with `newest` the last so many."""
+    """Return every published state, the oldest first; with `newest`, the last that many."""
     for number in numbers(options)[-newest:]:
         body = _body(options, number)
         yield Published(number, body.checkpoint_ts, body.published_ms, body.tables)
 
 
 def kept_snapshots(options: DeltaOptions) -> Iterator[Snapshot]:
-    """Return every published state whole, the oldest first."""
+    """Return every published state with its schema, the oldest first."""
     return (numbered(options, number) for number in numbers(options))
 
 
@@ -194,9 +194,11 @@ def number_at(options: DeltaOptions, ts: int) -> int:
 
 
 def numbered(options: DeltaOptions, number: int, schemas: Schemas | None = None) -> Snapshot:
-    """Return the published state of that number. Raises FileNotFoundError when there is none, or none any more.
+    """Return the published state of that number.
 
-    `schemas` gives the schema of a digest, for those who read many states and keep it."""
+    Raises FileNotFoundError if it does not exist, or no longer. `schemas` returns the schema of a digest, for callers
+    that read many states and cache it.
+    """
     body = _body(options, number)
     if options.feed and body.feed != options.feed:
         raise SinkRefused(
@@ -245,14 +247,15 @@ def _body(options: DeltaOptions, number: int) -> SnapshotBody:
 
 
 def decode_body(raw: bytes, where: str) -> SnapshotBody:
-    """Return what a snapshot's file says. Raises StateTooNew."""
+    """Return the content of a snapshot's file. Raises StateTooNew."""
     return decode_state(StateKind.SNAPSHOT, raw, SnapshotBody, where)
 
 
 def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
     """Write `snapshot` under its number; return the digest of its schema.
 
-    Where another run took the number raises Fenced, but Overtaken if that one is an earlier one."""
+    If another run took the number, raises Fenced, or Overtaken if that run is an earlier one.
+    """
     place = store(options.control_uri)
     digest = snapshot.digest or keep_schema(options, snapshot.state)
     checkpoint = snapshot.checkpoint
@@ -302,13 +305,13 @@ def numbers(options: DeltaOptions, at_least: int = 0) -> list[int]:
 
 
 def position(snapshot: TableSnapshot, feed: str) -> Position:
-    """Return where a stored table stands."""
+    """Return the position of a stored table."""
     ts, seq = snapshot.txns(feed, f"{feed}/seq")
     return ts or 0, seq or 0
 
 
 def no_rows(table: TableInfo, uri: str) -> SinkRefused:
-    """Return the error of a table that the lake should have and has not: no wait brings it back."""
+    """Return the error for a table that the lake should have and has not; waiting does not bring it back."""
     return SinkRefused(
         f"table {table.name}: the lake has no rows of it at {uri}: the filter left it out until now, or somebody "
         "removed them. Leave it out by a filter rule, or begin a fresh lake"
@@ -316,7 +319,7 @@ def no_rows(table: TableInfo, uri: str) -> SinkRefused:
 
 
 def progress(feed: str, at: Position) -> list[Action]:
-    """Return the actions that move a table to `at`."""
+    """Return the actions that move a table's position to `at`."""
     return [deltalog.txn(feed, at[0]), deltalog.txn(f"{feed}/seq", at[1])]
 
 
@@ -326,7 +329,7 @@ LOOK_S: Final = 1.0
 
 
 class Requests:
-    """The requests of one lake, as its feed reads them."""
+    """Requests to resume parked tables of one lake, as its feed reads them."""
 
     def __init__(self, options: DeltaOptions) -> None:
         self._uri = options.control_uri
@@ -334,7 +337,7 @@ class Requests:
         self._answered: set[str] = set()
 
     def read(self) -> frozenset[str]:
-        """Return the incarnations that are asked for; none when it is too early to look again."""
+        """Return the requested incarnations; none when it is too early to look again."""
         now_s = time.monotonic()
         if now_s - self._looked_s < LOOK_S:
             return frozenset()
@@ -342,20 +345,21 @@ class Requests:
         return frozenset(file.path.removeprefix(RESUME) for file in stored_files(self._uri, RESUME))
 
     def answer(self, group: Parked) -> None:
-        """Note that the next snapshot says what came of the requests for these tables."""
+        """Note that the next snapshot has the outcome of the requests for these tables."""
         self._answered |= set(group.incarnations)
 
     def withdraw(self) -> None:
-        """Take away the requests that are answered and published."""
+        """Delete the requests whose outcome is published."""
         if self._answered:
             delete(self._uri, [f"{RESUME}{incarnation}" for incarnation in sorted(self._answered)])
             self._answered = set()
 
 
 def ask(options: DeltaOptions, snapshot: Snapshot, names: Collection[str]) -> list[Parked]:
-    """Ask for the parked tables of these names, for all if there are none; return those that come with them.
+    """Request to resume the parked tables of these names, or all if none is given; return those resumed with them.
 
-    Raises ConfigError for a name that is not parked."""
+    Raises ConfigError for a table that is not parked.
+    """
     chosen = [group for name in names for group in _parked(snapshot, name)] or list(snapshot.parked)
     with storing(options.control_uri):
         for group in chosen:
@@ -373,7 +377,7 @@ def _parked(snapshot: Snapshot, name: str) -> list[Parked]:
 
 
 def check_rules(snapshot: Snapshot, options: DeltaOptions) -> None:
-    """Raise ColumnSelectorFailed when the rules are others than those of the snapshot, and the stored columns of some
+    """Raise ColumnSelectorFailed when the rules differ from those of the snapshot, and the stored columns of some
     table are not those that are chosen now."""
     before = snapshot.options
     if before is None or _rules(before) == _rules(options):
@@ -389,7 +393,7 @@ def check_rules(snapshot: Snapshot, options: DeltaOptions) -> None:
 
 
 def check_round(snapshot: Snapshot, planned: Round, options: DeltaOptions) -> None:
-    """Raise ColumnSelectorFailed for a round behind the snapshot that a lake with these selectors cannot follow."""
+    """Raise ColumnSelectorFailed for a round after the snapshot that a lake with these selectors cannot follow."""
     if not options.selectors:
         return
     names = {table.incarnation: table.name for table in (*snapshot.state.dropped, *snapshot.state.tables.values())}

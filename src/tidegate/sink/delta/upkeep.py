@@ -85,22 +85,22 @@ UPKEEP: Final = "upkeep"
 
 
 class Compaction(msgspec.Struct, frozen=True):
-    """A table to look at: its definition and the version that is published."""
+    """A table to compact: its definition and its published version."""
 
     table: TableInfo
     version: int
 
 
 def small_files(snapshot: TableSnapshot) -> tuple[DataFile, ...]:
-    """Return the files worth folding into one, the smallest first, as many as one task may hold; none when they are
-    few."""
+    """Return the files worth compacting into one, the smallest first, at most as many as one task may hold; none if
+    there are few."""
     small = sorted((file for file in snapshot.files() if is_small(file)), key=lambda file: (file.rows, file.path))
     chosen = tuple(small[at] for at in within(small)[0]) if small else ()
     return chosen if len(chosen) > SMALL_FILES_MAX else ()
 
 
 def compact(job: Compaction, options: DeltaOptions) -> int:
-    """Fold the table's small files if they are many; give the version that holds the published rows now."""
+    """Compact the table's small files if there are many; return the version that holds the published rows now."""
     uri = options.table_uri(job.table.incarnation)
     snapshot = deltalog.load(uri)
     if snapshot is None or not _same_rows(uri, job.version, snapshot.version):
@@ -174,7 +174,7 @@ class _Pass:
 
 
 class Upkeep:
-    """The upkeep of one lake, pass by pass; it remembers what it has read."""
+    """The upkeep of one lake, pass by pass; it caches what it has read."""
 
     def __init__(self, options: DeltaOptions, limits: Limits, *, dry_run: bool = False) -> None:
         self._options, self._limits, self._dry_run = options, limits, dry_run
@@ -187,7 +187,8 @@ class Upkeep:
         self._last = ""
 
     def run(self, snapshot: Snapshot, runner: Runner, enough: Callable[[], bool], *, now_ms: int | None = None) -> Kept:
-        """Return one pass. `snapshot` is the writer's newest; what `adopt` changes in it is published with its next."""
+        """Return the outcome of one pass. `snapshot` is the writer's newest; what `adopt` changes in it is published
+        with the next one."""
         now_ms = int(time.time() * 1000) if now_ms is None else now_ms
         done = Kept()
         self._passes += 1
@@ -356,7 +357,7 @@ class _Body(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest snapshot: what must stay whatever the limits say."""
+    """The newest snapshot: what must stay whatever the limits are."""
 
     number: int
     checkpoint_ts: int
@@ -395,7 +396,7 @@ class Shelf:
         return self._newest
 
     def refresh(self) -> None:
-        """Read what was published since, and let go of what is gone."""
+        """Read what was published since, and drop what was deleted."""
         paths = sorted(file.path for prefix in (PUBLISHED, FORGOTTEN) for file in self._listed(prefix))
         self._known = {path: kept for path in paths if (kept := self._kept(path)) is not None}
         self._names = {kept.names: kept.names for kept in self._known.values()}
@@ -403,11 +404,11 @@ class Shelf:
         self._newest = self._read_newest(max(published)) if published else None
 
     def moments(self) -> Iterator[RetainedSnapshot]:
-        """Return all snapshots whose tables must stay readable: the published ones, and the lately forgotten."""
+        """Return all snapshots whose tables must stay readable: published ones, and recently forgotten ones."""
         return (kept.moment() for kept in self._known.values())
 
     def forget(self, now_ms: int, limits: Limits) -> list[int]:
-        """Forget what the limits say; give the numbers."""
+        """Forget snapshots beyond the limits; return their numbers."""
         published = [
             RetainedSnapshot(kept.number, kept.published_ms, {})
             for path, kept in self._known.items()
@@ -431,7 +432,7 @@ class Shelf:
         delete(self._uri, [old])
 
     def drop_forgotten(self, forgotten_before_ms: int) -> None:
-        """Delete what was forgotten at or before a time, and schemas that no snapshot has any more."""
+        """Delete what was forgotten at or before a time, and schemas that no snapshot references any more."""
         if self._dry_run:
             return
         over = [file.path for file in self._listed(FORGOTTEN) if file.written_ms <= forgotten_before_ms]
@@ -504,7 +505,7 @@ class Pass:
 
 
 class LakeUpkeep:
-    """The upkeep of one lake; `due` says when it is time for a pass. With `notes` the limits are written down."""
+    """The upkeep of one lake; `due` says when it is time for a pass. With `notes` the limits are stored in the lake."""
 
     def __init__(
         self,
@@ -527,7 +528,7 @@ class LakeUpkeep:
     def run(
         self, snapshot: Snapshot, frontier: int | None, runner: Runner, *, enough: Callable[[], bool] = lambda: False
     ) -> Pass:
-        """Return one pass over the lake whose writer's newest snapshot is `snapshot`."""
+        """Return the outcome of one pass over the lake whose writer's newest snapshot is `snapshot`."""
         self._next_s = time.monotonic() + self._interval_s
         if self._notes:
             note_limits(self._options, self._limits)
@@ -545,12 +546,12 @@ class LakeUpkeep:
 
 
 def note_limits(options: DeltaOptions, limits: Limits) -> None:
-    """Write the limits into the lake, for upkeep by hand."""
+    """Store the limits in the lake, for manual upkeep."""
     obstore.put(store(options.control_uri), LIMITS, msgspec.json.encode(limits))
 
 
 def noted_limits(options: DeltaOptions) -> Limits:
-    """Return the limits that the lake's feed noted; the defaults for a lake without any."""
+    """Return the limits stored by the lake's feed; the defaults for a lake without any."""
     try:
         return msgspec.json.decode(obstore.get(store(options.control_uri), LIMITS).bytes().to_bytes(), type=Limits)
     except FileNotFoundError:
@@ -558,7 +559,7 @@ def noted_limits(options: DeltaOptions) -> Limits:
 
 
 def storing_errors(runner: Runner) -> Runner:
-    """Return `runner` with what a store says in its jobs as SinkError."""
+    """Return `runner` with errors of a store in its jobs as SinkError."""
 
     def run(work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
         return runner(partial(_storing, work), jobs)
