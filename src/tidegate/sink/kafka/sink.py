@@ -78,7 +78,7 @@ from tidegate.sink.kafka.writer import TopicWriter
 
 
 class PlacedColumns(NamedTuple):
-    """Rows of one table as they are sent: the columns that are, the rows, where each goes, and what orders them."""
+    """Rows of one table as they are sent: their columns, their row indexes, the partition of each, and their order."""
 
     wire: WireTable
     batch: Batch
@@ -98,7 +98,7 @@ def placed(batch: Batch, numbers: Any, transaction: Any, plan: TableDispatch, pa
 
 
 def kept(rows: PlacedColumns, chosen: Any) -> PlacedColumns:
-    """Return the rows of which `chosen` is true."""
+    """Return the rows in the mask `chosen`."""
     if chosen.all():
         return rows
     codes = codes_of(rows.batch)
@@ -179,7 +179,7 @@ class ColumnPartitions:
             self.rows += len(texts)
 
     def flush(self) -> None:
-        """Return when the broker has all rows. Raises SinkError."""
+        """Wait until the broker has acknowledged all rows. Raises SinkError."""
         for place, cutter in self._cutters.items():
             self._send(place, cutter.flush())
         self._producer.flush()
@@ -341,7 +341,8 @@ def _name(chunk: Chunk) -> tuple[str, str]:
 
 
 class ControlWriter:
-    """Writes what is no row; `partitions` counts those of a topic, and makes it if need be."""
+    """Writes DDLs and resolved timestamps; `partitions` returns the partition count of a topic, which it creates if
+    necessary."""
 
     def __init__(
         self, router: Router, encoder: BatchEncoder, producer: Producer, partitions: Callable[[str], int]
@@ -349,7 +350,7 @@ class ControlWriter:
         self._router, self._encoder, self._producer, self._partitions = router, encoder, producer, partitions
 
     def ddl(self, ddl: Ddl, previous: TableName | None = None) -> None:
-        """Send a DDL; returns when it is acknowledged."""
+        """Send a DDL and wait until it is acknowledged."""
         messages = self._encoder.append(ddl)
         partitions = self._partitions(self._router.ddl_topic(ddl.schema, ddl.table, previous))
         route = self._router.ddl(ddl.schema, ddl.table, partitions, previous)
@@ -358,9 +359,10 @@ class ControlWriter:
         self._producer.flush()
 
     def resolved(self, ts: int, topics: Iterable[str]) -> bool:
-        """Tell every partition of `topics` that nothing at or below `ts` is still to come.
+        """Send resolved `ts` to every partition of `topics`: no event at or below it follows.
 
-        False for canal-json without the TiDB extension, which has no words for it."""
+        Returns False for canal-json without the TiDB extension, which cannot express it.
+        """
         messages = self._encoder.append(Resolved(ts))
         for topic in topics:
             for partition in range(self._partitions(topic)):
@@ -466,7 +468,7 @@ class KafkaSink(SegmentSink[Written], WithCheck):
         return standing
 
     def close(self) -> None:
-        """Let go of the producer; all that was sent is acknowledged."""
+        """Close the producer; everything sent is acknowledged already."""
         self._writer = None
 
     def _tell(self, ts: int, topics: Sequence[str]) -> None:

@@ -43,7 +43,7 @@ _ORDER: Final[Mapping[type[RowChange], int]] = {Delete: 0, Update: 1, Insert: 2}
 
 
 class Sent(NamedTuple):
-    """A row, the columns that it is written with, and its place."""
+    """A row, the columns with which it is sent, and its topic and partition."""
 
     place: Place
     row: RowChange
@@ -139,13 +139,13 @@ class Dispatcher:
 
 
 def now_ms() -> int:
-    """Return the time of now in ms, which canal-json messages carry."""
+    """Return the current time in ms, which canal-json messages carry."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True)
 class TopicTarget:
-    """What is written, and to whom; `partition_num` bounds the partitions that are used."""
+    """What is written and where; `partition_num` bounds the partitions that are used."""
 
     topic: str
     options: EncodeOptions
@@ -183,7 +183,7 @@ class TopicTarget:
         return TopicWriter(self.client, self.options.max_message_bytes, self.new_topics)
 
     def keeper(self) -> Keeper:
-        """Return a new producer for topics that have no table any more: it makes none."""
+        """Return a new producer for topics that no longer have a table; it creates none."""
         return TopicWriter(self.client, self.options.max_message_bytes, None)
 
     def producer(self) -> Producer:
@@ -191,7 +191,8 @@ class TopicTarget:
         return self.writer()
 
     def fitted(self, writer: TopicWriter) -> "TopicTarget":
-        """Return this target with messages no larger than the default topic takes, which is made if need be."""
+        """Return this target with messages no larger than the default topic accepts; the topic is created if
+        necessary."""
         writer.partitions(self.topic)
         most = writer.max_bytes(self.topic)
         return self if most is None else replace(self, options=limited(self.options, most))

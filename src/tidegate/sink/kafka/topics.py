@@ -55,7 +55,8 @@ _Unit: TypeAlias = tuple[str, int | None]
 
 
 class GroupTable(NamedTuple):
-    """A table by its place among those of a stretch, its topic, its one partition or None, and its rows at most."""
+    """A table by its index among those of a range, its topic, its one partition or None, and its maximum number of
+    rows."""
 
     name: TableName
     topic: str
@@ -64,7 +65,7 @@ class GroupTable(NamedTuple):
 
 
 class PartitionGroup(NamedTuple):
-    """The partitions that one task writes, and the tables that it reads by their places in the list."""
+    """The partitions that one task writes, and the indexes of the tables that it reads."""
 
     places: frozenset[Place]
     tables: tuple[int, ...]
@@ -117,7 +118,7 @@ def _places(table: GroupTable, partitions: int) -> list[Place]:
 
 
 class Producer(Protocol):
-    """What takes messages: a TopicWriter."""
+    """A queue of messages to a cluster: a TopicWriter."""
 
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
         """Put a message into the queue."""
@@ -126,10 +127,10 @@ class Producer(Protocol):
         """Put messages, keys and values, into the queue; return the bytes of them all."""
 
     def flush(self) -> None:
-        """Return when all that was sent is acknowledged. Raises SinkError."""
+        """Wait until everything sent is acknowledged. Raises SinkError."""
 
     def abandon(self) -> None:
-        """Drop what waits in the queue."""
+        """Drop the messages that wait in the queue."""
 
 
 def partition_count(found: int, asked: int | None, topic: str) -> int:
@@ -149,10 +150,10 @@ FORGET_S: Final = 30.0
 
 
 class Keeper(Producer, Protocol):
-    """What writes to topics and makes none: a TopicWriter without `create`."""
+    """A producer that creates no topics: a TopicWriter without `create`."""
 
     def existing(self, topics: Collection[str]) -> Mapping[str, int]:
-        """Return those that exist, with how many partitions."""
+        """Return the topics that exist, with their partition counts."""
 
 
 class KnownTopics:
@@ -168,7 +169,7 @@ class KnownTopics:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them, in the order in which they came."""
+        """All known topics, in the order in which they were added."""
         return tuple(self._names)
 
     def note(self, topics: Iterable[str]) -> None:
@@ -176,7 +177,7 @@ class KnownTopics:
         self._names.update(dict.fromkeys(topics))
 
     def retired(self, active: Collection[str]) -> list[str]:
-        """Return those that are none of the active ones."""
+        """Return the known topics that are not active any more."""
         return [name for name in self._names if name not in active]
 
     def resolved(self, ts: int, active: Collection[str]) -> None:
@@ -237,7 +238,7 @@ class ClaimFiles:
         self._names = names
 
     def new_name(self) -> str:
-        """Return the next name; SinkError when a list of names is at its end."""
+        """Return the next name. Raises SinkError at the end of a list of names."""
         name = next(self._names, None)
         if name is None:
             raise SinkError("there are more claim checks than names for them")

@@ -57,7 +57,7 @@ FULL_S: Final = 0.003
 
 
 class NewTopics(NamedTuple):
-    """What a topic that is missing is made of."""
+    """The settings with which a missing topic is created."""
 
     partitions: int = 3
     replicas: int = 1
@@ -91,7 +91,7 @@ class TopicWriter:
             raise ConfigError(f"kafka client of {self._bootstrap}: {text}") from refused
 
     def partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has. Raises ConfigError for one that is missing and may not be made."""
+        """Return the partition count of a topic. Raises ConfigError for a missing one that may not be created."""
         found = self._counts.get(topic)
         if found is None:
             found = self.existing([topic]).get(topic)
@@ -102,7 +102,7 @@ class TopicWriter:
         return found
 
     def existing(self, topics: Collection[str]) -> dict[str, int]:
-        """Return which of `topics` exist now, with how many partitions; none is made."""
+        """Return which of `topics` exist now, with their partition counts; none is created."""
         futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=WAIT_S)
         found = {}
         for topic, future in futures.items():
@@ -114,7 +114,8 @@ class TopicWriter:
         return found
 
     def max_bytes(self, topic: str) -> int | None:
-        """Return the largest message that a topic takes (max.message.bytes); None where the broker does not tell."""
+        """Return the largest message that a topic accepts (max.message.bytes); None if the broker does not report
+        it."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         try:
             found = self._answer(self._admin.describe_configs([resource], request_timeout=WAIT_S)[resource])

@@ -177,7 +177,7 @@ def columns_of(
 
 
 def missing(rule: MetricRule, table: TableInfo, name: str, ts: int) -> SinkRefused:
-    """Return the error of a column that a rule names and a table has not, or not any more."""
+    """Return the error for a column that a rule references and a table does not have, or no longer."""
     known = [column.name for column in table.columns if not column.virtual]
     found = SinkRefused(
         f"the rule of {rule.metric} names column {name}, which {table.name} does not have at commit_ts "
@@ -216,14 +216,14 @@ class ColumnValues(NamedTuple):
 
 
 class ColumnScope(NamedTuple):
-    """What an expression is evaluated on."""
+    """The columns on which an expression is evaluated."""
 
     column: Callable[[Named], Any]
     types: Mapping[Named, ColumnType]
 
 
 def vector_of(text: RowText, columns: ColumnScope) -> ColumnValues:
-    """Return the values of an expression. Misfit, ArrowException for what has to go value by value."""
+    """Return the values of an expression. Raises Misfit or ArrowException if it must be evaluated value by value."""
     return _value(text.node, columns)
 
 
@@ -353,7 +353,7 @@ _LABEL_KINDS: Final = frozenset({"int", "unsigned", "decimal"})
 
 
 class RuleCounter:
-    """A rule on rows of one layout of a table. SinkRefused for columns that it cannot look at."""
+    """A rule applied to rows of one layout of a table. Raises SinkRefused for columns that it cannot evaluate."""
 
     def __init__(self, table: TableInfo, number: int, options: MetricsOptions, batch: Batch, ts: int) -> None:
         self.number, self._rule, self._table, self._options = number, options.rules[number], table, options
@@ -627,7 +627,7 @@ def _worded(each: Named, value: Value) -> Value:
 
 
 def number(value: SqlValue) -> Decimal | None:
-    """Return the number that a value is, exactly; None where it is none."""
+    """Return a value as an exact number; None if it is none."""
     if isinstance(value, Decimal):
         return value
     if isinstance(value, float):
@@ -663,7 +663,7 @@ class CountJob:
 
 @dataclass(slots=True)
 class CountedRows(Written):
-    """What a task counted, by the numbers of rules."""
+    """What a task counted, by rule index."""
 
     parts: dict[int, TallyPart] = field(default_factory=dict)
 
@@ -702,6 +702,6 @@ def count_table(job: CountJob) -> CountedRows:
 
 
 def fold(job: CountJob, number: int, part: TallyPart) -> None:
-    """Put labels together that will have no series of their own."""
+    """Combine labels that will have no series of their own."""
     limit = job.rules[number]
     part.fold(limit.known, limit.room, job.options.rules[number].overflow)

@@ -71,7 +71,8 @@ _OF_NOW: Final = "UNIX_TIMESTAMP"
 
 @dataclass(frozen=True, slots=True)
 class RowText:
-    """A parsed expression; `columns` are those that it names, `single` the one that it is, if it is one alone."""
+    """A parsed expression. `columns`: the columns that it references. `single`: the column, if the expression is
+    just that column."""
 
     text: str
     node: Any
@@ -82,9 +83,11 @@ class RowText:
     def compiled(
         self, types: Mapping[Named, ColumnType], clocks: tzinfo, zone: tzinfo
     ) -> Callable[[Sequence[Value]], SqlValue]:
-        """Return the function of the values of `columns`; `types` are theirs, `clocks` those of TIMESTAMPs in them.
+        """Return a function of the values of `columns`; `types` are their types, `clocks` the time zone of TIMESTAMPs
+        in them.
 
-        Raises ExpressionParseFailed. What it returns raises UpstreamError, EncodeError."""
+        Raises ExpressionParseFailed. The function raises UpstreamError, EncodeError.
+        """
         slots = tuple(
             Slot(at, name, wide_bit(types[image, name]), told_collation(types[image, name]), image)
             for at, (image, name) in enumerate(self.columns)
@@ -105,7 +108,8 @@ class RowText:
 
 @lru_cache(maxsize=1024)
 def row_text(text: str, sql_mode: frozenset[str] = frozenset()) -> RowText:
-    """Return the expression that a text is. ExpressionParseFailed for one that is none, or is not steady."""
+    """Return the parsed expression. Raises ExpressionParseFailed for an invalid one, or one whose value differs on
+    each call."""
     node = condition_node(text, sql_mode).copy()
     if node.find(exp.Query) is not None:
         raise ExpressionParseFailed(f"{text!r}: an expression of a rule has no subqueries")
@@ -162,14 +166,14 @@ class RuleText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class Label(NamedTuple):
-    """A label's name and what it says of a row."""
+    """A label's name and the expression of its value."""
 
     name: str
     text: RowText
 
 
 class MetricRule(msgspec.Struct, frozen=True):
-    """A rule that can be followed; it travels to tasks. Times in ms."""
+    """A checked rule, a value that is sent to tasks. Times in ms."""
 
     metric: str
     kind: Kind
@@ -188,7 +192,7 @@ class MetricRule(msgspec.Struct, frozen=True):
     sql_mode: frozenset[str] = frozenset()
 
     def takes(self, name: TableName) -> bool:
-        """Return whether it is about a table."""
+        """Return whether the rule applies to a table."""
         return _filter(self.matcher, self.case_sensitive).matches(*name)
 
     @property
@@ -198,7 +202,7 @@ class MetricRule(msgspec.Struct, frozen=True):
 
     @property
     def texts(self) -> tuple[RowText, ...]:
-        """What it says in SQL."""
+        """The SQL expressions of the rule."""
         return tuple(
             row_text(text, self.sql_mode)
             for text in (self.when, self.value, *(text for _, text in self.labels))
@@ -207,12 +211,12 @@ class MetricRule(msgspec.Struct, frozen=True):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The names of the table's columns that it looks at, as they are written."""
+        """The names of the table's columns that the rule references, as written."""
         return frozenset(name for text in self.texts for image, name in text.columns if image != "event")
 
     @property
     def is_watched(self) -> bool:
-        """True where an alert hangs on it."""
+        """True if the rule has an alert."""
         return self.above is not None or self.below is not None
 
     @property
@@ -222,12 +226,12 @@ class MetricRule(msgspec.Struct, frozen=True):
 
     @property
     def form(self) -> list[object]:
-        """What has to be the same for values to go on: type, labels, buckets."""
+        """What must stay the same for stored values to be continued: type, labels, buckets."""
         return [self.kind, list(self.label_names), [str(bound) for bound in self.bounds]]
 
     @property
     def overflow(self) -> tuple[str, ...]:
-        """The labels of what is beyond max-series."""
+        """The labels of the series for everything beyond max-series."""
         return (OTHER,) * len(self.labels)
 
 
@@ -389,7 +393,7 @@ def _near(word: str, known: Sequence[str]) -> str:
 
 
 def nearest_column(name: str, known: Sequence[str]) -> str:
-    """Return the words that point to the nearest of some columns, or list them."""
+    """Return a hint that names the nearest of some columns, or lists them."""
     return _near(name, known) or f"; it has {', '.join(known)}"
 
 

@@ -107,7 +107,7 @@ class Turn(NamedTuple):
 
 
 def judged(tally: Tally, shown: Mapping[Labels, Amounts], checkpoint_ts: int) -> list[Turn]:
-    """Bring the alerts of a tally to a checkpoint, where `shown` are its numbers; return what changed, in order."""
+    """Evaluate the alerts of a tally at a checkpoint with the numbers `shown`; return the changes, in order."""
     rule, now_ms = tally.rule, int(physical_ms(checkpoint_ts))
     if not rule.is_watched:
         return []
@@ -154,7 +154,7 @@ def _turned(tally: Tally, labels: Labels, value: Decimal, at_ms: int) -> Iterato
 
 
 def alert_event(feed: str, tally: Tally, turn: Turn, checkpoint_ts: int) -> CloudEvent:
-    """Return the event that tells of a turn."""
+    """Return the event for a change of an alert's state."""
     rule = tally.rule
     state = "firing" if turn.firing else "resolved"
     limit = {"above": float(rule.above)} if rule.above is not None else {"below": float(rule.below or 0)}
@@ -178,7 +178,7 @@ _SAME_TEXT: Final = (INTEGERS, frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRIN
 
 
 def check_rules(rules: Iterable[MetricRule], tables: Iterable[TableInfo], ts: int) -> None:
-    """Raise SinkRefused for a rule that names a column which a table that it takes has not."""
+    """Raise SinkRefused for a rule that references a column which a table that it applies to does not have."""
     every = list(tables)
     for rule in rules:
         for table in every:
@@ -198,7 +198,8 @@ def check_columns(rule: MetricRule, table: TableInfo, ts: int) -> None:
 
 
 def follow(tally: Tally, effects: Sequence[Effect], state: SchemaState, ts: int) -> None:
-    """Do to a tally what a DDL did to tables; `state` is the schema behind it. SinkRefused for what cannot be told."""
+    """Apply a DDL to a tally; `state` is the schema after it. Raises SinkRefused for a DDL that the tally cannot
+    follow."""
     rule = tally.rule
     for effect in effects:
         match effect:

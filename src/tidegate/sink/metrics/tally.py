@@ -64,7 +64,7 @@ ZERO: Final = Decimal(0)
 
 
 class SeriesKey(NamedTuple):
-    """Whose numbers they are; a counter's are of no table."""
+    """The owner of a series' numbers; those of counters belong to no table."""
 
     table: str
     partition: str
@@ -87,7 +87,7 @@ class TallyPart:
     overflowed: bool = False
 
     def add(self, key: SeriesKey, amounts: Amounts) -> None:
-        """Add to a series."""
+        """Add an amount to a series."""
         before = self.series.get(key)
         self.series[key] = amounts if before is None else added(before, amounts)
 
@@ -125,7 +125,7 @@ class Tally:
 
     @property
     def room(self) -> int:
-        """How many labels more may have a series of their own."""
+        """How many more labels may have a series of their own."""
         return self.rule.max_series - len(self.labels)
 
     @property
@@ -134,7 +134,7 @@ class Tally:
         return any(key.labels == self.rule.overflow for key in self.series) and bool(self.rule.labels)
 
     def with_parts(self, parts: Iterable[TallyPart]) -> "Tally":
-        """Return the tally with what tasks counted; this one stays."""
+        """Return the tally with what tasks counted; this one is not changed."""
         whole = TallyPart()
         for part in parts:
             for key, amounts in part.series.items():
@@ -170,7 +170,7 @@ class Tally:
     # As it is kept
 
     def kept(self) -> dict[str, Any]:
-        """Return it as plain values: numbers as texts, labels once."""
+        """Return the tally as plain values: numbers as texts, labels once."""
         every = sorted({*self.labels, *map(attrgetter("labels"), self.series), *self.firing})
         number = {labels: at for at, labels in enumerate(every)}
         return {
@@ -230,7 +230,7 @@ class ShownRule:
 
 @dataclass(frozen=True, slots=True)
 class ShownNumbers:
-    """What a feed shows at a checkpoint."""
+    """The numbers that a feed shows at a checkpoint."""
 
     feed: str
     checkpoint_ts: int
@@ -250,7 +250,7 @@ class ShownFeeds:
             self._by_home[home] = snapshot
 
     def hide(self, home: str) -> None:
-        """Forget a feed that ends."""
+        """Remove a feed that ends."""
         with self._lock:
             self._by_home.pop(home, None)
 
@@ -421,7 +421,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class MetricsPage:
-    """Answers at an address until it is closed. EnvironmentFault where that is not free."""
+    """Serves the page at an address until it is closed. Raises EnvironmentFault if the address is in use."""
 
     def __init__(self, place: tuple[str, int], snapshot: Callable[[], ShownNumbers | None]) -> None:
         registry = CollectorRegistry(auto_describe=False)
@@ -506,7 +506,7 @@ def _attribute(name: str, value: str) -> dict[str, Any]:
 
 
 class OtlpPush:
-    """Sends the snapshot of now, every interval and once more when it is closed."""
+    """Sends the current snapshot every interval, and once more when it is closed."""
 
     def __init__(self, options: OtlpOptions, snapshot: Callable[[], ShownNumbers | None]) -> None:
         self._options, self._snapshot = options, snapshot
@@ -527,7 +527,7 @@ class OtlpPush:
         self._thread.start()
 
     def close(self) -> None:
-        """Send what is there, and end."""
+        """Send the current snapshot, and end."""
         self._end.set()
         self._thread.join(self._options.timeout_s + 1)
 

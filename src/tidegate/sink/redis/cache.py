@@ -189,9 +189,10 @@ LOOKUP_FIELDS: Final = ("key",)
 
 
 class KeyEntry(NamedTuple):
-    """What a key is to hold from `version` on; `fields` None: nothing.
+    """The content of a key from `version` on; `fields` None: deleted.
 
-    `kind` is ROW or LOOKUP.  Entries with one `beside` that follow each other, and lie in one slot, are of one call."""
+    `kind` is ROW or LOOKUP. Consecutive entries with the same `beside` in one slot belong to one call.
+    """
 
     key: bytes
     version: str
@@ -329,7 +330,7 @@ _VERSION: Final[Mapping[Mode, Callable[[Any], str]]] = {
 
 
 class UniqueLookup(NamedTuple):
-    """A unique index that rows are found by."""
+    """A unique index by which rows are found."""
 
     name: str
     columns: tuple[str, ...]
@@ -340,7 +341,7 @@ class UniqueLookup(NamedTuple):
 
 
 def lookups_of(table: TableInfo) -> list[UniqueLookup]:
-    """Return the unique indexes of a table, but for the one that names its rows."""
+    """Return the unique indexes of a table except the one that names its rows."""
     stored = {lowered(column.name) for column in table.columns if not column.virtual}
     key = [lowered(name) for name in table.handle_key]
     return [
@@ -352,7 +353,7 @@ def lookups_of(table: TableInfo) -> list[UniqueLookup]:
 
 
 def content_of(mode: Mode, key: bytes) -> list[Any]:
-    """Return what a look-up holds: the fields of a script's entry."""
+    """Return the content of a look-up: the fields of a script's entry."""
     if mode == "hash":
         return [RawBytes(key)]
     return [msgspec.json.encode({LOOKUP_FIELDS[0]: key.decode("utf-8", "replace")})[1:].decode()]
@@ -405,7 +406,8 @@ _ASIDE: Final = "\0aside"
 
 
 class KeyMove(NamedTuple):
-    """The rows of `old` for which `inside` holds become rows of `new`, as `change` makes them; None: they go."""
+    """Rows of `old` for which `inside` holds become rows of `new`, as `change` converts them; None: they are
+    removed."""
 
     old: TableInfo
     new: TableInfo | None = None
@@ -516,7 +518,7 @@ class KeptRows:
         return tasks.run(write_table, [TableJob(changes, step, self._options) for step in steps])
 
     def ddl(self, servers: RedisServers, work: DdlWork) -> None:
-        """Move keys. SinkRefused for rows that Redis does not have any more."""
+        """Move keys. Raises SinkRefused for rows that Redis no longer has."""
         moves = list(moves_of(work.effects, self._options, work.commit_ts, work.ddl.told))
         run_moves(servers, moves, work.commit_ts, work.number)
 

@@ -97,14 +97,14 @@ _PARTS: Final = ("schema", "table", "pk")
 
 @dataclass(frozen=True, slots=True)
 class KeyTemplate:
-    """The texts before the schema, before the table and before the row's own part of a key."""
+    """The texts of a key before the schema, before the table and before the row's own part."""
 
     before_schema: bytes
     before_table: bytes
     before_row: bytes
 
     def prefix(self, name: TableName) -> bytes:
-        """Return what the keys of a table begin with."""
+        """Return the prefix of a table's keys."""
         return _prefix(self, name)
 
     def pattern(self, name: TableName) -> bytes:
@@ -190,7 +190,7 @@ class CacheTemplate:
     names: tuple[str, ...]
 
     def is_for(self, table: TableInfo) -> bool:
-        """Return whether its rule lets a table pass."""
+        """Return whether its rule matches a table."""
         return not self.rule or TableFilter.parse([self.rule]).matches(*table.name)
 
     def columns(self, table: TableInfo) -> tuple[tuple[str, ...], ...] | None:

@@ -233,7 +233,7 @@ def driver() -> Any:
 
 
 def sink_error(error: Exception, options: RedisOptions) -> SinkError:
-    """Return the error of ours for one of the driver's."""
+    """Return the sink's error for an error of the driver."""
     name, text = type(error).__name__, str(error)
     advice = next((more for word, more in _ADVICE if text.startswith(word)), "")
     if name in _LOGIN or text.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
@@ -298,7 +298,7 @@ class RedisServers:
         raise failed[0]
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         for client in (self._cluster, self._one):
             if client is not None:
                 client.close()
@@ -408,7 +408,7 @@ _FIELDS: Final = ("epoch", "revision")
 
 
 def feeds_of(servers: RedisServers) -> dict[str, SinkPosition]:
-    """Return where each feed stands that a Redis has progress of, by its name."""
+    """Return the position of each feed whose progress a Redis has, by name."""
     return _standings(servers, sorted({key for keys in servers.scan(PROGRESS + b"*") for key in keys}))
 
 
@@ -438,8 +438,8 @@ class RedisProgress:
         self._known: SchemaState | None = None
 
     def take(self, servers: RedisServers) -> SinkPosition:
-        """Become the writer of the feed; return where it stands. StateTooNew, SinkRefused for what nobody reads; the
-        writer is then the one before."""
+        """Become the writer of the feed; return its position. Raises StateTooNew or SinkRefused for progress that
+        cannot be read; the writer is then the previous one."""
         _standings(servers, [self._key])
         ((epoch, revision, checkpoint, schema),) = servers.call([ScriptCall(TAKE, [self._key], [])])
         self._epoch, self._revision = int(epoch), int(revision or 0)

@@ -289,7 +289,7 @@ def _changed(effect: Effect) -> tuple[TableInfo, ...]:
 
 
 def drop_keys(job: TableJob) -> Written:
-    """Drop what the job's rows made; return when Redis has none of it."""
+    """Drop the keys derived from the job's rows; return when Redis has none of them."""
     step = job.step
     done = Written(step.table.name)
     templates = [
@@ -403,14 +403,14 @@ class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
         return self._held()
 
     def recover(self) -> SinkPosition:
-        """Become the writer of the feed; return where it stands."""
+        """Become the writer of the feed; return its position."""
         with self._connected() as servers:
             standing = self._progress.take(servers)
         self._is_new = standing.is_new
         return standing
 
     def open(self, standing: SinkPosition) -> None:
-        """Take notice of where the first round begins. ConfigError for templates of a new feed that fit no table."""
+        """Remember where the first round begins. Raises ConfigError for templates of a new feed that match no table."""
         try:
             self._mode.check(list(standing.state.tables.values()))
         except ConfigError as error:
@@ -420,7 +420,7 @@ class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
         self._state = standing.state
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
-        """Write the rows of a segment; return when Redis has them."""
+        """Write the rows of a segment; return when Redis has acknowledged them."""
         steps = segment.steps
         self._state = self._state.with_unknown(segment.tables)
         if self._mode.needs_key:
@@ -436,7 +436,7 @@ class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
         return work(self._round.run_ids)
 
     def ddl(self, planned: PlannedDdl) -> None:
-        """Do one DDL; done again, it does what is left."""
+        """Apply one DDL; a repetition completes what is left."""
         begun = self._round
         assert begun is not None, "a DDL comes behind the rows of its round"
         try:

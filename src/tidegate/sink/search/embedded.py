@@ -93,7 +93,7 @@ class EmbeddedStore:
             raise SinkRefused(f"{self.directory} was emptied; start the changefeed again: it begins anew")
 
     def keep(self, published: PublishedIndexes) -> None:
-        """Publish, and let links and indexes follow. Fenced where another writer began."""
+        """Publish, then move links and remove old indexes. Raises Fenced where another writer began."""
         with self._held():
             self.check(published.epoch)
             self._write(published)

@@ -76,7 +76,7 @@ _NAME: Final[FieldMapping] = {"type": "text", "fields": {"keyword": {"type": "ke
 
 
 class IndexRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user wants of the indexes of some tables."""
+    """A user's settings for the indexes of some tables."""
 
     matcher: tuple[str, ...]
     columns: Literal["all", "text"] | tuple[str, ...] = "all"

@@ -131,7 +131,7 @@ class SearchCalls:
         raise SinkError(f"{self.options.place}: {failed or type(failed).__name__}") from failed
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         for client in self._clients:
             client.close()
 
@@ -176,14 +176,14 @@ _QUERY: Final = {"require_alias": "true", "filter_path": "errors,items.*.status,
 
 
 class BulkItem(msgspec.Struct):
-    """What a server answers of one document."""
+    """The server's answer for one document."""
 
     status: int
     error: Any = None
 
 
 class BulkAnswer(msgspec.Struct):
-    """What it answers of a bulk; `items` only where there are errors among them."""
+    """The server's answer to a bulk; `items` only if there are errors among them."""
 
     errors: bool = False
     items: list[dict[str, BulkItem]] = []
@@ -292,7 +292,7 @@ class SearchHit(msgspec.Struct):
 
 
 class HitTotal(msgspec.Struct):
-    """How many there are."""
+    """The number of hits."""
 
     value: int
 

@@ -240,7 +240,7 @@ class PublishedIndexes(msgspec.Struct, frozen=True):
 
     @property
     def standing(self) -> SinkPosition:
-        """Where the feed stands."""
+        """The position of the feed."""
         if self.checkpoint is None:
             return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
         return SinkPosition(self.checkpoint, SchemaState.from_json(self.schema.encode()))
@@ -266,7 +266,7 @@ class SearchStore(Protocol):
 
     @property
     def place(self) -> str:
-        """Where it is, for messages."""
+        """The store's address, for messages."""
 
     def take(self) -> PublishedIndexes:
         """Become the writer; return what is published, with an epoch of this writer's own."""
@@ -296,7 +296,7 @@ class SearchStore(Protocol):
         """Return how many documents fit, and the best ones. InputError for what is no query or no table."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 def published_alone() -> None:
@@ -480,7 +480,7 @@ class SearchSink(SegmentSink[Written], WithOmissions):
         return self._held()
 
     def recover(self) -> SinkPosition:
-        """Become the writer of the feed; return where it stands."""
+        """Become the writer of the feed; return its position."""
         found = self.store.take()
         self._epoch, self._indexes = found.epoch, found.by_table
         return found.standing
@@ -508,7 +508,7 @@ class SearchSink(SegmentSink[Written], WithOmissions):
         return without_key(map(self._state.table, self._bare))
 
     def ddl(self, planned: PlannedDdl) -> None:
-        """Do one DDL; done again, it begins anew."""
+        """Apply one DDL; a repetition begins anew."""
         ddl, ts = planned.ddl, planned.commit_ts
         if planned.error is not None:
             raise planned.refused(planned.error) from planned.error

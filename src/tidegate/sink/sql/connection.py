@@ -280,7 +280,7 @@ _ADVICE: Final = {
 
 
 class RowCounts(NamedTuple):
-    """What a statement changed: affected rows, and those of several that were there already."""
+    """The rows that a statement affected, and how many of several existed before."""
 
     affected: int
     duplicates: int
@@ -292,7 +292,7 @@ def advice(code: int) -> str:
 
 
 def sink_error(error: Exception, options: SqlOptions) -> SinkError:
-    """Return the sink's error for one of the driver's."""
+    """Return the sink's error for an error of the driver."""
     if isinstance(error.__context__, ssl.SSLError):
         why = getattr(error.__context__, "verify_message", "") or error.__context__.reason
         return AccountRefused(f"{options.place}: no TLS: {why}; check ssl-ca, ssl-cert, ssl-key and the host's name")

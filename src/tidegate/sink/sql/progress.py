@@ -87,9 +87,11 @@ class TargetProgress:
         return self._state.layout
 
     def take(self, session: TargetSession) -> SinkPosition:
-        """Become the writer of the feed; return where it stands. Of two at once one waits for the other.
+        """Become the writer of the feed; return its position.
 
-        Raises StateTooNew, SinkRefused for a state that nobody reads; the writer is then the one before."""
+        Of two at once one waits for the other. Raises StateTooNew or SinkRefused for a state that cannot be read; the
+        writer is then the previous one.
+        """
         session.ask(sent.CREATE_DATABASE, sent.CREATE_PROGRESS, sent.CREATE_HOLDS)
         name = self._feed
         session.changed(sent.BEGIN_PROGRESS, name, MAIN)
@@ -192,7 +194,7 @@ def _decoded(session: TargetSession, feed: bytes, state: bytes) -> _State:
 
 
 def forget(session: TargetSession, feed: str) -> None:
-    """Remove what a server holds of a feed: a new one of that name begins anew."""
+    """Remove what a server stores for a feed; a new one of that name begins anew."""
     for (table,) in session.ask(sent.OWN_TABLES, values=(sent.DATABASE,)):
         own = quote_names(sent.DATABASE, table)
         session.changed(sent.FORGET.format(table=own), feed.encode())
@@ -205,7 +207,7 @@ def fence(feed: str, shard: int, epoch: int, before: int, position: int) -> byte
 
 
 def position_of(session: TargetSession, feed: str, shard: int, epoch: int) -> int:
-    """Return how far a shard is. Fenced where another writer began."""
+    """Return the position of a shard. Raises Fenced where another writer began."""
     rows = session.ask(sent.SHARD_AT, values=(feed.encode(), shard, epoch))
     if not rows:
         raise Fenced("another run of this changefeed has taken over")

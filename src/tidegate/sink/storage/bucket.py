@@ -47,21 +47,21 @@ from tidegate.objectstore.stores import check_store, delete, store, storing, unc
 
 
 class StoredObject(NamedTuple):
-    """What a file holds, and what tells whether it was replaced since."""
+    """The content of a file, and the version that shows whether it was replaced since."""
 
     body: bytes
     version: Any
 
 
 class NameTaken(SinkError):
-    """A file of that name holds something else: another writer is at work, or a try before this one stopped amid it."""
+    """A file of that name has other content: another writer is running, or an earlier attempt was interrupted."""
 
     code = "CDC:ErrStorageNameTaken"
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Where files are; `uri` is a directory or the address of an object store, `shown` its name for people."""
+    """A directory or object store at `uri`; `shown` is its name in messages."""
 
     uri: str = field(repr=False)
     shown: str
@@ -75,7 +75,7 @@ class Bucket:
                 raise type(refused)(str(refused).replace(self.uri, self.shown)) from None
 
     def read(self, path: str) -> StoredObject | None:
-        """Return a file; None where there is none."""
+        """Return a file; None if it does not exist."""
         try:
             with storing(self.shown):
                 found = obstore.get(store(self.uri), path)
@@ -84,7 +84,7 @@ class Bucket:
             return None
 
     def create(self, path: str, *body: bytes | memoryview) -> None:
-        """Write a file that is not there, of some pieces; one with these very bytes is as good. Raises NameTaken."""
+        """Write a file, in pieces, that does not exist yet; one with the same bytes is accepted. Raises NameTaken."""
         try:
             self._put(path, body, "create")
         except NameTaken:
@@ -93,18 +93,18 @@ class Bucket:
                 raise
 
     def write(self, path: str, body: bytes) -> None:
-        """Write a file, whatever is there."""
+        """Write a file, replacing any other."""
         self._put(path, (body,), "overwrite")
 
     def raise_(self, path: str, body: bytes, rank: Callable[[bytes], int]) -> None:
-        """Replace a file by `body` if that ranks higher than what is there."""
+        """Replace a file by `body` if that ranks higher than the present content."""
         found = self.read(path)
         if found is not None and rank(found.body) >= rank(body):
             return
         self._put(path, (body,), "create" if found is None else found.version if self._is_remote else "overwrite")
 
     def names(self, directory: str, after: str = "") -> list[str]:
-        """Return the names of the files in a directory, not those further down, that sort behind `after`."""
+        """Return the names of the files directly in a directory that sort after `after`."""
         offset = f"{directory}/{after}" if after else None
         with storing(self.shown):
             found = [one["path"] for page in obstore.list(store(self.uri), directory, offset=offset) for one in page]
@@ -112,7 +112,7 @@ class Bucket:
         return sorted(name for name in names if "/" not in name)
 
     def directories(self, directory: str) -> list[str]:
-        """Return the names of the directories in a directory."""
+        """Return the names of the directories directly in a directory."""
         with storing(self.shown):
             found = obstore.list_with_delimiter(store(self.uri), directory)["common_prefixes"]
         return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
@@ -158,7 +158,7 @@ _ANY: Final = datetime(2024, 1, 1)  # noqa: DTZ001  a calendar, no moment
 
 @dataclass(frozen=True, slots=True)
 class CronLine:
-    """The moments that a line names; `any_day` says that a day of month or of week is enough."""
+    """The schedule of a cron line; with `any_day` either day of month or day of week suffices."""
 
     seconds: tuple[int, ...]
     minutes: tuple[int, ...]
@@ -170,7 +170,7 @@ class CronLine:
 
     @classmethod
     def parse(cls, text: str) -> "CronLine":
-        """Return the moments of a line. SinkConfigInvalid for what is none."""
+        """Return the schedule of a line. Raises SinkConfigInvalid for an invalid one."""
         fields = text.split()
         if len(fields) != len(_BOUNDS):
             raise SinkConfigInvalid(f"the cron line {text!r} has {len(fields)} fields; write six, seconds first")
@@ -185,7 +185,7 @@ class CronLine:
         return line
 
     def after(self, moment: datetime) -> datetime:
-        """Return the first moment behind `moment`."""
+        """Return the first scheduled time after `moment`."""
         midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
         days = (midnight + timedelta(days=number) for number in range(_DAYS_MAX + 1))
         return next(one for day in days if self._has(day) for one in self._times(day) if one > moment)

@@ -137,7 +137,7 @@ class _Place:
 
 
 def now_in(zone: str) -> datetime:
-    """Return the time of now in a zone."""
+    """Return the current time in a zone."""
     return datetime.now(ZoneInfo(zone))
 
 
@@ -176,7 +176,8 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         return sink_position(saved)
 
     def open(self, standing: SinkPosition) -> None:
-        """Meet the place. SinkRefused for one that cannot keep a promise, or that has another feed's files."""
+        """Check the target directory. Raises SinkRefused for a store without conditional writes, or one with another
+        feed's files."""
         self._waiting = {}
         self._places, self._written = {}, {}
         if self._is_new:

@@ -50,7 +50,7 @@ class CanalLines:
         self._terminator = options.terminator.encode()
 
     def header(self, _table: WireTable) -> bytes:
-        """Return what a file begins with: nothing."""
+        """Return the beginning of a file: empty for canal-json."""
         return b""
 
     def lines(self, batch: Batch, table: WireTable) -> Any:
@@ -70,7 +70,7 @@ class CsvLines:
         self._ready: dict[tuple[int, str, str], tuple[WireTable, CsvColumns]] = {}
 
     def header(self, table: WireTable) -> bytes:
-        """Return what a file begins with: the names of its columns, or nothing."""
+        """Return the beginning of a file: the names of its columns, or nothing."""
         return self._rows.header(table)
 
     def lines(self, batch: Batch, table: WireTable) -> Any:
@@ -111,7 +111,7 @@ class FilesJob:
 
 @dataclass(slots=True)
 class StoredRows(Written):
-    """What a task wrote of a table; `numbers` are the last files of the directories that it wrote to."""
+    """The result of a task for a table; `numbers` are the last files of the directories that it wrote to."""
 
     numbers: dict[str, int] = field(default_factory=dict)
 
