@@ -1,20 +1,20 @@
-"""Events to messages: what fits in which, and what becomes of a row that fits in none.
+"""Events to messages: which events share a message, and what becomes of a row that is too large for one.
 
     append(row) ─→ encode ─→ compress ─→ too large? ─no──────────────→ the open message, or a new one
                                             │ handle-key-only ─→ handle columns alone ─┤
                                             │ claim-check ─→ file + its location ──────┤
                                             └ none, or still too large ─→ MessageTooLarge
 
-A Kafka record costs 36 bytes next to key and value.  Sizes are those of TiCDC:
+A Kafka record costs 36 bytes besides key and value.  Sizes are those of TiCDC:
 
     one event alone     open    len(key JSON) + len(value) + 16 + 8 + 36      canal    len(value) + 36
     a message so far    open    len(key) + len(value) + 36                    one event a message
 
-A new message starts when none is open, when the open one has max-batch-size rows, or when it would be larger than the
-limit with the event's key JSON, value and 16 bytes of lengths.  DDLs and resolved timestamps are messages of their own,
-not measured, and close the open one before them, so that messages are in the order of the events.
+A new message starts when none is open, when the open one has max-batch-size rows, or when it would be larger than
+the limit with the event's key JSON, value and 16 bytes of lengths.  DDLs and resolved timestamps are messages of
+their own, not measured, and close the open one before them, so that messages are in the order of the events.
 
-`BatchEncoder` does no I/O: the clock of canal-json and the storage of claim checks are calls that it is given.
+`BatchEncoder` does no I/O: the clock of canal-json and the storage of claim checks are functions that it is given.
 
 Source: TiCDC's encoders; recordings.
 """

@@ -6,28 +6,25 @@
 
     isDdl                    a DDL; `type` is Canal's word for it
     type TIDB_WATERMARK      a resolved timestamp
-    INSERT, DELETE           the row stands in `data`, `old` does not count (before 5.4 it repeated the row)
+    INSERT, DELETE           the row is in `data`; `old` is ignored (before 5.4 it repeated the row)
     UPDATE                   `data` new, `old` the old row or only what changed; what `old` lacks is taken from `data`
 
-The key of the Kafka message is not read.  Without `_tidb` there is no commit_ts: `es` (milliseconds) is all.
-Members of `mysqlType` come in random order, those of `data` in table order.  TiCDC sends one row a message, official
-Canal several, whose `old` belongs to `data` by position: those give several events.
+The key of the Kafka message is not read.  Without `_tidb` there is no commit_ts, only `es` (milliseconds).  Members
+of `mysqlType` come in random order, those of `data` in table order.  TiCDC sends one row a message, official Canal
+several, whose `old` belongs to `data` by position: those give several events.
 
-`mysqlType` tells how the strings of `data` are read.
-
-    int   int(11)   int(10) unsigned zerofill   decimal(10, 4)   enum('a','b)')   varchar(16)
-    ^^^ name        ^^ parameters               (both spellings)  parameters may hold anything
+`mysqlType` says how the strings of `data` are read; parameters in parentheses may hold anything: int(11),
+int(10) unsigned zerofill, decimal(10, 4), enum('a','b)').
 
     name                                       value
     tinyint smallint mediumint int bigint      int; BOOL arrives as tinyint
     bit year enum set                          int: number, year, index, mask
     float, double                              float
     any name with "binary" or "blob" in it     bytes: the code points U+0000 to U+00FF are the bytes
-    all others                                 str, names that this table does not know included
+    all others                                 str; a type that this table does not know is read as VARCHAR
 
-An unknown name keeps its text and has the type VARCHAR: a type that is newer than this table loses no rows.
-Official Canal sends ENUM and SET as names; with `legacy` those become numbers where mysqlType lists the elements, and
-stay text where it does not.
+Official Canal sends ENUM and SET as names; with `legacy` those become numbers where mysqlType lists the elements,
+and stay text where it does not.
 
 Source: Canal-JSON document, "MySQL Type field" and "Binary and Blob types"; recordings.
 """

@@ -1,20 +1,22 @@
 r"""TiCDC Canal-JSON, writing: one event to the value of one message; the key is null.
 
-    row    {"id":0,"database":…,"table":…,"pkNames":[…],"isDdl":false,"type":…,"es":ms,"ts":ms,"sql":"",
-            "sqlType":{…}|null,"mysqlType":{…},"old":[{…}]|null,"data":[{…}],"_tidb":{…}}
-    DDL    {"id":0,"database":…,"table":…,"pkNames":null,"isDdl":true,"type":…,"es":ms,"ts":ms,"sql":…,
-            "sqlType":null,"mysqlType":null,"data":null,"old":null,"_tidb":{"commitTs":…}}
-    mark   as a DDL, with "isDdl":false, "type":"TIDB_WATERMARK", empty names, "_tidb":{"watermarkTs":…}
+    row        {"id":0,"database":…,"table":…,"pkNames":[…],"isDdl":false,"type":…,"es":ms,"ts":ms,"sql":"",
+                "sqlType":{…}|null,"mysqlType":{…},"old":[{…}]|null,"data":[{…}],"_tidb":{…}}
+    DDL        {"id":0,"database":…,"table":…,"pkNames":null,"isDdl":true,"type":…,"es":ms,"ts":ms,"sql":…,
+                "sqlType":null,"mysqlType":null,"data":null,"old":null,"_tidb":{"commitTs":…}}
+    watermark  as a DDL, with "isDdl":false, "type":"TIDB_WATERMARK", empty names, "_tidb":{"watermarkTs":…}
 
-`es` is the commit time, `ts` the clock's: the one thing that is not made of the event.  `_tidb` is the TiDB extension;
-without it there are no watermarks.  Columns stand in table order, in `mysqlType` too, where TiCDC's order is random.
+    es         the commit time
+    ts         the time of encoding, from the clock: the only member that does not depend on the event
+    old        UPDATE only; with only-output-updated-columns just what changed, which may be [{}]
+    data       the new row, or the deleted one; [{}] when only handle columns are asked for and there is none
+    _tidb      the TiDB extension: commitTs, then onlyHandleKey or claimCheckLocation, then rowkey (newarch); without
+               the extension there are no watermarks
+    sqlType    codes of `sql_type`; mysqlType: names of `mysql_type`; a DDL's type: the word of `ddl_type`
 
-    old     UPDATE only; with only-output-updated-columns just what changed, which may be [{}]
-    data    the new row, or the deleted one; [{}] when only handle columns are asked for and there is none
-    _tidb   commitTs, then onlyHandleKey or claimCheckLocation, then rowkey (newarch)
-
-With no column, `mysqlType` is {} in the classic dialect and null in newarch, `sqlType` null in both.  What changed is
-decided by value in classic and by text in newarch: only 0.0 and -0.0 tell them apart.
+Columns stand in table order, in `mysqlType` too, where TiCDC's order is random.  With no column, `mysqlType` is {}
+in the classic dialect and null in newarch, `sqlType` null in both.  What changed is decided by value in classic and
+by text in newarch: only 0.0 and -0.0 tell them apart.
 
 Column values are texts.
 
@@ -27,45 +29,7 @@ Column values are texts.
 Every text is then a JSON string as easyjson escapes it (codec/go.py, EASY), so that 0x3C, `<`, arrives as \u003c.
 Numbers and times have nothing to escape and skip that.
 
-`mysqlType` and `sqlType` describe a column; they are made once per table.
-
-    type                 sqlType, by java.sql.Types     mysqlType, short           full (content-compatible)
-    BIT, SET             -7 BIT                         bit, set                   bit(8), set('x','y')
-    TINYINT              -6 TINYINT                     tinyint                    tinyint(4)
-    SMALLINT              5 SMALLINT                    smallint                   smallint(6)
-    MEDIUMINT, INT        4 INTEGER                     mediumint, int             mediumint(9), int(11)
-    BIGINT               -5 BIGINT                      bigint                     bigint(20)
-    FLOAT, DOUBLE         7 REAL, 8 DOUBLE              float, double              float, float(10,3)
-    DECIMAL               3 DECIMAL                     decimal                    decimal(10,2)
-    CHAR                  1 CHAR                        char                       char(20)
-    VARCHAR              12 VARCHAR                     varchar                    varchar(50)
-    TEXT family        2005 CLOB                        text                       text
-    BINARY, VARBINARY  2004 BLOB                        binary, varbinary          binary(8)
-    BLOB family        2004 BLOB                        blob                       blob
-    DATE, TIME           91 DATE, 92 TIME               date, time                 date, time(3)
-    DATETIME, TIMESTAMP  93 TIMESTAMP                   datetime                   datetime(6)
-    YEAR                 12 VARCHAR                     year                       year(4)
-    ENUM                  4 INTEGER                     enum                       enum('a','b')
-    JSON, VECTOR         12 VARCHAR                     json, vector               json, vector(3)
-
-" unsigned" and " zerofill" follow the name, except for BIT (unsigned) and YEAR (both).
-
-An unsigned integer that does not fit the signed type of its width has the sqlType of the next: TINYINT above 127 is 5,
-SMALLINT above 32767 is 4, INT above 2147483647 is -5, BIGINT above 2^63-1 is 3; MEDIUMINT stays.  A NULL does not.
-
-The `type` of a DDL is Canal's word for TiDB's action.
-
-    CREATE    create table                     RENAME    rename table, rename tables
-    ERASE     drop table                       TRUNCATE  truncate table
-    CINDEX    add index, foreign key, primary key        DINDEX    drop of those
-    ALTER     columns, defaults, comments, charsets of tables, partitions, index names and visibility, several at once
-    QUERY     everything else: databases, views, recover table, exchange partition, TTL, sequences, …
-
-CREATE TABLES, which TiDB's tools send for many tables at once, becomes one event a table but keeps its action, and so
-arrives as QUERY.
-
-Source: Canal-JSON document, "SQL Type field" and "MySQL Type field"; TiDB's FieldType.CompactStr; TiCDC's canal
-encoder; recordings of both emitters.
+Source: Canal-JSON document; TiCDC's canal encoder; recordings of both emitters.
 """
 
 from binascii import b2a_base64
@@ -144,7 +108,11 @@ _ESCAPES: Final = str.maketrans({"\0": "\\0", "'": "''", "\n": "\\n", "\r": "\\r
 
 
 def sql_type(column: WireColumn) -> int:
-    """Return the sqlType of a column's NULL and of all values that are not promoted."""
+    """Return the sqlType of a column, by java.sql.Types: the one of NULL and of all values that are not promoted.
+
+    An unsigned integer that does not fit the signed type of its width has the sqlType of the next: TINYINT above 127
+    is 5, SMALLINT above 32767 is 4, INT above 2147483647 is -5, BIGINT above 2^63-1 is 3; MEDIUMINT stays.  A NULL
+    does not."""
     code = column.type.code
     return _BINARY if column.binary and code in STRINGS else _SQL_TYPES[code]
 
@@ -163,7 +131,30 @@ def check_parameters(column: WireColumn) -> None:
 
 
 def mysql_type(column: WireColumn, *, full: bool) -> str:
-    """Return the mysqlType of a column, with the parameters of its definition when `full`."""
+    """Return the mysqlType of a column, with the parameters of its definition when `full` (content-compatible).
+
+        type                 sqlType             short               full
+        BIT, SET             -7 BIT              bit, set            bit(8), set('x','y')
+        TINYINT              -6 TINYINT          tinyint             tinyint(4)
+        SMALLINT              5 SMALLINT         smallint            smallint(6)
+        MEDIUMINT, INT        4 INTEGER          mediumint, int      mediumint(9), int(11)
+        BIGINT               -5 BIGINT           bigint              bigint(20)
+        FLOAT, DOUBLE         7 REAL, 8 DOUBLE   float, double       float, float(10,3)
+        DECIMAL               3 DECIMAL          decimal             decimal(10,2)
+        CHAR                  1 CHAR             char                char(20)
+        VARCHAR              12 VARCHAR          varchar             varchar(50)
+        TEXT family        2005 CLOB             text                text
+        BINARY, VARBINARY  2004 BLOB             binary, varbinary   binary(8)
+        BLOB family        2004 BLOB             blob                blob
+        DATE, TIME           91 DATE, 92 TIME    date, time          date, time(3)
+        DATETIME, TIMESTAMP  93 TIMESTAMP        datetime            datetime(6)
+        YEAR                 12 VARCHAR          year                year(4)
+        ENUM                  4 INTEGER          enum                enum('a','b')
+        JSON, VECTOR         12 VARCHAR          json, vector        json, vector(3)
+
+    " unsigned" and " zerofill" follow the name, except for BIT (unsigned) and YEAR (both).
+
+    Source: Canal-JSON document, "SQL Type field" and "MySQL Type field"; TiDB's FieldType.CompactStr."""
     if column.mysql_type:
         return column.mysql_type
     kind = column.type
@@ -235,7 +226,17 @@ _BY_ACTION: Final = {action: word for word, actions in _WORDS.items() for action
 
 
 def ddl_type(action: int) -> str:
-    """Canal's word for a TiDB action code."""
+    """Return Canal's word for a TiDB action code.
+
+        CREATE    create table                     RENAME    rename table, rename tables
+        ERASE     drop table                       TRUNCATE  truncate table
+        CINDEX    add index, foreign key, primary key        DINDEX    drop of those
+        ALTER     columns, defaults, comments, charsets of tables, partitions, index names, index visibility,
+                  several changes at once
+        QUERY     everything else: databases, views, recover table, exchange partition, TTL, sequences, …
+
+    CREATE TABLES, which TiDB's tools send for many tables at once, becomes one event a table but keeps its action,
+    and so arrives as QUERY."""
     return _BY_ACTION.get(action, QUERY)
 
 

@@ -1,17 +1,16 @@
-"""Claim checks: a message too large for Kafka lies in a storage, and its place in Kafka says where.
+"""Claim checks: a row too large for Kafka lies in a storage, and its message in Kafka names the file.
 
-    Kafka     row with its handle key columns alone, `ccl` / claimCheckLocation = STORAGE-URI/NAME
+    Kafka     the row with its handle key columns alone, `ccl` / claimCheckLocation = STORAGE-URI/NAME
     NAME      {"key": base64 or null, "value": base64}      the whole message, as it would have been sent
               or, with claim-check-raw-value, the bytes of the value
 
-Only the base name of a location counts: the reader looks for it in its own configured storage, so that a message
-cannot send it anywhere else.  Fetching and storing are the caller's; this module has no I/O.
+    Cut       columns of a message                            mark
+    WHOLE     all                                             none
+    HANDLES   handle key columns, because all were too many   ohk / onlyHandleKey
+    claim(at) handle key columns; all lie at `at`             ccl / claimCheckLocation
 
-How much of a row a message holds, and what its mark says.
-
-    WHOLE        all columns                                    no mark
-    HANDLES      handle key columns, because all were too many  ohk / onlyHandleKey
-    claim(at)    handle key columns; all lie at `at`            ccl / claimCheckLocation
+Only the base name of a location counts: a reader looks for it in the storage of its own configuration, so that a
+message cannot send it anywhere else.  The caller fetches and stores; this module does no I/O.
 
 Source: TiCDC's "Send large messages to external storage" document; recordings.
 """

@@ -12,36 +12,26 @@ Options, `[sink.csv]` of a changefeed:
     output-handle-key                 refused: newarch has given it up
     terminator               CR LF    of [sink]
 
-Writing:
+A line:
 
-    "I","t","s"[,commit_ts][,is-update],column,column,…CRLF          I insert, U update, D delete
+    "I","t","s",445,false,1,"a ""b"" c",\N<CR><LF>
+     op  table    commit_ts       columns              op: I insert, U update, D delete
+              schema    is-update                      before the columns in classic: the handle key, output-handle-key
 
     integers, YEAR, BIT                   digits
     FLOAT, DOUBLE                         as Go's %v prints them: 1e+06, 0.0001, 1e-05
     ENUM, SET                             their names, those of a SET with commas between
     BINARY, VARBINARY, BLOB family        base64 or hex
     all others                            text as TiDB prints it
-    NULL                                  \N, never quoted
+    NULL                                  the null text, never quoted
 
-Numbers and the two marks stand bare, all else in quotes with quotes doubled; without a quote character CR, LF, the
-backslash and the delimiter get a backslash (CR and LF become \r and \n).  With output-old-value an UPDATE is two lines,
-D and I, both with is-update true.  Virtual generated columns are left out.  DDLs and watermarks have no lines.
+Numbers, commit_ts and is-update stand bare, all else in quotes with quotes doubled.  Without a quote character CR,
+LF, the backslash and the delimiter get a backslash (CR and LF become \r and \n), and a reader compares with the null
+text first.  With output-old-value an UPDATE is two lines, D and I, both with is-update true.  Virtual generated
+columns are left out; DDLs and watermarks have no lines.  Names of ENUM and SET are written and read by the table's
+definition; an ENUM of index 0, on which TiCDC fails, is an empty text.
 
-The names of ENUM and SET come from the table's definition.  An ENUM of index 0, which TiCDC fails on, is an empty text.
-
-Reading, record by record; columnar/csv.py reads whole files:
-
-    "I","t","s",445,false,1,"a ""b"" c",\N<CR><LF>
-     op  table    commit_ts
-              schema    is-update             [handle key: the classic architecture's output-handle-key]
-
-A line ends where the terminator stands outside of quotes, so a text may hold line breaks; `records` counts both records
-and lines.  A piece that is no record ends at the next terminator.  The last record of a file that was cut off has no
-terminator, or an open quote: `whole_bytes` tells how much of a file stands before it.
-
-NULL is the null text without quotes.  Without a quote character a backslash stands before CR, LF, itself and each
-character of the delimiter; the null text is looked for first.  Names of ENUM and SET become numbers again by the
-table's definition.
+Lines are read record by record here; columnar/csv.py reads whole files.
 
 Source: TiCDC's storage sink document; its csv configuration and codec.  No recording holds csv.
 """
@@ -313,7 +303,9 @@ def terminator_of(options: CsvOptions) -> str:
 
 
 def whole_bytes(body: bytes, options: CsvOptions) -> int:
-    """Return how many bytes of a file stand before a record that was cut off; all of them where none was."""
+    """Return how many bytes of a file stand before a record that was cut off; all of them where none was.
+
+    A record that was cut off has no terminator, or an open quote."""
     end, quote = terminator_of(options).encode(), options.quote.encode()
     at = len(body)
     while at > 0:
@@ -325,7 +317,10 @@ def whole_bytes(body: bytes, options: CsvOptions) -> int:
 
 
 def records(body: bytes, options: CsvOptions) -> Iterator[Record]:
-    """Return the records of a file, the header among them."""
+    """Return the records of a file, the header among them.
+
+    A record ends where the terminator stands outside of quotes, so a text may hold line breaks: records and lines
+    are counted separately.  A piece that is no record ends at the next terminator."""
     text = body.decode("utf-8", "surrogateescape")
     field, end = _field(options.delimiter, options.quote, terminator_of(options)), terminator_of(options)
     at, number, line = 0, 0, 1

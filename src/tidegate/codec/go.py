@@ -1,18 +1,9 @@
-r"""Texts as Go's libraries write them: quoted strings, JSON strings, floats.
+r"""Texts as Go's libraries write them: quoted strings, JSON strings and floats.
 
-Quoted strings carry BINARY and VARBINARY in Open Protocol.
+Quoted strings (`quote`, `unquote`) carry BINARY and VARBINARY in Open Protocol.
 
-    \a \b \f \n \r \t \v \\ \"       one byte
-    \xHH                             one byte, two hexadecimal digits
-    \OOO                             one byte, three octal digits up to 377
-    \uHHHH \UHHHHHHHH                the UTF-8 of one code point, no surrogate
-    anything else                    its own UTF-8; a bare quote, backslash or line feed is an error
-
-The surrounding quotes are not sent.  A sender takes the bytes for UTF-8, writes printable characters as they are and
-escapes others: control characters below 0x80 and bytes that are not UTF-8 as \xHH, the rest as \u and \U.  Every form
-is read, so the bytes come back whichever characters the sender thought printable.
-
-Each writer escapes JSON strings in its own way.
+JSON strings are escaped differently by each library.  A byte that is not UTF-8 stands in our texts as the surrogate
+escape U+DC80 to U+DCFF.
 
     writer                 < > &                  \b \f          U+2028 U+2029    a byte that is not UTF-8
     STANDARD encoding/json \u003c \u003e \u0026   \b \f          \u2028 \u2029    \ufffd
@@ -23,10 +14,7 @@ Each writer escapes JSON strings in its own way.
 
 STANDARD writes Open Protocol of classic TiCDC (Go 1.22 and later), EASY canal-json (goccy/go-json, which writes its
 DDLs and watermarks, agrees with it), RAW Open Protocol of the new architecture.  REPAIRED is RAW without its fault.
-
-PRINTED is for what TiDB prints itself, numbers and times: ASCII without HTML characters, which all writers leave alike.
-
-A byte that is not UTF-8 stands in our texts as the surrogate escape U+DC80 to U+DCFF.
+PRINTED is for numbers and times as TiDB prints them: ASCII without HTML characters, which all writers leave alike.
 
 Floats have the fewest digits that name the number, in one of four layouts.
 
@@ -34,15 +22,11 @@ Floats have the fewest digits that name the number, in one of four layouts.
     JSON, classic      1.5  100000000          1e-7           1e+21        encoding/json shortens e-07 to e-7
     JSON, newarch      1.5  100000000          1e-07          1e+21        jsoniter leaves it
     positional         1.5  100000000          0.0000001      1000000000000000000000
-
     general            exponents below 1e-4 and from 1e6 on: 0.0001, 1e-05, 123456, 1e+06       fmt's %v, in csv
 
-Both zeros keep their sign (-0), and no number ends in ".0".  NaN and the infinities, which no column can hold, become
-0, as in TiCDC.  A 32-bit float comes as the double that equals it; its digits are the fewest that name the float.
-
-Printable characters beyond ASCII (letters, marks, numbers, punctuation, symbols) are not escaped in a quoted string, so
-the bytes of a message depend on the Unicode version that Go was built with: 15 since Go 1.21.  The table below is of
-that version, since Python's unicodedata changes with each release.
+Both zeros keep their sign (-0), and no number ends in ".0".  NaN and the infinities, which no column can hold,
+become 0, as in TiCDC.  A 32-bit float comes as the double that equals it; its digits are the fewest that name the
+float.
 
 Source: Go's strconv.Quote, strconv.Unquote and strconv.FormatFloat; encoding/json, easyjson and jsoniter; Unicode
 Character Database 15.0.0, general categories L*, M*, N*, P* and S*; recordings of both emitters.
@@ -133,7 +117,11 @@ _RANGES: Final = """
 
 
 def is_printable(code: int) -> bool:
-    """Return whether Go prints the code point, 0x80 or above, as it is."""
+    """Return whether Go prints the code point, 0x80 or above, as it is.
+
+    Printable are letters, marks, numbers, punctuation and symbols.  The bytes of a message thus depend on the
+    Unicode version that Go was built with, 15 since Go 1.21; the table is of that version, since Python's
+    unicodedata changes with each release."""
     starts, ends = bounds()
     index = bisect_right(starts, code) - 1
     return index >= 0 and code <= ends[index]
@@ -186,7 +174,17 @@ def quote(raw: bytes) -> str:
 
 
 def unquote(text: str, codec: str) -> bytes:
-    """Return the bytes that `text` quotes."""
+    r"""Return the bytes that `text` quotes.
+
+        \a \b \f \n \r \t \v \\ \"       one byte
+        \xHH                             one byte, two hexadecimal digits
+        \OOO                             one byte, three octal digits up to 377
+        \uHHHH \UHHHHHHHH                the UTF-8 of one code point, no surrogate
+        anything else                    its own UTF-8; a bare quote, backslash or line feed is an error
+
+    The quotes around the text are not sent.  A sender takes the bytes for UTF-8, writes printable characters as they
+    are and escapes others: control characters below 0x80 and bytes that are not UTF-8 as \xHH, the rest as \u and
+    \U.  Every form is read, so the bytes come back whichever characters the sender thought printable."""
     raw = text.encode("utf-8", "surrogateescape")
     if b"\\" not in raw and b'"' not in raw and b"\n" not in raw:
         return raw

@@ -10,42 +10,25 @@ event.  Each value is compressed on its own, keys never are.
     key JSON   ts, scm, tbl, t = 1 row | 2 DDL | 3 resolved
                rid row id, ptn physical partition id, ohk only handle keys, ccl where the whole event lies
     DDL value  q statement, t TiDB's action code
+    row value  u               INSERT, or an UPDATE whose sender leaves old values out
+               u and p         UPDATE; `p` may be partial or {}: what it lacks did not change
+               d               DELETE; all columns, or the handle key columns alone
+    column     {"t": type code, "h": true if handle, "f": flags, "v": value}
 
-Members come in any order and may stand twice; the last one wins, as in Go.
+    t                          v                                              value
+    1 2 3 8 9 13 16 247 248    number                                         int
+    4, 5                       number                                         float
+    7 10 11 12 14 245 246 225  text                                           str
+    15 253 254                 text; quoted by Go's rules when f has BINARY   str, or bytes
+    249 250 251 252            base64, TEXT too                               str; bytes when f has BINARY or is absent
+    any other                  any scalar                                     as it is
 
-The images in the value of a row tell which change it is.
+Members come in any order and may stand twice; the last one wins, as in Go.  Classic TiCDC leaves an empty `p` out,
+so with only-output-updated-columns an UPDATE that changed no replicated column cannot be told from an INSERT; the
+new architecture writes `"p":{}`, which is an UPDATE, but may lose names of columns in `p` (`named_old_image`).
 
-    u                INSERT, or an UPDATE whose sender leaves old values out
-    u and p          UPDATE; `p` may be partial or {}: what it lacks did not change
-    d                DELETE; all columns, or the handle key columns alone
-
-Classic TiCDC leaves an empty `p` out, so with only-output-updated-columns an UPDATE that changed no replicated column
-cannot be told from an INSERT; the new architecture writes `"p":{}`, which is an UPDATE.
-
-With only-output-updated-columns the new-architecture emitter forgets to open an object for a column that became NULL:
-the members of that column land in `p` itself, again and again under the same names.
-
-    {"u": {"id": {...}, "a": {"t":1,"f":65,"v":null}, "b": {"t":8,"f":65,"v":null}},
-     "p": {"t":1,"f":65,"v":127,                       "t":8,"f":65,"v":9}}
-
-What is left tells which columns they are: `u` and `p` are both in table order, an unnamed column is NULL in `u` and
-has the same type, flag and handle there.  Matching from the left and from the right must give the same columns; when
-they differ, more than one reading is possible and the row is refused rather than guessed.
-
-A column is described next to its value.
-
-    {"t": type code, "h": true if handle, "f": flags, "v": value}
-
-    t                       v                                              value
-    1 2 3 8 9 13 16 247 248 number                                         int
-    4, 5                    number                                         float
-    7 10 11 12 14 245 246 225  text                                        str
-    15 253 254              text; quoted by Go's rules when f has BINARY   str, or bytes
-    249 250 251 252         base64, TEXT too                               str; bytes when f has BINARY or is absent
-    any other               any scalar                                     as it is
-
-Rows of a table repeat the same descriptions, so those are checked and turned into fields once per shape: `layout_of`
-remembers the last ones.
+Kept between messages: descriptions of columns, which are the same in all rows of a table and are checked once per
+shape (`layout_of`).
 
 Source: Open Protocol document; recordings of both emitters.
 """
@@ -113,7 +96,7 @@ def shape_of(columns: dict[str, OpenColumn]) -> Shape:
 
 @kept(lambda shape, _legacy: width(column[0] for column in shape))
 def layout_of(shape: Shape, legacy: bool) -> WireLayout:  # noqa: FBT001 - by position, as `kept` wants it
-    """Fields and readers of a shape; DecodeError for columns, a type code or a flag that cannot be."""
+    """Return fields and readers of a shape; DecodeError for columns, a type code or a flag that cannot be."""
     check_columns([column[0] for column in shape], CODEC)
     fields = tuple(_field(*column) for column in shape)
     return WireLayout(fields, tuple(_reader(field, legacy=legacy) for field in fields))
@@ -224,7 +207,17 @@ _Entry = tuple[str | None, OpenColumn]
 
 
 def named_old_image(raw: bytes, offset: int) -> tuple[dict[str, OpenColumn], dict[str, OpenColumn]] | None:
-    """(`u`, `p` with its names back) of a row value; None when `raw` has no such old image."""
+    """Return `u` and `p` of a row value, with the names of `p` restored; None when `raw` has no such old image.
+
+    With only-output-updated-columns the new-architecture emitter forgets to open an object for a column that became
+    NULL: the members of that column land in `p` itself, again and again under the same names.
+
+        {"u": {"id": {...}, "a": {"t":1,"f":65,"v":null}, "b": {"t":8,"f":65,"v":null}},
+         "p": {"t":1,"f":65,"v":127,                       "t":8,"f":65,"v":9}}
+
+    The columns follow from what is left: `u` and `p` are both in table order, an unnamed column is NULL in `u` and
+    has the same type, flag and handle there.  Matching from the left and from the right must give the same columns;
+    when they differ, more than one reading is possible and the row is refused rather than guessed."""
     if full_of_lists(raw):
         return None
     try:

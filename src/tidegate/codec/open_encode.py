@@ -8,33 +8,24 @@
     ptn                 only rows of partitioned tables
     DDL value           {"q":statement,"t":TiDB's action code}
     resolved            key {"ts":…,"t":3}, value of length 0
+    row value           {"u":{NAME:{"t":type,"h":true,"f":flags,"v":value},…},"p":{…}}      u new, p old, d deleted
+              classic   columns in order of their names' bytes; an empty image is left out
+              newarch   columns in table order; an empty `p` is {}, an empty `u` or `d` an error
 
-A value may be compressed; then its length is that of the compressed bytes.  Keys never are.
+    t                                v
+    1 2 3 8 9 13 16 247 248          the number
+    4, 5                             the shortest digits of a 32- or 64-bit float
+    246 7 10 11 12 14 245 225        a string, as TiDB prints it
+    15 253 254                       a string; of a binary column the Go quoting of its bytes, escaped once more
+    249 250 251 252                  base64, TEXT too
 
-The value of a row has up to two images.
+A value may be compressed; then its length is that of the compressed bytes.  Keys never are.  How strings are
+escaped, and the exponents of small floats, differ between the emitters (`Style`).  All of a column but its value is
+the same in every row, so a table is prepared once (`TableForm`).
 
-    {"u":{NAME:{"t":type,"h":true,"f":flags,"v":value},…},"p":{…}}      u new, p old, d deleted
-
-    classic   columns in order of their names' bytes; an empty image is left out
-    newarch   columns in table order; an empty `p` is {}, an empty `u` or `d` an error
-
-All of a column but its value is the same in every row, so a table is prepared once (`TableForm`).
-
-One of encoding.FAULTS, with only-output-updated-columns, in `p` of an UPDATE:
+With only-output-updated-columns newarch has a fault in `p` of an UPDATE, one of encoding.FAULTS, which is copied:
 
     unnamed-null    "p":{"a":{"t":3,"f":65,"v":1}}  arrives as  "p":{"t":3,"f":65,"v":1}   when `a` became NULL
-
-Column values by type code:
-
-    t                        v
-    1 2 3 8 9 13 16 247 248  the number
-    4, 5                     the shortest digits of a 32- or 64-bit float
-    246 7 10 11 12 14 245    a string, as TiDB prints it
-    225
-    15 253 254               a string; of a binary column the Go quoting of its bytes, escaped once more
-    249 250 251 252          base64, TEXT too
-
-How strings are escaped, and the exponents of small floats, differ between the emitters: `Style`.
 
 Source: Open Protocol document; recordings of both emitters.
 """

@@ -1,19 +1,15 @@
-r"""Which configuration made a message: protocol, compression, dialect and options, as far as its bytes prove them.
+r"""Which configuration wrote a message: protocol, compression, dialect and options, as far as its bytes prove them.
 
     file of a claim check?  {"key":base64|null,"value":base64}  ─yes─→ the message inside
             │ no
     key starts with 00 00 00 00 00 00 00 01  ─yes─→ open-protocol      ─no─→ canal-json, or nothing that we read
             │
     value    JSON as it stands → none      LZ4 frame magic → lz4      else → snappy       the one that decodes
-            │
-    marks    what only one dialect or one setting writes
 
-Nothing is guessed: a name stands in `settings` when the message could not look like this under another value, and
-every name of `KEYS` that does not stand there may have any.  So one INSERT leaves `only-output-updated-columns` open,
-and a UPDATE settles it.  Several messages settle more (`sniff_all`); where they contradict each other, as after a
-change of the changefeed, the name moves to `mixed`.
-
-Marks that dialects and settings leave:
+Nothing is guessed: an option is in `settings` when the message could not look like this under another value; any
+other name of `KEYS` may have any value.  One INSERT leaves `only-output-updated-columns` open, an UPDATE settles it.
+Several messages settle more (`sniff_all`); where they contradict each other, as after a change of the changefeed,
+the option moves to `mixed`.
 
     open-protocol     classic                                        newarch
     key JSON          "rid"; "ptn" before "t"; a DDL without "tbl"   "ptn" after "t"; "tbl":""; "ohk":false
@@ -39,7 +35,7 @@ Marks that dialects and settings leave:
     output-row-key                           "rowkey"                                `_tidb` of a row without one
     large-message-handle-option              by ohk and ccl, onlyHandleKey and claimCheckLocation
 
-Escapes are read in pairs from the left, so that the text `\b`, which is written `\\b`, is no mark.
+Escapes are read in pairs from the left: the text `\b` is written `\\b` and proves nothing.
 
 Source: the Open Protocol and Canal-JSON documents; recordings of both emitters.
 """

@@ -1,4 +1,4 @@
-r"""The directory of a storage sink: names of files, and the small files beside the data.
+r"""The directory of a storage sink: names of its files, and the small files beside the data.
 
     metadata                                                        {"checkpoint-ts":N}
     shop/meta/schema_451_3668434463.json                            a DDL of the database, commit_ts 451
@@ -11,43 +11,11 @@ r"""The directory of a storage sink: names of files, and the small files beside 
     shop/orders/451/2026-08-20/meta/CDC_<writer>.index                        of a table, each with numbers of its own
     105/451/2026-08-20/CDC00000000000000000001.csv                            use-table-id-as-path
 
-The date is that on which a file was written, not that of its commits.  Names of schemas and tables stand as they are,
-so one that holds a slash has no place here.
+The date is that on which a file was written, not that of its commits.  Names of schemas and tables stand as they
+are, so one that holds a slash cannot be written.
 
-A schema file describes a table from a version on, and the DDL that led to it.
-
-    {
-        "Table": "orders",  "Schema": "shop",  "Version": 1,      the version of this format
-        "TableVersion": 451,                                      the DDL's commit_ts
-        "Query": "ALTER TABLE ..",  "Type": 5,                    "" and 0 where no DDL is told
-        "TableColumns": [                                         null for a database
-            {"ColumnName": "id", "ColumnType": "BIGINT UNSIGNED", "ColumnPrecision": "20", "ColumnNullable": "false",
-             "ColumnIsPk": "true"},
-            ..
-        ],
-        "TableColumnsTotal": 1
-    }
-
-    type                                    ColumnPrecision              ColumnScale
-    integers, BIT, YEAR                     display width                -
-    FLOAT, DOUBLE                           length, 12 or 22 by default  digits, if given
-    DECIMAL                                 precision                    scale
-    CHAR, BINARY, TEXT and BLOB families    length                       -
-    TIME, DATETIME, TIMESTAMP               -                            digits of the fraction, if any
-    DATE, JSON, ENUM, SET, VECTOR           -                            -
-
-Go writes the JSON: four blanks deep, `<`, `>` and `&` as \u003c and the like.  The checksum in a file's name is the
-CRC-32 of a JSON of this form with Version 0, without TableVersion, Query and Type, and with the columns by name.
-ColumnElems, the names of ENUM and SET, are the new architecture's; they change the checksum.
-
-It serves as the definition of a table where rows carry no types.
-
-    {"ColumnName": "amt", "ColumnType": "DECIMAL", "ColumnPrecision": "10", "ColumnScale": "2"}      amt decimal(10,2)
-    {"ColumnName": "st", "ColumnType": "ENUM", "ColumnElems": ["a", "b"]}                            st enum('a','b')
-    {"ColumnName": "st", "ColumnType": "ENUM"}      classic: names without their numbers, so a text  st varchar
-
-A schema file tells no index but the primary key, and not the order of its columns; it lists virtual columns like any
-other, though rows lack them.  The DDLs of a place may tell more.
+A schema file (`SchemaFile`) describes a table from a version on, and the DDL that led to it.  For formats whose rows
+carry no types, it is the definition of the table (`table_of_file`).
 
 Source: TiCDC's storage sink document; ticdc, pkg/cloudstorage (path_key, generator, schema_file).
 """
@@ -236,7 +204,31 @@ _GO: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SchemaFile:
-    """One schema file; `columns` is None for that of a database."""
+    r"""One schema file; `columns` is None for that of a database.
+
+        {
+            "Table": "orders",  "Schema": "shop",  "Version": 1,      the version of this format
+            "TableVersion": 451,                                      the DDL's commit_ts
+            "Query": "ALTER TABLE ..",  "Type": 5,                    "" and 0 where there is no DDL
+            "TableColumns": [                                         null for a database
+                {"ColumnName": "id", "ColumnType": "BIGINT UNSIGNED", "ColumnPrecision": "20",
+                 "ColumnNullable": "false", "ColumnIsPk": "true"},
+                ..
+            ],
+            "TableColumnsTotal": 1
+        }
+
+        type                                    ColumnPrecision              ColumnScale
+        integers, BIT, YEAR                     display width                -
+        FLOAT, DOUBLE                           length, 12 or 22 by default  digits, if given
+        DECIMAL                                 precision                    scale
+        CHAR, BINARY, TEXT and BLOB families    length                       -
+        TIME, DATETIME, TIMESTAMP               -                            digits of the fraction, if any
+        DATE, JSON, ENUM, SET, VECTOR           -                            -
+
+    Go writes the JSON: four blanks deep, `<`, `>` and `&` as \u003c and the like.  The checksum in a file's name is
+    the CRC-32 of a JSON of this form with Version 0, without TableVersion, Query and Type, and with the columns by
+    name. ColumnElems, the names of ENUM and SET, are the new architecture's; they change the checksum."""
 
     schema: str
     table: str
@@ -342,7 +334,14 @@ _TIMES: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
 
 
 def table_of_file(file: SchemaFile) -> TableInfo:
-    """Return the table of a schema file. DecodeError for columns that are none."""
+    """Return the table of a schema file. DecodeError for columns that are none.
+
+        {"ColumnName": "amt", "ColumnType": "DECIMAL", "ColumnPrecision": "10", "ColumnScale": "2"}   amt decimal(10,2)
+        {"ColumnName": "st", "ColumnType": "ENUM", "ColumnElems": ["a", "b"]}                         st enum('a','b')
+        {"ColumnName": "st", "ColumnType": "ENUM"}      classic: names without numbers, so a text      st varchar
+
+    A schema file has no index but the primary key, and not the order of its columns; it lists virtual columns like
+    any other, though rows lack them.  The DDLs of the same directory may tell more."""
     columns = tuple(_definition_column(place, column) for place, column in enumerate(file.columns or (), start=1))
     primary = tuple(str(one["ColumnName"]) for one in file.columns or () if one.get("ColumnIsPk") == "true")
     indexes = (IndexInfo(1, "PRIMARY", primary, unique=True, primary=True),) if primary else ()

@@ -1,18 +1,17 @@
-"""Chunks of messages to Arrow columns: two fast paths, with the plain decoder behind them.
+"""Decode a chunk of messages: templates first, then structs, then the plain decoder.
 
-    messages ─┬─ text of a known look ──→ places of values ──→ columns ──→ Batch …    compiled loops (sweep.py)
-              ├─ fits a known layout ───→ structs ───────────→ columns ──→ Batch …    few rows, other looks, no numba
-              │                             │ Misfit
-              └─ anything else ──→ plain decoder ←┘  ──→ Rest …                       one per message, teaches layouts
+    messages ─┬─ text of a known template ──→ positions of values ──→ columns ─→ Batch …   compiled loops (sweep.py)
+              ├─ fits a known layout ───────→ structs ──────────────→ columns ─→ Batch …   few rows, new texts, no numba
+              │                                 │ Misfit
+              └─ anything else ──→ plain decoder ←┘  ──→ Rest …                             shows layouts for later rows
 
-A message goes one way, whole.  What does not fit is everything but rows: DDL, watermarks, damage; and rows that came
-in part, tables of a shape that cannot be generated, values that their column's type cannot hold.  Either way the
-events are the same: a fast path takes nothing that the plain decoder would refuse or read otherwise.
+A message takes one decode path, with all of its rows.  What fits neither of the first two: DDLs, watermarks and
+damaged messages; rows with their handle key alone; tables for which no structs can be generated; values that the
+type of their column cannot hold; compressed values.  The events are the same on every path (see the package's
+docstring).
 
-A column of structs that does not convert is looked for by halves, so that one odd value costs a few rows their speed
-and not the chunk.  Compressed values take the plain way.
-
-    chunk of 1,000 messages or more: calls cost little then
+When a column of structs does not convert, the rows are halved until the bad one is found, so that one odd value
+costs at most PIECE rows the fast path.  Calls cost little from about 1,000 messages a chunk.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""What templates made of a chunk, and what stood in their way; and when a chunk is worth them (sweep.py)."""
+"""What the template path decoded of a chunk and why it left rows over; the limits from which it pays off (sweep.py)."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Some texts joined, so that compiled loops and Arrow arrays find all of them in one run of bytes."""
+"""Several texts joined into one array of bytes, for compiled loops and Arrow arrays."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,13 +1,13 @@
-r"""Columns to JSON texts, a whole column a call: what the plain encoders' writers make of its values, one by one.
+"""Columns to JSON texts, one call per column: what the plain encoders write value by value.
 
     integers   Arrow's digits
     floats     Arrow's digits where they are Go's: 0, and 1e-5 <= |x| < 1e10 (csv: 1e-4 to 1e6); the others one by one
     base64     one call for a column: each value padded to a multiple of three bytes, `=` set where the padding went
     times      one offset an hour of the column, from the zone's own rules
 
-No text carries its quotes: whoever joins them knows whether they are the same in all rows.
+No text carries its quotes: the caller knows whether they are the same in all rows.
 
-Source: codec/go.py, codec/go.py and codec/zone.py, whose writers these are.
+Source: codec/go.py and codec/zone.py, whose writers these are.
 """
 
 from binascii import b2a_base64
