@@ -1,11 +1,9 @@
-"""`tidegate decode`: what stands in a file or a topic, one event JSON object a line.
+"""`tidegate decode`: the events of a file or a topic, one JSON object a line.
 
     framed file, gzip or plain ─┐
-    standard input             ─┼→ (key, value) → decode → rows that came cut down made whole → a line
+    standard input             ─┼→ (key, value) → decode → cut rows completed → a line, or a block with --pretty
     topic, from its start to   ─┘                     │    (claim-check storage, --complete-from)
     the end it had at the start                       └→ DecodeError → a line of kind "error"
-
-With --pretty each is a block for people instead (cli/decode.py).
 
 $ tidegate decode --protocol open-protocol messages.bin.gz
 $ tidegate decode --protocol canal-json --set claim-check-storage-uri=file:///var/claims messages.bin
@@ -13,24 +11,8 @@ $ tidegate decode --pretty --protocol open-protocol messages.bin.gz
 $ tidegate decode --complete-from mysql://reader:secret@10.0.0.1:4000/ --protocol open-protocol messages.bin
 $ tidegate decode --from 'kafka://127.0.0.1:9092/shop?protocol=canal-json'
 
-A message that cannot be read never stops the others, and a row that cannot be made whole comes as it is, with a line on
-standard error.  Exit status: 0 when all were read and made whole, 1 when there were errors.
-
-Events for people: `tidegate decode --pretty`.
-
-    UPDATE shop.orders  470606743881121792  2026-03-17 09:31:05.250 UTC
-      id *    1
-      total   '10.00' -> '12.00'
-      note    NULL
-
-    DDL shop.orders  470606744143265793  2026-03-17 09:31:06.250 UTC
-      ALTER TABLE orders ADD COLUMN c INT
-
-    RESOLVED  470606744143265794  2026-03-17 09:31:06.250 UTC
-
-A star marks the handle columns.  A column that did not change stands once.  Text is quoted and cut, bytes are
-hexadecimal, and what could steer a terminal is escaped, so that foreign data can be looked at.  Colours only on a
-terminal.  A block ends with an empty line.
+A message that cannot be read never stops the others, and a row that cannot be completed is printed as it is, with a
+line on standard error.  Exit status: 0 when all were read and completed, 1 when there were errors.
 """
 
 import sys
@@ -70,7 +52,21 @@ def printer() -> Callable[[Text], None]:
 
 
 def block(event: Event) -> Text:
-    """Return the block of an event, with the empty line after it."""
+    """Return the block that --pretty prints of an event, with the empty line after it.
+
+        UPDATE shop.orders  470606743881121792  2026-03-17 09:31:05.250 UTC
+          id *    1
+          total   '10.00' -> '12.00'
+          note    NULL
+
+        DDL shop.orders  470606744143265793  2026-03-17 09:31:06.250 UTC
+          ALTER TABLE orders ADD COLUMN c INT
+
+        RESOLVED  470606744143265794  2026-03-17 09:31:06.250 UTC
+
+    A star marks the handle columns.  A column that did not change has one value.  Text is quoted and cut, bytes are
+    hexadecimal, and control characters are escaped, so that foreign data can be looked at in a terminal.  Colours
+    only on a terminal."""
     match event:
         case Resolved():
             return Text.assemble(("RESOLVED", "dim"), f"  {_moment(event.ts, None)}\n")

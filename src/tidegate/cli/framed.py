@@ -1,11 +1,9 @@
-"""What commands on messages share: framed messages from a file, rows in claim checks, and the way out.
+"""Framed messages for commands: reading them, completing cut rows, writing results and reporting refused messages.
 
-FILE or -, gzip or plain ─→ (key, value), one after the other
-row that came cut down   ─→ the whole row, from a claim-check storage or the upstream when one is given
-bytes                    ─→ standard output
-RefusedMessage           ─→ a line on standard error; the others go on, and the exit status is 1
-
-What a transcoding writes, by what it reads.
+FILE or -, gzip or plain       ─→ (key, value), one after the other
+row with its handle key alone  ─→ the whole row, from a claim-check storage or the upstream when one is given
+bytes                          ─→ standard output
+RefusedMessage                 ─→ a line on standard error; the others go on, and the exit status is 1
 """
 
 import gzip
@@ -34,7 +32,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 class RefusedMessage(NamedTuple):
-    """What gave no message, where it stands ("" where the error says so itself), and why."""
+    """A message that could not be processed: its position ("" where the error states it itself) and the error."""
 
     place: str
     error: TidegateError
@@ -97,9 +95,7 @@ def clock(now_ms: int | None) -> Callable[[], int]:
 def whole_events(
     found: Iterable[tuple[Where, Found]], options: DecodeOptions, refused: Callable[[Where, TidegateError], None]
 ) -> Iterator[tuple[Where, Found | RowChange]]:
-    """`found` with rows made whole where `options` say from what; `refused` hears of those that stay as they came.
-
-    Some events are read ahead then, so that several files are fetched at once."""
+    """Return events, cut rows completed where `options` say from what; `refused` is called for rows that remain so."""
     if not (options.claim_check_storage_uri or options.upstream_uri):
         yield from found
         return
@@ -122,7 +118,7 @@ _OTHER: Final = {"open-protocol": "canal-json", "canal-json": "open-protocol"}
 
 
 def target_options(config: dict[str, object], protocol: str | None, read: DecodeOptions) -> EncodeOptions:
-    """Return what is written; ConfigError for options that need more than messages carry."""
+    """Return the encoder's options of a transcoding; ConfigError for options that need more than messages carry."""
     named = any(key.rpartition(".")[2] == "protocol" for key in config)
     written = encode_options(config, protocol or (None if named else _OTHER[read.protocol]))
     if written.content_compatible and written.protocol == "canal-json" and read.protocol == "open-protocol":

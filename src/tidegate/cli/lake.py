@@ -1,23 +1,15 @@
-"""`tidegate lake`: what a lake holds, at its newest snapshot, at any moment, or at the frontier.
+"""`tidegate lake`: the contents of a lake, at its newest snapshot, at any moment, or at the frontier.
 
-show      tables: rows, keys, directories                         no Spark
-history   published snapshots and what each changed               no Spark
-read      the rows of one table                                   no Spark
-sql       a query over all tables at one moment                   Spark
-
-`tidegate lake upkeep`: forget, delete and fold what a lake's limits allow.
+show      tables: rows, keys, directories                                    no Spark
+history   published snapshots and what each changed                          no Spark
+read      the rows of one table                                              no Spark
+sql       a query over all tables at one moment                              Spark
+upkeep    forget snapshots, delete and fold files, as the limits allow
+project   write missing Iceberg metadata and the embedded catalog
+register  print the SQL that names the tables in a metastore
 
 $ tidegate lake upkeep /srv/lake --dry-run
 $ tidegate lake upkeep /srv/lake --snapshot-retention 24h
-
-Rows on standard output.
-
-    table    columns side by side, for people               NULL shown as NULL
-    csv      RFC 4180 with a header line                     NULL is an empty field, an empty text is ""
-    json     one object a line                               numbers beyond 2^53 and decimals exactly: decimals as text
-    arrow    an Arrow IPC stream, types and all              for `pyarrow.ipc.open_stream`, DuckDB, pandas …
-
-In the texts a binary value is 0x and hex digits, a time is ISO 8601, with +00:00 where it is an instant.
 """
 
 import sys
@@ -46,7 +38,14 @@ CELL_CHARS_MAX: Final = 60
 
 
 def tell(rows: pa.Table, form: str) -> None:
-    """Print `rows` in one of _ROWS_FORMATS."""
+    """Print rows on standard output in one of these formats.
+
+        table    columns side by side, for people           NULL shown as NULL
+        csv      RFC 4180 with a header line                NULL is an empty field, an empty text is ""
+        json     one object a line                          numbers beyond 2^53 and decimals exactly: decimals as text
+        arrow    an Arrow IPC stream, types and all         for `pyarrow.ipc.open_stream`, DuckDB, pandas …
+
+    In the texts a binary value is 0x and hex digits, a time is ISO 8601, with +00:00 where it is an instant."""
     _ROWS_FORMATS[form](rows)
 
 

@@ -1,12 +1,11 @@
-"""The program's log: key facts on stderr, one line a record, never a password or what a terminal obeys.
+"""Options shared by commands: the program's log, and Spark's --master and --conf.
 
     2026-01-02T03:04:05.678Z WARNING tidegate.source.kafka: broker 1 is away
     {"time": "...", "level": "WARNING", "logger": "...", "message": "..."}           with --json
 
-Libraries that talk much (py4j, the Kafka client) are held at WARNING unless everything is asked for.  What librdkafka
-says line by line of a broker that is away is said once, by our own error: its log is for debugging.
-
-The options --master and --conf of commands that start Spark.
+The log has key facts on stderr, one line a record, never a password or a terminal's control characters.  Libraries
+that log much (py4j, the Kafka client) are held at WARNING unless the level is DEBUG.  librdkafka's lines about a
+broker that is away are shown at DEBUG alone, since our own error reports it once.
 """
 
 import logging

@@ -1,34 +1,15 @@
-"""Ordered events into topics, as TiCDC would have written them there.
+"""Relaying topics: `tidegate transcode` from Kafka topics of one protocol into topics of the other, in commit order.
 
-    rows of one commit_ts ─→ by table ─→ split where their place changes ─→ topic, partition ─→ its encoder ─┐
-    DDL                   ─→ all encoders flushed, all acknowledged ─→ its topic: partition 0, or all         ├→ writer
-    resolved              ─→ all encoders flushed ─→ every partition of every topic that was ever in use ─────┘
-
-A relay is given events in commit order (engine/frontier.py).  Each partition of a topic has an encoder of its
-own, whose batches are cut as TiCDC cuts them.  An event that cannot be written is told to `refused`; the others go on.
-Which tables there are is seen by their rows and DDLs; topics without any are left to sink/kafka/topics.py.
-
-The events of a topic that go on into another one: those of its tables that no event filter leaves out.
-
-    merge ── rows and DDLs in commit order, watermarks ──► TopicFilter ── what is left ──► relay
-                                                            └── DDLs that are left out ──► relay.follow
-
-A DDL of a database passes when some table of it could, a RENAME when the filter takes the old name.  A table that a
-RENAME brings in is an error: its rows from before were never written.
-
-Topics of one protocol as a topic of the other, in commit order.
-
-    partitions ─→ decode ─→ cut rows made whole ─→ WatermarkMerge ─→ Relay ─→ topic
-    of all topics   │       (engine/frontier.py: rows up to the watermark of them all, DDLs behind their rows)
+    partitions ─→ decode ─→ cut rows completed ─→ WatermarkMerge ─→ TopicFilter ─→ Relay ─→ topics
+    of all topics   │       (claim check, upstream)  (engine/frontier.py)    └── DDLs that are left out ──► Relay.follow
                     └→ DecodeError: a line on standard error, and on with the next
-    between merge and relay stand the filters: tables and event filters (relay.py)
 
-What has come up to the last watermark of all partitions is written with that watermark.  What lies above it when the
-reading ends is written too, without one, and the last line says where to go on (`start=` of the source).  The producer
-is idempotent; a run that is cut off and begun again writes messages twice, never in another order: at least once.
+Events up to the last watermark of all partitions are written with that watermark.  Events above it, when the reading
+ends, are written without one, and the last line reports where to go on (`start=` of the source).  The producer is
+idempotent; a run that is cut off and started again writes messages twice, never in another order: at least once.
 
-A report a second, and one at the end: messages read, rows, DDLs, watermarks and messages written, events that were
-passed over as repeated or left out by the filters, and how far the watermark has come.
+A report each second, and one at the end: messages read; rows, DDLs, watermarks and messages written; events that
+were skipped as repeated or left out by the filters; and the last watermark.
 """
 
 import time
@@ -100,7 +81,16 @@ class RelayTarget(NamedTuple):
 
 
 class Relay:
-    """Writes events. Counts of what was written: `rows`, `ddls`, `watermarks`."""
+    """Writes events, given in commit order, into topics as TiCDC would. Counts what was written: `rows`, `ddls`,
+    `watermarks`.
+
+        rows of one commit_ts ─→ by table ─→ split (Splitter) ─→ topic, partition ─→ its encoder ──────────┐
+        DDL                   ─→ all encoders flushed, all acknowledged ─→ its topic: partition 0, or all     ├→ writer
+        resolved              ─→ all encoders flushed ─→ every partition of every topic in use so far ────────┘
+
+    Each partition of a topic has an encoder of its own, whose batches are cut as TiCDC cuts them.  An event that
+    cannot be written is reported to `refused`; the others go on.  Tables become known by their rows and DDLs; topics
+    without any are left to sink/kafka/topics.py."""
 
     def __init__(
         self,
@@ -265,7 +255,11 @@ class Receiver(Protocol):
 
 
 class TopicFilter:
-    """`left_out` counts what did not go on."""
+    """Filters the events of a topic: of the filter's tables, those that no event filter drops. `left_out` counts the
+    others.
+
+    A DDL of a database passes when some table of it could, a RENAME when the filter takes the old name.  A table
+    that a RENAME brings into the filter is an error: its rows from before were never written."""
 
     def __init__(self, tables: TableFilter, events: EventFilter) -> None:
         self._tables, self._events, self._judge = tables, events, events.messages()

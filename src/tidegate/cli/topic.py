@@ -1,4 +1,4 @@
-"""`tidegate topic inspect`: what stands in a changefeed's topics, before anything is set up.
+"""`tidegate topic inspect`: the contents of a changefeed's topics, before anything is set up.
 
 $ tidegate topic inspect 'kafka://127.0.0.1:9092/shop?protocol=canal-json'
 
@@ -8,12 +8,8 @@ $ tidegate topic inspect 'kafka://127.0.0.1:9092/shop?protocol=canal-json'
     DDLs
       470607233549598720   CREATE DATABASE `shop`
 
-What stands in topics: marks, watermarks, rows by table, DDLs, and messages that cannot be read.
-
-    first kept .......... [ read from here ............ ] end at the start of the inspection
-    low                     begin                         high
-
-With a limit, the messages that are read are shared between the partitions and are the last ones of each.
+For each partition it shows the offsets, the last resolved ts, the rows by table, the DDLs, and the messages that
+cannot be read.
 """
 
 import time
@@ -81,7 +77,12 @@ class TopicReport:
 
 
 def inspect(source: KafkaTopics, limit: int) -> TopicReport:
-    """Read at most the last `limit` messages of the topics and say what they are."""
+    """Read at most the last `limit` messages of the topics and return a report of what they are.
+
+        first kept .......... [ read from here ............ ] end at the start of the inspection
+        low                     begin                         high
+
+    The limit is shared between the partitions, and the messages that are read are the last ones of each."""
     reports = [
         PartitionReport(topic, partition, low, high, low)
         for topic, partitions in watermarks(source).items()

@@ -1,4 +1,5 @@
-"""Addresses of search indexes: a directory, and what readers find there.
+"""Addresses of search indexes: search+tantivy:// for one in this process, opensearch:// and elasticsearch:// for
+servers.
 
 search+tantivy:///srv/search?index-prefix=cdc-&mapping=/etc/tidegate/mapping.toml
 └ in this process ┘└ directory ┘              └ rules of sink/search/mapping.py ┘

@@ -1,18 +1,18 @@
-"""The waist of the hourglass: row changes as Arrow columns, the same for every source and every sink.
+"""Row changes as Arrow columns, in the one form that every source produces and every sink takes.
 
     Batch     rows of one table in one layout: commit_ts start_ts op partition_id │ before after      typed, or texts
     Chunk     batches of whole transactions, and the order of their rows over all of them
 
     chunk     numbers       0    1    2    3    4          commit order, from 0
               transaction   0    0    1    1    1          by number
-              part orders   0         2         4          ChunkPart.numbers: of each row of its batch
+              part orders   0         2         4          ChunkPart.numbers: per row of the batch
               part items         1         3
-              runs          [0] [1] [2] [3] [4]              batches in commit order: here one row each
+              runs          [0] [1] [2] [3] [4]            batches in commit order: here one row each
 
-Codecs, the mounter and the changelog make batches, sinks take them.  A Batch is defined beside the codecs
-(codec/columnar/rows.py), which make it without knowing of feeds.
+Codecs, the mounter and the changelog make batches, sinks take them.  Batch is defined beside the codecs
+(codec/columnar/rows.py), which do not know changefeeds.
 
-What has landed stands in the changelog in this form:
+Landed events are stored in the changelog with these columns:
 
     ROWS      topic partition offset seq │ commit_ts op schema table partition_id │ layout │ before after
     CONTROL   topic partition offset seq │ kind commit_ts schema table │ query ddl_type │ error_… raw_…
@@ -22,11 +22,11 @@ What has landed stands in the changelog in this form:
     int      decimal digits             str      UTF-8 (bytes that were no UTF-8 stay as they came)
     float    shortest digits (repr)     bytes    themselves
 
-so a whole column of a table comes out of them with one `list_element` and one cast, without a Python call per value.
-`layout` is the JSON of the fields and the primary key names; a table has few, so Parquet stores it as a dictionary.
-`(topic, partition, offset, seq)` is the place of an event: its message and its number within the message.  What came
-from a change log has no message: only `seq`, which keeps the order of events of one commit_ts.
-A row with commit_ts == a DDL's commit_ts belongs before that DDL.
+so that one `list_element` and one cast give a whole column of a table, without a Python call per value.  `layout` is
+the JSON of the fields and the primary key names; a table has few, so Parquet stores it as a dictionary.  `(topic,
+partition, offset, seq)` is the position of an event: its message, and its index within the message.  Rows from a
+change log have no message, only `seq`, which keeps the order of events of one commit_ts.  A row with commit_ts == a
+DDL's commit_ts belongs before that DDL.
 """
 
 from collections.abc import Iterable, Iterator

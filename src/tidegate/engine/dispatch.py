@@ -1,4 +1,5 @@
-"""Where an event goes: its topic and its partition, bit for bit as TiCDC has it, and which updates are split.
+"""Dispatching: the topic and the partition of each event, bit for bit as TiCDC computes them, and which updates are
+split.
 
     [sink]
     dispatchers = [
@@ -17,38 +18,22 @@
 
     topic = literal [{schema}] [literal {table}] literal        literal: letters, digits, ".", "_", "-"
 
-The first rule whose matcher takes the table decides; behind the last one stands a rule for all tables, by table, into
-the default topic.  A matcher is a list of table filter rules; an empty one takes no table.  `dispatcher` is the older
-spelling of `partition`, and only one of them may be given.  In a topic's name every character of the schema or table
-that Kafka does not allow becomes "_", the name ends after 249 bytes, and the names "." and ".." become "_" and "__":
-two tables can get the same topic (你 and 好 do).
+The first rule whose matcher takes the table decides; the last rule takes all tables, by table, into the default
+topic. A matcher is a list of table filter rules; an empty one takes no table.  `dispatcher` is the older spelling of
+`partition`, and only one of them may be given.  In a topic's name every character of the schema or table that Kafka
+does not allow becomes "_", the name ends after 249 bytes, and the names "." and ".." become "_" and "__": two tables
+can get the same topic (你 and 好 do).
 
-The partition is hash mod partitions.  The CRC is that of IEEE; nothing stands between names and values; exclusive or
-forgets the order of the columns.  The values are those of the new row, of a DELETE the old one, as TiCDC writes them
-(`value_text`); names keep their case.  A NULL in a column that `index` or `columns` names is hashed as the
-text `null` by the classic emitter and left out by newarch.  A virtual column, which rows do not carry, is left out when
-it belongs to an index, and refused when `columns` names it, as is every other mismatch of rule and table.
-
-    UPDATE (k=1 → k=2)   ──→   DELETE (k=1), INSERT (k=2)      both whole, with the update's commit timestamp
-
-A reader that applies partitions side by side must not see the new owner of a key before the old one has let go of it.
-So an update is split when the texts of these columns differ:
-
-    unique_keys    those of the handle or of any unique key, as TiCDC does unless `output-raw-change-event` is set
-    dispatch_key   those its dispatcher goes by, so that the row would move to another partition.  TiCDC leaves this
-                   open: with `columns`, and with `output-raw-change-event`, its halves race.  Set it to False for
-                   messages that equal TiCDC's one by one.
-
-Where a transaction's rows of one table stand after a split (without a split they keep their order):
-
-    classic    all its DELETEs, then its UPDATEs, then its INSERTs; each kind in the order it had (TiCDC's own sort
-               may change that order from 13 rows on)
-    newarch    the DELETE in the update's place, the INSERTs of split updates at the end
-
-Columns whose flags a message did not carry (canal-json) are compared when they belong to the handle.
+The partition is hash mod partitions.  The CRC is that of IEEE, over names and values without separators; exclusive
+or makes the order of columns irrelevant.  Values are those of the new row, of a DELETE the old one, as TiCDC writes
+them (`value_text`); names keep their case.  A NULL in a column of `index` or `columns` is hashed as the text `null`
+by the classic emitter and left out by newarch.  A virtual column, which rows do not carry, is left out when it
+belongs to an index, and refused when `columns` names it, as is every other mismatch of rule and table.  Splits:
+`Splitter`.
 
 Source: TiCDC documentation, "Customize the rules for Topic and Partition dispatchers of Kafka Sink", "Split UPDATE
-events"; tiflow, cdc/sink/dmlsink/mq/dispatcher, pkg/hash, cdc/model/sink.go (SingleTableTxn), issue 11297; recordings.
+events"; tiflow, cdc/sink/dmlsink/mq/dispatcher, pkg/hash, cdc/model/sink.go (SingleTableTxn), issue 11297;
+recordings.
 """
 
 import re
@@ -452,7 +437,13 @@ _ORDER: Final[dict[type, int]] = {Delete: 0, Update: 1, Insert: 2}
 
 @dataclass(frozen=True, slots=True)
 class SplitPolicy:
-    """Which updates are split. `unique_keys` is False under `output-raw-change-event`."""
+    """Which updates are split; an update is split when the texts of one of these groups of columns differ.
+
+    `unique_keys`: those of the handle or of any unique key, as TiCDC does unless `output-raw-change-event` is set.
+
+    `dispatch_key`: those that the dispatcher hashes, so that the row would move to another partition.  TiCDC leaves
+    this open: with `columns`, and with `output-raw-change-event`, its halves race.  Set it to False for messages
+    that equal TiCDC's one by one."""
 
     unique_keys: bool = True
     dispatch_key: bool = True
@@ -461,7 +452,18 @@ class SplitPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Splitter:
-    """The splitting of one table's updates; holds as long as the table's plan. Build it with `of`."""
+    """The splitting of one table's updates; valid as long as the table's plan. Build it with `of`.
+
+        UPDATE (k=1 → k=2)   ──→   DELETE (k=1), INSERT (k=2)      both whole, with the update's commit timestamp
+
+    A reader that applies partitions side by side must not see the new owner of a key before the old one has released
+    it. Columns whose flags a message did not carry (canal-json) are compared when they belong to the handle.
+
+    Without a split a transaction's rows of one table keep their order.  After a split the order is:
+
+        classic    all its DELETEs, then its UPDATEs, then its INSERTs; each kind in the order it had (TiCDC's own sort
+                   may change that order from 13 rows on)
+        newarch    the DELETE in the update's place, the INSERTs of split updates at the end"""
 
     policy: SplitPolicy
     plan: TablePlan

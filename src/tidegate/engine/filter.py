@@ -1,4 +1,4 @@
-r"""Which tables, DDLs and columns a changefeed replicates: TiDB's table filter rules, and column selectors.
+r"""Filters of a changefeed: table filter rules, which tables and DDLs are replicated; column selectors, which columns.
 
     rule     = ["!"] pattern "." pattern          schema, then table
     pattern  = "/" regular expression "/"         found anywhere in the name; "/" inside is written "\/"
@@ -6,31 +6,13 @@ r"""Which tables, DDLs and columns a changefeed replicates: TiDB's table filter 
              | wildcards                          "*" any text, "?" one character, "[a-z]" "[!a-z]" one of a class,
                                                   "\" takes the next character as it is
 
-The last rule that matches a table decides; "!" makes it say no; a table that no rule matches is left out.  An empty
-list means `*.*`.  Blank rules and rules that start with "#" say nothing.  Names compare without case unless
-`case_sensitive`.  System schemas never pass, whatever the rules say, and no other name of them (`#mysql50#mysql`).
-A schema passes (CREATE DATABASE and the like) when some table of it could: a "!" rule speaks about the schema only if
-its table pattern is `*`.
+The last rule that matches a table decides; "!" excludes it; a table that no rule matches is left out.  An empty list
+means `*.*`.  Blank rules and rules that start with "#" are ignored.  Names compare without case unless
+`case_sensitive`.  System schemas never pass, whatever the rules say, under any of their names (such as
+`#mysql50#mysql`).  A schema passes (CREATE DATABASE and the like) when some table of it could: a "!" rule excludes
+the schema only if its table pattern is `*`.
 
-A DDL is judged by the name that its table had before, too, which the schema's effects tell, else the text:
-
-    RENAME TABLE a TO b, ALTER TABLE a RENAME b     a
-    ALTER TABLE p EXCHANGE PARTITION x WITH TABLE t  t     TiCDC sends this DDL by the name of the table that comes
-    any other                                        None
-
-Column selectors choose among the columns of the tables that their matcher takes; the first that takes a table decides,
-and a table that none takes keeps all columns:
-
-    [sink]
-    column-selectors = [
-      {matcher = ["shop.*"], columns = ["*", "!secret*"]},
-      {matcher = ["log.*"], columns = ["id", "text"]},
-    ]
-
-    topic   row ─ updates split by all columns ─► narrowed ─► partition by what is left ─► message
-            the primary key must stay, or all columns of a unique key, and so must the columns of a `columns` dispatcher
-    lake    definition ─► narrowed ─► columns of the stored table, which are all that is read of a row
-            the handle key must stay, by which rows are merged, and so must the columns that tell a row's partition
+A DDL is judged by the name that its table had before, too (`previous_name`).  Column selectors: `ColumnSelectors`.
 
 Source: TiDB documentation, "Table Filter"; TiCDC's list of system schemas; TiCDC documentation, "Column selectors";
 tiflow, cdc/sink/dmlsink/mq/transformer/columnselector.
@@ -62,7 +44,13 @@ from tidegate.schema.statement import AlterTable, ExchangePartition, RenameTable
 
 
 def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableName | None:
-    """Return the name that the table of `ddl` had before, from its `effects`, else from its text."""
+    """Return the name that the table of `ddl` had before, from its `effects`, else from its text.
+
+        RENAME TABLE a TO b, ALTER TABLE a RENAME b         a
+        ALTER TABLE p EXCHANGE PARTITION x WITH TABLE t     t
+        any other                                           None
+
+    TiCDC sends an EXCHANGE PARTITION by the name of the table that comes into the partitioned one."""
     for effect in effects or ():
         if isinstance(effect, TableRenamed):
             return effect.old.name
@@ -399,7 +387,20 @@ class _Selector(NamedTuple):
 
 @dataclass(frozen=True)
 class ColumnSelectors:
-    """The column selectors of a changefeed. Build it with `of`; without rules it leaves every column in."""
+    """The column selectors of a changefeed. Build it with `of`; without rules it leaves every column in.
+
+        [sink]
+        column-selectors = [
+          {matcher = ["shop.*"], columns = ["*", "!secret*"]},
+          {matcher = ["log.*"], columns = ["id", "text"]},
+        ]
+
+    The first selector whose matcher takes a table decides; a table that none takes keeps all columns.
+
+        topic   row ─ updates split by all columns ─► narrowed ─► partition by the remaining columns ─► message
+                the primary key or all columns of a unique key must stay, and the columns of a `columns` dispatcher
+        lake    definition ─► narrowed ─► columns of the stored table; no others are read of a row
+                the handle key must stay, by which rows are merged, and the columns that determine the partition"""
 
     _selectors: tuple[_Selector, ...] = ()
 

@@ -1,4 +1,4 @@
-"""How far partitions have come: the frontier of a source's topics, and a gate that lets events through in commit order.
+"""The frontier of a source: the least resolved ts of its partitions, and a gate that releases events in commit order.
 
     topic a  p0  resolved 100      p1  resolved 104
     topic b  p0  resolved  98  <-- slowest                    frontier = 98
@@ -7,22 +7,8 @@
 - The frontier is the least resolved ts of ALL partitions of ALL topics.  Nothing at or below it is still to come,
   except DDLs at the frontier itself: TiCDC may send resolved T and then the DDL of T.
 - There is none until every partition has resolved once.
-- A partition that appears later says nothing yet, so the frontier waits for it where it stands.
-- Nothing goes back: TiCDC repeats old resolved ts after a restart, and they are ignored.
-
-WatermarkMerge holds events until every partition has come as far, and lets through
-
-    rows and DDLs up to the least resolved ts of all partitions, by commit_ts; rows of a DDL's ts before it
-    of one partition and one commit_ts, in the order in which they came
-    a DDL that several partitions bring: once, by (commit_ts, schema, table, query)
-    at last the resolved ts itself, whenever it has grown
-
-    partition 0   r5 r7 R8 r9
-    partition 1   r6 D6 R8          held          take()  →  r5 r6 D6 r7 R8          held: r9
-    partition 2   D6 R10
-
-A row at or below a resolved ts that was let through has been let through before: a restart of the sender repeats it,
-and it is skipped.  A DDL at that very ts may still come.
+- A partition that appears later has no resolved ts yet; the frontier waits for it and stays where it is.
+- A resolved ts never decreases: TiCDC repeats old ones after a restart, and they are ignored.
 
 Source: TiCDC's Kafka sink (checkpoint broadcast to every partition of every active topic).
 """
@@ -109,7 +95,19 @@ class _Held(NamedTuple):
 
 
 class WatermarkMerge(Generic[Partition]):
-    """The gate of these partitions; all of them have to resolve before anything passes."""
+    """Holds the events of these partitions until all have resolved as far, and releases them in commit order.
+
+        released   rows and DDLs up to the least resolved ts of all partitions, by commit_ts, DDLs behind rows of a ts;
+                   rows of one partition and one commit_ts in the order in which they came;
+                   a DDL that several partitions bring once, by (commit_ts, schema, table, query);
+                   at last the resolved ts itself, whenever it has grown
+
+        partition 0   r5 r7 R8 r9
+        partition 1   r6 D6 R8          held          take()  →  r5 r6 D6 r7 R8          held: r9
+        partition 2   D6 R10
+
+    A row at or below a resolved ts that was released has been released before: a restart of the sender repeats it,
+    and it is skipped.  A DDL at that very ts may still come."""
 
     def __init__(self, partitions: Iterable[Partition]) -> None:
         self._resolved: dict[Partition, int] = dict.fromkeys(partitions, -1)

@@ -1,19 +1,20 @@
 """The engine: the one loop that brings a sink from its checkpoint to the frontier, whatever source and sink are.
 
 Theory of operation.  What comes in are changes of an upstream database: rows with the commit timestamp of their
-transaction, DDLs, and resolved timestamps, which promise that nothing older is still to come.  A source reads them from
-a topic, a directory or a change log and shows them by ranges of commit_ts; the least resolved timestamp of all its
-partitions is the frontier.  Up to there a range can be read any number of times and always holds the same transactions.
+transaction, DDLs, and resolved timestamps, which promise that nothing older is still to come.  A source reads them
+from a topic, a directory or a change log and shows them by ranges of commit_ts; the least resolved timestamp of all
+its partitions is the frontier.  Up to there a range can be read any number of times and always holds the same
+transactions.
 
-What is kept is one position per feed: the checkpoint, with the schema at that timestamp.  The sink keeps it where its
-data is, or in a file beside it (engine/checkpoints.py), and replaces it in one atomic write.  Everything at or below
-the checkpoint is in the target, durably.  The engine itself keeps nothing that outlives the process.
+What is kept is one position per feed: the checkpoint, with the schema at that timestamp.  The sink keeps it where
+its data is, or in a file beside it (engine/checkpoints.py), and replaces it in one atomic write.  Everything at or
+below the checkpoint is in the target, durably.  The engine itself keeps nothing that outlives the process.
 
 What goes out are rounds.  A round is one turn of the loop: it takes (checkpoint, end] with the end at or below the
 frontier, cut at the DDLs as the sink's barrier asks.  The pure planner (engine/plan.py, engine/segment.py) turns the
-range into units of work and the schema after them; the sink's tasks read the rows they need, decode, filter, encode or
-merge, and write; with barrier ALL the DDLs at the round's end follow one by one; at last the checkpoint advances to the
-end, and the source may forget what lies behind it.
+range into units of work and the schema after them; the sink's tasks read the rows they need, decode, filter, encode
+or merge, and write; with barrier ALL the DDLs at the round's end follow one by one; at last the checkpoint advances
+to the end, and the source may forget what lies behind it.
 
     1 poll      the source for new data (one that lands does so in a thread of its own)
     2 decode    or mount: in tasks, whenever rows are read
@@ -24,18 +25,18 @@ end, and the source may forget what lies behind it.
     7 write     and flush; then, with barrier ALL, the DDLs at the round's end
     8 advance   the checkpoint, and the source's safe point behind it
 
-A crash needs no repair because there is nothing half-valid to find.  It leaves the old checkpoint or the new one, and
-what was written above the old one is written again: planning depends on its arguments alone, so the next run cuts the
-same steps, and a sink's writes can be repeated (it skips a position that a table has reached, overwrites by key, or
-sends the message again, as its class says).  Starting after a crash, after a stop and for the first time are the same
-code.
+A crash needs no repair because there is nothing half-valid to find.  It leaves the old checkpoint or the new one,
+and what was written above the old one is written again: planning depends on its arguments alone, so the next run
+cuts the same steps, and a sink's writes can be repeated (it skips a position that a table has reached, overwrites by
+key, or sends the message again, as its class says).  Starting after a crash, after a stop and for the first time are
+the same code.
 
-An error decides by its `retry` what happens: LATER is waited out (engine/retry_policy.py) and reported as `error` until
-the feed gets on; NEVER ends the run with the checkpoint where it was.  Tables that a sink has parked are taken up again
-before a round, if a user asks for it (`resume_parked`).
+An error's `retry` decides what happens: with LATER the engine waits and tries again (engine/retry_policy.py), and
+reports the error until the feed makes progress; NEVER ends the run with the checkpoint where it was.  Parked tables
+are resumed before a round, if a user asks for it (`resume_parked`).
 
-Rounds are spans of OpenTelemetry where its API is set up, and what they write, each DDL and what they publish within
-them (`opentelemetry-instrument tidegate server …`); the Meter turns what happens into Progress reports:
+Where the API of OpenTelemetry is set up, each round, and in it each write, each DDL and each advance, is a span.
+The Meter turns what happens into Progress reports, whose state is:
 
     pending ──started──► normal ◄──recovered── warning       (an error is waited out)
                            │  └────error──────► ▲ │

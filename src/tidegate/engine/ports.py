@@ -1,34 +1,20 @@
-"""The ports: what the engine asks of a source, of a sink, of whoever runs tasks, and of whoever keeps checkpoints.
+"""The ports: the protocols of sources, sinks, task runners and checkpoint stores that the engine works with.
 
     Source ── frontier(), ddls(), changes() ──► engine ── units + Changes ──► Sink.run ── in tasks: Changes.batches
        ▲                                          │  └── DDL by DDL (barrier ALL) ──► Sink.ddl      Changes.in_order
        └──────── release(checkpoint_ts) ──────────┘  └── advance(round, results)
 
-N sources and M sinks are N + M adapters.  Nothing here knows a protocol, Spark or a store; the rules between adapters
-are pure (plan.py, segment.py).  A sink or source of one's own is a class with these methods that passes the contract
-suite of `tidegate.testing` (docs/write-a-sink.md).
+N sources and M sinks are N + M adapters.  Nothing here knows a protocol, Spark or a store; the rules between
+adapters are pure (plan.py, segment.py).  A sink or source of one's own is a class with these methods that passes the
+contract suite of `tidegate.testing` (docs/write-a-sink.md).
 
-Timestamps are TSOs: physical milliseconds << 18 | logical.  Ranges are (after, upto]: a row whose commit_ts equals a
-DDL's comes before that DDL.
-
-Errors: whatever a method raises is a TidegateError.  Its `retry` decides alone: LATER is waited out by the engine and
-the call made again, NEVER ends the feed.  Every method may be called again after an error that it raised.
-
-How much a round takes (`round_end`): rows up to a size that memory holds.  Any timestamp at or below the frontier is
-one at which all tables agree, so a backlog may be cut anywhere.  What touches the round counts whole, because a row
-group is read whole, and at least one range is finished, as a transaction is never cut.  Between rounds merging rests
-while little waits (`rest_s`): a merge costs nearly the same for one row as for some thousands, and what is not merged
-yet is seen live.
-
-Parked tables are those that a sink refused for good; they stand still while the others go on:
-
-    round (C, E]     orders   rows ──► ALTER ✗ refused       orders is parked at C
-                     visits   rows ───────────────────► E    E is published, with orders as it was at C
-    rounds behind E  the units of orders are left out; a table that a step ties to it (EXCHANGE, TRUNCATE) parks with it
-    resume           from C, with the schema of C, the units of orders alone, up to the checkpoint of that moment
-
-A step that was done before the refused one is not done again: a table knows its own position.  The source keeps the
-changes behind C as long as a table stands there.
+- Timestamps are TSOs: physical milliseconds << 18 | logical.  Ranges are (after, upto]: a row whose commit_ts equals a
+  DDL's comes before that DDL.
+- Whatever a method raises is a TidegateError.  Its `retry` alone decides: with LATER the engine waits and calls again,
+  NEVER ends the feed.  Every method may be called again after an error that it raised.
+- A round is bounded by the rows that memory holds (`round_end`), and merging rests between rounds while few rows wait
+  (`rest_s`).
+- A table that a sink refuses for good is parked while the others go on (`Parked`).
 """
 
 import pickle
@@ -78,8 +64,12 @@ REST_MAX_S: Final = 4.0
 
 
 def round_end(ranges: Iterable[RowRange], upto: int, limit: RoundLimit = ROUND) -> int:
-    """Return the largest end at or below `upto` up to which the ranges stay within `limit`, but for the first of
-    them."""
+    """Return the largest end at or below `upto` up to which the ranges stay within `limit`, except that the first
+    always fits.
+
+    Any timestamp at or below the frontier is one at which all tables agree, so a backlog may be cut anywhere.  A
+    range that overlaps the round counts whole, because a row group is read whole; at least one range is finished, as
+    a transaction is never cut."""
     ordered = sorted(ranges)
     rows = size_bytes = 0
     for at, part in enumerate(ordered):
@@ -101,18 +91,31 @@ def tasks_at_once(rows: int, slots: int, asked: int | None = None) -> int | None
 
 
 def rest_s(took_s: float, rows: int, shortest_s: float) -> float:
-    """Return how long merging rests after a round of `rows` that took so long, at least `shortest_s` from its begin
-    on."""
+    """Return how long merging rests after a round of `rows` that took `took_s`; rounds start at least `shortest_s`
+    apart.
+
+    A merge costs nearly the same for one row as for some thousands, and rows that are not merged yet are visible
+    live."""
     if rows >= BUSY_ROWS:
         return 0.0
     return max(min(took_s * REST, REST_MAX_S), shortest_s - took_s, 0.0)
 
 
 class Parked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tables that stand still together, by `incarnations`: `names` are theirs now.
+    """Tables that are parked together: a sink refused a step of theirs for good, and they stand still while others go
+    on.
 
-    `at` is the checkpoint that their rows are of, `schema` the digest of the schema there; `code`, `message`, `table`
-    and `commit_ts` are the error's, `since_ms` is when it was met (Unix milliseconds)."""
+        round (C, E]     orders   rows ──► ALTER ✗ refused       orders is parked at C
+                         visits   rows ───────────────────► E    E is published, with orders as it was at C
+        rounds behind E  the units of orders are left out; a table tied to it by a step (EXCHANGE, TRUNCATE) parks, too
+        resume           from C, with the schema of C, the units of orders alone, up to the checkpoint of that moment
+
+    A step that was done before the refused one is not done again: a table knows its own position.  The source keeps
+    the changes behind C as long as a table stands there.
+
+    `incarnations` identify the tables, `names` are their present names.  `at` is the checkpoint that their rows are
+    of, `schema` the digest of the schema there; `code`, `message`, `table` and `commit_ts` are the error's,
+    `since_ms` is when it occurred (Unix milliseconds)."""
 
     incarnations: tuple[str, ...]
     names: tuple[str, ...]

@@ -1,18 +1,12 @@
-"""How far a changefeed is, what it waits for, and three ways to show it.
+"""Progress of a changefeed: what it has done, what it waits for, and three displays of its reports.
 
                       +- live    a table that is redrawn in place      (a terminal)
     Progress -> Show -+- lines   one line now and then                 (a pipe, a log)
                       +- json    one JSON object for each report       (--json)
 
-The changefeed reports as often as it likes; a display decides what to print.  All of it goes to the stream that is
-given (stderr for live and lines, so that stdout stays free for results; stdout for json).
-
-A FeedError is a TidegateError as it is shown: its code, the table, timestamp and message that it names (attributes of
-the error since the task that raised it), since when, and the next try: `error` of a changefeed in TiCDC's OpenAPI v2.
-
-`slow_words` tells of rows that took slower decode paths, by their share of the rows of a stage:
-
-    62% land/structs (shop.t17: 3 rows in a chunk, a template is learned from 4), 30% encode/rows (…)
+The changefeed reports as often as it likes; a display decides what to print.  Output goes to the stream that is
+given: stderr for live and lines, so that stdout stays free for results; stdout for json.  An error in a report is a
+FeedError.
 """
 
 import time
@@ -39,9 +33,11 @@ from tidegate.model.tso import compose, to_datetime
 
 
 class FeedError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a changefeed waits out, or what ended it. `next_try_s` is None when there is no next try.
+    """A TidegateError as reports show it: an outage, or the end of the feed; `error` of a changefeed in TiCDC's OpenAPI
+    v2.
 
-    `topic`, `partition` and `offset`, or `file`, say where the error lies, `table` and `commit_ts` in which row."""
+    `topic`, `partition` and `offset`, or `file`, say where the error lies, `table` and `commit_ts` in which row.
+    `next_try_s` is None when there is no next try."""
 
     code: str
     message: str
@@ -97,8 +93,12 @@ NO_ROADS: Final = RoadsSeen()
 
 
 def slow_words(now: RoadsSeen, before: RoadsSeen = NO_ROADS) -> str:
-    """Return what share of the rows between two reports went which slow way, with the example of most of them; ""
-    where that is not worth words."""
+    """Return the shares of rows that took slower decode paths between two reports, by stage, with an example of the
+    largest.
+
+        62% land/structs (shop.t17: 3 rows in a chunk, a template is learned from 4), 30% encode/rows (…)
+
+    The text is empty where the shares are too small to mention."""
     earlier = {(one.road, one.reason): one.rows for one in before.slow}
     stages: dict[str, int] = {}
     for road, rows in now.roads.items():

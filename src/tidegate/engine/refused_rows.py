@@ -1,13 +1,13 @@
-"""What is refused of rows names the messages that brought them, so that a source can put these aside.
+"""Errors about rows, with the messages that brought those rows, so that a source can set the messages aside.
 
-    rows of a batch           refused_rows      the places of just those rows
-    a batch, by a conversion  converted         those of its rows that cannot be converted alone either
-    a layout                  refused_layout    all rows in it: what it tells of its table is no table
-    a table, by its sink      blamed            the row that the error names, or those in the layout of fewest rows, if
-                                                only rows tell of the table
+    refused_rows      some rows of a batch            their positions
+    converted         a batch that does not convert   the rows that do not convert alone either
+    refused_layout    a layout                        all rows in it: it describes no valid table
+    blamed            a table, refused by its sink    the row that the error names; if the table is known from its rows
+                                                      alone, the rows of the rarest layout
 
-Who refuses a table that only its rows tell of refuses what some of them said.  The
-rows of one layout after another go, the rarest first, until what is left is taken.
+When a table that is known from its rows alone is refused, some of these rows are wrong.  The rows of one layout
+after another are set aside, the rarest first, until the rest is taken.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

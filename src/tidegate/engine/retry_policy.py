@@ -1,20 +1,18 @@
-"""Waiting out an outage: how long a changefeed tries again, and how a Kafka client's refusal is told from an outage.
+"""Retry policy: how long a changefeed retries through an outage, and how a client's refusal is told from an outage.
 
     error ─ 1 s ─ 2 s ─ 4 s ─ 8 s ─ 16 s ─ 10 s ─ 20 s ─ 40 s ─ 60 s ─ 60 s ─ …            failed
             └── quick: max-retry times ──┘   └── until nothing has moved for stuck-duration ──┘
 
-An outage begins with an error and is over when the feed gets on: rows land, or the checkpoint advances.  A step that
-succeeds alone proves little; a broker that answers and fails again is still in the same outage.
+An outage begins with an error and is over when the feed makes progress: rows land, or the checkpoint advances.  One
+step that succeeds proves little; a broker that answers and fails again is still in the same outage.
 
-A client library tries a broker that refuses it again and again until the request has "timed out" half a minute later;
-the reason it tells only to its error callback (ClientErrors.hear).  Once there is a refusal, or all brokers of the list
-are reported down, `awaited` gives them a moment to answer after all and raises it: nobody waits for the end of the
-request to hear of a wrong address.
+Kafka clients are a case of their own (`ClientErrors`, `awaited`): librdkafka retries a broker that refuses it until
+the request times out, and gives the reason only to its error callback.
 
 Source: TiCDC's changefeed states: a retryable error makes the state `warning`, with pauses from 10 s doubling (there
 up to 10 minutes; here 60 s, so that a feed follows soon after its broker is back), and `failed` once the checkpoint
-has not advanced for changefeed-error-stuck-duration, 30 minutes by default.  librdkafka, "Error handling" (`error_cb`,
-`_AUTHENTICATION`, `_SSL`).
+has not advanced for changefeed-error-stuck-duration, 30 minutes by default.  librdkafka, "Error handling"
+(`error_cb`, `_AUTHENTICATION`, `_SSL`).
 """
 
 import time
@@ -140,7 +138,8 @@ _FILES: Final = {"ssl.ca.location": "ca", "ssl.certificate.location": "cert", "s
 
 
 class ClientErrors:
-    """The last words about one client, and whether they were a refusal; `hear` is its error_cb. Texts may be empty."""
+    """The last error texts about one client, and whether they were a refusal; `hear` is its error_cb. Texts may be
+    empty."""
 
     def __init__(self) -> None:
         self.last = self.refusal = ""
@@ -181,10 +180,14 @@ def awaited(
     refused: Callable[[str], Exception],
     unreachable: Callable[[], Exception],
 ) -> Any:
-    """Return the answer. `serve` lets the client tell what it has to.
+    """Return the answer of a client's request; `serve` lets the client report its errors.
 
-    Raises what `refused` makes of a refusal, what `unreachable` gives when no broker can be connected to, and what the
-    future raises."""
+    A client retries a broker that refuses it until the request "times out" half a minute later.  Once there is a
+    refusal, or all brokers of the list are reported down, they get a moment to answer after all; then the error is
+    raised, without waiting for the end of the request.
+
+    Raises what `refused` makes of a refusal, what `unreachable` gives when no broker can be connected to, and what
+    the future raises."""
     looks = LOOKS
     while looks:
         try:
@@ -196,6 +199,6 @@ def awaited(
 
 
 def file_named(text: str, config: Mapping[str, Any]) -> str:
-    """Return what is to be said behind a client's own error about one of its files, which does not tell which one."""
+    """Return a hint that names the file, to append to a client error that does not."""
     found = [f"; {name} is {config[key]}: is it there, and PEM?" for key, name in _FILES.items() if key in text]
     return "".join(found)

@@ -1,4 +1,4 @@
-"""One segment: the round of a sink with barrier ALL, from a checkpoint to the next DDL. Pure.
+"""Planning for sinks with barrier ALL: a round is one segment, from a checkpoint to the next DDL. Pure.
 
     customers   rows ─────┤
     orders      rows ─────┤ D1 ├─ rows ──┤ D2, D3 ├─ rows ──►  ts      every DDL cuts every table
@@ -6,25 +6,16 @@
                 ◄ segment ►
 
     segment     rows of every table up to D1, whole transactions in commit order
-    DDLs        those at the segment's end, in arrival order, those that touch no stored rows included; a sink does
-                them one by one.  Left out are those that table filter and event filters do not take
+    DDLs        those at the segment's end, in arrival order, also those that change no stored rows; a sink applies
+                them one by one, except those that the table filter and event filters leave out
 
-The schema goes along with every DDL, left out or not, and a sink takes the schema before and after it and its effects
-from the plan.  A DDL that we cannot read or that does not fit what is known of its table leaves the schema as it is.
+In come the schema at the checkpoint, the DDLs behind it and what has landed of each table; out goes a Round, with
+the schema before and after each DDL and its effects.  The schema follows every DDL, left out or not; a DDL that we
+cannot parse, or that does not fit what is known of its table, leaves the schema as it is.  A DDL that arrives when
+its ts is resolved already makes a segment without rows at the checkpoint's own ts.
 
-A DDL that arrives when its ts is resolved already makes a segment without rows at the checkpoint's own ts.
-
-What a round takes: its end, whether that end may be published, and its plan. Pure, shared by engine and readers.
-
-    checkpoint C   where the lake was published last          frontier F   how far everything has landed
-    until U        where the user wants to stop               floor L      the furthest that a table was found ahead
-
-    C ───────────┬───────────┬──────────┬─►        without U and L a round ends at F, or where its rows would be
-                 U           L          F          too many (ports.py); U ends it earlier, L never before L
-
-A round that was cut off by a crash leaves some tables at its end and others behind.  Rounds are planned anew, and a
-shorter one would find those tables ahead: what stands in the lake is then no state of one ts until all tables have
-reached the furthest of them.  So nothing below the floor is published, and the next round goes there.
+Shared with sinks that cut by table (plan.py): where a round ends and whether that end may be published
+(`end_of_round`, `is_whole`), and `plan_from`, which plans a round of a source with either barrier.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -135,7 +126,17 @@ def end_of_round(
     floor: int = 0,
     limit: RoundLimit = ROUND,
 ) -> int:
-    """Return where the round from the checkpoint `at` ends, given what has landed behind it."""
+    """Return where the round from the checkpoint `at` ends, given what has landed behind it.
+
+        checkpoint C   where the lake was published last          frontier F   how far everything has landed
+        until U        where the user wants to stop               floor L      the furthest that a table was found ahead
+
+        C ───────────┬───────────┬──────────┬─►     without U and L a round ends at F, or where its rows would exceed
+                     U           L          F       `limit`; U ends it earlier, L never before L
+
+    A round that was cut off by a crash leaves some tables at its end and others behind.  Rounds are planned anew,
+    and a shorter one would find those tables ahead: the lake is then at no single ts until all tables have reached
+    the furthest of them.  So nothing below the floor is published, and the next round goes there."""
     upto = frontier if until is None else max(min(frontier, until), at, floor)
     return max(round_end(waiting, upto, limit), floor)
 
