@@ -68,7 +68,7 @@ def settings_of(words: tuple[str, ...], option: str = "--set") -> dict[str, obje
 
 
 def write_out(found: Iterable[bytes | RefusedMessage]) -> None:
-    """Write what comes, tells what was refused; status 1 if anything was."""
+    """Write messages, report refused ones; status 1 if any was refused."""
     failed = False
     for part in found:
         if isinstance(part, RefusedMessage):

@@ -251,7 +251,7 @@ class Receiver(Protocol):
         """Write events."""
 
     def follow(self, ddl: Ddl) -> None:
-        """Take note of a DDL that is not written."""
+        """Apply a DDL that is not written to the schema."""
 
 
 class TopicFilter:
@@ -266,9 +266,9 @@ class TopicFilter:
         self.left_out = 0
 
     def pass_on(self, events: Iterable[RowChange | Ddl | Resolved], to: Receiver) -> None:
-        """Send what goes on, and tells of DDLs that do not, in their order.
+        """Send the events that pass, and report DDLs that do not, in their order.
 
-        Raises RenameRefused, and what is wrong with a rule for an event that it cannot judge."""
+        Raises RenameRefused, and the error of a rule that cannot judge an event."""
         kept: list[RowChange | Ddl | Resolved] = []
         for event in events:
             if self._goes_on(event):

@@ -64,7 +64,7 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False", ""})
 
 
 class CsvOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a csv encoder has to be told; TIMESTAMPs come in UTC and are written in `time_zone`."""
+    """Options of a csv encoder; TIMESTAMPs come in UTC and are written in `time_zone`."""
 
     delimiter: str = ","
     quote: str = '"'
@@ -289,7 +289,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CsvRow:
-    """What a record tells. `is_update` marks the two halves of an UPDATE."""
+    """The values of one record. `is_update` marks the two halves of an UPDATE."""
 
     op: str
     commit_ts: int
@@ -408,7 +408,7 @@ class CsvDecoder:
 
 
 def commit_ts_of(text: str) -> int | None:
-    """Return the commit_ts that a field tells; None where it tells none."""
+    """Return the commit_ts in a field; None where it holds none."""
     return int(text) if _INTEGER.fullmatch(text) and 0 <= int(text) <= MAX_TS else None
 
 

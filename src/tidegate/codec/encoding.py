@@ -51,7 +51,7 @@ KAFKA_MARGIN: Final = 128
 
 
 class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What an encoder has to be told; `max_batched_bytes` 0 means `max_message_bytes`."""
+    """Options of an encoder; `max_batched_bytes` 0 means `max_message_bytes`."""
 
     protocol: str
     dialect: str = CLASSIC

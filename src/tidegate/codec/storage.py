@@ -102,7 +102,7 @@ def schema_name(version: int, checksum: int) -> str:
 
 
 def parse_schema_name(name: str) -> tuple[int, int] | None:
-    """Return the version and checksum that a schema file's name tells; None for another file."""
+    """Return the version and checksum in a schema file's name; None for another file."""
     found = _SCHEMA_NAME.fullmatch(name)
     return None if found is None else (int(found[1]), int(found[2]))
 
@@ -127,7 +127,7 @@ def stream_name(directory: str, writer: str) -> str:
 
 
 def parse_data_path(path: str) -> DataPath | None:
-    """Return what the path of a data file tells; None for another file."""
+    """Return the parts of a data file's path; None for another file."""
     directory, _, name = path.rpartition("/")
     found = _DATA_NAME.fullmatch(name)
     return None if found is None else DataPath(directory, found[1] or "", int(found[2]), found[3])
@@ -161,7 +161,7 @@ def render_metadata(checkpoint_ts: int) -> bytes:
 
 
 def parse_metadata(body: bytes) -> int:
-    """Return the checkpoint that `metadata` tells; -1 where it tells none."""
+    """Return the checkpoint in the file `metadata`; -1 where it holds none."""
     found = _CHECKPOINT.fullmatch(body.strip())
     return -1 if found is None else int(found[1])
 
@@ -258,7 +258,7 @@ class SchemaFile:
 
 
 def parse_schema_file(body: bytes) -> SchemaFile:
-    """Return what a schema file tells. DecodeError for a file that is none."""
+    """Return the content of a schema file. DecodeError for a file that is none."""
     try:
         told = json.loads(body)
         columns = told["TableColumns"]

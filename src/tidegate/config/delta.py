@@ -203,7 +203,7 @@ def _check_catalog(target: DeltaTarget, where: str) -> None:
 
 
 def delta_options(config: FeedConfig) -> "DeltaOptions":
-    """Return what the Delta sink of a changefeed is asked to do."""
+    """Return the options of the Delta sink of a changefeed."""
     from tidegate.sink.delta.options import DeltaOptions
 
     sink = config.sink

@@ -233,7 +233,7 @@ class KafkaSource(KafkaClient, frozen=True, kw_only=True):
     ] = None
 
     def decode_options(self) -> DecodeOptions:
-        """Return what a decoder of these topics has to be told."""
+        """Return the decoder's options for these topics."""
         return DecodeOptions(
             protocol=self.protocol,
             compression=self.compression,

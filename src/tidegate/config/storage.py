@@ -195,7 +195,7 @@ class StorageSource(msgspec.Struct, frozen=True, kw_only=True):
         return not isinstance(self.dialect, CsvOptions) or self.dialect.output_old_value
 
     def options(self) -> "FilesToRead":
-        """Return what the landing is asked for."""
+        """Return the options of the landing."""
         from tidegate.source.storage.land import FilesToRead
         from tidegate.source.storage.listing import CanalDialect, CsvDialect, FilePlace
 
@@ -327,7 +327,7 @@ class StorageTarget(msgspec.Struct, frozen=True, kw_only=True):
         return (*([told] if silent else []), *([kept] if is_kept else []), *self.clamped)
 
     def options(self) -> "StorageOptions":
-        """Return what the sink is asked for."""
+        """Return the options of the sink."""
         from tidegate.sink.storage.bucket import Bucket, CronLine, StorageOptions
 
         return StorageOptions(

@@ -120,7 +120,7 @@ def scheme_of(uri: str) -> str:
 
 
 class Given(NamedTuple):
-    """A value as it came and the words that name its place."""
+    """A value as it came, and a description of where it was given."""
 
     where: str
     value: object
@@ -262,7 +262,7 @@ def parameters(parts: Parts, known: Collection[str]) -> dict[str, Given]:
 
 
 class LocalName(NamedTuple):
-    """A path, and the words that say where it was given."""
+    """A path, and a description of where it was given."""
 
     where: str
     path: str

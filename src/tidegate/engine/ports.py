@@ -335,7 +335,7 @@ class PartitionReached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a source tells of itself; counts are since its start."""
+    """The state that a source reports; counts are since its start."""
 
     messages: int = 0
     rows: int = 0

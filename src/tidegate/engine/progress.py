@@ -215,7 +215,7 @@ class Progress:
 
     @property
     def seen(self) -> RoadsSeen:
-        """Which way rows have gone."""
+        """The decode paths that rows took."""
         return RoadsSeen(self.roads, self.slow_roads)
 
     @property

@@ -147,7 +147,7 @@ class ClientErrors:
         """True once no broker of the list can be connected to."""
 
     def hear(self, error: Any) -> None:
-        """An error as the client library tells it aside."""
+        """Record an error that the client library reports through its callback."""
         name, text = error.name(), str(error.str())
         if name == _IDLE:
             self.down = True
@@ -163,12 +163,12 @@ class ClientErrors:
         self.down = False
 
     def unreachable(self, bootstrap: str) -> str:
-        """Return what is to be said when no broker can be connected to."""
+        """Return the message for the case that no broker can be connected to."""
         why = self.last.rpartition(" failed: ")[2].partition(" (after")[0] or "no answer"
         return f"cannot reach broker {bootstrap} ({why})" + ADDRESS.format(bootstrap=bootstrap)
 
     def aside(self) -> str:
-        """Return what is to be said behind an error that does not tell its cause."""
+        """Return the cause, to append to an error that does not state it."""
         text = self.refusal or self.last
         return f": {text}" if text else ""
 

@@ -31,8 +31,8 @@ _RANKS: Final = np.array([2, 1, 0])
 
 
 class TableOrder(NamedTuple):
-    """Of each row that is sent: its transaction, kind, the first row of its table in the transaction, its own number,
-    and whether it is the INSERT of a split update."""
+    """Per row that is sent: transaction, kind, first row of its table in the transaction, number, and whether it is the
+    INSERT of a split update."""
 
     transaction: Any
     rank: Any

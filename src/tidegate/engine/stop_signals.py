@@ -47,7 +47,7 @@ class StopEvent(threading.Event):
         self._asked = False
 
     def is_set(self) -> bool:
-        """Return whether somebody asked for a stop."""
+        """Return whether a stop was requested."""
         return self._asked
 
     def set(self) -> None:
@@ -55,7 +55,7 @@ class StopEvent(threading.Event):
         self._asked = True
 
     def clear(self) -> None:
-        """Forget what was asked for."""
+        """Forget the request."""
         self._asked = False
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -22,7 +22,7 @@ EXAMPLE_CHARACTERS: Final = 160
 
 
 class Reason(StrEnum):
-    """Why rows went a slow way."""
+    """The reason why rows took a slower decode path."""
 
     FEW_ROWS = "few-rows"
     MANY_TABLES = "many-tables"
@@ -55,7 +55,7 @@ def counted(rows: int) -> str:
 
 
 class SlowRows(msgspec.Struct, frozen=True):
-    """Rows that went a slow way for one reason, and the newest example of it."""
+    """Rows that took a slower decode path for one reason, and the newest example."""
 
     road: str
     reason: str

@@ -81,7 +81,7 @@ UNHASHED: Final = 10**40
 
 
 class TruthColumn(msgspec.Struct, frozen=True):
-    """A column as information_schema tells it."""
+    """A column as information_schema describes it."""
 
     name: str
     type: str

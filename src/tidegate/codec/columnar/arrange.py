@@ -28,7 +28,7 @@ FLOATS: Final = frozenset({Form.FLOAT, Form.DOUBLE})
 
 
 class ChunkRows(NamedTuple):
-    """Of each row of a chunk the change that it makes, its digits, its message and its number there."""
+    """Per row: operation, commit_ts, message index, index within the message."""
 
     ops: Any
     numbers: Any

@@ -34,7 +34,7 @@ _known: Final = LayoutMemory[int, tuple[Template, ...]]()
 
 
 def by_template(_keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool, as_texts: bool) -> SweptChunk:
-    """Batches of those messages whose rows are of known looks, and which messages that is."""
+    """Return batches of the messages whose rows fit a known template, and which messages those are."""
     count = len(values)
     if too_few(count):
         return nothing_swept(count)

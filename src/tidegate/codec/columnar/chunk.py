@@ -68,7 +68,7 @@ class MessageChunk:
 
     @property
     def roads(self) -> dict[str, int]:
-        """How many rows went which way: "template", "structs", "plain"."""
+        """How many rows took each decode path: "template", "structs", "plain"."""
         rows = [batch.rows for batch in self.batches]
         plain = sum(isinstance(event, RowChange) for one in self.rest for event in one.events)
         found = {"template": sum(rows[: self.by_template]), "structs": sum(rows[self.by_template :]), "plain": plain}
@@ -80,7 +80,7 @@ class MessageChunk:
 
 
 class Lanes(Protocol):
-    """Rows of one protocol on their way to columns."""
+    """The struct decoder of one protocol."""
 
     def take(self, numbers: Sequence[int], keys: Sequence[bytes], values: Sequence[bytes], at: int, /) -> int:
         """Take messages in from index `at` on; return the index of the first that does not fit."""

@@ -37,7 +37,7 @@ _known: Final = LayoutMemory[int, tuple[Template, ...]]()
 
 
 def by_template(keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool, as_texts: bool) -> SweptChunk:
-    """Batches of those messages whose rows are of known looks, and which messages that is."""
+    """Return batches of the messages whose rows fit a known template, and which messages those are."""
     heads = _Frames(keys, len(_VERSION))
     bodies = _Frames(values, 0)
     fits = heads.fits & bodies.fits & (heads.counts == bodies.counts)

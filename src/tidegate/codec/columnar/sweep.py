@@ -47,7 +47,7 @@ class RowsText(NamedTuple):
 
 
 class Looks(Protocol):
-    """What one protocol's rows look like."""
+    """The message shape of one protocol: the texts of its rows, and their templates."""
 
     @property
     def texts(self) -> tuple[RowsText, ...]:

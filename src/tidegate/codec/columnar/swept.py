@@ -36,7 +36,7 @@ class SweepNotes:
 
 
 class SweptChunk(NamedTuple):
-    """Batches, which messages they hold, and what is to be said of the others."""
+    """The batches that were read by template, which messages they hold, and notes about the others."""
 
     batches: list[Batch]
     whole: Any

@@ -112,7 +112,7 @@ class ColumnarEncoder:
         return self._fitted(found, batch, table, row_ids, row_keys)
 
     def take_roads(self) -> RoadCounts:
-        """Return which way rows went since the last call, those of batches that were refused too."""
+        """Return how many rows took each encode path since the last call, rows of refused batches included."""
         found, self._roads = self._roads, RoadCounts()
         return found
 
