@@ -1,5 +1,6 @@
 """The recorded shop, tended after every round: everything promised stays readable, everything else goes."""
 
+import json
 import random
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from tests.replay.stage import Crash, moments, partitions_of
 from tests.sink.delta.tended import Tended, data_files, differences, published
 from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
-from tidegate.objectstore import stores as lifespan
+from tidegate.objectstore import stores
+from tidegate.objectstore.deltalog import load
 from tidegate.verify.local import load_truth
 
 WORKLOAD = Path(__file__).parents[2] / "data" / "workload"
@@ -21,7 +23,7 @@ def readable(root: Path) -> dict[int, int]:
     """Checkpoint -> rows of every published snapshot, each table of it read whole."""
     found = {}
     for number in published(root):
-        ts = int((root / "_tidegate" / "snapshots" / f"{number:020d}.json").read_text().split(",")[0].split(":")[1])
+        ts = json.loads((root / "_tidegate" / "snapshots" / f"{number:020d}.json").read_text())["checkpoint_ts"]
         lake = Lake(str(root), ts)
         found[ts] = sum(lake.arrow(name).num_rows for name in lake.tables())
     return found
@@ -71,7 +73,7 @@ def test_nothing_superfluous_stays(tmp_path):
             **stage.sink.snapshot.retired,
         }.items()
         if version >= 0
-        for file in lifespan.load(stage.options.table_uri(incarnation), version).files()
+        for file in load(stage.options.table_uri(incarnation), version).files()
     }
     tables = {path for path in data_files(tmp_path) if path.startswith("tables/")}
     assert tables == wanted
@@ -86,14 +88,14 @@ def test_killed_while_deleting(tmp_path, seed, monkeypatch):
     """Killed before any deletion, again and again, the lake stays whole, and tending goes on where it stopped."""
     messages = partitions_of(WORKLOAD / "open")
     chance = random.Random(seed)
-    delete = lifespan.obstore.delete
+    delete = stores.obstore.delete
 
     def mortal(store, paths) -> None:
         if chance.random() < 0.1:
             raise Crash
         delete(store, paths)
 
-    monkeypatch.setattr(lifespan.obstore, "delete", mortal)
+    monkeypatch.setattr(stores.obstore, "delete", mortal)
     limits = Limits(1_000, recover_ms=FOREVER, changelog_ms=0, reader_grace_ms=0, orphan_grace_ms=0)
     last, lives, more = TRUTHS[-1], 0, True
     while True:
