@@ -534,16 +534,17 @@ class EventFilter:
         """Return what leaves mounted rows of these tables out, for one task; None when no rule speaks of any."""
         if not any(self._row_rules(name) for name in tables):
             return None
-        test = self._made().test
-        return RowFilter(self._row_rules, lambda row: lambda text: test(text, row.table.version), since=self.since)
+        return RowFilter(
+            self._row_rules, lambda row: lambda text: self._made().test(text, row.table.version), since=self.since
+        )
 
     def messages(self) -> MessageFilter | None:
         """Return what leaves rows of messages out, for one task; None when no rule speaks of rows."""
         if not any(map(_of_rows, self._rules)):
             return None
-        test = self._made().test_of_fields
         return MessageFilter(
-            self._row_rules, lambda row: lambda text: test(text, TableName(row.schema, row.table), row.fields)
+            self._row_rules,
+            lambda row: lambda text: self._made().test_of_fields(text, TableName(row.schema, row.table), row.fields),
         )
 
     def verify(self, tables: Iterable[TableVersion]) -> None:
