@@ -13,8 +13,8 @@ from tidegate.mysql import server_sql
 
 SRC = Path(tidegate.__file__).parent
 SENT = {name: text for name, text in vars(server_sql).items() if name.isupper() and isinstance(text, str)}
-SENDERS = [SRC / "source/large/complete.py", SRC / "cli/apply.py", SRC.parent / "tidegate_upstream/demo/replica.py"]
-SENDERS += sorted(path for folder in ("sink/sql", "verify", "source/large") for path in SRC.glob(f"{folder}/**/*.py"))
+SENDERS = [SRC / "source/large.py", SRC / "cli/apply.py", SRC.parent / "tidegate_upstream/demo/replica.py"]
+SENDERS += sorted(path for folder in ("sink/sql", "verify") for path in SRC.glob(f"{folder}/**/*.py"))
 PARTS = {"SETTING": {"name": "sql_mode"}, "VARIABLE": {"name": "sql_mode"}, "MOVE_SHARD": {"feed": "00"}}
 WORDS = frozenset(
     """ADD ALL ALTER AND AS AUTO_INCREMENT BEGIN BETWEEN BIGINT BINARY BY CHAR CHARACTER COLLATE COMMIT CONSISTENT

@@ -39,7 +39,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for _ in range(20):
         upstream.work()
     upstream.writer.write(empty=True)
-    return upstream.writer.directory
+    return upstream.writer.segments.directory
 
 
 def asked(spark: "SparkSession", path: str) -> Any:
