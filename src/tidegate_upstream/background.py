@@ -1,20 +1,15 @@
-"""A TiDB of our own on this machine, as a process that stays: start it, find it again, stop it.
+"""The embedded TiDB as a background process: start it, look up its status, stop it.
 
-    start_upstream   directory ──► python -m tidegate_upstream.serve ──► it listens ──► note
-    status           notes ──► alive ones; what a dead one left behind is cleared away
-    stop_upstream    SIGTERM, wait, SIGKILL; the note goes, and a temporary directory with it
+    start_upstream   directory ──► python -m tidegate_upstream.serve ──► it listens ──► note is written
+    status           reads the notes; removes those of processes that have ended
+    stop_upstream    SIGTERM, wait, SIGKILL; removes the note, and a temporary directory with it
 
-A note (`<cache>/upstreams/<digest of the directory>.json`) says which process serves which directory.  Only a process
-whose command line names that directory is ever stopped: a pid alone proves nothing.  With a data directory the rows
-are there again at the next start; in memory they go with the process.
+A note (`<cache>/upstreams/<digest of the directory>.json`) records which process serves which directory.  Pids are
+reused, so a process is only stopped if its command line names that directory.  With a data directory the rows are there
+again at the next start; without one they are in memory and are lost with the process.
 
-Processes that outlive the command that started them: looked for by pid, known by their command line, ended.
-
-    started(child)                  this process will reap it
-    living(pid, is_ours, ..)        None when it ended, or when the pid now names another program
-    end(process, timeout_s, ..)     SIGTERM, wait, SIGKILL
-
-`watch` says what is watched and which extra brings psutil, for the error where that is missing.
+`started`, `living` and `end` work for any process that outlives the command that started it; the broker uses them, too.
+Their `Watch` names the process and the extra that installs psutil, for the error message when that is missing.
 """
 
 import hashlib

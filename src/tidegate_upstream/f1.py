@@ -1,58 +1,39 @@
-"""F1's schema states as data: what a transaction may do to an element at each state, and how operations are written.
+"""The schema states of F1 online DDL, and every DDL operation of TiDB as a table of steps.
 
-    element    a column, an index, a table, a partition, a copy of rows, a constraint: what has a state of its own
-    step       one schema version of a job: the state of each element, and what must be finished before the next step
-    operation  steps in order, and for each step the way back
+An element is what has a schema state of its own: a column, an index, a table, a partition, a copy of rows or a
+constraint.  A step is one schema version of a job: the state of each element, and the work that must be finished before
+the next step.  An operation is a sequence of steps and, for each step, the way back.
 
     add index    none -> delete-only -> write-only -> write-reorg (backfill) -> public
                          `-----------`-------------`-> cancelled: delete-only -> delete-reorg -> none
 
-Nodes load versions at their own pace, but the owner publishes a step only when every node has the one before, so the
-versions alive are one step and its neighbour.  Data is safe when each pair of neighbours agrees on it, whatever
-transactions run under either: that is what the model checker (tests/upstream) goes through, by these tables.
+Nodes load versions at their own pace, but the owner publishes a step only when every node has the previous one.  At any
+time two neighbouring steps are in use, so it suffices that each pair of neighbours agrees on the data, whatever
+transactions run under either.  The model checker in tests/upstream verifies that from these tables (`ACCESS`).
 
-    state         column                    index, copy of rows            constraint
-    none          unknown                   unknown                        unknown
-    delete-only   an UPDATE drops it        entries go, none come          nothing
-    write-only    default, or kept          entries go and come, no reads  enforced, not assumed
-    write-reorg   as write-only, and the owner brings old rows up to date
-    public        read and written          read and written               enforced and assumed
+    state         column                    index, copy of rows                  constraint
+    none          unknown                   unknown                              unknown
+    delete-only   an UPDATE drops it        entries are removed, none added      nothing
+    write-only    default, or kept          entries are written, never read      enforced, not assumed
+    write-reorg   as write-only, while the owner brings old rows up to date
+    public        read and written          read and written                     enforced and assumed
     delete-reorg  as delete-only
 
-A table or partition that is not public does not exist for its users; nothing else refers to its rows.
+A table or partition that is not public does not exist for its users.  Element ids are never reused.  Delete ranges are
+processed after the last step, when no node knows the element any more.
 
-A multi-schema change is the steps of several operations as one job (`combine`):
+`combine` makes one job of the operations of a multi-schema change: each part advances in turn to its last revertible
+step, then all take the next step in one version, then each goes on to its end in turn.  Before that common version
+everything can be rolled back, the part that began last first; after it nothing can.  A lossy MODIFY COLUMN (`keeps`)
+goes on after the others, and several of them end in one version.
 
-    add column c, drop column d, add index i
-      c  none  DO  WO  WR  WR  WR  WR | public  public  ..      1 each to its last revertible step, in turn
-      d  public        ..             | WO      DO  DR  none    2 all together, in one version, past it
-      i  none          DO  WO  WR     | public  ..              3 each to its end, in turn
+Differences from TiDB: EXCHANGE PARTITION and DROP FOREIGN KEY take one version more, because the checker finds
+anomalies in TiDB's sequence.  A lossy MODIFY COLUMN keeps writing the old column, and a reorganisation the rows in the
+old partitions, until the last step, since TiCDC reads with the definition before it.  TRUNCATE PARTITION and DROP
+PARTITION are done earlier, so that TiCDC knows the partition of a row before the first such row.
 
-Before the bar all can be taken back, the last begun first; after it none can.  Ranges are deleted when the job is over.
-
-A lossy MODIFY COLUMN (`keeps`) writes its old column until the job is done, since readers of the definition before find
-their values there: it goes on after the others, and several of them end in one version.  TiDB has it end in its turn.
-
-Source: Rae et al., Online, Asynchronous Schema Change in F1, VLDB 2013; TiDB pkg/meta/model/job.go.
-
-Every DDL operation as a table of steps: the job's state, then one state per role, one line a schema version.
-
-    P public   WO write-only   DO delete-only   WR write-reorg   DR delete-reorg   RO replica-only   N none
-
-Work stands at the step where it is done, with all nodes there: backfill and validation before the next step, delete
-ranges after the last one, when nobody knows the element any more.  Element ids are never used again.
-
-Two operations take one version more than TiDB, because the checker finds what theirs allows:
-
-    exchange partition   the table takes only rows that fit until nobody sees the old assignment any more
-    drop foreign key     write-only before none, or a node that still counts on it meets a child without parent
-
-and two keep writing what was there before until the very step that removes it, so that a reader of the definition
-before the job was done, which TiCDC is, finds each value: the lossy MODIFY COLUMN the old column, a reorganisation of
-partitions the rows in their old places.  Two are done earlier, so that the same reader knows where rows lie before the
-first one lies there: truncate partition when the new partitions come, drop partition with its first step, from which
-on rows of the range go to the next partition.  The job states of all others are what TiDB records.
-Source: mysql.tidb_ddl_job of a real TiDB, recorded step by step; TiDB pkg/ddl (column.go, index.go, partition.go).
+Source: Rae et al., Online, Asynchronous Schema Change in F1, VLDB 2013; mysql.tidb_ddl_job of a real TiDB, recorded
+step by step; TiDB pkg/meta/model/job.go, pkg/ddl (column.go, index.go, partition.go).
 """
 
 from collections.abc import Mapping, Sequence

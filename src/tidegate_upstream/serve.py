@@ -1,22 +1,23 @@
-"""The process behind `tidegate upstream start`: a cluster and its ports, until a signal says that it is enough.
+"""The process behind `tidegate upstream start`: a cluster with its ports, and the writer of its change log.
 
-python -m tidegate_upstream.serve DIRECTORY < OPTIONS        OPTIONS: the JSON of UpstreamOptions
+    python -m tidegate_upstream.serve DIRECTORY < OPTIONS        OPTIONS: the JSON of UpstreamOptions
 
-open the store ──► nodes ──► ports ──► ready.json ──► SIGTERM or SIGINT ──► ports, nodes, store are closed in order
+It opens the store, the nodes and their ports, writes ready.json, waits for SIGTERM or SIGINT, and closes ports, nodes
+and store in that order.
 
-The change log of a running upstream, written as segments for changefeeds (`--source-uri tidb:///DIRECTORY`).
+With a log directory, `UpstreamLog` writes the change log as segments, which a changefeed reads with
+`--source-uri tidb:///DIRECTORY`:
 
-    store ──► ChangeLog ──► LogWriter ──► DIRECTORY/00..0-00..9.seg      what came, twice a second
-                                                                             nothing came: how far it is, each 5 s
+    store ──► ChangeLog ──► LogWriter ──► DIRECTORY/00..0-00..9.seg      changes every 0.5 s;
+                                                                             without changes, progress every 5 s
 
-Locks of the dead, which would hold the log back, are settled before each write.
-It begins at 0, so that a feed finds every DDL in it; on a store whose past is collected it begins with all its rows
-(source/tidb/segment.py).  A write that fails is told and tried again: the store keeps what is above the last
-segment.  A log that was written in memory's earlier life is of another database, and is refused.
+Locks of transactions whose client died would hold the log back; they are resolved before each write.  The log begins
+at ts 0, so that a changefeed sees every DDL; on a store whose history was garbage-collected it begins with all rows
+(source/tidb/segment.py).  A failed write is reported and retried: the store keeps everything above the last segment.  A
+log that an earlier in-memory process wrote is of another database, and is refused.
 
-    trimmed   ────────────┬─────────────┬──────────────►     with `keep`: what is older than that, and below the safe
-                   safe point of     now - keep              point of every changefeed that was heard of within gc-ttl
-                   the slowest feed
+With `keep`, segments are trimmed every 30 s: those that are older than `keep` and below the safe point of every
+changefeed that was active within gc-ttl.
 """
 
 import json

@@ -1,32 +1,25 @@
-"""The definitions while one step changes them, and the small changes that all moves are made of.
+"""The definitions that a statement is planned against, and those that a step of a job changes.
 
-    draft.table(request)            as the step found it, or as an earlier part of the step left it
-    draft.update(request, table)    its new form: one more `revision`, mostly stamped with the transaction's start_ts
-    columns and indexes             are found by name; positions follow from the order of `cols`
+`Catalog` looks up tables and databases by name while a statement is planned.  Names compare without case.  Only public
+tables exist for statements; a name that a queued job is about to use may still clash when the job runs, and then the
+job fails.
 
-Source: TiDB pkg/meta (Mutator.UpdateTable), pkg/meta/model/table.go (MoveColumnInfo).
+`Draft` collects the changes of one step.  `draft.table(request)` is the table as the step found it, or as an earlier
+part of the step left it; `draft.update(request, table)` stores its new form with `revision` + 1 and, for most actions,
+the transaction's start_ts.  Columns and indexes are looked up by name; offsets follow from the order of `cols`.
 
-Looking names up while a statement is planned.
+`StepOutcome` is the result, plain data that the job engine writes in one transaction with the job's row:
 
-Names compare without case.  Only public tables exist for statements; a name that a job is about to use may still clash
-when the job runs, and then the job fails.
+    puts, removes              keys Table:<id> below DB:<schema id>
+    schemas_put, _removed      keys DB:<id>
+    diff                       key Diff:<version>: the engine fills in the version; None = no version is needed
+    counters                   keys TID/IID/TARID/SID to set, copy or delete
+    task                       what must be finished, with all nodes at this step, before the next one
+    ranges                     keys to delete once the job is over, noted while the definition still has them
+    done, binlog members       of the step that finishes the job
 
-Source: TiDB pkg/infoschema; MySQL's error numbers.
-
-What one step of a job does to the definitions, and what is left to do: plain data for the job engine to carry out.
-
-    step(request, at, definitions, start_ts) -> StepOutcome
-        puts, removes              keys Table:<id> below DB:<schema id>
-        schemas_put, _removed      keys DB:<id>
-        diff                       key Diff:<version>: the engine fills in the version; None = no version is needed
-        counters                   keys TID/IID/TARID/SID to set, copy or delete
-        task                       what must be finished, with all nodes at this step, before the next one
-        ranges                     keys to delete once the job is over; to be noted now, the definition forgets them
-        done, binlog members       of the step that finishes the job
-
-All of it belongs into one transaction, with the job's row.
-
-Source: TiDB pkg/ddl (job_worker.go, meta mutator), pkg/meta/meta.go.
+Source: TiDB pkg/meta (Mutator.UpdateTable), pkg/meta/model/table.go (MoveColumnInfo), pkg/infoschema, pkg/ddl
+(job_worker.go, meta mutator), pkg/meta/meta.go; MySQL's error numbers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

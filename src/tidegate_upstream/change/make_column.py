@@ -1,44 +1,33 @@
-"""Columns as TiDB stores them, from what a statement says.
+"""Stored definitions of columns, indexes, foreign keys and partitionings, built from the clauses of a statement.
 
     "v VARCHAR(20) NOT NULL DEFAULT 'x'"      type 15, flags NotNull, 20 characters, the table's charset, default "x"
     "d INT NOT NULL"                          type 3, flags NotNull NoDefault, display width 11
+    INDEX e ((a + 1), b(10))       parts _V$_e_0 (a hidden column that is computed as `a` + 1), b with 10 characters
+    FOREIGN KEY (p) REFERENCES q   the key and, unless an index begins with its columns, an index of the same name
+    PARTITION BY RANGE (year(d)) (PARTITION p0 VALUES LESS THAN (2000), ..)
+        type 1, expr "YEAR(`d`)", definitions p0 ["2000"], ..         num = the number of definitions
 
-Moments in defaults of TIMESTAMP are UTC; the bytes of BIT stand in `default_bit`, since JSON cannot hold them.
-
-Origin defaults: what rows hold that were written before a column was there.
-
-    column has a default    that default (CURRENT_TIMESTAMP: the moment of the DDL)
-    NOT NULL, no default    the zero value: 0, "", 0000-00-00 00:00:00, the first member of an ENUM
-    else                    NULL
-
-Default values of DATE, DATETIME and TIMESTAMP as definitions keep them: one form, TIMESTAMP in UTC.
+Defaults of DATE, DATETIME and TIMESTAMP are stored in one form, those of TIMESTAMP in UTC; the bytes of BIT are stored
+in `default_bit`, since JSON cannot hold them.
 
     '2020-1-2'          DATETIME(3)             "2020-01-02 00:00:00.000"
     '2020-01-01 8:00'   TIMESTAMP, zone +08     "2020-01-01 00:00:00"
 
-Source: TiDB pkg/ddl/add_column.go (buildColumnAndConstraint, columnDefToCol), pkg/types/field_type_builder.go.
+The origin default is the value of rows that were written before the column was added:
 
-Indexes and foreign keys as TiDB stores them, from what a statement says.
+    column has a default    that default (CURRENT_TIMESTAMP: the time of the DDL)
+    NOT NULL, no default    the zero value: 0, "", 0000-00-00 00:00:00, the first member of an ENUM
+    else                    NULL
 
-    INDEX e ((a + 1), b(10))       parts _V$_e_0 (a hidden column that is computed as `a` + 1), b with 10 characters
-    FOREIGN KEY (p) REFERENCES q   the key and, unless an index begins with its columns, an index of the same name
-
-Names that are not given: the first column's, else expression_index, with _2, _3 .. while taken; foreign keys are fk_1,
-fk_2 ..
-
-The type of a hidden column is that of its compiled expression, with the lengths that TiDB gives:
+An index without a name takes that of its first column, else expression_index, with _2, _3 .. while that is taken;
+foreign keys are named fk_1, fk_2 ..  A hidden column has the type of its compiled expression, with TiDB's lengths:
 
     a + 1                   bigint(20)                     cast(.. as signed)     bigint(22)
     lower(b), concat(..)    var_string of its columns      cast(.. as char(9))    var_string(9)
 
-Source: TiDB pkg/ddl/index.go (buildIndexColumns, buildHiddenColumnInfo), foreign_key.go, create_table.go.
-
-Partitionings as TiDB stores them, from what a statement says.
-
-    PARTITION BY RANGE (year(d)) (PARTITION p0 VALUES LESS THAN (2000), ..)
-        type 1, expr "YEAR(`d`)", definitions p0 ["2000"], ..         num = the number of definitions
-
-Source: TiDB pkg/ddl/partition.go (buildTablePartitionInfo, checkRangePartitionValue, checkPartitionKeysConstraint).
+Source: TiDB pkg/ddl/add_column.go (buildColumnAndConstraint, columnDefToCol), pkg/types/field_type_builder.go,
+pkg/ddl/index.go (buildIndexColumns, buildHiddenColumnInfo), foreign_key.go, create_table.go, partition.go
+(buildTablePartitionInfo, checkRangePartitionValue, checkPartitionKeysConstraint).
 """
 
 import re

@@ -1,38 +1,32 @@
-"""ADD COLUMN and DROP COLUMN, one state further.
+"""Moves of columns, indexes, foreign keys and checks: the definitions after one step of a job.
 
-    add     none ──► appended, gets its id      .. ──► public: to its place
-    drop    public ──► last, with an origin default if NOT NULL; indexes on it alone write-only
-            write-only ──► last again; those indexes go, their keys are to be deleted
-            .. ──► none: gone
+    column  add     none ──► appended, gets an id      .. ──► public: moved to its position
+            drop    public ──► moved last, with an origin default if NOT NULL; indexes on it alone become write-only
+                    write-only ──► those indexes are removed, their keys are to be deleted
+                    .. ──► none: removed
 
-Source: TiDB pkg/ddl/column.go (onAddColumn, onDropColumn).
+    index   add     none ──► appended, gets an id, hidden columns too     .. ──► public: sets flags of its columns
+            drop    .. ──► none: removed with flags and hidden columns; its keys are to be deleted
 
-Foreign keys and checks, one state further; lists in the table.
+    foreign key,    add     none ──► appended, gets an id     .. ──► public
+    check           drop    public ──► write-only ──► none: removed
 
-    add     none ──► appended, gets its id     .. ──► public
-    drop    public ──► write-only ──► none: gone
+ADD PRIMARY KEY refuses new NULLs in its columns from write-only on; they are NOT NULL from public on.
 
-Source: TiDB pkg/ddl/foreign_key.go, pkg/ddl/constraint.go.
-
-ADD and DROP of indexes and primary keys, one state further.
-
-    add     none ──► appended, gets its id, its expressions' columns too     .. ──► public: flag bits on its columns
-    add PK  write-only also keeps new NULLs out of its columns, which are NOT NULL from public on
-    drop    .. ──► none: gone, flag bits and hidden columns with it; its keys are to be deleted
-
-Source: TiDB pkg/ddl/index.go (onCreateIndex, onDropIndex).
-
-MODIFY, CHANGE and RENAME COLUMN.
+MODIFY, CHANGE and RENAME COLUMN are of three kinds:
 
     same bytes      the column gets its new definition
-    checked         new writes obey the new definition (no NULL, `changing_type`) while stored values are looked at
-    new bytes       _Col$_a_0 and _Idx$_i_0 grow behind a and i; then they change names with them:
+    checked         new writes obey the new definition (no NULL, `changing_type`) while stored values are checked
+    new bytes       _Col$_a_0 and _Idx$_i_0 are filled behind a and i, then the names are swapped:
 
-        a  i  |  _Col$_a_0 _Idx$_i_0        delete-only .. write-reorg
-        a  i  |  _Tombstone$_a _Tombstone$_i   the old ones, written on until nobody reads them
+        a  i  |  _Col$_a_0 _Idx$_i_0           delete-only .. write-reorg
+        a  i  |  _Tombstone$_a _Tombstone$_i   the old ones, written until nobody reads them
         a  i
 
-Source: TiDB pkg/ddl/modify_column.go, which stops writing the old column one version earlier (see f1.py).
+TiDB stops writing the old column one version earlier; f1.py gives the reason for the difference.
+
+Source: TiDB pkg/ddl/column.go (onAddColumn, onDropColumn), index.go (onCreateIndex, onDropIndex), foreign_key.go,
+constraint.go, modify_column.go.
 """
 
 from collections.abc import Mapping

@@ -1,43 +1,36 @@
-"""Changes of one step: the definition before, the definition after.
+"""Moves of whole databases and tables, of table attributes and of partitions: the definitions after one step of a job.
 
-    AFTER[action](table, arguments) -> table
+Each move takes the draft of the definitions, the request, and the states before and after the step.
 
-Source: TiDB pkg/ddl/table.go, index.go, column.go, ttl.go, sequence.go.
+    create     none ──► public
+    drop       public ──► write-only ──► delete-only ──► none: key, counters and rows are removed
+    truncate   the table gets a new id, everything else is kept
+    rename     version 1: the new name, under the key of the new database      version 2: all nodes have loaded it
+    attribute  one step: the definition before, the definition after
 
-Tables and databases as wholes: create, drop, truncate, rename, recover.
+The id counters of a table stay under the database in which it was created; after a RENAME into another database
+`old_schema_id` names it.
 
-    create     none ──► public                           truncate   the id changes, the rest stays
-    drop       public ──► write-only ──► delete-only ──► none: key, counters and rows go
-    rename     version 1: the new name, below the new database's key      version 2: all nodes have seen it
+The `ddl_action` and `ddl_state` of a partitioning record the running DDL:
 
-Counters of ids lie below the database that a table was made in: after a move to another one `old_schema_id` names it.
-
-Source: TiDB pkg/ddl/create_table.go, table.go, schema.go.
-
-Partitions, one state further: `ddl_action` and `ddl_state` of the partitioning say what is under way.
-
-    add         adding_definitions ──► definitions
-    drop        definitions ──► dropping_definitions, done ──► gone, with its rows
-    truncate    new_partition_ids ──► definitions have them, the old ones are dropping, done ──► gone
-
-A job is done with the step from which on rows lie where they will lie at its end: who reads finished jobs knows the ids
-of all rows that nodes of that version write.  What a node one behind still writes into a partition on its way out lies
-under an id that the reader has forgotten, and goes with the delete range.  TiDB's first step of DROP PARTITION only
-marks the partition and leaves it in definitions for one version more, though nobody reads or writes there then.
-
-Source: TiDB pkg/ddl/partition.go.
-
-REORGANIZE PARTITION, PARTITION BY, REMOVE PARTITIONING and EXCHANGE PARTITION, one state further.
-
-    reorganize    delete-only .. write-reorg     adding_definitions and dropping_definitions stand beside definitions
+    add           adding_definitions ──► definitions
+    drop          definitions ──► dropping_definitions, done ──► removed, with the rows
+    truncate      new_partition_ids ──► definitions have them, the old ones are dropping, done ──► removed
+    reorganize    delete-only .. write-reorg     adding_definitions and dropping_definitions beside definitions
                   delete-reorg, public           the new ones are in definitions, the old ones still dropping
                   none                           only the new ones; PARTITION BY and REMOVE give the table a new id
-    exchange      write-only                     the table takes only rows that fit the partition
-                  none                           ids are swapped; one version later the table takes all rows again
+    exchange      write-only                     the table accepts only rows that fit the partition
+                  none                           ids are swapped; one version later the table accepts all rows again
 
 A table without partitions is reorganized as one with the single partition pFullTable, whose id is the table's.
 
-Source: TiDB pkg/ddl/partition.go (onReorganizePartition, onExchangeTablePartition).
+ADD, DROP and TRUNCATE PARTITION are done at the step from which rows lie where they lie at the end: a reader of
+finished jobs then knows the ids of all rows that nodes of that version write.  Rows that a node one version behind
+still writes into a partition being removed lie under an id which that reader no longer knows, and are removed with the
+delete range.  TiDB's first step of DROP PARTITION only marks the partition and keeps it in definitions for one version
+more, though nobody reads or writes it then.
+
+Source: TiDB pkg/ddl/create_table.go, table.go, schema.go, index.go, column.go, ttl.go, sequence.go, partition.go.
 """
 
 from collections.abc import Callable, Mapping

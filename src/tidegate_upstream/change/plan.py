@@ -1,44 +1,37 @@
-"""The partition specs of ALTER TABLE.
+"""Planning of a DDL statement: the job requests that it asks for.
+
+    plan(statement, snapshot, session) -> StatementPlan: requests, and the notes of IF [NOT] EXISTS
+
+A rule per class of statement checks what can be checked against the snapshot and refuses with MySQL's error numbers, as
+a TiDB session does before it submits jobs; the job checks again against the definitions that it finds.  A statement
+that changes nothing has no requests.  Pure: the same statement, snapshot and session give the same plan.  This module
+has the rules of databases, of ALTER TABLE as a whole, and of its partition specs and table options.
+
+ALTER TABLE is one job of all the parts that its specs ask for; each table option that changes something is a part.
+
+    ALTER TABLE t ADD COLUMN a INT, DROP INDEX i       AddColumn, DropIndex      a multi-schema change (61)
+    ALTER TABLE t ADD FOREIGN KEY (p) REFERENCES q     AddIndex, AddForeignKey   the index that it needs comes first
+    ALTER TABLE t COMMENT 'x'                          Comment                   one part: a job of its own action
+
+All parts are planned against the table before the statement.  So no two parts may change the same column or index, and
+none may use what another changes (`check_multi_schema`):
+
+    part                  changes                              uses
+    ADD COLUMN c AFTER b  c                                    b
+    DROP COLUMN c         c, the indexes on c alone
+    MODIFY COLUMN c       c; with new bytes, its indexes too   the column after which it is placed
+    ADD INDEX i (a, b)    i                                    a, b
+    RENAME INDEX i TO j   i, j
+
+Partition specs:
 
     ADD PARTITION (..)               range, list: add            ADD PARTITION PARTITIONS 2    hash, key: reorganize all
     REORGANIZE p1, p2 INTO (..)      reorganize                  COALESCE PARTITION 1          hash, key: reorganize all
     PARTITION BY ..                  reorganize, new table id    REMOVE PARTITIONING           into the single partition
                                                                                               CollapsedPartitions
 
-Source: TiDB pkg/ddl/executor.go (AddTablePartitions, ReorganizePartitions, ExchangeTablePartition, ..), partition.go.
-
-ALTER TABLE: each spec asks for parts, and all parts together are one job.
-
-    ALTER TABLE t ADD COLUMN a INT, DROP INDEX i       AddColumn, DropIndex      a multi-schema change (61)
-    ALTER TABLE t ADD FOREIGN KEY (p) REFERENCES q     AddIndex, AddForeignKey   the index that it needs comes first
-    ALTER TABLE t COMMENT 'x'                          Comment                   one part: a job of its own action
-
-All parts look at the table as it stood before, so none may touch a column or index that another one touches.
-
-No two parts of one job may change the same thing, and none may use what another changes (`check_multi_schema`).
-
-    part                  changes                              uses
-    ADD COLUMN c AFTER b  c                                    b
-    DROP COLUMN c         c, the indexes on c alone
-    MODIFY COLUMN c       c; with new bytes, its indexes too   the column after which it goes
-    ADD INDEX i (a, b)    i                                    a, b
-    RENAME INDEX i TO j   i, j
-
-Each table option is a part of its own, where it changes something.
-
-Source: TiDB pkg/ddl/executor.go (AlterTable), multi_schema_change.go (checkOperateSameColAndIdx).
-
-From a DDL statement to the jobs that it asks for.
-
-    statement --RULES[its class]--> StatementPlan: requests, and notes where IF [NOT] EXISTS had nothing to do
-
-A rule checks what can be checked against the snapshot and refuses with MySQL's error numbers, as the session of a node
-does before it submits jobs; a job checks again against the definitions as it finds them.  A statement that changes
-nothing has no requests.  Pure: the same statement, snapshot and session give the same plan.
-
-The rules of databases stand here, the others in files of their own.
-
-Source: TiDB pkg/ddl/executor.go.
+Source: TiDB pkg/ddl/executor.go (AlterTable, AddTablePartitions, ReorganizePartitions, ExchangeTablePartition, ..),
+multi_schema_change.go (checkOperateSameColAndIdx), partition.go.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

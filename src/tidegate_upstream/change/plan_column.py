@@ -1,21 +1,17 @@
-"""One ALTER TABLE while it is planned: the table as it stands, and the parts that its specs ask for.
+"""Planning of ALTER TABLE's column, key and constraint specs, and of CREATE INDEX and DROP INDEX.
 
-rule(alteration, spec) -> AlterPart, ..      plan_column.py, plan_column.py, plan.py
+An `Alteration` holds the table as it is before the statement.  Each rule takes it and one spec, checks what can be
+checked now, refuses with MySQL's error numbers, and returns the `AlterPart`s that the spec asks for.  The rules of
+partitions and table options are in plan.py, which also combines the parts into jobs.
 
-The column specs of ALTER TABLE.
-
-Constraints that name a column stand in the way when it is dropped, renamed or changed.
+A column cannot be dropped, renamed or changed while a constraint refers to it:
 
     foreign key of the table itself      1828 dropped, 1832 changed
     foreign key of another table         1829 dropped, 1833 changed, 8200 renamed
     check                                3959 dropped or renamed
 
-Source: TiDB pkg/ddl/executor.go (AddColumn, DropColumn, ChangeColumn, ModifyColumn, RenameColumn, AlterColumn).
-
-The key and constraint specs of ALTER TABLE, and CREATE and DROP INDEX, which are such specs.
-
-Source: TiDB pkg/ddl/executor.go (CreateIndex, CreatePrimaryKey, DropIndex, RenameIndex, AlterIndexVisibility,
-CreateForeignKey, CreateCheckConstraint).
+Source: TiDB pkg/ddl/executor.go (AddColumn, DropColumn, ChangeColumn, ModifyColumn, RenameColumn, AlterColumn,
+CreateIndex, CreatePrimaryKey, DropIndex, RenameIndex, AlterIndexVisibility, CreateForeignKey, CreateCheckConstraint).
 """
 
 from collections.abc import Iterator

@@ -1,21 +1,16 @@
-"""CREATE, DROP, TRUNCATE, RENAME and RECOVER of tables.
-
-Source: TiDB pkg/ddl/executor.go (CreateTable, dropTableObject, TruncateTable, RenameTables, RecoverTable).
-
-CREATE and DROP VIEW.
+"""Planning of CREATE, DROP, TRUNCATE, RENAME and RECOVER TABLE, of views and of sequences.
 
     CREATE VIEW vw AS SELECT id, v FROM a      view_select "SELECT `id` AS `id`,`v` AS `v` FROM `gd`.`a`", columns id, v
 
-The SELECT is stored with all names written out, so that it means the same in any session.  A star stands for the
-columns that the tables have now.
-
-Source: TiDB pkg/ddl/executor.go (CreateView, BuildViewInfo), pkg/parser/ast/dml.go (Restore).
-
-CREATE, ALTER and DROP SEQUENCE; other statements that leave tables alone have no jobs here.
+The SELECT of a view is stored with all names qualified, so that it means the same in any session; a star is replaced by
+the columns that the tables have now.  Bounds of a sequence that states none:
 
     ascending    1 .. 9223372036854775806 from 1         descending    -9223372036854775807 .. -1 from -1
 
-Source: TiDB pkg/ddl/sequence.go.
+Statements that change no table have no jobs here.
+
+Source: TiDB pkg/ddl/executor.go (CreateTable, dropTableObject, TruncateTable, RenameTables, RecoverTable, CreateView,
+BuildViewInfo), pkg/ddl/sequence.go, pkg/parser/ast/dml.go (Restore).
 """
 
 from collections.abc import Sequence

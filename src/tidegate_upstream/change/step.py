@@ -1,4 +1,4 @@
-"""One step of a job: what its transaction writes.
+"""One step of a DDL job: the definitions that its transaction writes, and the checks made before it.
 
     at     0        1            2                       n
            before   step(.., 1)  step(.., 2)      ..     step(.., n): done
@@ -6,35 +6,23 @@
 
 A step reads the definitions as its transaction sees them and moves each role of the operation from its state before to
 its state after (move_*.py); the way back uses the same moves.  A multi-schema change moves the parts whose states
-change, in order, and backwards the other way round.  Pure: the same arguments give the same outcome.
+change, in order, and in reverse order on the way back.  Pure: the same arguments give the same outcome.
 
-SqlRefused says that the definitions no longer allow it (another job came first): with the first step all are rehearsed,
-so that a job is cancelled before it has done anything.
+A statement is planned against the tables of its moment.  Jobs on one table run one after the other, so a job that was
+queued behind another may find a table that it was not planned for.  Before the first step a `DryRun` applies all steps
+to the current definitions without writing; SqlRefused then cancels the job before it has changed anything.  Since
+nobody else changes the table between the steps, no later step is refused where a job might have no way back.
 
-`DryRun` has the definitions as a job would leave them, step after step.
-
-    definitions of now ── step 1 ── step 2 ── .. ── step n        every outcome lies over those before it; nothing is
-            └─ .. compared with what each step made (step.py)    written
-
-Jobs of one table run one after the other, so nobody changes the table between the steps: what the rehearsal allows no
-later step will refuse, where a job might have no way back.
-
-Source: TiDB pkg/ddl/job_worker.go (runOneJobStep), multi_schema_change.go, backfilling.go.
-
-What must hold of a table after each step of a job, whatever came between asking for it and its beginning.
-
-    asked for                           done first                       so it is refused
+    asked for                           done first                       refused with
     DROP COLUMN a                       ADD INDEX ((concat(a, 'x')))     3108 a generated column needs it
     RENAME COLUMN a                     ADD COLUMN b AS (a + 1)          3108
-    ADD COLUMN b AS (a + 1)             DROP COLUMN a                    1054 nothing of that name is there
+    ADD COLUMN b AS (a + 1)             DROP COLUMN a                    1054 unknown column
     RENAME COLUMN a                     (PARTITION BY HASH (a + 1))      3855 the partitions need it
-    RENAME COLUMN a TO b                ADD COLUMN b                     1060 two columns of one name
-    RENAME INDEX i TO j                 ADD INDEX j                      1061 two indexes of one name
+    RENAME COLUMN a TO b                ADD COLUMN b                     1060 duplicate column name
+    RENAME INDEX i TO j                 ADD INDEX j                      1061 duplicate index name
 
-A plan looks at the tables of its moment and refuses the same; jobs of one table run one after the other, so a job that
-was queued behind another meets a table that it was not planned for.
-
-Source: TiDB pkg/ddl (checks that onDropColumn, onModifyColumn, onAddColumn make again in the job).
+Source: TiDB pkg/ddl/job_worker.go (runOneJobStep), multi_schema_change.go, backfilling.go; the checks that
+onDropColumn, onModifyColumn and onAddColumn repeat in the job.
 """
 
 import base64

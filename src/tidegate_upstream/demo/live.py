@@ -1,24 +1,26 @@
 # ruff: noqa: S608  the statements are its own
-"""The live demo: a TiDB, SQL and online DDL on it, its log, a broker, a lake, and whether the lake was right all along.
-
-One chain: the upstream's log, a changefeed into a topic, a changefeed into a lake, at the same time.
+"""The live demo: SQL and online DDL on an embedded TiDB, its log replicated into a topic and a lake, and both compared.
 
     log ──Changefeed──► topic (3 partitions) ──Changefeed──► lake
           thread 1                             thread 2             tasks of both in one Spark
 
-They are the very changefeeds of `tidegate run`, wired by the same functions; only the processes are fewer.  The broker
-and Spark's JVM are processes of their own.  The lakes stay.
+The changefeeds are those of `tidegate run`, wired by the same functions, in threads of this process; the broker and
+Spark's JVM are processes of their own.
 
-The upstream at a timestamp against the lake at the same one.
+    1 start      the upstream (3 nodes) and the chains
+    2 work       clients and administrators (demo/upstream.py) run their scripts; DDLs and throughput are reported
+    3 catch up   the log ends; every chain reaches its end
+    4 compare    at each chosen timestamp: the upstream against what the chain has, table by table
+    5 verdict    one line
 
     SET tidb_snapshot = ts ── information_schema, SELECT * ──► Truth ─┐
-                                                                      ├─ verify.compare_tables ──► a report a table
+                                                                      ├─ verify.compare_tables ──► a report per table
     lake.at(ts).live()     ── Arrow ──────────────────────────────────┘
 
-Which timestamps: those taken while people worked, in the middle of as many kinds of DDL as there is room for, and some
-of no DDL.  The lake's last published snapshot is compared as it was merged.
+The timestamps are some of those noted during the work: in the middle of as many kinds of DDL as possible, and some
+outside any DDL.  The lake's last published snapshot is compared as it was merged.
 
-What the live demo tells: lines for people, or one JSON object a line.
+`Teller` writes the reports, as lines for people or one JSON object per line; everything else that makes them is pure.
 
      7.3 s  ddl     add index shop.orders: delete only 86/85/85, write only 87/86/86, public 88/87/87; 0.4 s ..
      8.0 s  flow    412 commits 58/s > topic 1,204 rows 160/s, resolved 0.9 s ago > landed 1,180 ..
@@ -26,17 +28,7 @@ What the live demo tells: lines for people, or one JSON object a line.
     shop.orders: equal at 14 timestamps, 3 to 212 rows
     all 11 tables equal at 14 timestamps
 
-Pure but for `Teller`, which writes.
-
-What each live demo does: people work on a TiDB while changefeeds run, then these catch up, and all is compared.
-
-    1 start     upstream (3 nodes), and what the demo is about
-    2 work      people and administrators (workload.py) until their scripts are done; DDLs and flow are told
-    3 catch up  the log ends; every chain comes to its end
-    4 compare   each chosen timestamp: upstream there = what the chain made of it there, table by table
-    5 verdict   one line
-
-Upstream and changefeeds are threads of this process; whatever happens, all that was started is stopped at the end.
+Everything that was started is stopped at the end, whatever happens; the lakes are kept.
 """
 
 import base64

@@ -1,16 +1,13 @@
-"""The replica demo: a TiDB, SQL and online DDL on it, its log, and a replica in a database that is never half of it.
+"""The replica demo: an embedded TiDB replicated into a database whose readers must never see half a transaction.
 
     log ──Changefeed──► an embedded TiDB (a process of its own), a MariaDB (likewise), or the server of a sink-uri
-                          └ a reader adds the bank's balances up, again and again: one total, whenever it looks
+                          └ BankReader sums the bank's balances continuously: the total must never change
 
-Compared are the sync points of a TiDB, each at its secondary_ts with the upstream at its primary_ts, and in any replica
-the end.
+On a TiDB each sync point is compared: the replica at its secondary_ts with the upstream at its primary_ts.  On any
+replica the end is compared.
 
-A MariaDB of one's own, on a free port of this machine, for as long as a block runs.
-
-    mariadb-install-db ─► directory ─► mariadbd ─► answers ─► .. ─► SIGTERM
-
-`root` comes in without a password, from this machine alone.
+`running_mariadb` starts a MariaDB in a directory, on a free port of this machine, for as long as a block runs:
+mariadb-install-db, mariadbd, wait until it answers, .., SIGTERM.  It listens on 127.0.0.1; `root` has no password.
 """
 
 import os

@@ -1,30 +1,28 @@
 # ruff: noqa: S608  the statements are its own
-"""The demo's upstream: three nodes in this process, people at work on them, and eyes on every step of every DDL.
+"""The demo's upstream: three nodes in this process, a workload on them, and an observer of every DDL step.
 
-    Watched cluster   tick ──► a move: the owner takes a step, a node loads a version ──► told, then a short rest
+    WatchedCluster    each tick is one move: the owner takes a step or a node loads a version; then a short pause
     job 118           delete only 86/85/85   write only 87/86/86   write reorg 88/87/87   public 89/88/88
                       └ the job's state, and the versions of n1/n2/n3 when the first node had loaded it
-    notes             at such a moment, with two versions alive, a timestamp is taken: the lake must be right there too
+    NotedTs           a timestamp taken while two versions were in use: the lake must be correct there, too
 
-The owner rests between moves, since a DDL on small tables is over in some 30 ms and nobody would meet it.
+The owner pauses between moves, since a DDL on small tables takes some 30 ms and few transactions would run meanwhile.
 
-A DDL's event has the timestamp of the step with which its job is done, mostly the last one.  What takes a column or a
-table away shows its effect to SQL with the first step already, so between the two upstream and topic tell different
-times; no timestamp is taken there.  Partitions come and go with the done of their jobs.
-
-What the demo lets people and administrators do: a shop, a bank, and online DDL of every kind while they work.
+A DDL event has the timestamp of the step with which its job is done, mostly the last one.  DROP of a column or a table
+is visible to SQL from its first step on, so upstream and topic differ in between; no timestamp is taken there.
+Partitions are added and dropped with the step at which their jobs are done.
 
     stream      node   transactions on
     orders      n1     shop.orders (partitioned), shop.order_items
-    stock       n2     shop.products, shop.customers, and columns that come and go
+    stock       n2     shop.products, shop.customers, and columns that are added and dropped
     bank-1, -2  n3 n1  bank.accounts, bank.transfers: the sum of all balances never changes
-    carts       n2     tables that are made, emptied, renamed, swapped, dropped and brought back
+    carts       n2     tables that are created, truncated, renamed, swapped, dropped and recovered
 
-    DDLS        two administrators, each with a script: one changes the shop's tables, one makes and unmakes tables
+    DDLS        two administrators, each with a script: one changes the shop's tables, one creates and drops tables
 
-Pure: a seed and a stream give the same statements, however fast they run and whatever becomes of them.  What a stream
-asks for may not be there at that moment (a column that was dropped, a table that has another name): then the upstream
-refuses it, as it would refuse a program that did not hear of the change.
+The workload is pure: a seed and a stream give the same statements, however fast they run and whether or not they
+succeed.  A statement may name a column that was dropped or a table that was renamed meanwhile; the upstream then
+refuses it, as it would for a client that does not know of the change.
 """
 
 import threading
