@@ -1,4 +1,4 @@
-"""The change log: what TiKV's CDC says to whoever registers at a region.
+"""The change log of the store: the events that TiKV's CDC sends to a client registered at a region, and the regions.
 
     register(region, span, checkpoint_ts)
       scan   COMMITTED of every version above checkpoint_ts, PREWRITE of every lock ──┐ one queue, in any mixture
@@ -7,25 +7,23 @@
       then   ResolvedSpan, whenever `advance` is called ──────────────────────────────┘
       until  RegionFault: a split, a merge, another leader, a reader too slow; nothing follows it
 
-- The scan is of the moment of the registration, in which the live events begin too: a commit may be heard of twice,
-  or before its prewrite; it is never missed.  `kv/match.py` makes rows of it.
-- resolved ts = min(a new timestamp, start_ts of each lock in the span - 1), taken with the store locked.  A
-  transaction that is not prewritten by then takes its commit_ts later, above it.  It never goes back within a
-  registration; the next one begins again at its own checkpoint_ts and repeats what is above.
-- Locks and writes of kind LOCK, and rollbacks of what was never locked, are nobody's business; nor are the rewrites by
-  which a DDL changes a column's bytes (LOSSY_DDL).
+- The scan is of the moment of the registration, at which the live events begin, too: a commit may be received twice, or
+  before its prewrite, but is never missed.  `kv/match.py` makes rows of the events.
+- resolved ts = min(a new timestamp, start_ts of each lock in the span - 1), taken with the store locked.  A transaction
+  that is not prewritten by then gets a commit_ts above it.  The resolved ts never decreases within a registration; the
+  next registration begins at its own checkpoint_ts and repeats what is above.
+- Not sent: locks and writes of kind LOCK, rollbacks of what was never locked, and the rewrites by which a DDL changes
+  a column's bytes (LOSSY_DDL).
 
-Source: TiKV's cdc component (delegate, initializer, resolver); kvproto cdcpb.
-
-Regions: the key space cut into ranges, each with an epoch that tells whether a client's picture is current.
+Regions are ranges of the key space, each with an epoch by which a client learns that its view is out of date:
 
     split at m        1 [ ........ ) v3      ->    1 [ ... m ) v4    2 [ m ... ) v4
     merge             1 [ ... m ) v4  2 [ m ... ) v4      ->    1 [ ........ ) v5
     leader moves      1 [ ... m ) v4 term 1      ->    1 [ ... m ) v4 term 2
 
-The left half of a split keeps its id, a merge the left one's.  Versions only grow, so no epoch ever comes back.
+The left half of a split keeps its id; a merge keeps the left one's.  Versions only grow, so no epoch is reused.
 
-Source: TiKV's region epochs (version), leaders (term).
+Source: TiKV's cdc component (delegate, initializer, resolver), region epochs, terms of leaders; kvproto cdcpb.
 """
 
 from bisect import bisect_right

@@ -1,67 +1,36 @@
-"""What commands and views ask of the session that runs them, and what all sessions of a node share.
+"""Commands of a session that are neither queries nor changes nor DDL, and the relations that its queries read.
 
-Named locks are the cluster's: its nodes share a store.
-
-Whether the keys of a table agree with each other: what ADMIN CHECK TABLE asks, and simulations after every step.
-
-    index          must hold                                                       in the states
-    complete       every row has its entry, bytes and all                          public
-    no orphans     every entry is the entry of a row                               public, write-reorg; on its way out
-                                                                                   an index may keep what nobody reads
-    copy of rows   every copied row is a row in use, with the same values          ddl_state 1 .. 4
-
-The rows in use are the truth; nothing is changed, and everything found is told.
-
-Source: TiDB pkg/executor (admin.go, check_table_index.go); the consistency of the F1 paper, section 6 of our checker.
-
-SET: what its list of assignments says, and doing it.
-
-    SET x = 1, @@session.y = DEFAULT, GLOBAL z = ON, @u := 7      Assign(scope, name, value) one after the other
-    SET NAMES utf8mb4 COLLATE utf8mb4_bin                         character_set_client, _results, collation_connection
-    SET CHARACTER SET gbk
-    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY
-    SET PASSWORD .., ROLE .., RESOURCE GROUP ..                   accepted: there are no accounts here
-
-A bare word is a text (SET sql_mode = ANSI), anything else an expression.
-
-Source: MySQL manual, "SET Syntax for Variable Assignment", "SET NAMES Statement", "SET TRANSACTION Statement".
-
-Changes that differ in their literals alone are parsed once.
-
-    UPDATE t SET a = 5 WHERE id = 7     shape  UPDATE t SET a = ? WHERE id = ?     a node, its two literals at hand
-    UPDATE t SET a = 6 WHERE id = 9     the same shape: the literals get their new texts, nothing is parsed
-
-To know which literal is which, a shape is parsed once more with a number of its own in each place; a literal that the
-grammar uses up otherwise (the length in a CAST, strings side by side) is not found again, and such statements are
-parsed each time.  The node is used again, so a statement is over before the next one of its shape is parsed: a session
-has one of these.
-
-Source: TiDB's plan cache for statements that are not prepared.
-
-What the tables of a statement are made of, for each way to read: in a transaction, in the past, of the system.
-
-    relation(d, t) ──► stored table     OpenTables of a transaction, PastTables at a ts
-                   └─► system           information_schema, the views of databases
-
-    definitions    of the past that the session reads at, of the transaction that is open, else of now
-    next numbers   from the counters of the store: what nodes hold in memory is past them already
-
-A view is its SELECT, run in the database that it was made in.
-
-Source: TiDB pkg/planner (view expansion), pkg/executor (show.go, infoschema_reader.go).
-
-Commands: what is neither rows nor definitions, found by its first word.
+`run_command` finds the rule by the first word of the statement:
 
     BEGIN, START TRANSACTION, COMMIT, ROLLBACK [TO s], SAVEPOINT s, RELEASE SAVEPOINT s
     SET, USE, SHOW, DESC, DESCRIBE, EXPLAIN t, KILL
-    ADMIN SHOW DDL JOBS [n] [WHERE ..]        those that run, then the newest n (10) that are over
+    ADMIN SHOW DDL JOBS [n] [WHERE ..]        running jobs, then the newest n (10) of the history
     ADMIN CANCEL DDL JOBS 118, 119            one line each: successful, or error: ..
-    ADMIN SET BDR ROLE PRIMARY, SECONDARY     a role in replication in both directions; ADMIN UNSET, SHOW BDR ROLE
-    ADMIN CHECK TABLE t, u                    nothing when rows and index entries agree, else 8223
-    accepted, and nothing to do here: LOCK TABLES, FLUSH, ANALYZE, GRANT, CREATE USER ..
+    ADMIN SET BDR ROLE PRIMARY, SECONDARY     role in bidirectional replication; ADMIN UNSET, SHOW BDR ROLE
+    ADMIN CHECK TABLE t, u                    no rows when rows and index entries agree, else 8223
+    accepted without effect: LOCK TABLES, FLUSH, ANALYZE, GRANT, CREATE USER ..
 
-Source: MySQL manual, "SQL Statements"; TiDB documentation, "SQL Statement Overview", "ADMIN SHOW DDL
-JOBS", "ADMIN CANCEL DDL", "ADMIN [SET|SHOW|UNSET] BDR ROLE", "ADMIN CHECK [TABLE|INDEX]".
+SET is read into assignments that apply one after the other.  A bare word is a text (SET sql_mode = ANSI), anything else
+an expression.
+
+    SET x = 1, @@session.y = DEFAULT, GLOBAL z = ON, @u := 7      Assign(scope, name, value) each
+    SET NAMES utf8mb4 COLLATE utf8mb4_bin                         character_set_client, _results, collation_connection
+    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY
+    SET PASSWORD .., ROLE .., RESOURCE GROUP ..                   accepted without effect: there are no accounts
+
+`StatementShapes` parses statements that differ in their literals alone only once.  A shape is parsed with a distinct
+number at each literal, to find its node; a literal that the grammar consumes otherwise (the length in a CAST, adjacent
+strings) is not found, and such statements are parsed each time.  The node is reused, so a statement must be over before
+the next one of its shape is parsed; each session has its own StatementShapes.
+
+`SystemRelations` resolves names to information_schema or to views, by the definitions of the historical ts that the
+session reads at, of its open transaction, or of now.  A view is its SELECT, run in the database it was created in.
+
+`NodeTools` are what all sessions of a node share; named locks are the cluster's, since its nodes share a store.
+
+Source: MySQL manual, "SQL Statements", "SET Syntax for Variable Assignment", "SET NAMES Statement", "SET TRANSACTION
+Statement"; TiDB documentation, "SQL Statement Overview" and the pages of ADMIN; TiDB pkg/planner (view expansion),
+pkg/executor (show.go, infoschema_reader.go).
 """
 
 from collections import OrderedDict

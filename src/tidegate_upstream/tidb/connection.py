@@ -1,28 +1,23 @@
-"""Prepared statements: where their parameters stand, the parameters as a client sends them, and the statement with
-literals in those places.
-
-    prepare   INSERT INTO t VALUES (?, 'why?', ?)           places 23 and 34; the one in the string is text
-    bound     INSERT INTO t VALUES (7, 'why?', 'it''s')
-
-Values become literals in the text, so that a statement means the same prepared and plain.
-
-    bit of each NULL | 01 | type: 2 bytes each | values      types stay for the next time when 01 is 00
-
-    sent for long texts beforehand, in pieces: COM_STMT_SEND_LONG_DATA
-
-Source: MySQL manual, "Prepared Statements"; MySQL Internals, "COM_STMT_EXECUTE", "Binary Protocol Value".
-
-One client: mysql-mimic reads its packets and knows the order of the conversation, this says what the answers are.
+"""A client's connection: commands of MySQL's protocol, prepared statements, and what their answers hold.
 
     handshake ──► session ──► COM_QUERY, COM_STMT_EXECUTE ──► statements one by one ──► OK, rows or an error each
                                                               in the thread of this client
 
-The library's own session would answer SHOW and SET by itself, its OK packets count no rows, its errors know few
-SQLSTATEs, and its prepared statements do not quote.  So its `Connection` is kept for handshake, flow and KILL, what
-comes in is checked in wire.py, and what an answer holds is decided here.  A client has one thread: its statements
-run one after the other and never hold up those of other clients, however long a DDL waits.
+mysql-mimic's `Connection` does the handshake, the flow of packets and KILL.  Its own session is not used: it answers
+SHOW and SET by itself, its OK packets have no affected rows, its errors know few SQLSTATEs, and its prepared statements
+do not quote.  Incoming packets are checked in wire.py.  Each client has one thread: its statements run one after the
+other and never delay those of other clients, however long a DDL waits.
 
-Source: MySQL Internals, "Command Phase", "Text Protocol", "Prepared Statements".
+The parameters of a prepared statement become literals in its text, so that it means the same prepared and plain:
+
+    prepare   INSERT INTO t VALUES (?, 'why?', ?)           parameters at 23 and 34; the one in the string is text
+    bound     INSERT INTO t VALUES (7, 'why?', 'it''s')
+
+    COM_STMT_EXECUTE: null bitmap | 01 | type: 2 bytes each | values      with 00 the types of the last time are used
+    COM_STMT_SEND_LONG_DATA: a long text, sent in pieces beforehand
+
+Source: MySQL manual, "Prepared Statements"; MySQL Internals, "Command Phase", "Text Protocol", "Prepared Statements",
+"COM_STMT_EXECUTE", "Binary Protocol Value".
 """
 
 import asyncio

@@ -1,25 +1,22 @@
-"""What nodes know of each other: sessions, the owner, and which versions were reported.
-
-    session    node -> until when it counts as alive         renewed by each reload; a dead node's runs out
-    owner      node                                          as long as its session lives; then anybody may campaign
-    versions   node -> the newest version that it has        without metadata locks: what the owner waits for
-    locks      job -> node -> version                        with them: reported once no open transaction is older
-
-Nothing here is durable, and nothing here is needed for safety: a step is taken only after the store, the row of its job
-and this agree, and a node whose session ran out has stopped to commit before that (its lease is no longer).
-
-Source: the keys that TiDB keeps in etcd (owner election, schema versions, per-job versions).
-
-Jobs as rows: what is submitted, what the owner keeps beside it, and what is left when it is over.
+"""DDL jobs as rows of the system tables, and the registry in which nodes publish sessions, ownership and versions.
 
     submit     tidb_ddl_job row (state queueing), NextGlobalID                                  one transaction
-    each step  tidb_ddl_job row, DDLProgress, tidb_mdl_info row, definitions, Diff              step.py
+    each step  tidb_ddl_job row, DDLProgress, tidb_mdl_info row, definitions, Diff              change/step.py
     the end    no row, tidb_ddl_history row, DDLJobHistory, gc_delete_range rows                one transaction
 
-The row is what TiDB writes; `JobProgress` holds what its `schema_state` does not tell (at which step of its operation
-the job is, and what is left to do there), so that any node can go on.
+The row is what TiDB writes.  `JobProgress` holds what its `schema_state` does not tell (the current step of its
+operation, and the work left there), so that any node can go on.
 
-Source: TiDB pkg/ddl (job_submitter.go, job_worker.go, delete_range.go); recorded jobs.
+    session    node -> until when it counts as alive         renewed by each reload; that of a dead node expires
+    owner      node                                          as long as its session lives; then anybody may campaign
+    versions   node -> its newest loaded version             without metadata locks: what the owner waits for
+    locks      job -> node -> version                        with them: reported once no open transaction is older
+
+The registry is in memory, and safety does not depend on it alone: a step is taken only if the store, the row of its job
+and the registry agree, and a node whose session has expired stopped committing before that (its lease is no longer).
+
+Source: TiDB pkg/ddl (job_submitter.go, job_worker.go, delete_range.go); recorded jobs; the keys that TiDB keeps in etcd
+(owner election, schema versions, per-job versions).
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,19 +1,18 @@
-"""Where sessions hand in DDL jobs and ask about them: ADMIN SHOW, CANCEL DDL JOBS, RECOVER TABLE.
-
-    submit ─► job id ─► wait ─► the job of the history            somebody else ticks, or `wait` does so itself
-
-Source: TiDB pkg/ddl (executor.go: DoDDLJob), pkg/executor (recover table: the newest job that took the table away).
-
-The owner: which jobs may go on, and the one small thing that each of them needs next.
+"""The DDL owner, which advances jobs one transaction at a time, and the client with which sessions submit them.
 
     wait for nodes ─► batch of work ─► next step ─► wait for nodes ─► .. ─► history
                          refused ─► turn back ─► steps back ─► history
 
-A job waits until every living node has the version of its last step, whoever made that: an owner that takes over begins
-with this wait.  Jobs on the same table or database go by id, the same by name or by number (behind a RENAME only the
-number is); a paused one keeps its place.  Nothing is kept in memory between two calls, so any node may act next.
+A job waits until every living node has loaded the version of its last step, whoever made that step: a new owner begins
+with this wait.  Jobs on the same table or database run in the order of their ids, whether they name it by name or by id
+(after a RENAME only the id is the same); a paused job keeps its position.  `Owner` keeps nothing in memory between two
+calls, so any node may act next.
 
-Source: TiDB pkg/ddl (job_scheduler.go, job_worker.go, sync of schema versions), errors 8214, 8224 to 8226.
+`DdlClient` submits a job, waits for it to reach the history, and serves ADMIN SHOW and CANCEL DDL JOBS.  Somebody else
+ticks the cluster meanwhile, or `wait` does so itself.  RECOVER TABLE takes the newest job that removed the table.
+
+Source: TiDB pkg/ddl (executor.go: DoDDLJob, job_scheduler.go, job_worker.go, sync of schema versions), pkg/executor;
+errors 8214, 8224 to 8226.
 """
 
 import time

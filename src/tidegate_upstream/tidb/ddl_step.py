@@ -1,50 +1,40 @@
-"""Delete ranges: keys that no definition owns any more, removed below the change log once nobody reads their past.
+"""The transactions of a DDL job: its steps, backfill and validation in batches, and deletion of ranges.
 
-    DROP TABLE t45 is over      gc_delete_range   job 304, element 1, [t45 .. t46), ts            rows still there
-    GC with a safe point >= ts  the keys are removed with all versions, without delete events     row gone
-    RECOVER TABLE before that   the row is taken out, and the rows belong to a table again
+A step is one transaction; its schema version was taken before in another one, so a crash may leave a version without a
+Diff.
 
-Source: TiDB pkg/ddl/delete_range.go, gc_worker (deleteRanges): UnsafeDestroyRange.
+    step               begin ── take version 182 ── definitions, Diff:182, job row, tidb_mdl_info ── commit
 
-Looking whether stored rows obey what a DDL wants of them.
+    queueing ─► running .. ─► done ─► [history: synced]
+        │           └─► rollingback .. ─► rollback_done ─► [history]    cancelled at a step that can be rolled back
+        └─► cancelled ─► [history]                                      cancelled before the first step
 
-    NOT NULL                1138   Invalid use of NULL value           a narrower type     what an INSERT would say
-    CHECK                   3819   Check constraint .. is violated     foreign key         1452   a parent is missing
-    EXCHANGE PARTITION      1737   a row does not match the partition
+- The bytes of the job's row must be those that the caller read (JobMoved), and the row is written or locked, so of two
+  owners that act at once one gets a write conflict.
+- All steps with a version lock one key, so versions are in the order of commits.
 
-Nodes enforce the same for new rows by then, so a row that was looked at stays good.
-
-Source: TiDB pkg/ddl (checkForNullValue, verifyRemainRecordsForCheckConstraint, checkForeignKeyConstrain,
-checkExchangePartitionRecordValidation).
-
-Work on the rows of a table, batch by batch: filling indexes, columns and copies, and looking at what is there.
-
-    task ── phases ──► columns │ indexes │ copies │ looks          each walks all rows of the table once
-    batch              rows [checkpoint ..) of one phase and one physical id, in one transaction with the new checkpoint
+Work between two steps (`Backfill`) has phases: columns, indexes, copies of rows, validation.  Each phase walks all rows
+once.  A batch is a range of rows of one phase and one physical id, in one transaction with the new checkpoint:
 
     tidb_ddl_reorg     job 304 │ element 1 _idx_ │ physical id 283 │ start_key │ reorg_meta {"phase":0,"rows":512}
 
-Each batch reads at its own start and locks the rows that it used, so a row that somebody writes meanwhile makes it fail
-and begin again; a row written later is written by nodes that know the element already.  Rewrites of a changed column
-carry a source by which change capture leaves them out.  What is already there is left alone: an entry with the same
-handle, a row that has the new value, a copy that a double write made.
+A batch reads at its own start and locks the rows that it used: a concurrent write of one of them makes it fail and
+start again; a row written later is written by nodes that know the element already.  Rewrites of a changed column carry
+a source by which change capture leaves them out.  What is there already is kept: an entry with the same handle, a row
+with the new value, a copy made by a double write.
 
-Source: TiDB pkg/ddl (backfilling.go, reorg.go, column.go, partition.go).
+Validation looks at stored rows, while nodes enforce the same rule for new ones:
 
-One transaction of a job: what it changes, its row, and the version by which nodes hear of it.
+    NOT NULL                1138   Invalid use of NULL value           a narrower type     the error of an INSERT
+    CHECK                   3819   Check constraint .. is violated     foreign key         1452   a parent is missing
+    EXCHANGE PARTITION      1737   a row does not match the partition
 
-    step               begin ── take version 182 ── definitions, Diff:182, job row, tidb_mdl_info ── commit
-                                (a transaction of its own: a crash here leaves 182 without Diff)
+Delete ranges wait in gc_delete_range after the job, e.g. [t45 .. t46) of a dropped table.  GC with a safe point >= the
+row's ts removes the keys with all versions, without delete events; RECOVER TABLE before that removes the row instead.
 
-    queueing ─► running .. ─► done ─► [history: synced]              forward
-        │           └─► rollingback .. ─► rollback_done ─► [history]    turn at a step that can be taken back, back
-        └─► cancelled ─► [history]                                      turn before the first step
-
-- The row's bytes must be those that the caller saw (JobMoved), and the row is written or locked, so of two owners that
-  act at once one gets a write conflict.
-- All steps with a version lock one key: their order by version is that of their commits, whoever takes them.
-
-Source: TiDB pkg/ddl (job_worker.go, schema_version.go, rollingback.go).
+Source: TiDB pkg/ddl (job_worker.go, schema_version.go, rollingback.go, backfilling.go, reorg.go, column.go,
+partition.go, delete_range.go, checkForNullValue, verifyRemainRecordsForCheckConstraint, checkForeignKeyConstrain,
+checkExchangePartitionRecordValidation), gc_worker (deleteRanges).
 """
 
 from collections.abc import Callable

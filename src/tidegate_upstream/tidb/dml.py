@@ -1,63 +1,35 @@
-"""What a statement without rows has done.
-
-    UPDATE t SET v = 1        Outcome(affected=2, matched=3, info="Rows matched: 3  Changed: 2  Warnings: 0")
-    INSERT INTO t VALUES ..   Outcome(affected=1, last_insert_id=7)
-    SET x = 1, COMMIT ..      Outcome()
-
-Source: MySQL manual, "mysql_affected_rows()", "mysql_info()".
-
-SET a = .., b = ..: what INSERT, ON DUPLICATE KEY UPDATE and UPDATE assign.
-
-a = a + 1, b = a      from left to right: b gets the new a, converted as the column converts it
-a = DEFAULT           the column's default          a = DEFAULT(b)    another's
-g = 5                 3105 for a generated column, which takes DEFAULT alone
-
-Foreign keys: a child names a row of its parent.
-
-    INSERT, UPDATE of a child       the parent's row must be there: 1452; it is locked, so that nobody takes it away
-    DELETE, UPDATE of a parent      its children, by ON DELETE and ON UPDATE:
-        RESTRICT, NO ACTION, none   1451
-        CASCADE                     go too, or get the new key
-        SET NULL                    lose the key
-
-A key with a NULL in it names nothing.  Keys count from write-only on: enforced, not assumed.
-
-Source: TiDB pkg/executor/foreign_key.go; MySQL manual, "FOREIGN KEY Constraints".
-
-Tables by name, as one statement of one transaction sees them.
-
-    OpenTables(transaction, snapshot, context, auto_ids)
-      .table("d", "t")      TableAccess, to be changed            1146 when there is none, 1288 for views
-      .relation("d", "t")   the same to be read; what is no stored table is asked of `system`
-
-    PastTables(snapshot of the store, ..)   relations alone: tidb_snapshot
-
-A table that is not public does not exist.  Shapes are kept by definition, so that a statement does not make them anew.
-
-UPDATE and DELETE of one table: the rows that they mean, and what becomes of them.
+"""INSERT, REPLACE, UPDATE and DELETE: the rows they select, assignments, foreign keys, and the outcome.
 
     UPDATE t SET .. WHERE id IN (1, 2) AND v > 3 ORDER BY v LIMIT 1
                           └─ equal: {"id": (1, 2)} ─► TableReader.find ─► WHERE again ─► sorted ─► cut
 
-    UPDATE     each assignment sees those to its left     affected: rows that changed, matched: rows that WHERE found
-    DELETE     affected: rows that went                   IGNORE leaves rows alone that have children, with a warning
+All rows are found before the first one is changed, so that a statement never sees its own changes.  A row that stays as
+it is is not written, and ON UPDATE CURRENT_TIMESTAMP leaves it alone.
 
-All rows are found before the first one changes, so that a statement never meets its own work.  A row that stays as it
-is is not written, and ON UPDATE CURRENT_TIMESTAMP leaves it alone.
+    VALUES (..), (..)   SET a = 1   SELECT ..        later values of a row may refer to its earlier ones
+    SET a = a + 1, b = a                             left to right: b gets the new a, as column a converted it
+    a = DEFAULT, a = DEFAULT(b)                      a generated column takes DEFAULT alone: else 3105
+    ON DUPLICATE KEY UPDATE                          changes the row that holds the key; VALUES(a): the new row's a
+    REPLACE                                          first removes the rows that hold its keys
+    IGNORE                                           values are adjusted, refused rows skipped, each with a warning
 
-Source: MySQL manual, "UPDATE", "DELETE"; TiDB pkg/executor (update.go, delete.go, write.go).
+    affected            INSERT 1   ON DUPLICATE KEY 2, 0 when nothing changed   REPLACE 1 + removed rows
+                        UPDATE rows that changed (matched: rows that WHERE selected)   DELETE removed rows
+    last_insert_id      the first generated number
 
-INSERT and REPLACE.
+Foreign keys are enforced from write-only on, but not assumed.  A key with a NULL in it refers to nothing.
 
-    VALUES (..), (..)   SET a = 1   SELECT ..        a row's earlier values can be named by its later ones
-    IGNORE              what a column refuses is bent, a row that a key refuses is left out, each with a warning
-    ON DUPLICATE KEY    the row that holds the key is changed; VALUES(a) names its value in the new row
-    REPLACE             the rows that hold its keys go first
+    INSERT, UPDATE of a child       the parent's row must exist, else 1452; it is locked, so that it is not removed
+    DELETE, UPDATE of a parent      RESTRICT, NO ACTION, none: 1451    CASCADE: children are removed or get the new key
+                                    SET NULL: children lose the key
 
-    affected            INSERT 1   ON DUPLICATE KEY 2, 0 when nothing changed   REPLACE 1 + the rows that went
-    last_insert_id      the first number that was generated
+`OpenTables` gives the tables of an open transaction by name, to be read or changed (1146 unknown, 1288 for views);
+`PastTables` gives relations at tidb_snapshot.  Other names are resolved by `system`.  A table that is not public does
+not exist.  Shapes are cached by definition.
 
-Source: MySQL manual, "INSERT", "INSERT ... ON DUPLICATE KEY UPDATE", "REPLACE"; TiDB pkg/executor (insert.go).
+Source: MySQL manual, "INSERT", "INSERT ... ON DUPLICATE KEY UPDATE", "REPLACE", "UPDATE", "DELETE", "FOREIGN KEY
+Constraints", "mysql_affected_rows()", "mysql_info()"; TiDB pkg/executor (insert.go, update.go, delete.go, write.go,
+foreign_key.go).
 """
 
 from collections import OrderedDict

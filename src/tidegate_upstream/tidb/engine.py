@@ -1,22 +1,20 @@
-"""The port below the MVCC store: four ordered maps of bytes that change together or not at all.
+"""The storage engine below the MVCC store: four ordered maps of bytes with atomic batches, in memory or in SQLite.
 
-    LOCK     memcomparable(key)                    who is about to write the key
+    LOCK     memcomparable(key)                    the lock of the transaction that is writing the key
     WRITE    memcomparable(key) ~commit_ts         what was committed when, newest first
     DATA     memcomparable(key) ~start_ts          values too long for the other two
     META     name                                  the oracle's bound, the GC safe point
 
-`write` is atomic, and durable before it returns where the engine is durable at all.  Calls are safe between threads,
-each by itself: the oracle saves its bound while others are in the store.  A scan that somebody still iterates survives
-writes in between: it goes on behind the last key that it gave, in the state of then.
-
-A durable engine: one SQLite file in a directory, one table a column of the store.
+`write` is atomic, and durable before it returns if the engine is durable at all.  Each call is thread-safe: the oracle
+saves its bound while others use the store.  A scan survives writes made while it is iterated: it continues after the
+last key that it returned, in the state of that moment.
 
     <directory>/store.db        CREATE TABLE lock (k BLOB PRIMARY KEY, v BLOB) WITHOUT ROWID, ... write, data, meta
     <directory>/store.db-wal    what was committed since the last checkpoint
 
-A batch is one SQLite transaction in WAL mode with synchronous=FULL, so a process or a machine that dies leaves all of
-a batch or none.  `locking_mode=EXCLUSIVE` keeps a second process out: two oracles over one store would give the same
-timestamp twice.  SQLite compares BLOBs byte by byte, which is the order that memcomparable keys are made for.
+In SQLite a batch is one transaction in WAL mode with synchronous=FULL, so after a crash of the process or the machine
+all of it is there or none.  `locking_mode=EXCLUSIVE` keeps a second process out: two oracles over one store would
+return the same timestamp twice.  SQLite compares BLOBs byte by byte, which is the order of memcomparable keys.
 """
 
 import sqlite3

@@ -1,31 +1,22 @@
-"""DDL jobs as ADMIN SHOW DDL JOBS and information_schema.DDL_JOBS tell them.
+"""The relations of information_schema, and the rows of ADMIN SHOW DDL JOBS.
+
+    SELECT .. FROM information_schema.columns      ──► InformationSchema.relation ──► a relation made for this statement
+
+    SCHEMATA  TABLES  COLUMNS  STATISTICS  KEY_COLUMN_USAGE     from the public tables of a snapshot
+    DDL_JOBS  PROCESSLIST                                       from the session that asks
+    FILES  PARTITIONS  TRIGGERS ..                              empty
+
+Sizes and row counts are 0, as there are no statistics.  A primary key that is the handle is in no list of indexes; it
+is put before the others here.  Texts compare without case.
+
+The columns of a relation are declared in one text: `NAME` is a text column, `NAME#` a number, `NAME@` a time; `~`
+stands for a blank.
 
     JOB_ID DB_NAME TABLE_NAME JOB_TYPE    SCHEMA_STATE  SCHEMA_ID TABLE_ID ROW_COUNT CREATE_TIME .. STATE
     118    d       t          add index   public        112       115      2         2024-01-31 ..  synced
 
-Source: TiDB pkg/meta/model (ActionType, JobState, SchemaState), pkg/executor (DDLJobRetriever).
-
-Rows of information_schema about databases, tables, columns and keys.
-
-    TableVersion ──► visible(snapshot): public tables by name ──► one row a table, column, part of a key
-
-Sizes and row counts are 0: nothing here keeps statistics.  A primary key that is the handle is in no list of indexes:
-it is put before the others here.
-
-Source: TiDB pkg/executor/infoschema_reader.go.
-
-information_schema: what SELECT can ask of the definitions, the variables and the DDL jobs.
-
-    SELECT .. FROM information_schema.columns      ──► InformationSchema.relation ──► a relation made for this statement
-
-    SCHEMATA  TABLES  COLUMNS  STATISTICS      from a snapshot's public part, KEY_COLUMN_USAGE as well
-    DDL_JOBS  PROCESSLIST                      from the session that asks
-    FILES  PARTITIONS  TRIGGERS ..             empty
-
-A table's columns are one text: `NAME` holds text, `NAME#` a number, `NAME@` a moment; `~` is a blank.  Texts compare
-without case.
-
-Source: TiDB documentation, "Information Schema"; MySQL manual, "INFORMATION_SCHEMA Tables".
+Source: TiDB documentation, "Information Schema"; TiDB pkg/meta/model (ActionType, JobState, SchemaState), pkg/executor
+(DDLJobRetriever, infoschema_reader.go); MySQL manual, "INFORMATION_SCHEMA Tables".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,18 +1,18 @@
-"""The change log of the store, written as segments: what `tidb:///DIR` reads.
+"""The change log written as segments, which `tidb:///DIR` reads, and the feed of complete, ordered rows that it needs.
 
     ChangeLog ──► SpanFeed ──► rows in commit order, complete up to a ts ──► SegmentWriter ──► DIRECTORY/00..0-00..9.seg
 
-`begin_log` begins one on a store that was there before: its definitions, and all its rows as inserts of one ts.
-
-Reading a span of keys, whatever becomes of its regions: rows in commit order, and how far they are complete.
+`SpanFeed` reads a span of keys across changes of its regions:
 
     [a ........... d) resolved 90            split at c: the registration ends
-    [a ..... c) from 90   [c .. d) from 90   two new ones begin where it stood; what they repeat is known already
+    [a ..... c) from 90   [c .. d) from 90   two new ones begin there; rows that they repeat are recognized
          resolved 95           resolved 93
     rows with commit_ts <= 93 are complete and in order; the rest waits
 
 A part of the span keeps its resolved ts when its registration ends.  Rows above the resolved ts of all parts wait in
-one dictionary by (commit_ts, start_ts, key), so a row that comes again after a new registration is the same row.
+one dictionary by (commit_ts, start_ts, key), so a row that is received again after a new registration is the same row.
+
+`begin_log` begins the log of a store that has data already: its definitions, and all its rows as inserts of one ts.
 
 Source: TiCDC's kv client (regions to re-subscribe) and sorter (order within a commit).
 """

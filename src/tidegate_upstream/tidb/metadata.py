@@ -1,23 +1,19 @@
-"""Schema metadata, written: a step of a job and what it changed are there together or not at all.
+"""Writing schema metadata: the definitions, the system tables of DDL jobs, and the schema of a new store.
 
-System tables: those in which TiDB keeps its DDL jobs, and how rows get into them.
+A step of a DDL job and the definitions that it changed are written in one transaction.  Rows of these system tables are
+of version 1, as TiDB's internal sessions write them; tables without a primary key have hidden row ids, and a unique
+index beside them.
 
     tidb_ddl_job       jobs that are not over                     what a changefeed watches
-    tidb_ddl_history   jobs that are                              tidb_mdl_info      job, version: which nodes to ask
-    tidb_ddl_reorg     how far a backfill is                      gc_delete_range    what the next GC removes
-    tidb               variables of the cluster; ours to be written, nothing here reads it
+    tidb_ddl_history   jobs that are over                         tidb_mdl_info      job, version: which nodes to ask
+    tidb_ddl_reorg     progress of a backfill                     gc_delete_range    what the next GC removes
+    tidb               variables of the cluster; written, but not read here
 
-Rows are of version 1, as TiDB's internal sessions write them.  Some of the tables have no primary key: their rows have
-hidden numbers, and a unique index beside them.
+A new store has the databases mysql, sys and test, and the tables of the DDL jobs.  Its ids and schema version begin
+where those of a newly started TiDB do, so that the first database created in it has the same id as there.
 
-Source: TiDB pkg/meta/metadef and pkg/session/bootstrap.go; the recorded definitions of the first two.
-
-A new store's schema: the databases mysql, sys and test, and the tables of the DDL jobs.
-
-Ids and the schema version begin where those of a newly started TiDB do, so that the first database that anybody
-creates there has the same id here.
-
-Source: the databases, ids and version that a recording of a new TiDB begins with.
+Source: TiDB pkg/meta/metadef and pkg/session/bootstrap.go; recorded definitions of tidb_ddl_job and tidb_ddl_history;
+the databases, ids and version with which a recording of a new TiDB begins.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,39 +1,31 @@
-"""FROM and WHERE: what rows come from, joined one after the other.
-
-    t              a relation: a table, a view, something of information_schema
-    DUAL           one row without columns
-
-    t1, t2 JOIN t3 ON ..        scan t1 ─► step t2 ─► step t3 ─► rows: t1's slots, t2's, t3's
-
-A part of WHERE is tested as soon as all its columns are there.  `col = constant` and `col IN (constants)` become the
-hint `equal` of a scan.
-
-GROUP BY and aggregate functions: many rows become one row for each group.
-
-    row        columns of FROM
-    group row  columns of the group's first row | SUM(a) | COUNT(*) | ..
-
-So what names a column keeps working, and a call of an aggregate function reads the slot that it was given when it was
-compiled.  Without GROUP BY all rows are one group, and it is there even when no row is.
-
-    COUNT(*)  COUNT(a)  COUNT(DISTINCT a, b)      SUM, AVG: exact of integers and decimals, doubles of the rest
-    MIN, MAX by collation
-
-NULLs do not count, but for COUNT(*); no value at all gives NULL (COUNT 0).
-Source: MySQL manual, "Aggregate Function Descriptions".
-
-SELECT: a node of the parser and relations in, an answer out.
+"""SELECT: joins, filters, grouping and ordering over relations.
 
     select(parse("SELECT a+1 FROM t")[0].node, relations, context)  ->  ResultSet(columns, rows)
 
     FROM, WHERE ─► GROUP BY, aggregates ─► HAVING ─► select list ─► ORDER BY ─► DISTINCT ─► LIMIT
-    select.py        group.py                here      here           here
 
-Of subqueries there is IN (SELECT ..) alone, whose values come first.  FOR UPDATE is accepted and does nothing here.
+A relation is a table, a view or something of information_schema; DUAL is one row without columns.  Relations are joined
+one after the other, each adding its slots to the row.  A conjunct of WHERE is tested as soon as all its columns are
+there; `col = constant` and `col IN (constants)` become the hint `equal` of a scan.
 
-A select item is named by its alias, a column's own name, or its text: SELECT a+1 gives `a+1`.  A plain number in
-ORDER BY or GROUP BY is the place of a select item.
-Source: MySQL manual, "SELECT Statement".
+    t1, t2 JOIN t3 ON ..        scan t1 ─► step t2 ─► step t3 ─► rows: t1's slots, t2's, t3's
+
+Of subqueries only IN (SELECT ..) is supported; its values are computed first.  FOR UPDATE is accepted without effect
+here.  A select item is named by its alias, a column's own name, or its text: SELECT a+1 gives `a+1`.  An integer in
+ORDER BY or GROUP BY is the position of a select item.
+
+GROUP BY makes one row per group:
+
+    group row  columns of the group's first row | SUM(a) | COUNT(*) | ..
+
+so column references keep working, and a call of an aggregate function reads the slot assigned to it when it was
+compiled.  Without GROUP BY all rows are one group, which exists even if there is no row.  NULLs are ignored except by
+COUNT(*); without any value the result is NULL (of COUNT 0).
+
+    COUNT(*)  COUNT(a)  COUNT(DISTINCT a, b)      SUM, AVG: exact for integers and decimals, doubles for the rest
+    MIN, MAX by collation
+
+Source: MySQL manual, "SELECT Statement", "Aggregate Function Descriptions".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,26 +1,22 @@
-"""DDL of a session: the text, the jobs that it asks for, and waiting for them.
-
-    text ──schema/parse──► Statement ──plan──► requests ──submit──► jobs, one after the other ──► done, or their error
-           with 1064                  1050, 1146, ..
-
-What is open is committed first.  A session that is interrupted asks for its job to be cancelled, as TiDB does for KILL,
-and waits for what comes of that.  After each job the node loads what it has made, so that the next statement sees it.
-
-Source: TiDB pkg/ddl (executor.go: DoDDLJob).
-
-A session: SQL text in, answers out, one statement after the other.
+"""A session: executes SQL statements one after the other, including DDL and the wait for its jobs.
 
     Session(node).execute("BEGIN; INSERT INTO t VALUES (1); SELECT * FROM t")      [Outcome, Outcome, ResultSet]
 
     text ── parse ──► Dml       INSERT, UPDATE, DELETE    in a transaction that may write      transaction.py
                       │         SELECT                    in it, in the past, or alone         commands.py
-                      ├► DdlText   jobs, waited for       after an implicit commit             ddl.py
-                      └► Command   found by its first word in a table: SET, SHOW, BEGIN ..     commands.py
+                      ├► DdlText   jobs, waited for       after an implicit commit             `run_ddl`
+                      └► Command   found by its first word: SET, SHOW, BEGIN ..                commands.py
 
-A statement sees one moment, one schema and one context; what it leaves (warnings, counts) is the session's.  A session
-belongs to one thread at a time, only `interrupt` comes from others.
+A statement sees one moment, one schema and one context; warnings and counts that it leaves are the session's.  A
+session belongs to one thread at a time; only `interrupt` is called from others.
 
-Source: TiDB pkg/session; MySQL manual, "SQL Statements".
+    DDL text ──schema/parse──► Statement ──plan──► requests ──submit──► jobs, one after the other ──► done, or an error
+               with 1064                  1050, 1146, ..
+
+A DDL commits the open transaction first.  When the session is interrupted, its job is asked to cancel, as TiDB does for
+KILL, and the outcome is waited for.  After each job the node loads the new version, so that the next statement sees it.
+
+Source: TiDB pkg/session, pkg/ddl (executor.go: DoDDLJob); MySQL manual, "SQL Statements".
 """
 
 import re

@@ -1,33 +1,30 @@
-"""What a session keeps between two statements, and what a statement is given of it.
+"""The state of a session between statements, its transaction, and the user-level locks of GET_LOCK.
 
     SessionState ── context() ──► Context of one statement ── keep(context) ──► SessionState
 
     database, variables, @user variables        what SET and USE change
-    warnings                                    of the last statement that was no question about them
-    last_insert_id, row_count, found_rows       what the last statement of each kind left
+    warnings                                    of the last statement that did not ask for them
+    last_insert_id, row_count, found_rows       of the last statement of each kind
 
-Source: MySQL manual, "Information Functions", "User-Defined Variables".
+Transactions:
 
-The locks that users name: GET_LOCK, and what else asks of them.
-
-    session A   GET_LOCK('x', 5) = 1      a lock that A holds is taken once more, and has to be released as often
-    session B   GET_LOCK('x', 5) = 0      after 5 seconds
-    A ends      its locks are free
-
-Names are alike whatever their case.  No name, or one of more than 64 letters: error 3057.
-
-Source: TiDB documentation, "Locking Functions"; MySQL manual, "Locking Functions".
-
-The transaction of a session: begun by BEGIN, by a statement, or not at all.
-
-    autocommit = 1      each statement has its own, and is tried again when others were faster (9007, 8028, 9004 ..)
-    BEGIN, autocommit=0 one stays open until COMMIT, ROLLBACK or a DDL; a statement that fails leaves no trace in it
+    autocommit = 1      one per statement, retried on a conflict (9007, 8028, 9004 ..)
+    BEGIN, autocommit=0 stays open until COMMIT, ROLLBACK or a DDL; a statement that fails leaves no changes in it
     READ ONLY           writes are refused (1792)
 
-Transactions are optimistic: writers do not wait for each other, the one that commits later fails.  PESSIMISTIC is
-accepted and means the same; SELECT .. FOR UPDATE makes a commit fail when the rows changed since.
+They are optimistic: writers do not wait for each other, the one that commits later fails.  PESSIMISTIC is accepted and
+means the same; SELECT .. FOR UPDATE makes a commit fail if the rows have changed since.
 
-Source: TiDB documentation, "Optimistic Transaction Model", "Transactions".
+Named locks:
+
+    session A   GET_LOCK('x', 5) = 1      A may take its own lock again, and must release it as often
+    session B   GET_LOCK('x', 5) = 0      after 5 seconds
+    A ends      its locks are released
+
+Lock names compare without case.  An empty name, or one of more than 64 characters, is error 3057.
+
+Source: MySQL manual, "Information Functions", "User-Defined Variables", "Locking Functions"; TiDB documentation,
+"Optimistic Transaction Model", "Transactions", "Locking Functions".
 """
 
 import time

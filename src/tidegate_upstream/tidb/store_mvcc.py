@@ -1,58 +1,39 @@
-"""What stands in the store's columns: TiKV's lock and write records.
+"""The MVCC store: Percolator's two-phase commit over an engine, reads at a timestamp, and garbage collection.
+
+    prewrite(k, start_ts)    LOCK[k] = P primary start_ts ttl            the value is stored, nobody sees it
+    commit(k, commit_ts)     LOCK[k] removed, WRITE[k ~commit_ts] = P    visible to reads from commit_ts on
+    rollback(k, start_ts)    LOCK[k] removed, WRITE[k ~start_ts]  = R    never visible
+
+A transaction is decided by the write of its primary key: committed there, committed everywhere.  Whoever finds a lock
+asks for the state of its primary (`check_status`) and finishes the lock accordingly.
+
+    lock of the primary, within its ttl   Alive         wait
+    lock of the primary, ttl expired      rolled back now
+    no lock, write record of start_ts     Committed, or rolled back
+    neither                               rolled back now, so that a late prewrite fails
+
+- A read at ts stops at a put or delete lock with start_ts <= ts (KeyLocked): its commit_ts may still be below ts.
+  Else it takes the first put or delete with commit_ts <= ts, skipping rollbacks and lock-only writes.
+- A prewrite fails if something was committed after start_ts (WriteConflict), so no update is lost.
+- A commit_ts must come from the oracle after the last prewrite.  One-phase commits take it under the store's lock.
+- Calls are atomic, one batch of the engine each, and thread-safe; all but `one_phase` may be repeated.
+- Observers are called with each batch after it is durable and before the next one, in order.
+
+Records, as TiKV's:
 
     lock    kind 1 | primary, compact bytes | start_ts uvarint | ttl_ms uvarint | ['v' | length 1 | short] | [source]
     write   kind 1 | start_ts uvarint                                           | ['v' | length 1 | short] | [source]
     source  nothing for 0, else 's' in a lock, 'S' in a write record, and the number as uvarint
-
     kind    P put    D delete    L lock only: takes part in conflicts, changes nothing    R rolled back (write only)
 
-A value of at most 255 bytes is short and travels in the record; a longer one lies in DATA under (key, start_ts) from
-the prewrite on, and the record has no 'v'.  A write record of kind R stands at its own start_ts and keeps a late
-prewrite of the same transaction out.  The source says what a transaction is for: 1 << 8 of the rewrites by which a DDL
-changes a column's type, which change capture leaves out.
+A value of at most 255 bytes is short and is part of the record; a longer one is in DATA under (key, start_ts) from the
+prewrite on.  Source 1 << 8 marks rewrites by which a DDL changes a column's type, which change capture leaves out.
 
-Source: TiKV's txn_types (lock and write records), the fields that optimistic transactions use.
+`collect_garbage` raises the safe point first and resolves older locks, then keeps of each key everything above the safe
+point and the put that a read at the safe point returns.
 
-Reading versions: what a key was at a moment.
-
-    key a    WRITE  ~9 P start 8    ~6 D start 5    ~4 R start 4    ~3 P start 2
-             at ts 9: the put of 8      at ts 8: nothing, deleted at 6      at ts 5: the put of 2
-
-Versions of a key lie newest first.  A reader at `ts` takes the first put or delete with commit_ts <= ts, stepping over
-rollbacks and lock-only writes.  These functions look at WRITE and DATA alone; locks are the store's business.
-
-The MVCC store: Percolator's two phases over an engine, and reads at a timestamp.
-
-    prewrite(k, start_ts)    LOCK[k] = P primary start_ts ttl            the value is there, nobody sees it
-    commit(k, commit_ts)     LOCK[k] gone, WRITE[k ~commit_ts] = P       everybody from commit_ts on sees it
-    rollback(k, start_ts)    LOCK[k] gone, WRITE[k ~start_ts]  = R       nobody ever will
-
-The one write that decides a transaction is that of its primary key: committed there, committed everywhere.  Whoever
-finds a lock asks at its primary (`check_status`) and finishes the lock as the answer says.
-
-    lock of the primary, still young      Alive         wait
-    lock of the primary, ttl over         rolled back now
-    no lock, write record of start_ts     Committed, or rolled back
-    neither                               rolled back now, so that a late prewrite fails
-
-- A read at ts stops at a put or delete lock with start_ts <= ts (KeyLocked): its commit_ts may still fall below ts.
-- A prewrite fails where something was committed after start_ts (WriteConflict), so no update is lost.
-- A commit_ts must come from the oracle after the last prewrite.  One-phase commits take it under the store's lock.
-- Calls are atomic, one batch of the engine each, and safe between threads; each but `one_phase` may be repeated.
-- Observers hear of each batch after it is durable and before the next one, in order.
-
-Source: Percolator; TiKV's prewrite, commit, rollback, check_txn_status and resolve_lock, without pessimistic locks.
-
-Collecting versions that nobody may read any more.
-
-    safe point 6      ~9 P    ~5 P    ~4 R    ~3 P          ->    ~9 P    ~5 P
-                      keep    what a read at 6 sees         the rest is below it
-
-Of each key everything newer than the safe point stays, and of the rest the put that a read at the safe point gives; a
-delete that it would find goes too.  The safe point is raised first, so no read comes below it, and locks that began
-before it are finished, so that nothing commits below it either.
-
-Source: TiKV's GC worker; TiDB's gc_worker (resolve locks, then collect).
+Source: Percolator; TiKV's txn_types, prewrite, commit, rollback, check_txn_status, resolve_lock (without pessimistic
+locks) and GC worker; TiDB's gc_worker.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

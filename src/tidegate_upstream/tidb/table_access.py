@@ -1,54 +1,44 @@
-"""Numbers that TiDB gives to rows: AUTO_INCREMENT, the hidden _tidb_rowid, AUTO_RANDOM.
-
-    meta key                          last number that anybody may have taken
-    DB:<schema>  TID:<table>          hidden row numbers, and AUTO_INCREMENT with them
-                 IID:<table>          AUTO_INCREMENT alone, of tables with AUTO_ID_CACHE 1
-                 TARID:<table>        AUTO_RANDOM, without its shard
-
-    next(3)      |####......|         a node takes a batch of STEP numbers in a small transaction of its own, and hands
-                 cached      end      them out from memory; what a dead node did not use is never used
-    rebase(50)   an explicit number moves the counter: numbers given later are larger
-
-A counter begins with its table: an old transaction gets no number for a table that is gone, whose counter would begin
-anew, below numbers that a RECOVER brings back.
-
-    AUTO_RANDOM(5) BIGINT             sign | 5 bits of shard | 58 bits of counter           shard: by the transaction
-    SHARD_ROW_ID_BITS = 2             sign | 2 bits of shard | 61 bits of counter
-
-Source: TiDB pkg/meta/autoid (autoid.go: alloc4Signed, rebase4Signed, ShardIDFormat).
-
-Numbers for the rows of one table in one statement: AUTO_INCREMENT, AUTO_RANDOM, _tidb_rowid.
-
-    given          AUTO_INCREMENT                            AUTO_RANDOM
-    nothing, NULL  the next number                           the next number under the transaction's shard
-    0              the same, unless NO_AUTO_VALUE_ON_ZERO    the same
-    7              7, and later numbers are larger           refused (8216) unless allow_auto_random_explicit_insert
-
-`first` is the first number that the statement was given: LAST_INSERT_ID().
-
-Reading rows: by primary key, by an index, or all of them.
-
-    WHERE demands              read by
-    every part of the handle   the row's key                  id = 7;  (a, b) = (1, 'x')
-    the first parts of an      entries that begin so, then    k = 5;   u IN ('a', 'b')
-    index                      the rows that they name
-    anything else              all rows of every partition
-
-A demand is a hint: it is used only where a value becomes a key of the column without loss, and the caller looks at the
-rows again.  Text compared with a number, or bytes with text, is left to the caller.
-
-One table inside one transaction: its rows as statements see them, and changes by the rules of every schema state.
+"""One table inside a transaction: reading and changing its rows, and automatic row numbers.
 
     new_row(values)      assigned, defaults, automatic numbers, generated ──► RowImage       nothing written yet
     conflicts(image)     the rows that hold its unique keys                                  REPLACE, ON DUPLICATE KEY
     insert(image)        1062 when there are any
-    update(old, values)  the new row, None when nothing changed: then nothing is written either
+    update(old, values)  the new row; None, and no write, when nothing changed
     delete(old)
 
 `values` are by column name in lower case; DEFAULT stands for a column's default.  `lenient` is IGNORE: what strict mode
-refuses becomes a warning.  As a Relation it shows the public columns and, without a clustered key, _tidb_rowid.
+refuses becomes a warning.  As a Relation the table has its public columns and, without a clustered key, _tidb_rowid.
 
-Source: TiDB pkg/executor (insert_common.go, write.go), pkg/table/tables; MySQL's error list.
+Rows are read by the best match for the conditions on its columns:
+
+    every part of the handle             the row's key                       id = 7;  (a, b) = (1, 'x')
+    the first parts of an index          entries with that prefix, then      k = 5;   u IN ('a', 'b')
+                                         the rows that they refer to
+    anything else                        all rows of every partition
+
+A condition is a hint: it is used only if its value becomes a key of the column without loss, and the caller filters the
+rows again.  Text compared with a number, or bytes with text, is left to the caller.
+
+    value          AUTO_INCREMENT                            AUTO_RANDOM
+    none, NULL     the next number                           the next number under the transaction's shard
+    0              the same, unless NO_AUTO_VALUE_ON_ZERO    the same
+    7              7, and later numbers are larger           8216 unless allow_auto_random_explicit_insert
+
+LAST_INSERT_ID() is the first number generated for the statement.  Counters by meta key, each the last number taken:
+
+    DB:<schema>  TID:<table>          hidden row ids, and AUTO_INCREMENT with them
+                 IID:<table>          AUTO_INCREMENT alone, of tables with AUTO_ID_CACHE 1
+                 TARID:<table>        AUTO_RANDOM, without its shard
+
+A node takes a batch of STEP numbers in a small transaction of its own and hands them out from memory; those that a dead
+node did not use are lost.  The counter is deleted with its table: an old transaction gets no number for a dropped
+table, since the counter would begin anew, below numbers that RECOVER TABLE brings back.
+
+    AUTO_RANDOM(5) BIGINT             sign | 5 bits of shard | 58 bits of counter           shard: by the transaction
+    SHARD_ROW_ID_BITS = 2             sign | 2 bits of shard | 61 bits of counter
+
+Source: TiDB pkg/meta/autoid (autoid.go: alloc4Signed, rebase4Signed, ShardIDFormat), pkg/executor (insert_common.go,
+write.go), pkg/table/tables; MySQL's error list.
 """
 
 import zlib

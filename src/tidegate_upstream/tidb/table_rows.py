@@ -1,75 +1,43 @@
-"""What a column gets that nobody named: its default, its origin default, its implicit value.
+"""Rows of a stored table in memory, and the keys that a changed row touches, in every schema state.
 
-    DEFAULT 7, 'x', b'101'        a constant, converted once; a TIMESTAMP literal is kept in UTC
-    DEFAULT CURRENT_TIMESTAMP(3)  the statement's moment, cut to the column's decimals
-    DEFAULT (expression)          evaluated for each row
-    none, NULL allowed            NULL
-    none, NOT NULL                error 1364 in strict mode, else zero and a warning; of an ENUM its first name
-    AUTO_INCREMENT, AUTO_RANDOM   the allocator's (table_access.py)
-
-    origin default                what rows hold that were written before the column came: constant, or NULL, or zero
-
-Source: TiDB pkg/table/column.go (GetColDefaultValue, GetColOriginDefaultValue, GetZeroValue).
-
-Where a row lies: its partition, and the place that a running DDL moves it to or from.
-
-    no partitions                 the table's own id
-    partitions                    schema/partition.py names the one that its values belong to; none: error 1526
-
-    REORGANIZE, PARTITION BY, REMOVE PARTITIONING keep two sets of partitions while they run (`ddl_state`):
-
-        state   definitions   the other set       of the other set
-        1       old           adding              rows go, none come        (delete-only)
-        2, 3    old           adding              rows go and come          (write-only, write-reorg)
-        4       new           dropping            rows go and come
-        5       new           dropping            rows go, none come
-
-    The other set has its own way to divide rows (ddl_type, ddl_expr, ddl_columns), of REORGANIZE PARTITION the table's.
-    Partitions on their way out by DROP or TRUNCATE PARTITION are in no set: nothing is read or written there.
-
-Source: TiDB pkg/table/tables/partition.go (newPartitionedTable, reorganizePartitions); recorded definitions.
-
-A stored definition made ready for reading and writing rows, whatever DDL is under way.
-
-    StoredTable ──► TableShape
-      columns      all states, by offset: what it is assigned as, what its state allows (schema/f1), what a row without
-                   it holds, the column that it is a cast of while its type changes
-      indexes      all states; those without entries of their own (clustered primary key, columnar) left out
+    StoredTable ──► TableShape            made once per definition; nothing in it depends on a session
+      columns      all states, by offset: type, what its state allows, what a row without it holds, and the column that
+                   it is a cast of while its type changes
+      indexes      all states, without those that have no entries (clustered primary key, columnar)
       generated    columns in the order in which they can be computed
-      placements   where a row lies: the partitions in use, and those to or from which a DDL moves rows
-      layouts      the bytes, by physical id
+      placements   the partitions in use, and those to or from which a DDL moves rows
+      layouts      how rows are encoded, by physical id
 
-Made once a definition; nothing in it depends on a session.
+    stored row ──image_of──► RowImage ──complete(given)──► RowImage ──row_mutations──► keys and values
 
-Rows in memory, whole: what a statement gives and what TiDB adds to it in every schema state.
+A RowImage has a value for every column of the definition, so that index entries of any state can be made of it.
 
     column                  INSERT                          UPDATE
     public                  given, or its default           given, or as it was
     generated               computed                        computed
     write-only, reorg       origin default                  as it was, or origin default
-    of a type on the move   cast of the other column        cast anew when the other column changed
-    delete-only             not written                     not written any more (kv/rows.py leaves it out)
+    type being changed      cast of the other column        cast again when the other column changed
+    delete-only             not written                     no longer written (kv/rows.py leaves it out)
 
-    stored row ──image_of──► RowImage ──complete(given)──► RowImage ──table_mutation──► keys and values
+Defaults: a constant (a TIMESTAMP literal is kept in UTC), CURRENT_TIMESTAMP (the statement's time, cut to the column's
+decimals), an expression evaluated per row, or NULL.  A NOT NULL column without one is error 1364 in strict mode, else
+zero with a warning (of an ENUM its first member).
 
-A RowImage has a value for every column of the definition, so that index entries of any state can be made of it.
+A row lies under the table's id, or under that of its partition; without a partition for it: error 1526.  REORGANIZE,
+PARTITION BY and REMOVE PARTITIONING keep a second set of partitions while they run, with its own expression:
 
-Source: TiDB pkg/table/tables/tables.go (AddRecord, UpdateRecord); reference of schema states in f1.py.
+    ddl_state   definitions   the other set       rows of the other set
+    1           old           adding              are deleted, not written      (delete-only)
+    2, 3        old           adding              are deleted and written       (write-only, write-reorg)
+    4           new           dropping            are deleted and written
+    5           new           dropping            are deleted, not written
 
-Keys that a changed row touches, in any schema state: pure, so that statements, backfill and tests share it.
+Partitions that DROP or TRUNCATE PARTITION is removing are in no set: nothing is read or written there.  `row_mutations`
+compares old and new index entries and writes only differences; `distinct` marks keys that must be unique: whoever
+applies the mutations checks them first, and raises 1062.
 
-    row_mutations(shape, old, new)     INSERT: old None   DELETE: new None   UPDATE: both
-      record       removed where the row was, written where it is
-      index entry  old and new entry compared; the same: nothing.  Else the old one is removed (every state knows how),
-                   the new one written unless the index is delete-only or delete-reorg
-      copies       the same under the other set of partitions, as far as its state allows (table_rows.py); all
-                   entries are written with the row, since nobody knows whether it was copied before
-
-    index_mutation(shape, index, row)  the entry that a row has in one index: what backfill writes
-
-`distinct` marks keys that no other row may have: whoever applies the mutations looks first, and says 1062.
-
-Source: TiDB pkg/table/tables (tables.go, index.go); f1.py.
+Source: TiDB pkg/table/column.go (GetColDefaultValue, GetColOriginDefaultValue, GetZeroValue), pkg/table/tables
+(tables.go, index.go, partition.go); recorded definitions; f1.py for the schema states.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,43 +1,37 @@
-"""A transaction: a snapshot, a buffer over it, and a commit in one phase or two.
+"""Transactions with snapshot isolation, the timestamp oracle, and snapshots that resolve the locks of dead clients.
 
     begin         start_ts from the oracle                            reads: buffer first, then the snapshot
-    PREWRITTEN    every key is locked, batch by batch, primary first  a crash here: readers roll it back after the ttl
-    CHECKED       commit_ts from the oracle, the check has agreed     the same
-    DECIDED       the primary is committed                            a crash here: readers roll it forward
+    PREWRITTEN    every key is locked, batch by batch, primary first  after a crash: rolled back once the ttl is over
+    CHECKED       commit_ts from the oracle, the check has passed     the same
+    DECIDED       the primary is committed                            after a crash: readers roll it forward
     DONE          the other keys are committed
 
-- Snapshot isolation: reads see start_ts; of two transactions that write one key and overlap, one fails (9007).
-  Two that read what the other writes may both commit (write skew), as in TiDB.
-- The check (schema versions, later) comes after commit_ts is known, since only that tells which schema must hold.
-- Before DECIDED every error of the upstream rolls back what was prewritten, then goes to the caller.  After it
-  nothing fails: keys that could not be told are finished by whoever meets them.
-- One phase when allowed and everything fits one batch: no lock is ever seen.
-- `steps` yields the stages one by one, so that a test can leave a transaction lying at any of them.
+- Reads see start_ts; of two overlapping transactions that write one key, one fails (9007).  Two that read what the
+  other writes may both commit (write skew), as in TiDB.
+- The check (schema versions, lease) comes after commit_ts is known, since that decides which schema must hold.
+- An error before DECIDED rolls back what was prewritten, then goes to the caller.  After DECIDED nothing fails: keys
+  that could not be committed are finished by whoever meets their locks.
+- A commit has one phase if that is allowed and everything fits one batch: no lock is ever visible.
+- `steps` yields the stages one by one, so that a test can abandon a transaction at any of them.
 
-Source: Percolator; client-go's twoPhaseCommitter; limits of TiDB's txn-entry-size-limit and txn-total-size-limit.
-
-The timestamp oracle: every timestamp is larger than all before it, restarts and clocks that go back included.
+The oracle's timestamps increase strictly, across restarts and clocks that go back:
 
     clock      100      100      100       99      500
     physical   100      100      100      100      500        max(clock, last physical)
-    logical      0        1        2        3        0        counts within one physical ms
-    bound     3100     3100     3100     3100     3500        on disk, at least as high as what was given out
+    logical      0        1        2        3        0        counts within one physical ms; 2**18 fit
+    bound     3100     3100     3100     3100     3500        on disk, at least as high as any returned timestamp
 
-- Before a timestamp is given out whose physical part passes the bound, a bound WINDOW_MS ahead becomes durable.
-- A new life starts one millisecond above the bound of the last one: whatever the old one gave out is below that.
-- 2**18 timestamps fit in a millisecond; a clock that stands still is outrun, never repeated.
+Before it returns a physical part above the bound, a bound WINDOW_MS ahead becomes durable.  After a restart it begins
+one millisecond above the bound.
 
-Source: PD's tso allocator (saved upper bound, update interval 3 s); TiDB's oracle package.
+A snapshot that meets a lock cannot tell what it would read until the lock's transaction is decided, so it asks for the
+state of the primary:
 
-Reading at a timestamp, past the locks of the dead.
+    get / scan ── KeyLocked? ── state of the primary ──┬─ committed, rolled back: finish the key, read again
+                                                       └─ alive: KeyLocked goes to the caller, who may retry
 
-    get / scan ── KeyLocked? ── ask at the primary ──┬─ committed, rolled back: finish the key, read again
-                                                     └─ alive: KeyLocked goes to the caller, who may try again
-
-A reader that meets a lock cannot tell what it would read until the lock's transaction is decided.  Most locks that
-readers meet belong to transactions that are decided, whose client died before it told all keys.
-
-Source: client-go's snapshot and lock resolver.
+Source: Percolator; client-go's twoPhaseCommitter, snapshot and lock resolver; TiDB's txn-entry-size-limit,
+txn-total-size-limit and oracle package; PD's tso allocator (saved upper bound, update interval 3 s).
 """
 
 from bisect import bisect_left

@@ -1,29 +1,28 @@
-"""What values a variable takes: how each kind reads the value of SET, and how SHOW VARIABLES prints it.
+"""System variables: their names, defaults, scopes and kinds, and the values of the server and of a session.
 
-    kind                   SET takes                         held        SHOW prints
-    SWITCH                 ON OFF TRUE FALSE 1 0             1, 0        ON, OFF
-    number(low, high)      whole numbers; others are cut     int         100
-    REAL                   numbers                           float       0.8
-    choice(A, B, ..)       a name, or its place from 0       text        A
-    TEXT                   anything                          text        it
-    CHARSET, COLLATION, ZONE, MODE                           text in the form that is usual here
-
-A value cut to its bounds is a warning (1292), anything else that does not fit is 1231 or 1232.
-
-Source: TiDB pkg/sessionctx/variable; MySQL manual, "SET Syntax for Variable Assignment".
-
-System variables: one table of names, defaults, scopes and kinds, and the values of a server and of a session.
-
-    SET GLOBAL x    GlobalVariables      what sessions start with         one for all sessions of a server
+    SET GLOBAL x    GlobalVariables      the initial values of sessions   one for all sessions of a server
     SET x           SessionVariables     over a copy of the globals       SHOW VARIABLES, @@x
                     NONE                 cannot be set (1238)             version, hostname ..
 
     unknown 1193    global only 1229    session only 1228    wrong value 1231, 1232, 1298, 1115, 1273
 
-Variables that nothing here reads are in the table because clients set or ask for them when they connect.  What they say
-is true of this upstream, not of a TiDB with TiKV.
+The kind of a variable decides what SET accepts and what SHOW VARIABLES prints:
 
-Source: TiDB documentation, "System Variables"; MySQL manual, "Server System Variables".
+    kind                   SET accepts                       stored      SHOW prints
+    SWITCH                 ON OFF TRUE FALSE 1 0             1, 0        ON, OFF
+    number(low, high)      whole numbers; others are cut     int         100
+    REAL                   numbers                           float       0.8
+    choice(A, B, ..)       a name, or its index from 0       text        A
+    TEXT                   anything                          text        the text
+    CHARSET, COLLATION, ZONE, MODE                           text in the usual form
+
+A value cut to its bounds is a warning (1292); any other unsuitable value is error 1231 or 1232.
+
+Variables without effect here are listed because clients set or read them when they connect.  Their values describe this
+upstream, not a TiDB with TiKV.
+
+Source: TiDB pkg/sessionctx/variable; TiDB documentation, "System Variables"; MySQL manual, "SET Syntax for Variable
+Assignment", "Server System Variables".
 """
 
 import re

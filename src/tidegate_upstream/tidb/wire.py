@@ -1,29 +1,26 @@
-"""Answers as packets of MySQL's protocol: columns, rows in both forms, errors.
+"""Packets of MySQL's protocol: encoding of answers, and bounded, checked reading of what clients send.
 
     error        ff | code: 2 | '#' | SQLSTATE: 5 | message
     text row     for each value: fb (NULL) or length, text
-    binary row   00 | bit of each NULL, from bit 2 on | values     INT 01 02 00 00  DATE 04 e8 07 01 1f  'ab' 02 61 62
+    binary row   00 | null bitmap, from bit 2 on | values          INT 01 02 00 00  DATE 04 e8 07 01 1f  'ab' 02 61 62
 
-Texts go out in the character set that the session asks for; what it cannot say becomes `?`.  The text that stands for a
-value is `value_text.render`'s.
+Texts are sent in the character set that the session asks for; characters outside it become `?`.  The text of a value is
+that of `value_text.render`.
 
-Source: MySQL Internals, "Text Resultset", "Binary Protocol Resultset", "ERR_Packet".
-
-Packets of a client, bounded and checked before mysql-mimic reads them; and who may come in.
-
-    length: 3 | number: 1 | payload      a payload of 2^24-1 bytes goes on in the next packet
+    length: 3 | number: 1 | payload      a payload of 2^24-1 bytes is continued in the next packet
 
     login              capabilities: 4 | largest packet: 4 | charset: 1 | 23 zeros | ..
     COM_CHANGE_USER    11 | ..
                        .. user 00 | answer | database 00 | plugin 00 | attributes
 
-The library searches the 00 behind a text for ever where there is none, knows no limits, and goes on with a client whom
-it has refused.  So a packet is read here, within its size and its time, a login is walked to its end before the library
-does, and a password is compared here.
+    password           answer = SHA1(password) xor SHA1(nonce + SHA1(SHA1(password)))         mysql_native_password
 
-    password       answer = SHA1(password) xor SHA1(nonce + SHA1(SHA1(password)))         mysql_native_password
+mysql-mimic loops forever on a text without its terminating 00, has no limits, and continues with a client that it has
+refused.  So packets are read here with limits of size and time, a login is parsed to its end before the library sees
+it, and passwords are compared here.
 
-Source: MySQL Internals, "Handshake Response Packet", "COM_CHANGE_USER", "Secure Password Authentication".
+Source: MySQL Internals, "Text Resultset", "Binary Protocol Resultset", "ERR_Packet", "Handshake Response Packet",
+"COM_CHANGE_USER", "Secure Password Authentication".
 """
 
 import asyncio
