@@ -1,38 +1,30 @@
-"""The changelog: a topic as a log that can be read by timestamp.
+"""The changelog: landed changes as a Delta table that is read by timestamp, and its commits.
 
     LAKE/_tidegate/changelog/
-      _delta_log/          one commit a batch; its userMetadata is the State (py)
-      part=rows/           Parquet, one table a row group, commit_ts ascending inside it
+      _delta_log/          one commit a batch; its userMetadata is the State
+      part=rows/           Parquet, one table per row group, commit_ts ascending inside it
       part=control/        DDLs and dead letters
 
     Changelog.slice(after, upto)  ->  ChangeSlice  --pickle-->  executor: .batches(table) -> Chunks
 
-A slice knows from footers alone which row groups hold which table and which timestamps; reading a table opens the
-files that have it and nothing else.  Rows stay as they came: a restart of the changefeed sends some again, with the
-same commit_ts and content, and they stand here twice.
-
-`refresh` reads the commits that are new, one small file each; the whole log is listed once.  Readers see a batch's
-rows, DDLs and positions together or not at all.
-
-The changelog's commits: positions and data together, by one writer at a time.
+A slice knows from footers alone which row groups hold which table and which timestamps; reading a table opens only the
+files that have it.  Rows are stored as they arrived: a restart of the changefeed sends some again, with the same
+commit_ts and content, and they are stored twice.  `refresh` reads new commits, one small file each; the whole log is
+listed once.  Readers see a batch's rows, DDLs and positions together or not at all.  The messages in control files may
+be large and many, so they are only read on request.
 
     version 0      the empty table
     version n      add files │ txn "<feed>/land" │ userMetadata = State: positions, frontier, epoch, halts
 
-Every commit names its version, and the version must be free.  Whoever finds it taken reads the newest State again:
+There is one writer at a time.  Every commit names its version, which must be free; if it is taken, the newest State is
+read again:
 
-    same epoch, same positions    somebody appended (a dead letter was replayed): try the next version
-    and frontier                  (or upkeep took old files out)
-    anything else                 another landing took over: Fenced
-
-A source without partitions (a change log) has no positions: the frontier is how far it has landed.
+    same epoch, positions and frontier    an append (a replayed dead letter) or upkeep: try the next version
+    anything else                         another landing took over: Fenced
 
 `claim` is a landing's first commit and raises the epoch, so a landing that outlived its driver is fenced at its next
-commit even if the new one has not landed a row yet.
-
-A control file of the changelog, read back: DDLs, dead letters, messages that the feed stands at.
-
-The messages themselves may be large and many, so they are read only for who asks for them.
+commit even if the new one has not landed a row yet.  A source without partitions (a change log) has no positions: its
+frontier is its position.
 """
 
 import json

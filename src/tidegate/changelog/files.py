@@ -1,51 +1,37 @@
-"""Landed columns to Parquet files of the changelog, from within a task.
+"""Files of the changelog: rows as Arrow columns, the writers of a task, the state of a commit, and slices for readers.
 
     rows-<uuid>.parquet      | table a | table b | table b | table c | ...     one row group, one table
     control-<uuid>.parquet   DDLs and dead letters
 
-A row group holds one table in commit_ts order, so a footer says what lies where and a reader touches nothing else; it
-is small, since two rounds that meet inside one both read it.
-Rows gather in memory up to a number of bytes, then become row groups; a file that has grown large enough is closed
-and another begun.  What is written here belongs to nobody until the driver commits it.
-
-What is said about landed data: by a task to the driver, and by a commit of the changelog to whoever reads it.
+A row group holds one table in commit_ts order, so a reader finds its rows from the footer alone; it is small, since two
+rounds that meet inside one both read it.  Rows are buffered up to a number of bytes, then written as row groups; a file
+that is large enough is closed and another begun.  Files belong to nobody until the driver commits them.
 
     executor --TaskReport---------> driver --State (userMetadata of the commit)--> Changelog, a later driver
 
-    TaskReport   one Kafka partition of one batch, or a stretch of a change log: how far it came, which files it wrote
-    State        the whole feed after a commit: positions, frontier, epoch, where it halts
+    TaskReport   one Kafka partition of one batch, or a range of a change log: its position, the files written
+    State        the whole feed after a commit: positions, frontier, epoch, halts
 
-Every commit of a changelog carries a State, so the newest one says all.
-
-Row changes to Arrow columns, a table at a time.
+Every commit carries a State, so the newest one is complete.
 
     Encoder      one row -> Encoded: the values as texts, its layout as a number
     RowColumns   Encoded ... -> one Arrow table of LANDED_SCHEMA
     landed_batch typed columns of many rows -> the same, without looking at a row
-    landed_part  those of a source without messages -> the same, the place columns null
+    landed_part  those of a source without messages -> the same, the message columns null
 
-Texts come row by row already.  Typed columns become texts by a cast each; one `take` lays them row by row:
+Typed columns become texts by one cast each; one `take` then arranges them row by row:
 
     a: 1 2 3    b: x y z    ->    1 2 3 x y z    take 0 3 1 4 2 5    ->    [1 x] [2 y] [3 z]
 
-LANDED_SCHEMA is ROWS_SCHEMA with `layout` as a dictionary: a table has few layouts, and each is a text of a kilobyte
-or more that must not stand in memory once a row.
-
-Landed rows as chunks of batches: whole transactions in commit order, of one table or of several.
-
-    table a   rows by commit_ts   ───┐ cut at the same commit_ts ┌─► Chunk: parts a/layout 1, a/layout 2, b/layout 1
-    table b   rows by commit_ts   ───┘                           └─► Chunk: ...
-
-Each table comes as rows of ROWS_SCHEMA, sorted.  A cut never divides a commit_ts, so a transaction above the limit
-makes a chunk of its own, in parts of PART_BYTES.  Rows of one commit_ts are one transaction: messages do not tell
-start_ts.
-
-A range of timestamps of the changelog, made on the driver and read by workers.
+LANDED_SCHEMA is ROWS_SCHEMA with `layout` as a dictionary: a table has few layouts, each a text of a kilobyte or more.
 
     footers  ->  RowGroup(path, number, table, rows, min_ts, max_ts ...)   ->  tables()    driver, no row is read
                                                               ->  batches(table) -> Chunks        any process
 
-A slice is a plain value: it pickles, and `narrow` leaves only what one table needs.  Names match without case.
+A ChangeSlice is a range of timestamps, a plain value: it pickles, and `narrow` leaves only what one table needs.  Names
+match without case.  Chunks have whole transactions in commit order, cut at the same commit_ts for all tables; a larger
+transaction is a chunk of its own, in parts of PART_BYTES.  Rows of one commit_ts are one transaction, since messages do
+not have start_ts.
 """
 
 import io

@@ -1,22 +1,21 @@
-"""A source whose changes land first: whatever comes without an order, and whatever a lake's readers look at live.
+"""The landing loop, which moves a source into the changelog batch by batch, and sources that read from a changelog.
 
     topic, log, directory ──landing (a thread, its own tasks)──► changelog ──► frontier, DDLs, slices by timestamp
     └ LandedSource ─────────────────────────────────────────────┴─ ChangelogSource: what another feed has landed ──┘
 
-A landing that failed is made anew by `start`, since it starts once; the changelog alone is the truth in between.
+Landing is used where changes arrive without an order, and for lakes whose readers see unmerged changes.
 
-Landing, whatever the source: the loop that moves a source into the changelog, batch by batch, exactly once.
-
-    1 claim    take the changelog over (ledger.py) and read where it stands
-    2 plan     what has come since, at most one batch                        driver, every trigger
+    1 claim    take ownership of the changelog (`claim` in changelog.py) and read its newest State
+    2 plan     new data of the source, at most one batch                     driver, every trigger
     3 read     rows to Parquet                                               tasks
     4 commit   files + positions + frontier, one Delta commit                driver
-    5 halt     what stands in the way of the next batch ends the landing, behind the commit
+    5 halt     a reason that the next batch cannot be read ends the landing, after the commit
 
-The changelog alone is the truth: a landing starts where the newest commit says.  Killed anywhere before 4, a batch
-leaves files that nobody knows; killed after it, the batch is done.
+The changelog alone is the state: a landing starts where the newest commit says.  A batch killed before 4 leaves files
+that no commit names; killed after it, the batch is complete.  So each change lands exactly once.
 
-The loop has a thread of its own beside the rounds of the feed, and tasks that are cancelled by themselves.
+The loop (`BatchLoop`) has a thread of its own beside the feed's rounds, and tasks that are cancelled separately.  After
+a failure `start` makes a new landing, since a landing starts only once.
 """
 
 import threading

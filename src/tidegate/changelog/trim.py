@@ -1,29 +1,27 @@
-"""Keeping the changelog short: landed rows go once the lake has them, small files become few.
+"""Upkeep of the changelog: dropping merged rows, folding small files, and removing messages that cannot be applied.
 
     commit_ts   ──────────────┬───────────────────┬──────────────►
     row files   │a│b│ c │d│e│ │ f │g│h│ i │j│k│l│ │ ...
                 └─ dropped ─┘ bound   └─ folded ─┘ checkpoint          bound: engine/retention.py, changelog_bound
 
     1 drop      row files whose last commit_ts is at or below the bound
-    2 drop      control files in which nothing is needed any more: DDLs below the bound, letters replayed since
-    3 fold      many small row files into one, a row group a table as ever; many small control files into one
+    2 drop      control files without anything needed: DDLs below the bound, letters replayed since
+    3 fold      many small row files into one, still one table per row group; many small control files into one
     4 sweep     delete files that left the log a grace period ago, and those that no commit ever named
 
-Steps 1 to 3 are commits that leave positions, epoch and frontier as they were, so a landing goes on behind them as it
-does behind an append; only the floor rises, which tells readers how far back they can go.  A fold never adds rows
-twice: it is not done unless all that it takes away is still there.  Slices that were made before keep finding their
-files until the sweep.
+Steps 1 to 3 are commits that leave positions, epoch and frontier as they were, so a landing continues after them as it
+does after an append; only the floor rises, which tells readers how far back they can go.  A fold is only committed if
+all files that it replaces are still there, so it never adds rows twice.  Earlier slices find their files until the
+sweep.  Dead letters are kept until they are replayed, and messages at which the feed halts as long as it does.
 
-Dead letters stay until they are replayed, and messages that the feed stands at as long as it does.
+A landed message may be refused by a plan or a sink: a value that its column cannot hold, an unreadable DDL.  Its error
+has `messages`:
 
-Messages that have landed and that a plan or a sink refuses: a value that its column cannot hold, an unreadable DDL.
+    dead-letter=skip   put_aside: what they hold leaves the changelog, and they become dead letters, in one commit; the
+                       round is planned again
+    dead-letter=halt   note: they can be listed and shown; the feed ends, and a user skips or replays them
 
-    error with `messages` ─► dead-letter=skip   put_aside: what they hold leaves the changelog, and they become dead
-                                                letters, in one commit; the round is planned anew
-                             dead-letter=halt   note: they can be listed and shown; the feed ends, and somebody skips
-                                                or replays them
-
-A message goes as it has landed: whole, with the rows that it has of other tables, and a DDL with its repeats.
+A message leaves as it landed: complete, with its rows of other tables, and a DDL with its repeats.
 """
 
 import time

@@ -1,11 +1,6 @@
-"""What a catalog says of one snapshot: its databases as namespaces, its tables by name, found in any case as in TiDB.
+"""The Iceberg REST catalog of a lake: read-only, its published snapshots as namespaces and tables.
 
-    SHOP.orders ──folded──► (shop, orders) ──► CatalogTable(name, incarnation, version)
-                                           ──► its reason, for a table that is parked: its rows are of another ts
-
-Lists are sorted, so that the last name of a page is the token of the next one.
-
-The words of the Iceberg REST protocol: requests by their paths, answers, and errors with the specification's types.
+    request ──► its Host, if no token guards the port ──► its token ──► LakeCatalog.answer, in a thread ──► response
 
     GET /v1/at-17/namespaces/shop/tables/orders      Call("table", {prefix: at-17, namespace: shop, table: orders})
     POST, PUT, PATCH, DELETE of anything             403 ForbiddenException, but for reports of metrics: 204
@@ -13,44 +8,33 @@ The words of the Iceberg REST protocol: requests by their paths, answers, and er
 
     {"error": {"message": "there is no table shop.x", "type": "NoSuchTableException", "code": 404}}
 
-Parts of a path are decoded one by one, so that a name may hold a slash; the parts of a namespace are divided by the
-unit separator, 1F.
+Parts of a path are decoded one by one, so a name may hold a slash; the parts of a namespace are separated by the unit
+separator, 1F.  Names match in any case, as in TiDB.  A parked table has a reason instead of an entry, since its rows
+are of another ts.  Lists are sorted, so that the last name of a page is the token of the next one.
 
-Source: Iceberg REST catalog specification (rest-catalog-open-api.yaml): paths, ErrorModel, OAuthError.
+A client chooses the snapshot by its warehouse, and the prefix in the answer keeps its session there:
 
-The published snapshots of a lake as a catalog reads them: no database, and nothing kept that can be out of date.
-
-newest()      lists _tidegate/snapshots from the newest known number on       one listing a request
-numbered(n)   a snapshot is written once, so its names are kept, and          KEPT of them
-              its schema by its digest                                        KEPT_SCHEMAS
-metadata      tables/<incarnation>/metadata/v<Delta version + 1>.metadata.json, read at each request
-
-Which moment a client means by its warehouse, and the prefix that keeps its session there.
-
-    GET /v1/config?warehouse=       moment                                  prefix of all that follows
-    lake                            the newest snapshot, at each request    lake
-    lake@now                        the newest snapshot, at this request    at-<its number>
+    GET /v1/config?warehouse=       snapshot                                prefix of all that follows
+    lake                            the newest, at each request             lake
+    lake@now                        the newest, at this request             at-<its number>
     lake@17                         snapshot 17                             at-17
-    lake@470607233675427842         the newest one not above that TSO       at-<its number>
-    lake@2026-01-02T03:04:05Z       the newest one not above that time      at-<its number>
+    lake@470607233675427842         the newest at or below that TSO         at-<its number>
+    lake@2026-01-02T03:04:05Z       the newest at or below that time        at-<its number>
 
-The config call is the one request of a session that names a warehouse.  So a session is pinned by what it answers, and
-any reader of Iceberg sees all tables at one timestamp.  The word before @ is free, and so is a path before it.
+So any reader of Iceberg sees all tables at one timestamp.  The word before @, and a path before it, are free.
 
-Source: Iceberg REST catalog specification (rest-catalog-open-api.yaml), /v1/config.
+There is no database, and nothing cached that can be out of date:
 
-Answers of the catalog: a call, and the snapshot that its prefix means.
+    newest()      lists _tidegate/snapshots from the newest known number on       one listing per request
+    numbered(n)   a snapshot is written once, so its names are cached, and        KEPT of them
+                  its schema by its digest                                        KEPT_SCHEMAS
+    metadata      tables/<incarnation>/metadata/v<Delta version + 1>.metadata.json, read at each request, sent as it is
 
-    config ──warehouse──► prefix       names ──► lists, one namespace       table ──► its metadata, byte for byte
+Credentials are not handed out: a client brings its own for the store that the metadata names.  A port without a token
+listens on this machine alone, and answers only to the machine's own names, since a page in a local browser could send
+requests to it under a name of the page's server (DNS rebinding).
 
-Credentials are not handed out: a client brings its own for the store that the metadata names.
-
-The catalog as a web application: who may ask, then one answer for each request.
-
-    request ──► its Host, where no token guards the port ──► its token ──► LakeCatalog.answer, in a thread ──► response
-
-A port without a token listens on this machine alone.  A page in a browser of the machine can still send requests to it
-under a name of the page's own server (DNS rebinding), so such a port answers only to the machine's own names.
+Source: Iceberg REST catalog specification (rest-catalog-open-api.yaml): paths, /v1/config, ErrorModel, OAuthError.
 """
 
 import hashlib

@@ -1,61 +1,44 @@
-"""What a row of the format `tidegate` is, and the tasks that make such rows.
-
-    form=images      the table's columns, _change_type, _commit_ts, _commit_seq, _commit_time       a row an image
-    form=changes     op, commit_ts, before, after: structs of the table's columns, or NULL          a row a change
-    all tables       op, schema, table, commit_ts, before, after: maps of texts, or NULL            a row a change
-
-    images    update_preimage 7, a │ update_postimage 7, b       change    UPDATE, {7, a}, {7, b}
-
-`op` is INSERT, UPDATE or DELETE.  In maps bytes are base64.
-
-The data source `tidegate-lake`: one table of a lake at one moment, by Spark's own reader and SQL.
+"""Spark data sources: `tidegate-lake`, a table of a lake at one timestamp, and `tidegate`, row changes.
 
     spark.read.format("tidegate-lake").option("table", "shop.orders").load("/srv/lake")
 
-    option     default    what it says
     path       required   the lake (the argument of `load`)
     table      required   database.table
-    at         latest     a TSO or a time: the newest snapshot not above it
-    live       false      with what has landed and is not merged: exactly at that moment
+    at         latest     a TSO or a time: the newest snapshot at or below it
+    live       false      includes what has landed and is not merged: exactly at that time
     columns    all        the columns to read, such as `id,total`
 
-    driver    snapshot, files, tail ──► partitions: bins of files, and the tail      fixed when the DataFrame is made
-    task      a bin of files ──► rows without the keys of the tail ──► batches
-
-Filters `column = value` and `column IN (..)` on numbers and texts leave out the files whose bounds exclude them, and
-rows.  Spark 4.1 tells a Python source no columns: `columns` does.
-
-The changes of a topic or of a change log as rows, without a lake: what the format `tidegate` does on the driver.
-
-    source ──landing, beside the query──► changelog of `state`
-             standing at `after` ──engine/segment.py──► rounds up to `upto` ──► tasks (rows.py), standing at `upto`
-
-The schema at a ts is that of the statements and rows before it, so it is kept: `state` holds the checkpoint that Spark
-has committed last, and the changelog above it.  A query that starts again goes on from there.
-
-The data source `tidegate`: row changes as a range or as a stream, of a lake, of a topic or of a change log.
+Snapshot, files and unmerged changes are fixed when the DataFrame is made.  A task reads a bin of files without the keys
+that changed since, or the changed rows.  Filters `column = value` and `column IN (..)` on numbers and texts skip files
+by their bounds, and rows.  Spark 4.1 does not tell a Python source which columns are needed: hence `columns`.
 
     spark.readStream.format("tidegate").option("table", "shop.orders").load("/srv/lake")
     spark.readStream.format("tidegate").option("state", "/srv/query").load("kafka://127.0.0.1:9092/shop?protocol=…")
 
-    option             default    what it says
     path               required   a lake, or the address of a source (the argument of `load`)
-    table              see below  database.table, as it is called at the newest snapshot
-    form               images     or changes; rows.py says what they are
+    table              see below  database.table, as it is called at the newest snapshot; required for a lake, of a
+                                  source all tables if none is named
+    form               images     images or changes
     starting           see below  a TSO or a time: changes above it
     ending             frontier   a TSO or a time: changes up to it (not for streams)
-    maxRowsPerBatch    1000000    about how many rows a micro-batch of a stream takes
-    state              none       of a source: the directory that keeps what has landed; one a query
-    filter             table      of a source: table filter rules, by blanks; all tables where no table is named
+    maxRowsPerBatch    1000000    approximate rows of a micro-batch of a stream
+    state              none       of a source: the directory that keeps what has landed; one per query
+    filter             table      of a source: table filter rules, separated by blanks; all tables if none is named
 
-The columns are those of the table when the DataFrame is made: a column that was dropped before is not there, one that
-came later either, until the query is started again.  A table is followed by its name.
+    form=images      the table's columns, _change_type, _commit_ts, _commit_seq, _commit_time       a row per image
+    form=changes     op, commit_ts, before, after: structs of the table's columns, or NULL          a row per change
+    all tables       op, schema, table, commit_ts, before, after: maps of texts, or NULL            a row per change
 
-    driver   changelog, DDLs of (after, upto] ──engine/plan.py──► pieces of rows with the definition of their time
-    task     a piece ──► typed images, each once, in commit order
+`op` is INSERT, UPDATE or DELETE; in form=images an UPDATE is update_preimage and update_postimage.  In maps bytes are
+base64.  The columns are those of the table when the DataFrame is made; dropped and later ones are not there until the
+query is restarted.  A table is followed by its name.
 
-Nothing above the frontier is given, so what came late by the topic is in its place; a stream's offset is a ts.  Without
-`starting`, a range begins at the oldest change that is kept, a stream of a lake at the newest snapshot.
+Nothing above the frontier is returned, so rows that arrived late are in their order; a stream's offset is a ts.
+Without `starting`, a range begins at the oldest change that is kept, a stream of a lake at the newest snapshot.
+
+Of a topic or change log, a landing runs beside the query and fills the changelog of `state`.  The schema at a ts
+depends on the statements and rows before it, so `state` also has the checkpoint that Spark committed last; a restarted
+query continues from there.
 """
 
 import base64

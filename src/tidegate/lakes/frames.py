@@ -1,34 +1,33 @@
-"""Net changes by key: what is left of some changes of a table, for those who MERGE a stream by themselves.
+"""Functions on Spark DataFrames: net changes by key, decoding of messages, and registration of Tidegate's formats.
+
+`net_changes` keeps the last image of each key, for those who MERGE a stream by themselves.  A row that exists
+afterwards is `upsert`, one that does not is `delete`:
 
     insert 7, update 7, delete 8, insert 8        ──►    7 upsert, 8 upsert
     update of 9, whose key becomes 10             ──►    9 delete, 10 upsert
 
-One image of each key is left, the last: a row that came is `upsert`, one that left is `delete`.
+`decode_frame` applies codec.decode to a DataFrame of messages from any source:
 
-Decoding a Spark DataFrame of messages, wherever it came from: a rim around codec.decode.
-
-    (key binary, value binary, …)  ──mapInArrow──►  one row an event, one row an undecodable message
+    (key binary, value binary, …)  ──mapInArrow──►  one row per event, one row per undecodable message
 
     kind          row, ddl, resolved or error
     op            INSERT, UPDATE, DELETE (rows only)
     schema, table, commit_ts
     before, after map<string,string>: values as text, binaries as base64, NULL as NULL
     event         the whole event as JSON, as `tidegate decode` prints it
-    error_code, error, error_offset, raw_key, raw_value    why, and the message itself
+    error_code, error, error_offset, raw_key, raw_value    the reason, and the message itself
 
-A batch stays a batch and nothing is lost: what cannot be decoded is a row, too.
+Nothing is lost: what cannot be decoded is a row, too.
 
-`tidegate.register(spark)`: the formats `tidegate` and `tidegate-lake` in a session, classic or Connect.
+`register` adds the formats `tidegate` and `tidegate-lake` to a session, classic or Connect:
 
     tidegate.register(spark)
     spark.readStream.format("tidegate").option("table", "shop.orders").load("/srv/lake")
     spark.sql("create temporary view orders using `tidegate-lake` options (path '/srv/lake', table 'shop.orders')")
 
-Spark's processes import Tidegate, so it has to be installed where they run.
-
-A source is planned by a Python beside the driver, and read by those of executors.  Spark starts both by one name, which
-is that of the executors (`./tidegate/bin/python`, say).  Where it leads nowhere here, the sources are registered with
-the Python that runs this, and the session names that of the executors.
+Tidegate must be installed where Spark's processes run.  Spark starts the Python of the driver and of the executors by
+one name, that of the executors (`./tidegate/bin/python`, say).  If that does not exist here, the sources are registered
+with the Python that runs this, and the session keeps that of the executors.
 """
 
 import base64

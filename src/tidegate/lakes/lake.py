@@ -6,33 +6,31 @@
     lake.sql("select …", spark)         a query over all tables of the snapshot
     lake.arrow("shop.orders")           Arrow table, no Spark needed; with where={"id": 17} one row, quickly
 
-    lake.at(ts | datetime | text)       the newest snapshot not above that moment, with the schema of its own ts
-    lake.live()                         what has landed but is not merged yet included: the state at the frontier
+    lake.at(ts | datetime | text)       the newest snapshot at or below that time, with the schema of its own ts
+    lake.live()                         including what has landed but is not merged yet: the state at the frontier
     lake.at(ts).live()                  the state at exactly `ts`
 
         snapshots      ──S1──────S2───────S3─ ─ ─ ─ ─ ─►  merged
         changelog      ──────────────────────────────F►  landed
-        at(t)             │←──t                          S1: whole, of its own ts, at or before t
+        at(t)             │←──t                          S1: complete, of its own ts, at or before t
         at(t).live()      └───t                          S1 and the changes in (S1, t]
         live()                             └─────────F   S3 and the changes in (S3, F]
 
-Every table is read at the version that the snapshot names, so what is read together belongs together.
+Every table is read at the version that the snapshot names, so all tables are of one ts.  A time may be given as
 
-Which moment a reader means: a timestamp, a time, a text of either, or the newest.
+    470607233675427842             that TSO
+    datetime(2026, 1, 2, 3, 4, 5)  the first TSO of that millisecond; without a zone it is UTC
+    "2026-01-02T03:04:05Z"         the same
+    "now"                          now
+    "latest"                       the newest: None
 
-470607233675427842             that TSO
-datetime(2026, 1, 2, 3, 4, 5)  the first TSO of that millisecond; without a zone it is UTC
-"2026-01-02T03:04:05Z"         the same
-"now"                          this moment
-"latest"                       None
-
-Statements that give a lake's tables their names in a metastore of Spark's: Hive, Unity, Glue.
+`statements` gives the DDL that names a lake's tables in a metastore of Spark's (Hive, Unity, Glue):
 
     CREATE SCHEMA IF NOT EXISTS `shop`
     CREATE TABLE IF NOT EXISTS `shop`.`orders` USING delta LOCATION '/srv/lake/tables/7f-1'
 
-A name of a metastore means the newest version of its table, not a published snapshot.  They are to be run again when
-tables were created or renamed; a name of before stays until somebody drops it, which removes no file.
+A name of a metastore means the newest version of its table, not a published snapshot.  Run them again after tables were
+created or renamed; old names stay until they are dropped, which removes no file.
 """
 
 import time

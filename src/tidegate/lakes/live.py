@@ -1,28 +1,30 @@
-"""The live view: all tables at one ts that is ahead of what was merged.
+"""The live view: all tables of a lake at one ts above the published snapshot, by applying landed changes on the fly.
 
-    snapshot at C ──────────┐         table without a DDL in (C, F]:  its stored rows minus the touched keys, plus
+    snapshot at C ──────────┐         table without a DDL in (C, F]:  its stored rows minus the changed keys, plus
                             ├─► F     the rows that exist afterwards; nothing is written
     changelog in (C, F] ────┘         any other:  its unit of steps, as the feed would run it, on a clone
 
-The snapshot is fixed first, then the changelog is read up to the frontier F, so whatever the feed publishes in the
-meantime is not looked at.  The plan is the feed's own (`engine/plan.py`): the same cuts, the same steps, for all tables
-at one ts.  Only changelog files with changes above C are opened.
+The snapshot is fixed first, then the changelog is read up to the frontier F, so what the feed publishes meanwhile does
+not matter.  The plan is the feed's own (`engine/plan.py`): the same cuts, the same steps, for all tables at one ts.
+Only changelog files with changes above C are opened.
 
-A frame of a small table holds its rows themselves (`local.py`): a point query on it is planned and answered
+A frame of a small table holds its rows themselves (`is_local` in read.py): a point query on it is planned and answered
 without a Spark job.  A larger one is stored files and a join.
 
-Invariants: a view never moves; all of its tables are at `ts`; what it gives for a table is what the feed will have
-merged when its checkpoint is `ts`.
+A clone is a Delta log of its own that refers to the data files of the origin; no row is copied:
 
-A stored table continued elsewhere: a Delta log of its own whose files are the origin's.
-
-    origin  tables/7f-1/   _delta_log   part-a  part-b                      stays as it is
+    origin  tables/7f-1/   _delta_log   part-a  part-b                      unchanged
                                           ▲       ▲
     clone   tmp/tables/7f-1/ _delta_log ──┴───────┘   add {"path": "/srv/lake/tables/7f-1/part-a"}
                              part-c                   what was written since
 
-No row is copied.  A clone stands at the position of the version that it was made of, so a unit of steps runs on it as
-it would on the origin (`sink/delta/apply.py`).  Source: the Delta protocol document, "Add File" (absolute paths).
+It has the position of the version that it was made of, so a unit of steps runs on it as it would on the origin
+(`sink/delta/apply.py`).
+
+Invariants: a view never changes; all of its tables are at `ts`; each table is what the feed will have merged when its
+checkpoint is `ts`.
+
+Source: the Delta protocol document, "Add File" (absolute paths).
 """
 
 import atexit

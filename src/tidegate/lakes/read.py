@@ -1,27 +1,27 @@
-"""Stored tables and row changes as Arrow and as Spark frames: the pieces that snapshots and live views are made of.
+"""Stored tables and row changes as Arrow tables and Spark frames: the parts of snapshots and live views.
 
     version of a Delta table  ──►  rows
-    rows, NetChanges             ──►  rows whose key was not touched, and the rows that exist afterwards
+    rows, NetChanges          ──►  rows whose key did not change, and the rows that exist afterwards
 
-A keyless table is a log: its changes are appended.  `NetChanges` comes from the very function that the merge uses
-(`sink/delta/rows.py`), so a live view and a merge cannot disagree.
+A table without a key is a log: its changes are appended.  `NetChanges` comes from the function that the merge uses
+(`sink/delta/rows.py`), so a live view and a merge cannot differ.
 
-Rows by the values of their columns: a point read opens the files that can hold them, and nothing else.
+A read by values opens only files that may contain them:
 
-{"id": 17}   {"id": [17, 18], "status": "paid"}   {"email": None}
-    └──► each value as the column's type ──► bounds of a file miss all of them?  the file is not opened
-                                        └──► the named columns of the others, then the rest where a row fits
+    {"id": 17}   {"id": [17, 18], "status": "paid"}   {"email": None}
+        └──► each value as the column's type ──► outside the bounds of a file?  the file is not opened
+                                            └──► the named columns of the others, then the rest if a row matches
 
-Stored rows as Spark frames that are quick to plan: fresh rows are asked for often, each time of another version.
+Spark frames of stored rows are planned quickly, since they are requested often, each time of another version:
 
     few rows     Arrow ──► LocalRelation ──filter, project──► LocalTableScan     answered by the planner, without a job
-    many rows    the version's own data files as Parquet ──► scan               without Spark reading the Delta log
-    the rest     Delta, `versionAsOf`                                           stores that Spark names otherwise, and
-                                                                                files of which some rows are deleted
+    many rows    the version's own data files as Parquet ──► scan                without Spark reading the Delta log
+    the rest     Delta, `versionAsOf`                                            stores that Spark names otherwise, and
+                                                                                 files with deleted rows
 
-What a version consists of is known here already; Spark's Delta reader would replay the log as a job of its own.
+The files of a version are known here already; Spark's Delta reader would replay the log as a job of its own.
 
-Source: Spark, `ConvertToLocalRelation`; `spark.sql.execution.arrow.localRelationThreshold` (48 MB) is the limit of it.
+Source: Spark, `ConvertToLocalRelation`; its limit is `spark.sql.execution.arrow.localRelationThreshold` (48 MB).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,37 +1,33 @@
-"""The changefeeds of a server: what is kept of each, which of them run, and what may be done with them.
+"""The changefeeds of a server: their records, which of them run, and the operations on them.
 
-    "" ──► normal ◄──► warning ──► failed     a run says so (running.py)
+    "" ──► normal ◄──► warning ──► failed     reported by the run (running.py)
               │ pause    │            │
               ▼          ▼            ▼
             stopped ◄── pause     resume ──► normal          finished: the target ts is reached
 
-Each change is written to the store first, under the epoch of the owner, and only where nobody else has written since:
-what another owner has touched is no longer ours, and the server steps down.
+Only the owner runs changefeeds.  Each change is written to the store first, under the owner's epoch, and only if nobody
+else has written since; otherwise another owner took over, and the server steps down.  A new owner rewrites every
+record, which fences the previous one, and starts what should run.
 
-Only the owner runs changefeeds; a server that takes over writes every record anew, which shuts the one before it out,
-and starts what should run.
+Clients are restricted in what they may name on the server's machine, and where its tokens may be sent (`ClientReach`):
 
-Source: TiCDC's OpenAPI v2: verbs and the states in which they act; changefeed states.
-
-What clients of a server may name on its machine, and who may get its tokens.
-
-    a file or a directory    below --allow-path, links followed; and none of the server's own
-    a token of a file, or    to the hosts of token-hosts alone: a client names the address that it is sent to
+    a file or a directory    below --allow-path, links resolved; and none of the server's own
+    a token of a file, or    to the hosts of token-hosts only, since a client chooses the address
     of the environment
 
-What the server's own --source-uri names may be named by clients, too.  A changefeed that is there goes on with what it
-names, and keeps that when it is changed.
+What the server's own --source-uri names, clients may name, too.  An existing changefeed keeps what it names, also when
+it is changed.
 
-The checkpoint of a changefeed that does not run: moved, or forgotten.
+The checkpoint of a changefeed that does not run can be moved or removed, depending on where it is kept:
 
-sink keeps progress itself (a lake)   its data tells where it stands: neither moved nor forgotten
-a database                            its rows and its ledger of DDLs tell: not moved; forgotten, if the server answers
-state directory or store              moved, where the source can be read from any ts; forgotten, changelog too
+    the sink itself (a lake)    derived from its data: neither moved nor removed
+    a database                  derived from its rows and DDL ledger: not moved; removed, if the server answers
+    state directory or store    moved, if the source can be read from any ts; removed, with its changelog
 
-Which tables a changefeed would carry: asked of its source, where that knows its tables beforehand.
+`verified` lists the tables that a changefeed would replicate.  A change log gives its schema at the start ts: tables
+with a handle key, and those without; a topic's tables are only known as it is read.
 
-a change log    its schema at the start ts: tables with a handle key, and those without
-a topic         nothing: it tells its tables as it is read
+Source: TiCDC's OpenAPI v2: operations and the states in which they are allowed; changefeed states.
 """
 
 import logging

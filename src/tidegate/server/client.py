@@ -1,39 +1,31 @@
-"""A client of a server's API: where it is, who asks, and what it answers.
+"""`tidegate cli`: a client of a server's API, with the commands, flags, questions and outputs of TiCDC's `cdc cli`.
 
-    --user, --password, --ca, --cert, --key     first
-    TICDC_USER, TICDC_PASSWORD, TICDC_CA_PATH, TICDC_CERT_PATH, TICDC_KEY_PATH
-    ~/.ticdc/credentials                        ticdc_user = "..", ticdc_password = "..", ca_path = ".."
-    the token of a server of this user on this machine (server/config.py)                              last
-
-The first call asks for the server's version, so that a wrong address is told as such.
-
-Source: TiCDC's `cdc cli`: credentials, version check.
-
-`tidegate cli`: its group, the options that every command of it takes, and the small commands.
-
-    tidegate cli changefeed list --server http://127.0.0.1:8300       options may stand after any of the words
+    tidegate cli changefeed list --server http://127.0.0.1:8300       options may follow any of the words
     tidegate cli capture list
     tidegate cli tso query
     tidegate cli completion bash
 
-Answers are JSON on stdout, indented by two spaces, as TiCDC's; errors are `Error: [CODE]text` on stderr.  The exit
-status is 1 for any error, and for a question that was answered with no.
-
-Source: TiCDC's `cdc cli`.
-
-What `create` and `update` are told of a changefeed: flags, and a changefeed file as `tidegate run` takes it.
-
---config FILE ──► its tree, unknown keys refused ──► replica_config in the words of the API
---sink-uri, --source-uri, --schema-registry      win over the file
-
-`tidegate cli changefeed`: TiCDC's verbs, flags, questions and outputs.
+Results are JSON on stdout, indented by two spaces, as TiCDC's; errors are `Error: [CODE]text` on stderr.  The exit
+status is 1 for any error, and for a question answered with no.
 
     create     file and flags ─► verify_table ─► questions ─► POST      "Create changefeed successfully!", ID, Info
     update     GET ─► the file laid over it ─► diff ─► question ─► PUT
     resume     GET ─► questions ─► POST
     list, query, pause, remove, statistics
 
-Source: TiCDC's `cdc cli changefeed` (classic).
+`create` and `update` take a changefeed file as `tidegate run` does (`--config`): its tree becomes replica_config;
+unknown keys are refused.  --sink-uri, --source-uri and --schema-registry override the file.
+
+Credentials are taken from the first of these that has them:
+
+    --user, --password, --ca, --cert, --key
+    TICDC_USER, TICDC_PASSWORD, TICDC_CA_PATH, TICDC_CERT_PATH, TICDC_KEY_PATH
+    ~/.ticdc/credentials                        ticdc_user = "..", ticdc_password = "..", ca_path = ".."
+    the token of a server of this user on this machine (server/config.py)
+
+The first call asks for the server's version, so that a wrong address is reported as such.
+
+Source: TiCDC's `cdc cli` (classic): credentials, version check, changefeed commands.
 """
 
 import base64

@@ -1,20 +1,20 @@
-"""What a server is told: a TOML file with TiCDC's keys and ours, and the flags that win over it.
+"""Configuration of a server, a TOML file with TiCDC's keys and Tidegate's, overridden by flags; and its write token.
 
     addr = "127.0.0.1:8300"              [security]
     data-dir = "/var/lib/tidegate"       ca-path = ".."  cert-path = ".."  key-path = ".."
     source-uri = "tidb:///srv/log"       users-file = "/etc/tidegate/users"
 
-`source-uri` is the upstream of changefeeds that name none: what `--pd` is to TiCDC.  A directory for `data-dir` is for
+`source-uri` is the upstream of changefeeds that name none, as `--pd` is for TiCDC.  `data-dir` is a directory for
 servers of one machine, an object store's prefix for servers of several.
 
-Source: TiCDC documentation, "TiCDC Server Configurations".
+A server without users accepts writes with its token, so whoever can read the token's file may change changefeeds:
 
-The token by which a server without users takes writes: whoever can read the file may change changefeeds.
-
-    DATA_DIR/token           one word, mode 0600, made once; servers of one directory have one (of a store: an object)
-    CACHE/servers/PORT.json  the word and the process, while that runs: `tidegate cli` of the same user finds it there
+    DATA_DIR/token           one word, mode 0600, created once, shared by servers of a directory (of a store: an object)
+    CACHE/servers/PORT.json  the token and the process, while that runs: `tidegate cli` of the same user finds it there
 
 It is sent as bearer token, or as the password of any user.
+
+Source: TiCDC documentation, "TiCDC Server Configurations".
 """
 
 import os

@@ -1,22 +1,22 @@
-"""What a changefeed has brought, for people who look: DDLs, definitions as of a ts, newest rows, snapshots.
+"""The history of a changefeed for its page and API: DDLs, definitions, newest rows, dead letters and parked tables.
 
-    source is read as it is   ── LogTrail      jobs, definitions and rows stand in the change log
-    changes have landed       ── LandedTrail   DDLs and rows stand in the changelog, definitions in the lake,
-                                               or beside the checkpoint
+    a source read directly    ── LogTrail      jobs, definitions and rows of the change log
+    a source that lands       ── LandedTrail   DDLs and rows of the changelog, definitions of the lake, or beside the
+                                               checkpoint
 
-Nothing here is part of a run: each look reads files that are never changed, as many rows as are asked for and from the
-newest files alone.  A changelog is trimmed behind the checkpoint, so its past is as long as its retention.
+None of this is part of a run: each request reads immutable files, up to the requested number of rows and from the
+newest files only.  A changelog is trimmed behind the checkpoint, so its history is as long as its retention.
 
-Messages and tables that a changefeed could not read or its sink refused, and what somebody decides about them.
+Messages and tables that a changefeed could not read or its sink refused can be listed and resolved:
 
     failed at shop/2/7041 ──► letters   the message, with its bytes
                           ──► skip      it becomes a dead letter        ─┐
                           ──► replay    other bytes are read instead    ─┴─► resume
 
-    table is parked       ──► unpark    its changes since are brought to it, by the run that is or the next one
+    table is parked       ──► unpark    the current run, or the next one, applies its changes since
 
-A decision is noted with who took it.  Rows that are replayed are appended to the changelog, so the changefeed must not
-run meanwhile.
+A decision is recorded with its user.  Replayed rows are appended to the changelog, so the changefeed must not run
+meanwhile.
 """
 
 from collections import deque

@@ -1,28 +1,28 @@
-"""What the server keeps of a changefeed, what it is asked to make, and what it shows.
+"""Records of a server: changefeeds, create and update requests, their views, the log of operations, and API errors.
 
-    NewFeed ──create──► FeedRecord (a document of the store) ──► FeedView: the record, and the run as it is now
+    NewFeed ──create──► FeedRecord (a document of the store) ──► FeedView: the record, and the current run
 
-`config` is a changefeed file as a tree, with TiCDC's keys.  Addresses hold secrets: whoever shows them masks them.
+`config` is a changefeed file as a tree, with TiCDC's keys.  Addresses contain secrets: whoever shows them masks them.
 
-Errors of the server's answers, with TiCDC's codes; the HTTP status of each follows from its code.
+Errors have TiCDC's codes; the HTTP status of each follows from its code.
 
     TidegateError
     +- InputError
-       +- ApiParamInvalid          a word of a request
+       +- ApiParamInvalid          a parameter of a request
        +- ChangefeedMissing, ChangefeedExists
        +- UpdateRefused            not in this state, or nothing to change
        +- TargetBelowStart, StartBelowHistory
     +- EnvironmentFault
-       +- ServerNotReady, NotOwner    another server answers, or soon one will     LATER
-       +- FeedCrashed              a defect of ours ended a changefeed
+       +- ServerNotReady, NotOwner    another server answers, or soon will        LATER
+       +- FeedCrashed              a bug ended a changefeed
 
-Source: TiCDC, pkg/errors/cdc_errors.go.
-
-What people did to changefeeds, for the question who paused it: the last hundred, in the store.
+`OperationLog` keeps the last hundred operations of users in the store, to tell who paused a changefeed:
 
     with log.noting("pause", feed, who): ..      success, or failed with its error
 
-Best effort: what was done has happened, whether or not it can be noted.
+It is best effort: an operation is not undone if it cannot be recorded.
+
+Source: TiCDC, pkg/errors/cdc_errors.go.
 """
 
 import logging

@@ -1,37 +1,35 @@
-"""One changefeed's run: a thread of its own that ends by a stop, by its target or by an error, and harms no other.
+"""Running changefeeds on a server: one thread per run, a shared Spark session, and the lease of the owner.
 
-    run ── SparkEnded ──────────────────► Spark is started anew, the run too                   (after RENEW_S)
-     │  └─ LATER, before it got going ──► warning, a pause (10 s, twice as long each time), the run again
-     │  └─ LATER, later ────────────────► the engine has waited it out already: failed
-     │  └─ Fenced ──────────────────────► the run again, as it may be a run of the owner before that woke up late
+A run (`RunningFeed`) ends by a stop, by its target or by an error, without affecting other changefeeds:
+
+    run ── SparkEnded ──────────────────► Spark is restarted, the run too                      (after RENEW_S)
+     │  └─ LATER, before it got going ──► warning, a pause (10 s, doubled each time), the run again
+     │  └─ LATER, later ────────────────► failed: the engine has retried already
+     │  └─ Fenced ──────────────────────► the run again: a former owner's run may have woken up late
      │  └─ NEVER ───────────────────────► failed
-     │  └─ no error of ours ────────────► failed, as a defect of ours
+     │  └─ any other error ─────────────► failed, as a bug of Tidegate
      └─ stopped, finished
 
-Before each job the lease is looked at (`OwnedTasks`): a server that was paused and wakes starts nothing more.  What it
-was amid may still claim the sink once, so the run of the owner begins again: one run goes on, that of the owner.
-
-Source: TiCDC's changefeed states and its back-off between tries.
-
-One Spark for all changefeeds: started by the first that needs it, started anew when its JVM has died.
+`OwnedTasks` checks the lease before each job, so a server that was paused starts nothing more when it wakes.  A job in
+progress may still claim the sink once; the owner's run then begins again, and it is the one that continues.
 
     feed a ── tasks, pool a ──┐
-    feed b ── tasks, pool b ──┴─► session (FAIR between pools) ── JVM dies ──► both meet SparkEnded
-                                                                     └─ the first to come starts another one
+    feed b ── tasks, pool b ──┴─► session (FAIR between pools) ── JVM dies ──► both get SparkEnded
+                                                                     └─ the first of them starts another one
 
-A changefeed that waits for rows needs none, so a server without work has no JVM.
+`SparkHost` starts the session for the first changefeed that needs it.  One that waits for rows needs none, so a server
+without work has no JVM.
 
-Who owns the changefeeds: one server at a time, by a lease in the store that each owner numbers anew.
+One server owns the changefeeds at a time, by a lease in the store whose epoch each owner increments:
 
     owner      writes `owner` every ttl / 4          owns until 0.8 ttl after it began the last write that succeeded
     others     read it as often                      unchanged for ttl and a little: write themselves in, epoch + 1
 
-Both count on their own steady clock, which goes on while a machine sleeps, so clocks need not agree.  An owner that was
-paused finds its time over before it does anything, and its next write refused; sinks fence what was in flight.
+Each uses its own steady clock, which includes the time that a machine sleeps, so clocks need not agree.  An owner that
+was paused finds its lease expired before it does anything, and its next write is refused; sinks fence what was in
+flight.  `release` gives the lease up at a stop, so that the next owner need not wait.
 
-`release` gives the lease away at a stop, so that the next owner need not wait.
-
-Source: TiCDC's capture session and owner election (capture-session-ttl).
+Source: TiCDC's changefeed states and retry back-off; its capture session and owner election (capture-session-ttl).
 """
 
 import sys

@@ -1,26 +1,22 @@
-"""The port: uvicorn with the bounds of a connection, TLS, and the name in a client's certificate.
+"""The server's port: a listening socket with limits per peer, and uvicorn with limits per connection and TLS.
 
-    connect ── HEAD_S ──► headers are whole, at most HEADER_BYTES ──► answer ── KEEP_ALIVE_S ──► next request
+    listening(host, port) ──► serve(web, listener, stop, begun): uvicorn in a thread ── stop ──► running requests end
 
-A client that trickles headers, or a handshake of TLS, holds a connection for HEAD_S and no longer; more requests than
-CONNECTIONS are answered 503, and the socket (below) bounds connections before that.
+    accept ──► closed ones are forgotten ──► below the limits, in all and of this peer? ──► the connection
+                                                  └ no ──► closed at once, logged once a second
 
-A listening socket that leaves files to its own process: bounded in all and per peer, at the moment of accept.
+    connect ── HEAD_S ──► headers are complete, at most HEADER_BYTES ──► answer ── KEEP_ALIVE_S ──► next request
 
-    accept ──► closed ones forgotten ──► room in all? room for this peer? ──► the connection
-                                              └ no ──► closed at once, logged once a second
+A client that trickles headers, or a TLS handshake, holds a connection for HEAD_S at most; more requests than
+CONNECTIONS are answered 503.
 
-A connection that sends nothing costs a file descriptor until its time is over.  So at most half of the files that the
-process may open are connections, and one peer has at most half of those: state files, the broker's and the database's
-connections go on whatever clients do.  Where the process has no file left all the same, a spare one is given up to
+A connection that sends nothing costs a file descriptor until it times out.  So at most half of the process's file
+descriptors are connections, and one peer has at most half of those: state files and the connections to broker and
+database work whatever clients do.  If the process has no descriptor left nevertheless, a spare one is given up to
 accept a connection and close it; a connection left in the queue would wake the event loop again and again.
 
-asyncio asks for a connection by `accept` of the socket that it listens on, and takes a ConnectionAbortedError as "none
-now", so every server on asyncio is bounded by its socket alone.
-
-A port of ours: where it listens, and how a web server on it begins and ends.
-
-listening(host, port) ──► serve(web, listener, stop, begun): uvicorn in a thread ── stop ──► it answers what is asked
+asyncio calls `accept` of the listening socket and takes ConnectionAbortedError as "none now", so any asyncio server is
+limited by its socket alone.
 """
 
 import asyncio

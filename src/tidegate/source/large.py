@@ -1,75 +1,44 @@
-"""Rows of which only the handle key came, made whole from what the upstream held at their time.
-
-    image     read at           INSERT   UPDATE   DELETE
-    before    commit_ts - 1        -        x        x
-    after     commit_ts            x        x        -
-    the table's definition: at commit_ts - 1, as TiCDC reads both images with it
-
-    SHOW CREATE TABLE t                                       → definition → columns that rows carry
-    SELECT … FROM t WHERE k = %s                              one key
-    SELECT … FROM t WHERE (k1, k2) IN ((%s, %s), (%s, %s))    several
-
-This module has no connection: it makes statements with their parameters and reads what comes back.  Names are quoted;
-values are parameters, never text of the statement.  A value comes back as the bytes of MySQL's text protocol:
-
-    ENUM, SET, BIT     CAST(c AS UNSIGNED): index, mask, number
-    FLOAT              CAST(c AS DOUBLE): a server may print a FLOAT with six digits
-    all others         as they print
-
-A whole row is what the decoder would have made of the whole message, but for the order of its columns, which is the
-table's.  An UPDATE whose sender leaves old values out arrives as an INSERT and stays one.
-
-Source: TiCDC documentation, "Send only handle keys"; TiDB documentation, "Read Historical Data Using tidb_snapshot".
-
-The upstream database: rows as they were at a timestamp, over one connection of MySQL's protocol.
-
-    rows of one table and commit_ts
-      │ 1  SET SESSION tidb_snapshot = commit_ts - 1
-      │ 2  SHOW CREATE TABLE, then SELECT of the old images
-      │ 3  SET SESSION tidb_snapshot = commit_ts
-      ▼ 4  SELECT of the new images
-
-The connection is made when the first row needs it, kept, and made anew once when it turns out to be lost: a server
-closes what was idle for long.  Every value comes as the bytes that the server printed, and is read by its column.
-
-It is encrypted, and the server's certificate and name are checked, before the account's name goes out; the address may
-ask for less (below).
-
-    the server says                     error                  try again
-    9006, 8055  snapshot collected      HistoryLost            no: what was there is gone
-    1146, 1049, no row                  UpstreamRowMissing     no
-    an error, for a ts to come          UpstreamRowMissing     no: no database has committed it
-    1054        no such column          SchemaError            no
-    1102, 1366, … no name, no value     SchemaError            no: the message asks for what no table can have
-    1231, 8200, …  refused for good     SchemaError            no
-    1045, 1142, 1193, …                 ConfigError            no: the account, or no TiDB
-    no TLS, a strange certificate       ConfigError            no: the server, or the address
-    all others, and no answer           SourceError            later
-
-Source: TiDB documentation, "Error Codes and Troubleshooting" and "Read Historical Data Using tidb_snapshot".
-
-The one reader of rows that were too large for a message, for the feed and for commands.
+"""Rows too large for a message: completed from claim check files or from the upstream database.
 
     row with a claim check, and a storage is given    ─→ the row that its file holds
-    row with its handle key alone, or a claim check   ─→ the row that the upstream held then, when one is given
+    row with its handle key alone, or a claim check   ─→ the row that the upstream had then, if one is given
       without a storage
-    neither                                           ─→ none of our business: `makes_whole` says no
+    neither                                           ─→ `makes_whole` returns False
 
-Rows come and go in their order.  The reader looks WINDOW rows ahead, so that files are fetched side by side and rows of
-one table and transaction are read with one statement; it fetches no more than what is taken next needs.
+`WholeRows` returns rows in order and reads ahead by WINDOW rows, so that files are fetched concurrently and rows of one
+table and transaction are read by one statement.
 
-Fetching claim checks: the messages too large for a topic, which TiCDC keeps as files beside it.
+The upstream is read at the row's time with tidb_snapshot; the definition (SHOW CREATE TABLE) is that at commit_ts - 1,
+as TiCDC decodes both images with it.
 
-    location in a message ─→ its base name ─→ size asked ─→ within the limit? ─→ fetched, several side by side
-                                                  │               └ no ─→ ClaimCheckUnavailable, nothing is fetched
-                                                  └ no such file ─→ ClaimCheckUnavailable
+    image     read at           INSERT   UPDATE   DELETE      SELECT … FROM t WHERE k = %s
+    before    commit_ts - 1        -        x        x        SELECT … FROM t WHERE (k1, k2) IN ((%s, %s), (%s, %s))
+    after     commit_ts            x        x        -
 
-The address in a message is the writer's; only its base name counts, and it is looked up in the storage that the reader
-was given (codec/claim.py reads what the file holds).  No error shows either address, as both may carry the keys of an
-object store.  At any time no more than IN_FLIGHT_BYTES are being fetched or wait to be taken, or one file.
+Names are quoted, values are parameters.  ENUM, SET and BIT are selected as CAST(c AS UNSIGNED), FLOAT as CAST(c AS
+DOUBLE), since a server may print a FLOAT with six digits; all others as they print.  The result is what the decoder
+would have made of the whole message, but for the order of columns, which is the table's.  An UPDATE whose sender leaves
+old values out arrives as an INSERT and stays one.
 
-A directory (file:///…, or a bare path) needs no library, an object store obstore.  Of a directory only regular files
-are read: a link or a pipe that somebody put there is no claim check.
+The connection is opened when first needed and reopened once if lost.  TLS and the server's certificate and name are
+checked before the account's name is sent, unless the address asks for less.
+
+    9006, 8055  snapshot collected      HistoryLost            no retry: the versions are gone
+    1146, 1049, no row                  UpstreamRowMissing     no retry
+    an error, for a ts in the future    UpstreamRowMissing     no retry: no database has committed it
+    1054, 1231, 8200, …                 SchemaError            no retry: refused for good
+    1102, 1366, … no name, no value     SchemaError            no retry: the message asks for what no table can have
+    1045, 1142, 1193, …                 ConfigError            no retry: the account, or not a TiDB
+    no TLS, a strange certificate       ConfigError            no retry: the server, or the address
+    all others, and no answer           SourceError            retry later
+
+Of the location in a claim check only the base name is used, in the given storage.  Its size is checked before it is
+fetched; a missing or too large file is ClaimCheckUnavailable.  At most IN_FLIGHT_BYTES, or one file, are fetched or
+waiting at a time.  Of a directory only regular files are read; object stores need obstore.  Errors show no address, as
+it may hold keys.
+
+Source: TiCDC documentation, "Send only handle keys"; TiDB documentation, "Read Historical Data Using tidb_snapshot",
+"Error Codes and Troubleshooting".
 """
 
 import errno

@@ -1,29 +1,28 @@
-"""The shapes of answers: a changefeed as TiCDC's API shows it, in each of the three ways that it does.
+"""The JSON of answers: changefeeds as TiCDC's API shows them, and for the page; and checks of addresses from clients.
 
     info        create, get, update      state as it is, `pending` too; "" left out
-    item        list                     state as people know it: "" is normal, `pending` is warning
+    item        list                     state for users: "" is normal, `pending` is warning
     status      .../status               timestamps and the error alone
 
-Timestamps (TSOs) are JSON numbers of 64 bits; a reader that keeps 53 bits of them takes those in `tidegate`, which are
-texts.  `tidegate` is ours: what our changefeeds know more.  No address, message or setting leaves with a secret.
+Timestamps (TSOs) are JSON numbers of 64 bits; a reader limited to 53 bits takes those in `tidegate`, which are texts.
+`tidegate` holds what TiCDC's shape has no field for.  No address, message or setting is shown with a secret.
 
-Source: TiCDC's OpenAPI v2: ChangeFeedInfo, ChangefeedCommonInfo, SyncedStatus.
-
-The shapes of a changefeed for people: a line of the overview, and all of one.
+For the page `glance` gives a line of the overview, `whole` the details.  Long lists are cut, with a count beside them.
 
     state    failed, warning, normal, stopped, finished: the worst first
-    lag      seconds between now and a ts; none of a changefeed that rests, none before there is a ts
-    laggard  the table or partition that holds the checkpoint back, with what it waits for
+    lag      seconds between now and a ts; none for a changefeed that does not run, none before there is a ts
+    laggard  the table or partition that holds the checkpoint back, and the reason
 
-Lists that could grow without end are cut, with a count beside them.
+An address from a client is more restricted than one in an operator's file:
 
-An address that a client sends: what it may say beyond what the file of an operator may not.
+    xxxxx in it                masked, as it was shown: the kept address is used, or it is refused
+    @FILE, env:NAME            refused: they would read the server's files and environment for a client
+    callback://MODULE/NAME     refused, but for the functions that the server's file allows: any function of Python
+                               could be called
 
-xxxxx in it                it was shown so: all of it is kept, or it is refused
-@FILE, env:NAME            refused: they would read the server's files and environment for a client
-callback://MODULE/NAME     refused but for the functions that the server's file allows: any of Python's could be called
+`config_schema` is the JSON schema of `replica_config` for /openapi.json, from the table of replica_config.py.
 
-`replica_config` for readers of /openapi.json: the table of replica_config.py as a JSON schema.
+Source: TiCDC's OpenAPI v2: ChangeFeedInfo, ChangefeedCommonInfo, SyncedStatus.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,19 +1,15 @@
-"""The server as its routes see it: its address, the zone of its times, its version.
-
-Routes of changefeeds: from words of a request to the service, and back.
+"""Handlers of TiCDC's OpenAPI v2: changefeeds, and the server itself.
 
     POST /changefeeds ── CreateBody ──► NewFeed ──► Changefeeds.create ──► FeedView ──► ChangeFeedInfo
 
-An address or a setting that comes back masked, as it was shown, means the one that is kept: a client that reads a
-changefeed, changes one word and sends the whole (TiCDC's command line does) destroys no password.
-
-Source: TiCDC's OpenAPI v2, classic architecture.
-
-Routes of the server itself: how it is, who else is there, its log level, and TiCDC's words that have no use here.
+An address or a setting that is sent back masked, as it was shown, keeps its value: a client that reads a changefeed,
+changes one field and sends the whole (TiCDC's command line does) destroys no password.
 
     /healthz /livez     the process answers                    /status, /api/v2/status    which server this is
-    /readyz             it has joined, and does not stop       /api/v2/health             somebody owns, what should
-                                                                                          run runs
+    /readyz             joined, and not stopping               /api/v2/health             there is an owner, and what
+                                                                                          should run runs
+
+Also served: the list of captures, the log level, and TiCDC's requests without effect here.
 
 Source: TiCDC's OpenAPI v2, classic architecture.
 """

@@ -1,9 +1,9 @@
 """The server as a web application.
 
-    Entrance (who may ask, bounds, forwarding, log) ──► FastAPI: changefeeds.py, api.py ──► /openapi.json
-                                                                 dashboard.py, dashboard.py: the page at /
+    Entrance (authentication, limits, forwarding, log) ──► FastAPI: api.py ──► /openapi.json
+                                                                    dashboard.py: the page at /
 
-No page of documentation is served: it would load scripts from elsewhere.
+There is no page of API documentation: it would load scripts from elsewhere.
 """
 
 from importlib.metadata import version

@@ -1,24 +1,24 @@
-"""Routes of the page: what TiCDC's API has no words for. Timestamps are texts, lists are bounded, secrets are masked.
+"""Routes of the web page at `/`: the page's files, and the data for which TiCDC's API has no request.
+
+Timestamps are texts, lists are bounded, secrets are masked.
 
     GET   overview                                all changefeeds, a line each, and the server that owns them
-    GET   changefeeds/ID                          all that is known of one now
-    GET   changefeeds/ID/ddls                     DDLs: running upstream, waiting, being done, done, left out
+    GET   changefeeds/ID                          the details of one
+    GET   changefeeds/ID/ddls                     DDLs: running upstream, waiting, being applied, done, left out
     GET   changefeeds/ID/schema?table=&ts=        names of tables, or a definition, as of a ts
     GET   changefeeds/ID/changes?table=&after=    the newest row changes
-    GET   changefeeds/ID/snapshots                published states of a lake
+    GET   changefeeds/ID/snapshots                published snapshots of a lake
     GET   changefeeds/ID/dead_letters             messages that could not be read, with their bytes
     POST  changefeeds/ID/dead_letters/skip        and /replay
-    POST  changefeeds/ID/tables/unpark            a parked table goes on
-    GET   operations                              who did what
+    POST  changefeeds/ID/tables/unpark            resumes a parked table
+    GET   operations                              the log of operations
 
 Pause, resume, remove, create and verify are TiCDC's own, under /api/v2.
 
-The page at `/`: files of tidegate/app/server/page/, as they are.
+    /              index.html            with an ETag, so an unchanged file is sent once
+    /page/NAME     scripts and style     CSP: only these files and this server's API, nothing inline
 
-    /              index.html            an answer says what it is (ETag), so an unchanged file is sent once
-    /page/NAME     scripts and style     CSP: nothing but these files and this server's API, nothing inline
-
-The files are read once, when the server begins; there are few and they are small.
+The files (tidegate/server/page) are read once, when the server starts; there are few and they are small.
 """
 
 import base64

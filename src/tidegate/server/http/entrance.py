@@ -1,44 +1,37 @@
-"""What every request passes before the application sees it, in this order, and its line in the log.
+"""What every request passes before its route: authentication, readiness, limits of its body, forwarding, and the log.
 
-    headers ──► may it ask?  403, 401      is the server ready?  503      body within bounds?  413, 408
+    headers ──► allowed?  403, 401      is the server ready?  503      body within its limits?  413, 408
                 └─ owner?  the application answers : the owner's answer is passed on
 
-Only `/api/v2` is gated and forwarded, and of it only what the owner knows better.  The body is read whole, at most
-BODY_BYTES in BODY_S; an answer that nobody takes for SEND_S ends the connection.
+Only `/api/v2` is gated, and only those of its requests are forwarded that the owner must answer.  A body is read
+completely, at most BODY_BYTES in BODY_S; an answer that nobody reads for SEND_S ends the connection.
 
-Users with passwords: a file of lines that hold no password, and the check of one that a client sends.
+`Admission` decides by the headers alone, before the body is read:
 
-    anna:scrypt$16384$8$1$SALT$HASH          a line of the file, salt and hash in base64
+    no authentication configured              Host must be a name of this machine, else a page could reach the port
+    (loopback only)                           under a name of its own (DNS rebinding)
+      writes there                            the server's token, as bearer token or password of any user
+    otherwise                                 client certificate, user and password, or bearer token
+    writes, in any case                       not from a page of another origin (Origin, Sec-Fetch-Site)
 
-The hash costs time and 16 MiB on purpose, so one is computed at a time while at most WAITING wait.  A right password is
-known again by a keyed digest for as long as its line stays; an unknown name costs the time of a wrong password.  The
-file is read anew when it changes.
+Origins are checked because Content-Type is ignored, so a form of any page would do as a request.  With
+`client-user-required` only the users in `client-allowed-user` may write, with their password; anybody else who is
+authenticated may read.
 
-Source: RFC 7914 (scrypt); OWASP Password Storage Cheat Sheet for its parameters.
+    anna:scrypt$16384$8$1$SALT$HASH          a line of the users file, salt and hash in base64
 
-Who may ask: one look at the headers of a request, before its body is read.
+A hash costs time and 16 MiB on purpose, so one is computed at a time while at most WAITING wait.  A correct password is
+recognized later by a keyed digest, as long as its line is unchanged; an unknown name takes as long as a wrong password.
+The file is read again when it changes.
 
-    nobody has to say who (loopback alone)    Host must be a name of this machine, else a page could reach the port
-                                              under a name of its own (rebinding)
-      who writes there                        the server's token, as bearer token or password of any user
-    others                                    client certificate, user and password, or bearer token
-    a write, in any case                      no page of another origin may send it (Origin, Sec-Fetch-Site)
-
-With `client-user-required` only the users in `client-allowed-user` may write, and they send a password for it; whoever
-else is known may read.  A body's Content-Type is never looked at, so a form of any page would do as a request: that is
-why origins are.
-
-Source: TiCDC's client authentication; Fetch Metadata (W3C); OWASP Cross-Site Request Forgery Prevention.
-
-Requests to a server that does not own the changefeeds go on to the one that does.
-
-    client ──► server b ── TiCDC-ForwardFromCapture: b's id ──► server a, the owner ──► answer, as it came
+    client ──► server b ── TiCDC-ForwardFromCapture: b's id ──► server a, the owner ──► its answer, unchanged
                            TiCDC-ForwardTimes: 1
 
-Credentials travel along; with `mtls` the forwarding server shows its own certificate.  A request that was forwarded is
-not forwarded again: two servers that each take the other for the owner answer with an error.
+Credentials are forwarded, too; with `mtls` the forwarding server shows its own certificate.  A forwarded request is not
+forwarded again: two servers that each take the other for the owner answer with an error.
 
-Source: TiCDC's OpenAPI v2, middleware of the owner (headers, ErrRequestForwardErr).
+Source: TiCDC's client authentication; TiCDC's OpenAPI v2, middleware of the owner (headers, ErrRequestForwardErr); RFC
+7914 (scrypt); OWASP Password Storage and Cross-Site Request Forgery Prevention Cheat Sheets; Fetch Metadata (W3C).
 """
 
 import asyncio

@@ -1,26 +1,19 @@
-"""One route: its method and path, who answers, and what /openapi.json says of its bodies.
+"""Routes of the API, the bodies of their requests and answers, and errors as answers.
 
-Every route may also answer with a fault (FAULTS); a route's own answers stand in its row.
-
-Errors as answers: the HTTP status of a code, and the body of two keys.
+A route is a row: its method and path, its handler, and what /openapi.json says of its bodies.  Every route may also
+answer with a fault (FAULTS).  As in TiCDC, Content-Type is ignored, unknown fields are dropped, and null means absent.
+A value of another type is an error, and so is an empty body where one is required.
 
     {
         "error_msg": "[CDC:ErrChangeFeedNotExists]changefeed not exists, test-1",
         "error_code": "CDC:ErrChangeFeedNotExists"
     }
 
-TiCDC has few statuses: 400 for the codes of a list, also where a message contains one of them, 401, 503 for a server
-that is not ready, 500 for everything else; a changefeed that is missing is 400.  Its codes stand here as the classic
-architecture has them.  Codes of our own are 400 where the caller gave what cannot be used.
+TiCDC has few statuses: 400 for the codes of a list, also if a message contains one of them, 401, 503 for a server that
+is not ready, 500 for everything else; a missing changefeed is 400.  Its codes are those of the classic architecture.
+Tidegate's own codes are 400 for unusable input.
 
 Source: TiCDC's OpenAPI v2 (classic): api/middleware and api/util.
-
-Bodies of requests and answers: their fields for readers of /openapi.json, and how a body is read.
-
-The header Content-Type is never looked at, unknown fields are passed over, and null means absent, as in TiCDC.  A value
-of another type is an error, an empty body too, where one is read.
-
-Source: TiCDC's OpenAPI v2.
 """
 
 import json

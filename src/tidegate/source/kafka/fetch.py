@@ -1,20 +1,18 @@
-"""One range of one Kafka partition, as chunks of messages, in whatever process runs the task.
+"""Consuming Kafka: one range of one partition for a task, or all partitions of some topics for commands.
 
     assign at `start` -> chunk, chunk, ... -> unassign           the process's consumer stays connected
 
-The end is reached by position, not by count: compaction and transaction markers leave gaps between offsets.  Either a
-message at or behind the last wanted offset arrives, or the partition's end is reported there.  A broker that says
-nothing for `timeout_s` is a SourceError, an offset that the broker no longer has is HistoryLost.
+`fetch_range` reaches its end by position, not by count: compaction and transaction markers leave gaps between offsets.
+Either a message at or after the last wanted offset arrives, or the partition's end is reported there.  No answer of the
+broker for `timeout_s` is a SourceError, an offset that the broker no longer has is HistoryLost.
 
-A topic as a plain run of messages, for commands that print or count: no changelog, no Spark.
-
-All partitions of some topics at once, for who needs them side by side.
+`messages` and `Gathered` read topics without a changelog and without Spark, for commands that print, count or compare:
 
     watermarks() → start of each, end of each → one consumer, all assigned → (topic, partition, message) as they come
 
-Reading ends where the partitions ended when it began, or, with `idle_s`, once nothing has come for that long.  A reader
-that compares partitions says by `hold` which of them are ahead; those rest until they are not, or until all others have
-come to their ends.
+Reading ends at the ends that the partitions had when it began, or, with `idle_s`, once nothing has arrived for that
+long.  A reader that compares partitions names by `hold` those that are ahead; they are paused until they are not, or
+until all others have reached their ends.
 """
 
 import time

@@ -1,39 +1,31 @@
-"""Landing a topic: what the loop of changelog/source.py does to a Kafka topic.
+"""Landing a Kafka topic in the changelog: batches planned on the driver, ranges of offsets read by Spark tasks.
 
-claim    positions of every partition, new ones at their start; what the topic no longer keeps is an error
-plan     offsets up to now, at most one batch                            driver
-read     consume, decode, write Parquet                                  executors, a task a partition
-halt     if a task stopped at a poison message, stop behind the commit
+    claim    positions of every partition, new ones at their start; offsets that the topic no longer has are an error
+    plan     offsets up to now, at most one batch: one range per partition        driver, `Planner`
+    read     consume -> decode -> Parquet files; one TaskReport                   executors, `land_range`
+    commit   files, positions and frontier; if a task met a poison message, halt after the commit
 
-Which topic it is: a name says nothing once a topic was deleted and made again, for its offsets begin anew.
+A new partition gets a range even while it is empty, so that the changelog knows it and it holds the frontier.  The
+watermarks of known partitions are queried before the list of partitions, so a partition that existed when a resolved ts
+was sent is known no later than that ts.
+
+    a small backlog    all of it at once
+    a large backlog    as many messages as take BATCH_S seconds, by the rate of the last full batch
+
+A batch costs a fifth of a second whatever its size, so a backlog is read in large ones; but a kill discards a batch and
+a stop waits for it, so it must not take long.  Memory does not limit it: a task writes its rows whenever it holds
+enough of them (changelog/files.py).
+
+A deleted and recreated topic begins its offsets anew, so the broker's topic id is stored and compared:
 
     stored id    the broker's    a topic that was read before
-    A            A               goes on
+    A            A               continues
     A            B               MadeAnew, unless the address says made-anew=TOPIC:B
-    none         B               goes on, and B is kept from now on           state of an earlier release; said once
-    none         none            goes on: nothing tells                       said once
-    A            none            goes on with A, as a broker that gives none says nothing
+    none         B               continues, and B is stored                   state of an earlier release; logged once
+    none         none            continues: there is nothing to compare       logged once
+    A            none            continues with A
 
-Offsets are compared with the id of the moment before they are read and of the moment behind it, so messages of another
-topic never land.
-
-What a landing asks of Spark: batches planned beside the driver, ranges of them landed by tasks.
-
-    driver   Planner.batch      new messages of every partition, at most one batch       one range a partition
-    task     land_range         consume -> land -> Parquet files in the changelog        one TaskReport
-
-A partition that appears gets a range of its own even while it is empty, so that the changelog learns of it and holds
-the frontier: the marks of known partitions are asked for first and the list of partitions after, hence a partition that
-existed when a resolved ts was sent is seen no later than that ts.
-
-How many messages a batch takes, by what there is and how fast it goes.
-
-    little waits       all of it, at once: the batch is small and so is its delay
-    a backlog          as many as BATCH_S seconds take, by the rate of the last full batch
-
-A batch costs a fifth of a second whatever is in it, so a backlog goes in large ones; but a batch is also what a kill
-throws away and what a stop waits for, so it must not be large in time.  Memory is no concern here: a task writes its
-rows out whenever it holds enough of them (files.py).
+The id is queried before offsets are read and again after it, so messages of another topic never land.
 """
 
 import gc

@@ -1,64 +1,39 @@
-r"""Kafka messages, one and many.
+"""Messages of one Kafka partition decoded to row changes in columns: landing without Kafka and without Spark.
 
-    TopicMessage    offset, key, value
-    TopicMessages   offsets | keys | values     a sequence of TopicMessage that is made of columns
+    (offset, key, value) ...  ->  LandedMessages
+        tables     table name -> Arrow table of ROWS_SCHEMA, rows in arrival order
+        ddls       all of them, whichever tables the feed replicates
+        letters    messages that cannot be read, under policy "skip" or by resolution
+        resolved   the largest resolved ts
+        position   the offset after the last message that is processed
+        halt       why it stops before the end, with the message there
 
-Between the client library and the columns of a chunk nobody looks at a single message, so none is made.
+A chunk of messages (`TopicMessages`) is columns of offsets, keys and values.  `decode_chunk` decodes most rows of it by
+columns; the remainder goes event by event, as do messages with rows of a table that an event filter names.  A halt at
+message i drops what the batches have of i and later.  A row's `seq` is its number among the events of its message.
 
-What somebody decided about a message that the feed could not read: one small JSON file each.
+A message lands completely or not at all.  These make it a dead letter: undecodable bytes; a message above the limit; a
+row with only its handle key, unless it is a DELETE or the upstream can be asked and has the row; a claim check whose
+file is missing or too large; a commit_ts beyond BIGINT; text that is not Unicode; a resolved ts in the future.  A
+resolved ts beyond BIGINT (TiCDC sends 2^64-1 for "nothing is to come") is ignored: waiting is safe.
+
+A row without commit_ts (canal-json without the TiDB extension) cannot be ordered: order "ts" halts, unless the topic
+has had timestamps; then it is one bad message.  Order "offset" assigns `max(es << 18, last + 1)`, increasing in each
+partition from the largest one of the previous batch, so that nothing lands late; across partitions it means nothing.
+
+A claim check of a hundred bytes may stand for a row of megabytes, so `land_messages` ends early after the message with
+which WHOLE_BYTES of such rows are held; `land_chunk` continues at `position`.  `CutRows` completes cut rows in order;
+its reader and connections are kept for the life of the process, one per set of options.
+
+A resolution is a user's decision about a message that the feed could not read, one JSON file each:
 
     LAKE/_tidegate/resolutions/<topic>-<partition>-<offset>.json
 
     {"topic": "shop", "partition": 2, "offset": 7041, "action": "skip"}
     {..., "action": "replace", "key_b64": ..., "value_b64": ..., "options": {"compression": "lz4"}}
 
-A landing reads them when it starts.  `skip` turns the message into a dead letter and goes on; `replace` decodes the
-given bytes, or those of the topic where none are given, with the given options.  Files stay as a record of who let
-what pass.
-
-Rows that came cut down, made whole while a chunk of messages is landed.
-
-    chunk decoded ─→ its cut rows, in order ─→ WholeRows, some ahead of the message that is landed now ─→ row, error
-    message decoded by itself (a resolution, too large for a chunk) ─→ WholeRows, one row
-
-A reader and its connections live as long as the process, one for each set of options.
-
-Messages of one Kafka partition to row changes in columns: the heart of landing, without Kafka and without Spark.
-
-    (offset, key, value) ...  ->  LandedMessages
-        tables     table name -> Arrow table of ROWS_SCHEMA, rows in arrival order
-        ddls       every one, whichever tables the feed carries
-        letters    messages that cannot be read, under policy "skip" or by resolution
-        resolved   the largest resolved ts
-        position   the offset after the last message that is dealt with
-        halt       why it stops before the end, with the letter that stands there
-
-A message lands whole or not at all: one bad event makes all of it a dead letter.  What is bad:
-
-    undecodable bytes; a message above the limit; a row of which only the handle key came, unless it is a DELETE (there
-    the key says all) or the upstream can be asked and has it;
-    a claim check whose file is away or too large; a commit_ts that BIGINT cannot hold; text that is no Unicode;
-    a resolved ts of a time to come
-
-A resolved ts that BIGINT cannot hold (TiCDC sends 2^64-1 for "nothing is to come") is passed over: waiting is safe.
-
-A row without commit_ts (canal-json without the TiDB extension) cannot be ordered: order "ts" halts and says so, unless
-the topic has shown timestamps; then it is one bad message.  Order "offset" makes every timestamp up:
-`max(es << 18, last + 1)`, growing in each partition from the largest one of the previous batch, so that nothing lands
-late; across partitions it means nothing.
-
-A claim check of a hundred bytes may stand for a row of megabytes, so `land_messages` ends early behind the message with
-which WHOLE_BYTES of such rows are held; `position` says where to go on, and `land_chunk` does.
-
-`land_messages` takes a chunk and knows nothing of the chunk before, but for the clock.  `decode_chunk` turns most rows
-into columns at once; what it leaves to the plain decoder goes event by event:
-
-    messages -> decode_chunk -> batches ----------------------------> rows, filtered by table       \ LandedMessages
-                             -> rest    -> resolution, checks, whole rows   -> rows, DDLs, letters   >
-    halt at message i: what the batches have of i and later is dropped                              /
-
-A message with rows of a table of which an event filter speaks goes event by event, too.  A row that it cannot judge
-makes its message bad.  A row's `seq` is its number among the events of its message, whatever becomes of the others.
+A landing reads them when it starts.  `skip` makes the message a dead letter; `replace` decodes the given bytes, or
+those of the topic if none are given, with the given options.  The files are kept as a record.
 """
 
 import base64

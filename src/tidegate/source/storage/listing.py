@@ -1,61 +1,35 @@
-"""What lies in a place of files: streams of data files, index files and schema files, told from their paths alone.
+"""The files of a directory or bucket in TiCDC's storage layout: streams, definitions, and which files to read next.
 
     shop/orders/451/2026-08-20/CDC00000000000000000001.csv     ─┐ stream shop/orders/451/2026-08-20: files 1, 2
     shop/orders/451/2026-08-20/CDC00000000000000000002.csv     ─┤
-    shop/orders/451/2026-08-20/meta/CDC.index                  ─┘ up to which files are named
+    shop/orders/451/2026-08-20/meta/CDC.index                  ─┘ the highest number that the writer has listed
     shop/orders/meta/schema_451_0004192708.json                  the table of directory shop/orders at version 451
 
-A stream is what is numbered together: the files of one directory, or of one writer in it.  Which part of its path is
-the version follows from the directories that have schema files, so names of any form, partitions, dates and table ids
-in paths need no setting.
+A stream is what is numbered together: the files of one directory, or of one writer in it.  The version in a path is
+recognized by the directories that have schema files, so names, partitions, dates and table ids need no setting.
 
-The place that is read: a directory or a bucket, as far as a reader needs it.
+A link in a directory is read as the file that it points to, if that lies in the directory, too.  A link out of it could
+expose any file of the reader's account, and one to a directory may be a cycle: both are errors that name the link.
+Errors name `shown`, since the opened address may hold keys.
 
-A link in a directory is read as the file that it leads to, as long as that lies in the directory too.  One that leaves
-it would give whoever may write there any file of the reader's account, and one to a directory may lead in a circle:
-both are an error that names the link.
-
-Errors name `shown`: the address that is opened may hold keys.
-
-Tables and DDLs of a place, out of its schema files.
-
-    schema files by TableVersion ─┬─ Query ──────────────► DDLs, in order
-                                  └─ TableColumns ──┐
-    DDLs applied to a schema ───────────────────────┴────► the table of a directory at a version
-
-A schema file tells the columns; the DDLs of the place tell what it leaves out (virtual columns, unique keys, names of
-ENUM and SET in files of the classic architecture).  They are believed where their columns are those of the file.
-
-Statements that TiCDC splits of one RENAME or CREATE TABLE share a version.  A RENAME whose new name another one of them
-takes away comes behind that one.
-
-Which directory it is: one that was emptied and is written anew has no file that was there before.
-
-    kept in the changelog    the newest change of all files, as of the last batch
-    what is listed           all of it was changed later ─► MadeAnew, unless made-anew says its oldest change
-
-Files that are taken away as they grow old leave younger ones, and schema files stay.  A copy whose files have the times
-of the copying is another directory, too.  A changelog that is new, of a target that has progress, needs a file that is
-older than the checkpoint: then none behind it were taken away.
-
-What the tasks of a batch are told: values that travel.
-
-A line's place is (stream, 0, number << 32 | record), both from 1.
-
-Which files a batch reads, and where a stream stands behind it: pure rules.
+Tables and DDLs come from the schema files.  A schema file has the columns; DDLs supply what it leaves out (virtual
+columns, unique keys, members of ENUM and SET in files of the classic architecture), if their columns agree with the
+file.  Statements that TiCDC splits from one RENAME or CREATE TABLE share a version; a RENAME to a name that another of
+them frees comes after that one.
 
     stream   1 done   2 done   3 missing   4 done   5 waits   6 done         position 5, a gap at 3
 
-A stream's position is its first file that is not done; what is done above it is known while the landing lives, and read
-again by the next one, which finds nothing new in it.  A number that is missing below a file that is done is a gap: a
-writer crashed there, or is late.  A gap is a partition of its own, number 3 at offset 3, until its file comes.
+A stream's position is its first file that is not done.  Files done above it are known while the landing runs; the next
+landing reads them again and finds nothing new.  A number missing below a done file is a gap (a writer crashed there, or
+is late): a partition of its own, number 3 at offset 3, until its file appears.  A file above the number in the index is
+read, but a position never passes it, since its writer may still be writing.  A classic writer whose index lags may
+overwrite a file below the position, so a stream also keeps the newest modification time that it has passed; a file
+modified later is read whatever its number.  A line's position is (stream, 0, number << 32 | record), both from 1.
 
-A file above the number that the index names is loose: it is read like any other, and a position never passes it, since
-its writer may still be at it.
-
-A file below the position may be written over: a classic writer numbers by its index, which lags where it could not be
-written, or where a stale writer put it back.  So a stream also knows when the newest of what it has passed was changed,
-and a file that was changed later is read whatever its number.
+A directory that was emptied and rewritten has no file of before.  If all listed files were modified after the newest
+modification known from the last batch, that is MadeAnew, unless made-anew names its oldest modification.  Retention
+leaves younger files and schema files, so it is not taken for this; a copy with new file times is another directory.  A
+new changelog of a target that has progress needs a file older than the checkpoint.
 """
 
 import logging

@@ -1,23 +1,20 @@
-"""What a task does of a batch: some files of one stream, in the order of their numbers, into the changelog.
+"""The task of a storage landing: reads files of one stream in numeric order and writes their rows to the changelog.
 
     file ─► cut off? ─► rows with after < commit_ts <= upto ─► Parquet files that no commit names yet
                             └ bad lines: dead letters, or the run halts
 
-A file is done when no row of it lies above `upto`; one with such rows is read again when `upto` has passed the least of
-them (`waits`).  An early run takes only files that are done, and stops before the first that is not.
+A file is done when no row of it is above `upto`; one with such rows is read again when `upto` has passed the least of
+them (`waits`).  An `early` run takes only files that are done, and stops before the first that is not.
 
-A file that was cut off, the last of its stream, waits until it is whole or has a follower: nobody vouches for it yet.
-One with a follower is a crashed writer's: its whole lines count, and the rest stands in later files.
+If the last file of its stream is truncated, it waits until it is complete or has a successor.  A truncated file with a
+successor is that of a crashed writer: its complete lines count, and the rest is in later files.
 
-Rows that a restarted writer wrote again stand in two files, perhaps of two days.  They have one commit_ts, so they land
-in one batch; where one task reads both, and the table has a key, equal rows of one commit_ts are landed once.  Files
-that no index names come last: of them only rows land that files before do not have, also of a table without a key.
+Rows that a restarted writer wrote again are in two files, perhaps of two days.  They have one commit_ts, so they land
+in one batch; if one task reads both, and the table has a key, equal rows of one commit_ts land once.  Files that no
+index names come last: of them only rows land that earlier files do not have, also for a table without a key.
 
-What one file tells, whatever its protocol.
-
-Files of canal-json: a line is a message without a key, and becomes rows as those of a topic do.
-
-Files of csv: by columns; one that has something odd goes line by line, which says what is wrong with which line.
+`CanalFiles` reads canal-json: a line is a message without a key, decoded as those of a topic are.  `CsvFiles` reads csv
+by columns; a file with anything unusual is read line by line, which finds the line and its error.
 """
 
 import logging

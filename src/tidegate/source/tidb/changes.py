@@ -1,23 +1,21 @@
-"""The row changes of a change log between two DDLs: read by span, mounted, as chunks of batches.
+"""Row changes of a change log between two DDLs: read by key span, mounted, as chunks of batches.
 
-    log ─► chunk of the log ─┬─ table with many rows ───────────────── by columns ─┬─► Chunk: a part for each table,
-                             ├─ table with few rows ───────────┐                   │   numbers in commit order
-                             ├─ table that an event filter names ─── row by row ───┘
-                             └─ table that columns cannot say ─┘
+    log ─► LogChunk ─┬─ table with many rows ───────────────── by columns ─┬─► Chunk: a part for each table,
+                     ├─ table with few rows ───────────┐                   │   numbers in commit order
+                     ├─ table that an event filter names ─── row by row ───┘
+                     └─ table unsuitable for columns ──┘
 
-One definition of each table holds for the whole range, so the definitions travel with the value.  Commit order is that
-of TiCDC's sorter: transactions by (commit_ts, start_ts), in each of them deletes first, updates before inserts, then by
-key, across the tables that were asked for.  A row that follows itself is there once.
-
-Columns never raise: what they cannot say goes row by row, which finds the first error in commit order and names table,
-timestamps and key.  Tables of a chunk that went by columns have none.
-
-Rows of some tables in chunks of whole transactions, table by table, for readers of many rows at once.
+One definition of each table is valid for the whole range, so definitions travel with the value.  Commit order is that
+of TiCDC's sorter: transactions by (commit_ts, start_ts), within one deletes first, updates before inserts, then by
+key, across the tables that were asked for.  A row that is repeated directly after itself is returned once.
 
     commit order    t45 r1 | t45 r2, t47 r1 | t45 r3        one chunk: numbers 0 .. 3, transactions 0 1 1 2
                                                             t45: 0 1 3      t47: 2
-A chunk ends with a transaction, behind some thousand rows or some megabytes; a larger transaction is a chunk alone.
-A row that follows itself is there once.
+
+A chunk ends with a transaction, after some thousand rows or some megabytes; a larger transaction is a chunk alone.
+
+Mounting by columns never raises: what it cannot mount goes row by row, which finds the first error in commit order and
+names table, timestamps and key.
 """
 
 import gc

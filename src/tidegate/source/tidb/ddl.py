@@ -1,4 +1,4 @@
-"""A finished DDL job as the events that a changefeed sends.
+"""DDL events from finished jobs, the sessions of their statements, and the schema at each point of the log.
 
     job ── does TiCDC follow its action? ── has it changed anything? ── filter ── eligible? ──► events
 
@@ -9,52 +9,34 @@
     RENAME, a table twice     1        the first one's new   RENAME TABLE of all in order, as type RENAME TABLES
     CREATE of several tables  each     the table's           its own statement out of the job's
     EXCHANGE PARTITION        1        the partitioned one   ALTER TABLE .. EXCHANGE PARTITION with full names
-    CREATE TABLE .. LIKE      1        the new one           the job's; CREATE TABLE in full where its like has changed
+    CREATE TABLE .. LIKE      1        the new one           the job's; CREATE TABLE in full if the original has changed
     any other                 1        the new one           the job's: the user's text
 
-A LIKE takes over what its like was when the statement came.  A job that was queued first may end before it, and the
-text would tell of columns that the new table does not have; of one that is left out it would tell nothing.
+LIKE copies the original as of its statement.  A job queued earlier may change that original first, or the filter may
+exclude it; the text would then give other columns or none.  `restored` prints a text as TiCDC does (ddl-text=ticdc).
 
-`restored` prints that text as TiCDC does before any sink sees it (ddl-text=ticdc).
+    RENAME   filter accepts old name  filter accepts new name  then
+             yes                      any                      sent
+             no                       no                       not sent
+             no                       yes                      RenameRefused: earlier rows are missing downstream
 
-    RENAME   old name taken by the filter   new name taken   then
-             yes                            any              sent
-             no                             no               not sent
-             no                             yes              RenameRefused: rows from before are missing downstream
+An ineligible table has no DDL events, even once it has a key (log.py); one that becomes ineligible is an error, since
+its rows would stop unnoticed.  `previous` is the name of the table before; DDLs find their topic by it.
 
-A table that is not eligible has no DDL events, nor has it later, with a key (log.py); one that stops being eligible
-is an error, since its rows would stop unseen.  `previous` is the name that a table had before; by it DDLs find their
-topic.
+`session_of` infers the session's time zone.  A job that rewrites rows has it in reorg_meta.location; ADD COLUMN does
+not.  Definitions keep TIMESTAMP defaults in UTC and partition bounds as numbers, while the text has local times:
 
-Source: TiCDC's DDL puller and DDLEvent; recorded DDL events.
+    ts TIMESTAMP DEFAULT '2024-01-01 08:00:00'   kept '2024-01-01 00:00:00'                ──►  +08:00
+    at DATETIME DEFAULT CURRENT_TIMESTAMP        kept at 08:00:01, begun at 00:00:01       ──►  +08:00
+    UNIX_TIMESTAMP('2024-01-01 08:00:00')        kept 1704067200                           ──►  +08:00
 
-What the session of a DDL was, as its job and the definitions that it made tell. Pure.
+`Timeline` follows the job table along the log.  A job counts at the put that shows it done, by its commit_ts, and only
+once, however often its row is written again.  Jobs that TiCDC does not follow are no stops.  Between two stops one
+snapshot is valid for all rows; rows at the ts of a stop come before it.  Event filters, and `bdr` for DDLs of others
+than the primary's users, mark events; the schema advances all the same.
 
-    job           reorg_meta.location    the zone by which stored rows were rewritten; ADD COLUMN has none
-    definition    TIMESTAMP columns have their defaults in UTC, and the text has them on the session's clocks:
-                      ts TIMESTAMP DEFAULT '2024-01-01 08:00:00'   kept '2024-01-01 00:00:00'    ──►  +08:00
-                      at DATETIME DEFAULT CURRENT_TIMESTAMP        kept at 08:00:01, begun at 00:00:01  ──►  +08:00
-                  bounds of partitions are kept as numbers
-                      UNIX_TIMESTAMP('2024-01-01 08:00:00')        kept 1704067200                      ──►  +08:00
-
-So a statement whose values depend on the session tells of it somewhere, one way or the other.
-
-Source: TiDB's DDLReorgMeta and getDefaultValue; recorded jobs.
-
-The schema as a changefeed walks along the log: what it is now, and which DDL comes next.
-
-    job table in the log   J1 running  J1 done  J1 synced  J2 done  J3 done (again J2)
-                                         │                    │        │
-    timeline               snapshot ──── stop ─── snapshot ── stop ─── stop ──►       walk(): events, next snapshot
-
-A job counts at the put that shows it done, by its commit_ts, and once, however often its row is written again.  Jobs
-that TiCDC does not follow are no stops.  An event filter marks events, and so does `bdr` those of others than the
-primary's users; the schema moves on all the same.  Between two stops one snapshot holds for all rows: those of the very
-ts of a stop belong before it.
-
-The schema where a feed starts is what the log begins with and what all jobs since have made of it.
-
-Source: TiCDC's DDL puller and schema storage.
+Source: TiCDC's DDL puller, DDLEvent and schema storage; TiDB's DDLReorgMeta and getDefaultValue; recorded DDL events
+and jobs.
 """
 
 import logging

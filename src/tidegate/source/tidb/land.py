@@ -1,64 +1,41 @@
-"""Landing a change log: what the loop of changelog/source.py does to the log of a TiDB.
+"""A TiDB's change log as a source, and landing it in the changelog.
+
+`LogSource` gives the log to the engine directly; `LogLanding` is the landing loop of changelog/source.py for it:
 
     claim    the position, a timestamp; a new one begins with the log, or at start-ts; the schema there
-    plan     parts above the position, cut at DDLs and into pieces       driver
-    read     a task a piece: rows of its tables, mounted, as files        executors
+    plan     parts above the position, cut at DDLs and into splits           driver
+    read     one task per split: rows of its tables, mounted, as files       executors
     commit   rows, DDLs and position of a batch: one commit
 
-A log has no partitions, so the position is the frontier: the ts up to which everything has landed.  Everything behind
-it, from the plan of a round to the live view, is what it is for a topic.
-
-A lake needs the tables that were there before its feed began: the definitions at the begin land as CREATE statements
-at that very ts, before any row.  Rows it needs as well (`complete`: it replicates tables), so it begins with the log
-as long as that has them all, whatever start-ts says: what it holds from start-ts on is the same.
-
-Event filters judge rows here, those behind start-ts alone; DDLs land, and who applies them asks the rules.  Of those
-whose transaction is left out (ignore-txn-start-ts) the landing says so: a landed DDL does not tell its start.
-
-What the next batch takes of a change log: pieces that tasks read side by side, and the DDLs between them.
+A log has no partitions, so the position is the frontier: the ts up to which everything has landed.
 
     parts    ├───────┼───┼─────────────────┼─────┼──┤      files of the log
     DDLs               D1                    D2
-    pieces   (── p1 ──](p2](───── p3 ──────](p4 ](p5]      cut at DDLs, and where a piece has its share of rows
+    splits   (── p1 ──](p2](───── p3 ──────](p4 ](p5]      cut at DDLs, and where a split has its share of rows
                              ├ tables a c ┤
-                             ├ tables b   ┤                one part of many rows: its tables are dealt to several
+                             ├ tables b   ┤                one part of many rows: its tables are divided among several
 
-A piece has one schema, so it is mounted by definitions that travel with it.  What a piece reads depends on the log
-alone, so a batch that is planned again after a crash lands the same rows.
+A split has one schema, whose definitions travel with it.  What it reads depends on the log alone, so a batch that is
+planned again after a crash lands the same rows.  A row has no message; `seq` is its number in its chunk, so rows of a
+table keep their order: by transaction, within one deletes first and updates before inserts.
 
-How far to go next: up to a DDL, the target, the frontier, or as many rows as are done in one go.
+A lake needs tables that existed before its feed began: their definitions land as CREATE statements at the begin's ts,
+before any row.  If it needs their rows as well (`complete`), it begins with the log, provided the log has them all, and
+start-ts is ignored: its state from start-ts on is the same.  Event filters apply here to rows above start-ts.  DDLs
+land unfiltered; the landing records those of ignore-txn-start-ts, since a landed DDL has no start_ts.
+
+`LogSource` ends segments at a DDL, the target, the frontier, or behind the part with which it exceeds `SEGMENT_ROWS`,
+so that a backlog has checkpoints; a part or a transaction is never cut for that.
 
     checkpoint        DDL              target                 frontier
     ────┼──────────────┼──────────────────┼──────────────────────┼───
         (── segment ───]                                              the DDL follows the rows of its own ts
                        (──── segment ─────]                           nothing above the target
 
-A segment of many rows ends with the part of the log that brings it over `SEGMENT_ROWS`, so that a backlog has
-checkpoints on the way; a part is never cut for that, a transaction neither.
-
-What a task lands of a change log: the changes of a piece as texts, into files of the changelog.
-
-    piece ─► LogChanges: chunks of batches ─► texts ─► row groups ─► files that the driver commits
-
-A row has no message; `seq` is its number in its chunk.  So rows of a table keep their order: transactions one after the
-other, and in each of them deletes first, updates before inserts.
-
-A TiDB's change log as a source: its end is the frontier, its finished DDL jobs are the DDLs.
-
-    log       ├──── part ────┼──── part ────┼──── part ────┤ frontier
-    asked                 after
-    jobs           J1            J2      J3                   J2: of a table that is not replicated
-    schema    ─────┴─ holds ──────────────┴─ next stop        found ahead, once: polling a silent log reads nothing
-
-Between two stops each replicated table has one definition, so `changes` is a value of definitions and timestamps.  The
-schema moves with the `after` that is asked for, never back; looking ahead moves nothing.
-
-A log tells all DDLs of a ts at once, and a round ends behind them: those at `after` itself are done, or are older than
-the feed, so `ddls` begins above it.
-
-A stop without a DDL to send may still change where rows of a replicated table lie (EXCHANGE PARTITION with a table that
-the filter leaves out).  The frontier waits there until a round has come as far.  It also waits before a DDL that cannot
-be followed: what precedes that DDL is read, then `failure` tells the error.
+Between two schema changes each replicated table has one definition.  The schema moves with the `after` that is asked
+for, never back; looking ahead for the next DDL moves nothing.  All DDLs of a ts are returned at once, above `after`.
+The frontier also waits at a job that sends no DDL but changes where rows lie (EXCHANGE PARTITION with a filtered
+table), and before a DDL that cannot be followed: the rows before that one are read, then `failure` gives the error.
 """
 
 import logging

@@ -1,31 +1,27 @@
-"""What this floor needs of a change log: how far it reaches, what lies in it, and rows by span and time.
+"""The change log that a TiDB source reads (`KvLog`), its safe point, and the tables of a snapshot that are replicated.
 
     low                                                    high
      ├── part ──┼──────── part ────────┼── part ─┤   →   the next part is still being written
       t45  3 rows   t45 900, t47 12       nothing
 
-A log is divided at timestamps.  A part is whole or not there, so `high` of the last one is the frontier: nothing at or
-below it is still to come.  What a part holds is told without reading its rows.  A log is pickled into every task.
+A log is divided at timestamps.  A part is complete or absent, so `high` of the last one is the frontier: no row at or
+below it will be added.  The contents of a part (tables, rows) are known without reading its rows.  A log is pickled
+into every task.
 
-A feed's word to its log: what lies above this ts is needed.
+`SafePoint` tells the log which ts a changefeed still needs.  It receives every position, and passes one on every few
+seconds, so the log may keep more than is needed, never less.
 
-at(42)  at(43) at(44) ...  at(61)         every position is told to SafePoint, the log hears of one every few seconds
-log: 42                    log: 61        less than what is done, so it keeps rather too much
+`Tables` selects tables by the filter rules and by eligibility, and gives the key spans of their ids or partitions.  A
+table without a primary key or a unique key on NOT NULL columns is ineligible unless `force` is set (by the user) or the
+sink `keeps` such tables; a sequence always is.  A view has DDLs and no rows.
 
-Which tables of a snapshot are replicated, and where their rows lie.
+    feed          ├─ begin          CREATE t (a INT)      ALTER t ADD PRIMARY KEY       TRUNCATE t      DROP, CREATE t
+    ineligible                      ├──────────────────── no DDL, no row ───────────────────────────────┤ replicated
 
-    snapshot ── filter rules ── can rows be told apart? ──► tables ──► spans of their ids, or of their partitions'
+An ineligible table stays so when it gets a key, as its CREATE and its earlier rows are not downstream.  So does one
+that a resumed changefeed does not have, even if its sink keeps such tables now.
 
-A table without a primary key or a unique key on NOT NULL columns is left out unless `force` is set (by the user) or
-the sink `keeps` such tables; a sequence always is.  A view has DDLs and no rows.
-
-    feed        ├─ begin          CREATE t (a INT)      ALTER t ADD PRIMARY KEY       TRUNCATE t      DROP, CREATE t
-    left out                      ├──────────────────── no DDL, no row ───────────────────────────────┤ carried
-
-A table that was left out stays so when it gets a key: its CREATE and its rows from before are not downstream.  So does
-one that a feed which goes on does not have, though its sink keeps such tables now.
-
-Source: TiCDC's filter and table eligibility, and what a real one writes of such tables: nothing.
+Source: TiCDC's filter and table eligibility; a real TiCDC writes nothing of such tables.
 """
 
 import time

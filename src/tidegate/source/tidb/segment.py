@@ -1,6 +1,9 @@
-"""The change log as files: rows of a stretch of time in commit order, found by span and timestamps.
+"""The change log as files in a directory: segments, base files, service safe points, and a `KvLog` over them.
 
-    <directory>/<low>-<high>.seg        commit_ts in (low, high], both of 20 digits, so names sort as time does
+    <directory>/<low>-<high>.seg                 commit_ts in (low, high], both of 20 digits: names sort by time
+    <directory>/<ts>.base                        a segment whose rows are the keys of databases and tables at ts
+    <directory>/<ts>.full                        the same for a log that holds every row that existed at ts
+    <directory>/feeds/<changefeed>.<sink>.json   {"changefeed": "shop", "checkpoint_ts": 470606747354005504, ...}
 
     "TGSEG002" | block | block | ... | footer | footer bytes 4 | crc32 of the footer 4 | "TGSEG002"
                Arrow columns of one    msgpack: low, high, and of each block its first and last key,
@@ -8,48 +11,27 @@
 
 - Numbers at the end are big endian.  A row is a KvChange of type COMMITTED, a block a record batch of them
   (kv/change_columns.py).
-- Stretches follow each other without a gap: the low of one is the high of the one before it.
-- A segment is written aside, flushed, and renamed, so a name that ends in .seg has all of its bytes.  A dead writer
-  leaves nothing else behind: the next one begins at the last high and takes the rest from the store's versions, so the
-  store must keep what is above (its GC safe point stays at or below `SegmentWriter.low`).
-- A reader of a table opens footers, and blocks of that table only, about one block of each table at a time.
+- The low of a segment is the high of the one before it: there are no gaps.
+- A segment is written to a temporary file, flushed, and renamed, so a file named .seg is complete.  After a crash the
+  next writer begins at the last high and takes the rest from the store's versions, so the store must keep what is above
+  (its GC safe point stays at or below `SegmentWriter.low`).
+- A reader of a table reads footers, and blocks of that table only, about one block of each table at a time.  Footers
+  never change, so each is read once per process.
 
-Where a log begins above 0: the definitions of that moment, and taking away what nobody needs any more.
+    trimmed   30.base │ (30, 42] │ (42, 50] │        the schema keys at 30; segments below it are removed
+    begun     29.full │ (29, 30] │ (30, 42] │        on a store with data: all its rows as inserts at 30
 
-    trimmed   30.base │ (30, 42] │ (42, 50] │        the schema keys at 30; segments below it are gone
-    begun     29.full │ (29, 30] │ (30, 42] │        on a store that was there before: all its rows as inserts at 30
+- The log begins at the newest base; older bases and segments below it are ignored, deleted or not.  `trim` writes the
+  base first, then deletes, and may be killed at any point.  It removes whole segments, and never the last one.
+- A base is only made at a ts where no DDL job runs: definitions are then those of finished jobs.
 
-    <directory>/<ts of 20 digits>.base       a segment's bytes whose rows are the keys of databases and tables at ts
-    <directory>/<ts of 20 digits>.full       the same of a log that holds every row that there was
+The safe point is the least checkpoint of changefeeds active within gc-ttl (a day, as in TiCDC); a log is not trimmed
+above it.  A running changefeed replaces its file every few seconds, atomically.  `<sink>` is a digest of the sink's
+address, so two changefeeds of one name into different sinks have a safe point each; a file without it counts like any
+other until its ttl is over.
 
-- The newest base is the begin of the log; older bases and segments below it count as gone, deleted or not.  So a trim
-  writes the base first, then deletes, and may be killed anywhere.
-- A base stands only where no DDL job runs: definitions are then those that finished jobs have made.
-- A trim takes whole segments, and never the last one.
-
-Which changefeeds still need a change log, and from where: their service safe points.
-
-    <log>/feeds/<changefeed>.<sink>.json     {"changefeed": "shop", "checkpoint_ts": 470606747354005504, ...}
-
-    safe point   the least checkpoint of those that were heard of within gc-ttl (a day, as TiCDC has it)
-    upstream     lets its log begin there at most; who was silent for longer is not waited for
-
-`<sink>` is a digest of the sink's address, so two changefeeds of one name into different sinks have a safe point each.
-A file without it counts like any other as long as its time to live lasts.
-A feed writes its file anew every few seconds while it runs; the file is the old one or the new one.
-
-The segments of an upstream as the log that a changefeed reads (source/tidb/log.py).
-
-    directory/00..9.base  00..9-00..20.seg  ...     ──► parts: footers alone     ──► rows: blocks of some spans
-              feeds/shop.1f0c….json                 who needs it, and from where
-
-What a footer says never changes, so each is read once a process.
-
-The tables of a moment as the DDLs that make them: what a lake is told that begins later than its upstream.
-
-    snapshot ──► CREATE DATABASE `shop` ..., CREATE TABLE `orders` (...)        all with the ts of that moment
-
-The statements are those of SHOW CREATE; they read back as the same definitions.
+`create_statements` gives the tables of a snapshot as the statements of SHOW CREATE, with its ts, for a lake that begins
+later than its upstream.
 """
 
 import hashlib
