@@ -425,7 +425,6 @@ def _mask(mask: int, everything: int) -> Converted:
 
 
 _ONLY_ZEROS: Final = re.compile(r"[\s:.T-]*+0[0\s:.T-]*+", re.ASCII)
-_MAX_FSP: Final = 6
 _LARGEST_CLOCK: Final = 8385959
 
 
@@ -495,7 +494,7 @@ def to_duration(value: SqlValue, kind: ColumnType, context: Context) -> Converte
     if span is not None:
         beyond = abs(span) == SPAN_LIMIT and not text.strip().lstrip("-").startswith("838")
         return Converted(Duration(span * 1000), Problem.NO_MOMENT if beyond else None)
-    moment = _parsed(text, _MAX_FSP, context.zone)
+    moment = _parsed(text, _FSP, context.zone)
     if moment is None:
         return Converted(Duration(0), Problem.NO_MOMENT)
     return Converted(Duration(round_span(span_of_moment(moment), fsp) * 1000))

@@ -473,7 +473,6 @@ _MICROS: Final[Mapping[str, int]] = {
     "DAY": 86400 * 10**6,
     "WEEK": 7 * 86400 * 10**6,
 }
-_PARTS: Final = ("DAY", "HOUR", "MINUTE", "SECOND", "MICROSECOND")
 DAY_UNITS: Final = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "YEAR_MONTH"})
 """Units that leave a date a date."""
 _HAS_CLOCK: Final = re.compile(r"\s*\S+[ T]\s*\d|\s*\d{12}|.*:", re.ASCII)
@@ -512,7 +511,7 @@ def _composite(text: str, unit: str) -> IntervalSpan:
     if unit == "YEAR_MONTH":
         years, months = ([0, 0] + [int(part) for part in digits])[-2:]
         return IntervalSpan(sign * (years * 12 + months), 0)
-    units = _PARTS[_PARTS.index(first) : _PARTS.index(last) + 1]
+    units = _CLOCK_PARTS[_CLOCK_PARTS.index(first) : _CLOCK_PARTS.index(last) + 1]
     if last == "MICROSECOND" and len(digits) > 1:
         digits[-1] = digits[-1].ljust(6, "0")[:6]
     pairs = zip(reversed(units), reversed(digits), strict=False)

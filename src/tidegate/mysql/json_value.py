@@ -81,7 +81,6 @@ JsonValue: TypeAlias = (
 )
 
 
-DATE: Final = 0x0E
 _TIME_FSP: Final = 6
 _SHORT: Final = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _ESCAPES: Final = {
@@ -152,7 +151,7 @@ _RENDER: Final[Mapping[type, Callable[..., str]]] = {
 
 CODEC: Final = "json"
 OBJECT, ARRAY, LITERAL, INT64, UINT64, DOUBLE = 0x01, 0x03, 0x04, 0x09, 0x0A, 0x0B
-STRING, OPAQUE, _BINARY_DATE, DATETIME, TIMESTAMP, DURATION = 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11
+STRING, OPAQUE, DATE, DATETIME, TIMESTAMP, DURATION = 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11
 MAX_DEPTH: Final = 100
 """TiDB refuses documents that nest deeper."""
 _LITERALS: Final = (None, True, False)
@@ -356,7 +355,7 @@ _READERS: Final[Mapping[int, Read]] = {
     DOUBLE: _read_double,
     STRING: _read_string,
     OPAQUE: _read_opaque,
-    _BINARY_DATE: _time_reader(_BINARY_DATE),
+    DATE: _time_reader(DATE),
     DATETIME: _time_reader(DATETIME),
     TIMESTAMP: _time_reader(TIMESTAMP),
     DURATION: _read_duration,

@@ -530,7 +530,6 @@ def _delete(access: TableAccess, image: RowImage, *, ignore: bool) -> bool:
     return True
 
 
-_INSERT_SKIPPED: Final = frozenset({1062, 1451, 1452, 1526, 3819})
 """Errors that make IGNORE leave a row out."""
 
 
@@ -651,7 +650,7 @@ class _Insert:
                 return self._replace(conflicts, image)
             self.access.insert(image)
         except SqlRefused as refused:
-            if not self.ignore or refused.mysql_code not in _INSERT_SKIPPED:
+            if not self.ignore or refused.mysql_code not in _SKIPPED:
                 raise
             self.context.warn(refused.mysql_code, refused.message)
             return 0

@@ -36,7 +36,7 @@ CHUNK_BYTES: Final = 4 << 20
 """About so many bytes at once, judged by the chunk before: a message may have ten megabytes, and decoding takes some
 eight times its size. What was asked for too boldly is given out in pieces."""
 FIRST_CHUNK: Final = 100
-POLL_SECONDS: Final = 0.1
+POLL_S: Final = 0.1
 ACQUAINT_SECONDS: Final = 5.0
 LOST: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001  its public names
 PASSING: Final = frozenset(
@@ -93,7 +93,7 @@ def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterato
     at, size, last_error = start.offset, FIRST_CHUNK, "the broker sent nothing"
     deadline = time.monotonic() + source.timeout_s
     while at < end:
-        got = client.consume(min(size, end - at), POLL_SECONDS)
+        got = client.consume(min(size, end - at), POLL_S)
         chunk = _messages([one for one in got if one.error() is None] if any(map(_ERROR, got)) else got)
         if chunk:
             at = chunk.offsets[-1] + 1
@@ -164,7 +164,6 @@ def messages(source: KafkaTopics) -> Iterator[tuple[bytes | None, bytes | None, 
 
 
 CONSUMED: Final = 500
-POLL_S: Final = 0.1
 Partition = tuple[str, int]
 
 
