@@ -14,6 +14,8 @@ one run:
     landing_over_decoding      rows a second of landing ÷ twice what one core decodes                   goal 0.2
     time_of_ten_times_rows     seconds for all rows ÷ seconds for a tenth of them                       goal 11 at most
 
+The first landing counts in these.  Landing's own rate is the median of it and four more, as one varies by a third.
+
 Rows: 60 % UPDATE with the old row, 25 % INSERT, 15 % DELETE, four columns as sysbench has them (traffic.py).
 """
 
@@ -21,6 +23,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from rig import Rig, Topic, arguments, raw_stream, rig, seconds
@@ -42,6 +45,7 @@ LIMIT: Final = 1 << 40
 """Messages a batch of the other query."""
 DECODED: Final = 100_000
 ROUNDS: Final = 3
+AGAIN: Final = 4
 IMAGE: Final = "struct<id:bigint,k:int,c:string,pad:string>"
 OPEN_IMAGE: Final = (
     "struct<id:struct<v:bigint>,k:struct<v:int>,c:struct<v:string>,pad:struct<v:string>>"  # type and flag are not read
@@ -177,6 +181,7 @@ def measure(bench: Rig, protocol: str, tenth: Topic, rows: int) -> dict[str, flo
     lake, table = bench.directory("lake"), bench.directory("table")
     tenth_s, _ = land(tenth, bench.directory("lake"), bench)
     landing_s, roads = land(topic, lake, bench)
+    again_s = [land(topic, bench.directory("lake"), bench)[0] for _ in range(AGAIN)]
     append_s = append(topic, table, bench)
     appended = bench.spark.read.format("delta").load(str(table)).count()
     assert landed_rows(lake) == appended == rows, (landed_rows(lake), appended, rows)
@@ -185,7 +190,7 @@ def measure(bench: Rig, protocol: str, tenth: Topic, rows: int) -> dict[str, flo
         "landing_over_from_json": append_s / landing_s,
         "landing_over_decoding": rows / landing_s / (2 * rate),
         "time_of_ten_times_rows": landing_s / tenth_s,
-        "landing_rows_per_s": rows / landing_s,
+        "landing_rows_per_s": rows / median((landing_s, *again_s)),
         "from_json_rows_per_s": rows / append_s,
         "decoding_rows_per_s_per_core": rate,
         "landed_row_by_row": roads.get("land/rows", 0) / rows,
