@@ -32,9 +32,9 @@ from tidegate.mysql.json_value import JsonValue
 from tidegate.mysql.packed_time import Time
 from tidegate.schema.stored.definition import StoredTable, table_layout
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.source.tidb.changes import LogChanges
-from tidegate.source.tidb.ddl import Timeline
-from tidegate.source.tidb.segment import SegmentLog, encode_segment, in_order, segments
+from tidegate.source.tidb_changes import LogChanges
+from tidegate.source.tidb_ddl import Timeline
+from tidegate.source.tidb_segment import SegmentLog, encode_segment, in_order, segments
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter

@@ -33,7 +33,7 @@ from shapes import Shape, chunks
 from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.columnar import decode_chunk
 from tidegate.codec.stream import read_frames
-from tidegate.source.kafka.fetch import CHUNK, CHUNK_BYTES
+from tidegate.source.kafka_fetch import CHUNK, CHUNK_BYTES
 from tidegate.spark.daemon import keep_freed
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "speed"
@@ -63,7 +63,7 @@ def events(messages: list[Message]) -> Iterator[Message]:
 
 
 def cuts(messages: list[Message]) -> list[list[Message]]:
-    """The chunks in which landing takes them (source/kafka/fetch.py): each is cut by the size of those before it."""
+    """The chunks in which landing takes them (source/kafka_fetch.py): each is cut by the size of those before it."""
     size_bytes = sum(len(key) + len(value) for key, value in messages)
     size = max(1, min(CHUNK, CHUNK_BYTES * len(messages) // max(1, size_bytes)))
     return [messages[at : at + size] for at in range(0, len(messages), size)]

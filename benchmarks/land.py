@@ -33,8 +33,8 @@ from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.codec.columnar import decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.config.kafka import kafka_topics
-from tidegate.source.kafka.fetch import CHUNK
-from tidegate.source.kafka.land import Landing
+from tidegate.source.kafka_fetch import CHUNK
+from tidegate.source.kafka_land import Landing
 from tidegate.spark.tasks import SparkTasks
 
 if TYPE_CHECKING:

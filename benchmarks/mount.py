@@ -25,8 +25,8 @@ from backlog import CREATE, log_of, write_backlog
 from rig import arguments
 from shapes import CASES
 
-from tidegate.source.tidb.changes import LogChanges
-from tidegate.source.tidb.log import name_of
+from tidegate.source.tidb_changes import LogChanges
+from tidegate.source.tidb_log import name_of
 
 ROW_BY_ROW = 8
 """Row by row a log that is so many times shorter is read."""

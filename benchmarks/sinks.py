@@ -56,16 +56,16 @@ from tidegate.config.document import document_of
 from tidegate.config.metrics import parse_metrics
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.sink.documents import last_changes
-from tidegate.sink.metrics.rule import MetricsOptions
-from tidegate.sink.metrics.sink import MetricsSink
-from tidegate.sink.redis.options import RedisOptions, row_key
-from tidegate.sink.redis.sink import EntryNumbers, RedisSink, StreamEntry
-from tidegate.sink.search.embedded import EmbeddedStore
-from tidegate.sink.search.server import ServerStore
-from tidegate.sink.search.sink import SearchSink
-from tidegate.sink.storage.bucket import Bucket, StorageOptions
-from tidegate.sink.storage.sink import StorageSink
-from tidegate.sink.storage.task import lines_of
+from tidegate.sink.metrics import MetricsSink
+from tidegate.sink.metrics_rule import MetricsOptions
+from tidegate.sink.redis import EntryNumbers, RedisSink, StreamEntry
+from tidegate.sink.redis_options import RedisOptions, row_key
+from tidegate.sink.search import SearchSink
+from tidegate.sink.search_embedded import EmbeddedStore
+from tidegate.sink.search_server import ServerStore
+from tidegate.sink.storage import StorageSink
+from tidegate.sink.storage_bucket import Bucket, StorageOptions
+from tidegate.sink.storage_task import lines_of
 from tidegate.sink.webhook import EventMaker, WebhookSink, batches
 from tidegate.sink.webhook_options import WebhookOptions
 

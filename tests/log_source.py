@@ -6,10 +6,10 @@ from typing import Any
 
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
-from tidegate.source.tidb.changes import MountOptions
-from tidegate.source.tidb.land import LogSource
-from tidegate.source.tidb.log import KvLog
-from tidegate.source.tidb.segment import SegmentLog
+from tidegate.source.tidb_changes import MountOptions
+from tidegate.source.tidb_land import LogSource
+from tidegate.source.tidb_log import KvLog
+from tidegate.source.tidb_segment import SegmentLog
 
 __all__ = ["FORCED", "log_source"]
 

@@ -21,7 +21,7 @@ from tidegate.engine.change import Place, PlacedDdl, ordered_ddls
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.source.kafka_messages import TopicMessage
 from tidegate.verify.compare import TruthColumn
 from tidegate.verify.local import Cell, Truth, TruthTable, compare_tables
 

@@ -28,9 +28,9 @@ from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import Tasks
 from tidegate.model.event import Resolved
 from tidegate.model.kv_change import KvChange, KvOp, LogType
-from tidegate.source.kafka.land import halted, latest_ts
-from tidegate.source.kafka.messages import LandPlan, TopicMessage, land_messages, recorded
-from tidegate.source.tidb.segment import in_order
+from tidegate.source.kafka_land import halted, latest_ts
+from tidegate.source.kafka_messages import LandPlan, TopicMessage, land_messages, recorded
+from tidegate.source.tidb_segment import in_order
 
 __all__ = ["WORKLOAD", "RecordedLanding", "partitions_of", "recorded_changes", "upto"]
 

@@ -19,7 +19,7 @@ from typing import Final, Literal
 import pytest
 
 from tests.redis_server import free_port
-from tidegate.sink.search.server import SearchCalls, ServerOptions
+from tidegate.sink.search_server import SearchCalls, ServerOptions
 from tidegate.spark.java import ensure_jars, find_java
 
 START_S: Final = 180.0

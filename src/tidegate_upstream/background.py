@@ -31,7 +31,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidegate.model.errors import EnvironmentFault, SameUpstream
-from tidegate.source.tidb.segment import GC_TTL_MS
+from tidegate.source.tidb_segment import GC_TTL_MS
 from tidegate.spark.cache import PRIVATE_DIRECTORY, cache_dir, locked, private, write_whole
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ With a log directory, `UpstreamLog` writes the change log as segments, which a c
 
 Locks of transactions whose client died would hold the log back; they are resolved before each write.  The log begins
 at ts 0, so that a changefeed sees every DDL; on a store whose history was garbage-collected it begins with all rows
-(source/tidb/segment.py).  A failed write is reported and retried: the store keeps everything above the last segment.  A
+(source/tidb_segment.py).  A failed write is reported and retried: the store keeps everything above the last segment.  A
 log that an earlier in-memory process wrote is of another database, and is refused.
 
 With `keep`, segments are trimmed every 30 s: those that are older than `keep` and below the safe point of every
@@ -35,7 +35,7 @@ from tidegate.engine.stop_signals import stop_on_signals, wait_until
 from tidegate.model.errors import EnvironmentFault, Retry, TidegateError
 from tidegate.model.tso import compose
 from tidegate.server.web_server import guest_listener
-from tidegate.source.tidb.segment import GC_TTL_MS, safe_point, segments, trim
+from tidegate.source.tidb_segment import GC_TTL_MS, safe_point, segments, trim
 from tidegate.spark.cache import PRIVATE_DIRECTORY, write_whole
 from tidegate_upstream.background import READY, UpstreamOptions
 from tidegate_upstream.tidb.change_log import ChangeLog

@@ -17,7 +17,7 @@ from tidegate.model.event import Field
 from tidegate.model.table import TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.stores import opened, store
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.source.kafka_messages import TopicMessage
 
 ORDERS = TableName("shop", "orders")
 ITEMS = TableName("shop", "items")

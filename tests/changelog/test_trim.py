@@ -15,7 +15,7 @@ from tidegate.engine.retention import changelog_bound
 from tidegate.model.errors import Fenced
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.source.kafka_messages import TopicMessage
 
 run_here = LocalTasks(pickles=False).run
 

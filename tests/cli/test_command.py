@@ -19,9 +19,9 @@ from tidegate.model.errors import (
     UriInvalid,
 )
 from tidegate.model.table import TableName
-from tidegate.sink.kafka.sink import KafkaSink
-from tidegate.sink.kafka.target import TopicTarget
-from tidegate.source.tidb.land import LogSource
+from tidegate.sink.kafka import KafkaSink
+from tidegate.sink.kafka_target import TopicTarget
+from tidegate.source.tidb_land import LogSource
 
 SINK = "kafka://h:9092/shop?protocol=open-protocol"
 FILE = """

@@ -13,7 +13,7 @@ from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.engine.progress import Progress
 from tidegate.schema.state import SchemaState
-from tidegate.source.tidb.segment import publish, put_safe_point
+from tidegate.source.tidb_segment import publish, put_safe_point
 from tidegate_upstream.tidb.engine import ColumnFamily, SqliteEngine
 
 

@@ -10,8 +10,8 @@ from tidegate.codec import BatchEncoder, decode, encode_options, from_config
 from tidegate.engine.dispatch import dispatch_rules
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Ddl, Delete, Field, Insert, Resolved, Update
-from tidegate.sink.kafka import topics as known_topics
-from tidegate.sink.kafka.topics import KnownTopics
+from tidegate.sink import kafka_topics as known_topics
+from tidegate.sink.kafka_topics import KnownTopics
 
 FIELDS = (Field("id", 3, 11, binary=True, handle=True), Field("day", 3, 65, binary=True))
 TS = 470606743881121792

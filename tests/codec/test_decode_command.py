@@ -116,9 +116,9 @@ def test_topic(monkeypatch: pytest.MonkeyPatch) -> None:
         yield None, WATERMARK, "t/0/1"
         yield None, b"{", "t/0/2"
 
-    stream = ModuleType("tidegate.source.kafka.fetch")
+    stream = ModuleType("tidegate.source.kafka_fetch")
     stream.messages = messages  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tidegate.source.kafka.fetch", stream)
+    monkeypatch.setitem(sys.modules, "tidegate.source.kafka_fetch", stream)
     result = run("--from", "kafka://127.0.0.1:9092/t?protocol=canal-json")
     assert asked == [("127.0.0.1:9092", ("t",))]
     assert result.exit_code == 1

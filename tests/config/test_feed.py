@@ -21,8 +21,8 @@ from tidegate.model.errors import (
     SinkError,
 )
 from tidegate.model.event import Ddl, Resolved
-from tidegate.source.tidb.log import LogPart
-from tidegate.source.tidb.segment import SegmentLog, encode_segment, segments
+from tidegate.source.tidb_log import LogPart
+from tidegate.source.tidb_segment import SegmentLog, encode_segment, segments
 from tidegate.testing.validators import rows
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from tidegate.config.load import load
 from tidegate.config.redis import RedisAddress, parse_redis
 from tidegate.config.registry import sink_of
 from tidegate.model.errors import ConfigError
-from tidegate.sink.redis.sink import RedisSink
+from tidegate.sink.redis import RedisSink
 
 
 def address(uri: str) -> RedisAddress:

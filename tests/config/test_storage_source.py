@@ -12,7 +12,7 @@ from tidegate.config.entry import Document
 from tidegate.config.load import load
 from tidegate.config.storage import StorageSource, parse_files
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError, UriInvalid
-from tidegate.source.storage.listing import CanalDialect, CsvDialect
+from tidegate.source.storage_listing import CanalDialect, CsvDialect
 
 CSV = "file:///srv/in?protocol=csv"
 

@@ -11,8 +11,8 @@ from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.csv import CsvDecoder, CsvOptions, records
 from tidegate.codec.storage import FileNames, parse_schema_file, parse_schema_path
 from tidegate.model.event import Ddl, Delete, Event, Insert, RowChange
-from tidegate.sink.storage.bucket import Bucket
-from tidegate.source.storage.listing import FileLayout, PlaceDefinitions, table_of_stream
+from tidegate.sink.storage_bucket import Bucket
+from tidegate.source.storage_listing import FileLayout, PlaceDefinitions, table_of_stream
 
 CSV = CsvOptions(include_commit_ts=True, output_old_value=True)
 

@@ -9,7 +9,7 @@ from tests.source.tidb.kit import Broker, target
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.ports import Sink
-from tidegate.sink.kafka.sink import KafkaSink
+from tidegate.sink.kafka import KafkaSink
 from tidegate.testing.contract import ReadBack, SinkContract
 from tidegate.testing.script import run_here
 

@@ -10,7 +10,7 @@ import pytest
 from tests.sink.metrics.rules import rules_of, sink_of
 from tidegate.engine.ports import Sink
 from tidegate.model.event import RowChange, images
-from tidegate.sink.metrics.sink import MetricsSink
+from tidegate.sink.metrics import MetricsSink
 from tidegate.testing.contract import SinkContract
 from tidegate.testing.script import Script, run_here
 

@@ -15,10 +15,10 @@ from tidegate.codec.neutral_read import EventReader
 from tidegate.engine.ports import Sink
 from tidegate.model.event import Ddl, Event
 from tidegate.model.table import TableInfo
-from tidegate.sink.redis.cache import rows_of
-from tidegate.sink.redis.options import Mode, RedisOptions, parse_template
-from tidegate.sink.redis.server import RedisServers
-from tidegate.sink.redis.sink import RedisSink
+from tidegate.sink.redis import RedisSink
+from tidegate.sink.redis_cache import rows_of
+from tidegate.sink.redis_options import Mode, RedisOptions, parse_template
+from tidegate.sink.redis_server import RedisServers
 from tidegate.testing.contract import ReadBack, SinkContract
 from tidegate.testing.script import Row, Script, ScriptedSource, run_here
 

@@ -10,10 +10,10 @@ import pytest
 from tests.search_server import PRODUCTS, SearchServer, running_search
 from tidegate.engine.ports import Sink
 from tidegate.sink.documents import row_of_json
-from tidegate.sink.search.embedded import EmbeddedStore
-from tidegate.sink.search.mapping import IndexRule, field_name
-from tidegate.sink.search.server import ServerStore
-from tidegate.sink.search.sink import SearchOptions, SearchSink, SearchStore
+from tidegate.sink.search import SearchOptions, SearchSink, SearchStore
+from tidegate.sink.search_embedded import EmbeddedStore
+from tidegate.sink.search_mapping import IndexRule, field_name
+from tidegate.sink.search_server import ServerStore
 from tidegate.testing.contract import ReadBack, SinkContract
 from tidegate.testing.script import Row, run_here
 

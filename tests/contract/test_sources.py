@@ -14,7 +14,7 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.engine.ports import Source
 from tidegate.model.errors import Where
 from tidegate.model.event import Resolved
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.source.kafka_messages import TopicMessage
 from tidegate.testing.contract.sources import SourceContract
 from tidegate.testing.contract.stories import shop
 from tidegate.testing.script import ScriptedSource

@@ -13,8 +13,8 @@ from tidegate.codec.encoding import EncodeOptions
 from tidegate.engine.checkpoints import StateFiles, checkpoints_in
 from tidegate.engine.ports import Sink
 from tidegate.objectstore.stores import store
-from tidegate.sink.storage.bucket import Bucket, StorageOptions
-from tidegate.sink.storage.sink import StorageSink
+from tidegate.sink.storage import StorageSink
+from tidegate.sink.storage_bucket import Bucket, StorageOptions
 from tidegate.testing.contract import ReadBack, SinkContract
 from tidegate.testing.script import run_here
 

@@ -14,11 +14,11 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.ports import LocalTasks, Source
 from tidegate.model.errors import Retry, TidegateError, Where
-from tidegate.sink.storage.bucket import Bucket
-from tidegate.sink.storage.bucket import StorageOptions as Written
-from tidegate.sink.storage.sink import StorageSink
-from tidegate.source.storage.land import FilesToRead
-from tidegate.source.storage.listing import CanalDialect, CsvDialect, Dialect, FilePlace, offset_of
+from tidegate.sink.storage import StorageSink
+from tidegate.sink.storage_bucket import Bucket
+from tidegate.sink.storage_bucket import StorageOptions as Written
+from tidegate.source.storage_land import FilesToRead
+from tidegate.source.storage_listing import CanalDialect, CsvDialect, Dialect, FilePlace, offset_of
 from tidegate.testing import validators
 from tidegate.testing.contract.sources import SourceContract, rows_of
 from tidegate.testing.contract.stories import shop

@@ -11,7 +11,7 @@ from tidegate.codec.wire_table import wire_table
 from tidegate.engine.change import Batch
 from tidegate.model.event import Ddl, Resolved
 from tidegate.sinks import callback
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.source.kafka_messages import TopicMessage
 
 OPTIONS = encode_options({"protocol": "open-protocol"})
 

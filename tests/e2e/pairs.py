@@ -33,11 +33,11 @@ from tidegate.engine.ports import LocalTasks
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.fetch import messages
-from tidegate.source.kafka.messages import TopicMessage
-from tidegate.source.storage.land import FilesToRead
-from tidegate.source.storage.listing import CanalDialect, FilePlace
+from tidegate.source.kafka_client import KafkaTopics
+from tidegate.source.kafka_fetch import messages
+from tidegate.source.kafka_messages import TopicMessage
+from tidegate.source.storage_land import FilesToRead
+from tidegate.source.storage_listing import CanalDialect, FilePlace
 from tidegate.testing.script import run_here
 from tidegate.verify.local import Truth, compare_tables
 
@@ -109,7 +109,7 @@ def filed(world: World) -> str:
 
 def _end_log(log: Path, low: int, high: int) -> None:
     """A last segment without rows."""
-    from tidegate.source.tidb.segment import encode_segment
+    from tidegate.source.tidb_segment import encode_segment
 
     (log / f"{low:020d}-{high:020d}.seg").write_bytes(encode_segment(low, high, []))
 

@@ -13,8 +13,8 @@ from tests.engine.test_chain import Upstream
 from tests.source.tidb.kit import Broker, feed, target
 from tidegate.codec import decode, from_config
 from tidegate.model.event import Ddl, Resolved, RowChange, images
-from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.fetch import messages
+from tidegate.source.kafka_client import KafkaTopics
+from tidegate.source.kafka_fetch import messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,8 @@ from tidegate.engine.progress import Progress
 from tidegate.model.errors import ExpressionColumnNotFound, SchemaError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
-from tidegate.source.tidb.ddl import Timeline
-from tidegate.source.tidb.segment import SegmentLog
+from tidegate.source.tidb_ddl import Timeline
+from tidegate.source.tidb_segment import SegmentLog
 from tidegate.spark.tasks import SparkTasks
 
 pytestmark = pytest.mark.slow

@@ -27,7 +27,7 @@ import pytest
 
 import tidegate
 from tests.e2e.rig import Report, Running, cli, running
-from tidegate.source.tidb.segment import segments
+from tidegate.source.tidb_segment import segments
 from tidegate_upstream import background as upstreams
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ from tidegate.codec import decode, from_config
 from tidegate.config.kafka import parse_target, topic_target
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Event, Resolved
-from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.fetch import messages
+from tidegate.source.kafka_client import KafkaTopics
+from tidegate.source.kafka_fetch import messages
 from tidegate.testing.validators import told
 from tidegate_upstream.broker import MESSAGE_MAX_BYTES
 

@@ -24,7 +24,7 @@ from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import MessageTooLarge, SinkError
 from tidegate.model.event import Event, Resolved
-from tidegate.sink.kafka import writer
+from tidegate.sink import kafka_writer as writer
 from tidegate_upstream.broker import Broker, start_broker, stop_broker
 
 pytestmark = pytest.mark.slow

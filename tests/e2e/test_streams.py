@@ -18,8 +18,8 @@ from tests.kill.seeds import chance
 from tidegate.codec import decode, from_config
 from tidegate.model.event import Delete, Insert, Update, images
 from tidegate.sink.delta.rows import folded
-from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.fetch import messages
+from tidegate.source.kafka_client import KafkaTopics
+from tidegate.source.kafka_fetch import messages
 from tidegate.spark.session import session
 
 if TYPE_CHECKING:

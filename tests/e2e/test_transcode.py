@@ -12,8 +12,8 @@ from tests.e2e.rig import PROTOCOLS, Topic, cli, moment_ts, recorded
 from tidegate.codec import decode, from_config
 from tidegate.codec.neutral import event_object
 from tidegate.model.event import Ddl, Event, Resolved, RowChange
-from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.fetch import messages
+from tidegate.source.kafka_client import KafkaTopics
+from tidegate.source.kafka_fetch import messages
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ from tidegate.model.errors import ColumnSelectorFailed, ConfigError, FilterRuleI
 from tidegate.model.event import RowChange
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.sink.kafka.target import Dispatcher, Sent
-from tidegate.source.tidb.changes import MountOptions, mounter_of
+from tidegate.sink.kafka_target import Dispatcher, Sent
+from tidegate.source.tidb_changes import MountOptions, mounter_of
 
 OPTIONS = encode_options({"uri.protocol": "open-protocol"})
 UNIQUE = StoredIndex(2, Name.of("u"), idx_cols=[StoredPart(Name.of("K"))], is_unique=True)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tidegate.model.errors import SinkConfigInvalid
-from tidegate.sink.storage.bucket import CronLine
+from tidegate.sink.storage_bucket import CronLine
 
 FRIDAY = datetime(2026, 11, 20, 12, 30, 15, tzinfo=UTC)
 

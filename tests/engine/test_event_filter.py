@@ -21,7 +21,7 @@ from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableName
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart
 from tidegate.schema.stored.snapshot import REPLICATED, TableVersion
-from tidegate.source.tidb.changes import MountOptions, mounter_of
+from tidegate.source.tidb_changes import MountOptions, mounter_of
 
 UNIQUE = StoredIndex(2, Name.of("u"), idx_cols=[StoredPart(Name.of("k"))], is_unique=True)
 VERSION = TableVersion(2, "db", table(column(2, "v"), column(3, "k"), column(4, "seen"), index_info=[UNIQUE]), 1)

@@ -23,8 +23,8 @@ from tidegate.model.errors import (
     SourceError,
     TidegateError,
 )
-from tidegate.source.tidb.log import LogPart
-from tidegate.source.tidb.segment import SegmentLog
+from tidegate.source.tidb_log import LogPart
+from tidegate.source.tidb_segment import SegmentLog
 from tidegate.testing.validators import rows
 
 pytestmark = pytest.mark.slow

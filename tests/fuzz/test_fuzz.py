@@ -30,7 +30,7 @@ from tidegate.model.event import Ddl
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.source.large import ClaimReader
-from tidegate.source.tidb.segment import decode_footer, decode_segment, encode_segment
+from tidegate.source.tidb_segment import decode_footer, decode_segment, encode_segment
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.listener import Upstream
 

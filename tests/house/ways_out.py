@@ -33,8 +33,8 @@ WAYS_OUT: Final = {
     "engine/checkpoints.py::StoreCheckpoints._fenced": (
         "server/test_two_runs.py::test_one_of_two_runs_into_a_sink_that_fences_goes_on",
     ),
-    "source/tidb/segment.py::read_windows": ("upstream/test_segment.py::test_gaps",),
-    "source/tidb/segment.py::SegmentLog.begin": (
+    "source/tidb_segment.py::read_windows": ("upstream/test_segment.py::test_gaps",),
+    "source/tidb_segment.py::SegmentLog.begin": (
         "upstream/test_segment_base.py::test_a_trimmed_log_has_the_same_schema",
     ),
     "engine/filter.py::_check": (
@@ -87,63 +87,63 @@ WAYS_OUT: Final = {
     "sink/delta/snapshots.py::publish": _TWO_RUNS,
     "sink/delta/columns.py::_without_zero_dates": (_LAKE + "test_a_zero_date",),
     "sink/documents.py::check_names": (_DOCUMENTS + "test_a_key_of_which_two_numbers_have_one_name",),
-    "sink/metrics/counter.py::missing": ("sink/metrics/test_metrics.py::test_a_rule_that_is_mended",),
-    "sink/redis/cache.py::moves_of": (_DOCUMENTS + "test_a_table_that_comes_back",),
-    "sink/redis/server.py::RedisProgress._compare": (
+    "sink/metrics_counter.py::missing": ("sink/metrics/test_metrics.py::test_a_rule_that_is_mended",),
+    "sink/redis_cache.py::moves_of": (_DOCUMENTS + "test_a_table_that_comes_back",),
+    "sink/redis_server.py::RedisProgress._compare": (
         "sink/redis/test_outages.py::test_a_server_that_forgets",
         "sink/redis/test_outages.py::test_the_rows_of_a_round_are_lost",
     ),
-    "sink/search/sink.py::Follower.follow": (_DOCUMENTS + "test_a_table_that_comes_back",),
-    "sink/search/embedded.py::EmbeddedStore.check": (
+    "sink/search.py::Follower.follow": (_DOCUMENTS + "test_a_table_that_comes_back",),
+    "sink/search_embedded.py::EmbeddedStore.check": (
         "sink/search/test_embedded.py::test_a_directory_that_was_emptied",
     ),
-    "sink/search/embedded.py::EmbeddedStore._check_link": ("sink/search/test_embedded.py::test_a_name_that_is_taken",),
-    "sink/search/server.py::ServerStore._check_alias": ("sink/search/test_server.py::test_a_name_that_is_taken",),
-    "sink/search/server.py::ServerStore._follow": ("sink/search/test_server.py::test_an_index_that_somebody_removed",),
+    "sink/search_embedded.py::EmbeddedStore._check_link": ("sink/search/test_embedded.py::test_a_name_that_is_taken",),
+    "sink/search_server.py::ServerStore._check_alias": ("sink/search/test_server.py::test_a_name_that_is_taken",),
+    "sink/search_server.py::ServerStore._follow": ("sink/search/test_server.py::test_an_index_that_somebody_removed",),
     "sink/sql/task.py::_check_rows": ("sink/sql/test_lenient_values.py::test_a_column_that_cannot_hold_it",),
-    "sink/sql/ddl/runner.py::DdlRunner._take_lock": (_RUNNER + "test_a_server_without_locks",),
-    "sink/sql/ddl/runner.py::DdlRunner._was_done": (
+    "sink/sql/ddl_runner.py::DdlRunner._take_lock": (_RUNNER + "test_a_server_without_locks",),
+    "sink/sql/ddl_runner.py::DdlRunner._was_done": (
         _BY_HAND + "test_altered_amid_a_ddl",
         _BY_HAND + "test_an_exchange_that_nobody_can_tell",
     ),
-    "sink/sql/ddl/runner.py::DdlRunner._verify": (_BY_HAND + "test_another_table_stood_there",),
-    "sink/sql/ddl/runner.py::DdlRunner._forbid": (
+    "sink/sql/ddl_runner.py::DdlRunner._verify": (_BY_HAND + "test_another_table_stood_there",),
+    "sink/sql/ddl_runner.py::DdlRunner._forbid": (
         "sink/sql/ddl/test_forbidden.py::test_what_is_forbidden_is_done_by_hand",
         "sink/sql/ddl/test_forbidden.py::test_what_is_forbidden_is_left_out",
     ),
-    "sink/sql/ddl/runner.py::DdlRunner._refuse": (_RUNNER + "test_refused_and_done_by_hand",),
-    "sink/sql/ddl/runner.py::DdlRunner._failure": (_BY_HAND + "test_what_stands_in_its_way_is_mended",),
-    "sink/storage/sink.py::StorageSink.open": ("sink/storage/test_sink.py::test_a_new_feed_in_a_used_place",),
+    "sink/sql/ddl_runner.py::DdlRunner._refuse": (_RUNNER + "test_refused_and_done_by_hand",),
+    "sink/sql/ddl_runner.py::DdlRunner._failure": (_BY_HAND + "test_what_stands_in_its_way_is_mended",),
+    "sink/storage.py::StorageSink.open": ("sink/storage/test_sink.py::test_a_new_feed_in_a_used_place",),
     "sink/webhook.py::WebhookSender._dead": ("sink/webhook/test_webhook.py::test_dead_letters",),
-    "source/kafka/land.py::begins_late": (
+    "source/kafka_land.py::begins_late": (
         "source/kafka/test_set_back.py::test_the_ways_out_of_a_topic_that_does_not_reach_back",
         "source/kafka/test_identity.py::test_the_way_out_into_a_fresh_target",
     ),
-    "source/storage/listing.py::check_same": (
+    "source/storage_listing.py::check_same": (
         "source/storage/test_made_anew.py::test_a_directory_made_anew_stops_the_feed",
         "source/storage/test_made_anew.py::test_the_ways_out_by_what_was_there",
         "source/storage/test_made_anew.py::test_a_changelog_that_is_gone",
     ),
-    "source/tidb/land.py::LogSource._check_begun": ("source/tidb/test_log_source.py::test_a_target_that_was_emptied",),
-    "source/tidb/land.py::LogLanding._completed": ("source/tidb/test_landing.py::test_a_changelog_that_is_gone",),
-    "sink/search/server.py::ServerStore._lost": (
+    "source/tidb_land.py::LogSource._check_begun": ("source/tidb/test_log_source.py::test_a_target_that_was_emptied",),
+    "source/tidb_land.py::LogLanding._completed": ("source/tidb/test_landing.py::test_a_changelog_that_is_gone",),
+    "sink/search_server.py::ServerStore._lost": (
         "sink/search/test_server.py::test_a_server_restored_while_its_feed_runs",
     ),
     "sink/sql/progress.py::TargetProgress._move": (
         "sink/sql/test_restored.py::test_a_database_restored_while_its_feed_runs",
     ),
-    "source/kafka/land.py::made_again": (
+    "source/kafka_land.py::made_again": (
         "source/kafka/test_identity.py::test_the_way_out_reads_the_new_topic_whole",
         "source/kafka/test_identity.py::test_the_way_out_of_a_topic_that_moved_goes_on_at_its_offsets",
         "source/kafka/test_identity.py::test_the_way_out_into_a_fresh_target",
     ),
-    "source/kafka/fetch.py::history_lost": ("source/kafka/test_identity.py::test_the_way_out_into_a_fresh_target",),
-    "source/kafka/land.py::halted": (
+    "source/kafka_fetch.py::history_lost": ("source/kafka/test_identity.py::test_the_way_out_into_a_fresh_target",),
+    "source/kafka_land.py::halted": (
         "source/kafka/test_replay.py::test_skip_lets_a_halted_feed_pass",
         "source/kafka/test_replay.py::test_replay_gives_a_halted_feed_other_bytes",
         "source/kafka/test_landing.py::test_a_poison_message_halts_and_a_resolution_lets_go_on",
     ),
-    "source/kafka/replay.py::_refuse_late": _LETTERS,
+    "source/kafka_replay.py::_refuse_late": _LETTERS,
     "source/large.py::UpstreamRows._error": (
         _UNHAD,
         "source/large/test_upstream_tls.py::test_a_server_without_tls",
@@ -154,16 +154,16 @@ WAYS_OUT: Final = {
     "source/large.py::ClaimReader._too_large": (
         "source/large/test_claims.py::test_a_file_above_the_limit_is_never_fetched",
     ),
-    "source/storage/land.py::halted": ("source/storage/test_hand_made.py::test_a_line_that_is_no_row",),
-    "source/tidb/changes.py::mounted_row": ("source/tidb/test_transactions.py::test_checksums",),
-    "source/tidb/ddl.py::_circle": ("source/tidb/test_ddl.py::test_a_circle_of_renames_is_one_statement",),
-    "source/tidb/ddl.py::_is_sent": (
+    "source/storage_land.py::halted": ("source/storage/test_hand_made.py::test_a_line_that_is_no_row",),
+    "source/tidb_changes.py::mounted_row": ("source/tidb/test_transactions.py::test_checksums",),
+    "source/tidb_ddl.py::_circle": ("source/tidb/test_ddl.py::test_a_circle_of_renames_is_one_statement",),
+    "source/tidb_ddl.py::_is_sent": (
         "source/tidb/test_ddl.py::test_renames_and_the_filter",
         "source/tidb/test_ddl.py::test_tables_without_a_key",
     ),
-    "source/tidb/land.py::LogLanding._beginning": (
+    "source/tidb_land.py::LogLanding._beginning": (
         "source/tidb/test_late.py::test_a_lake_is_never_begun_without_its_rows",
     ),
-    "source/tidb/ddl.py::Timeline.start": ("source/tidb/test_log_source.py::test_a_log_that_was_trimmed",),
+    "source/tidb_ddl.py::Timeline.start": ("source/tidb/test_log_source.py::test_a_log_that_was_trimmed",),
 }
 """By the function that raises: tests below `tests/`."""

@@ -10,7 +10,7 @@ from typing import Any
 from tests.recorded import partitions_of, upto
 from tests.replay.stage import Stage
 from tidegate.codec.options import DecodeOptions
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.source.kafka_messages import TopicMessage
 from tidegate.verify.local import Truth, compare_tables, load_truth
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"

@@ -13,9 +13,9 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.engine.plan import Unit
 from tidegate.model.table import TableName
 from tidegate.sink.delta.sink import bins
-from tidegate.source.kafka.client import RESPONSE_BYTES, KafkaTopics
-from tidegate.source.kafka.fetch import CHUNK_BYTES
-from tidegate.source.kafka.messages import TOO_LARGE, LandPlan, TopicMessage, TopicMessages, land_messages
+from tidegate.source.kafka_client import RESPONSE_BYTES, KafkaTopics
+from tidegate.source.kafka_fetch import CHUNK_BYTES
+from tidegate.source.kafka_messages import TOO_LARGE, LandPlan, TopicMessage, TopicMessages, land_messages
 
 OPEN = DecodeOptions(protocol="open-protocol")
 

@@ -13,7 +13,7 @@ import tidegate
 from tests.mariadb import PASSWORD, QUOTED
 from tests.mysql.rogue import FILE, Rogue
 from tests.sink.sql.ddl.examples import MARIADB
-from tidegate.cli.sink.session import session_of
+from tidegate.cli.sink import session_of
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Field, Insert
 from tidegate.model.mysql import MysqlType

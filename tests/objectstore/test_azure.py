@@ -18,7 +18,7 @@ from tidegate.model.errors import Fenced
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import CommitConflict
 from tidegate.objectstore.stores import check_store, stored_files
-from tidegate.sink.kafka.topics import ClaimFiles, random_names
+from tidegate.sink.kafka_topics import ClaimFiles, random_names
 from tidegate.source.large import ClaimReader
 
 pytestmark = pytest.mark.soak

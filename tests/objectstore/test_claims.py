@@ -8,8 +8,8 @@ from tests.s3 import BUCKET, SECRET, environment
 from tests.s3_proxy import running
 from tests.source.large.test_claims import claimed, options, text, texts
 from tidegate.model.errors import ClaimCheckUnavailable, ConfigError, SinkError, SourceError
-from tidegate.sink.kafka.topics import ClaimFiles, random_names
-from tidegate.source.kafka.messages import LandPlan, land_messages
+from tidegate.sink.kafka_topics import ClaimFiles, random_names
+from tidegate.source.kafka_messages import LandPlan, land_messages
 from tidegate.source.large import ClaimReader
 
 pytestmark = pytest.mark.slow

@@ -20,7 +20,7 @@ from tidegate.model.event import Ddl, Event, Field, Insert, Resolved
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import qualified
 from tidegate.model.table import TableName
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.source.kafka_messages import TopicMessage
 
 COLUMNS: Final = (
     Field("id", MysqlType.LONG, 11, binary=True, handle=True, mysql_type="int"),

@@ -7,7 +7,7 @@ import msgspec
 from tidegate.codec import BatchEncoder, EncodeOptions
 from tidegate.model.event import Ddl, Field, Insert, Resolved, RowChange
 from tidegate.model.mysql import MysqlType
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.source.kafka_messages import TopicMessage
 
 
 def row(table: str, key: int, value: str) -> Insert:

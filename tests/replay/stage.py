@@ -18,7 +18,7 @@ from tidegate.engine.loop import Engine, Feed, Meter
 from tidegate.engine.ports import LocalTasks
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink, NameCatalog
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.source.kafka_messages import TopicMessage
 
 TOPIC = "shop"
 

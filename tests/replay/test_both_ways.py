@@ -19,7 +19,7 @@ from tidegate.engine.loop import Engine, Feed, Meter
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.stop_signals import NoPauseEvent
 from tidegate.kv.keys import RecordKey, decode_table_key, table_span
-from tidegate.source.tidb.segment import read_spans
+from tidegate.source.tidb_segment import read_spans
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.listener import Upstream

@@ -21,7 +21,7 @@ from tidegate.expr.tokens import quote_name
 from tidegate.model.table import TableName
 from tidegate.sink.sql.connection import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.source.tidb.segment import encode_segment
+from tidegate.source.tidb_segment import encode_segment
 from tidegate.testing.script import run_here
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 

@@ -28,10 +28,10 @@ from tidegate.model.event import Ddl, Field, Resolved
 from tidegate.model.table import TableName
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.sink.storage.bucket import Bucket, StorageOptions
-from tidegate.sink.storage.sink import StorageSink
-from tidegate.source.storage.land import FilesToRead
-from tidegate.source.storage.listing import CanalDialect, CsvDialect, Dialect, FilePlace
+from tidegate.sink.storage import StorageSink
+from tidegate.sink.storage_bucket import Bucket, StorageOptions
+from tidegate.source.storage_land import FilesToRead
+from tidegate.source.storage_listing import CanalDialect, CsvDialect, Dialect, FilePlace
 from tidegate.testing.script import run_here
 
 CSV = CsvOptions(include_commit_ts=True, output_old_value=True)

@@ -21,7 +21,7 @@ from tidegate.engine.ports import LocalTasks, Tasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Insert
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.source.kafka_messages import TopicMessage
 from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow

@@ -23,8 +23,8 @@ from tidegate.model.event import Ddl, Field, Insert, Resolved, Update
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import qualified
 from tidegate.model.table import TableName
-from tidegate.sink.search.embedded import EmbeddedStore
-from tidegate.sink.search.sink import SearchSink
+from tidegate.sink.search import SearchSink
+from tidegate.sink.search_embedded import EmbeddedStore
 from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow

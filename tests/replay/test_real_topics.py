@@ -20,8 +20,8 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.source.storage.land import FilesToRead
-from tidegate.source.storage.listing import CanalDialect, FilePlace
+from tidegate.source.storage_land import FilesToRead
+from tidegate.source.storage_listing import CanalDialect, FilePlace
 from tidegate.testing.script import run_here
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 

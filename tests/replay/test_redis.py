@@ -30,9 +30,9 @@ from tidegate.model.errors import MadeAnew
 from tidegate.model.event import Resolved
 from tidegate.model.table import TableInfo
 from tidegate.schema.state import SchemaState
-from tidegate.sink.redis.options import RedisOptions
-from tidegate.sink.redis.server import RedisServers
-from tidegate.sink.redis.sink import RedisSink
+from tidegate.sink.redis import RedisSink
+from tidegate.sink.redis_options import RedisOptions
+from tidegate.sink.redis_server import RedisServers
 from tidegate.testing.script import Row, run_here
 
 pytestmark = pytest.mark.slow

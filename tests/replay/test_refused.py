@@ -13,7 +13,7 @@ from tidegate.engine.change import Place
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, SchemaError, SqlError, UnsupportedError
 from tidegate.model.event import Ddl, Resolved
-from tidegate.source.kafka.replay import Bytes, find, listed, opened_changelog, replay, skip
+from tidegate.source.kafka_replay import Bytes, find, listed, opened_changelog, replay, skip
 
 pytestmark = pytest.mark.slow
 

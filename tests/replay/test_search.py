@@ -11,9 +11,9 @@ from tests.replay.test_database import truths
 from tests.replay.test_redis import landed, unlike
 from tests.search_server import SearchServer, running_search
 from tidegate.changelog.source import ChangelogSource
-from tidegate.sink.search.embedded import EmbeddedStore
-from tidegate.sink.search.server import ServerStore
-from tidegate.sink.search.sink import SearchSink, SearchStore
+from tidegate.sink.search import SearchSink, SearchStore
+from tidegate.sink.search_embedded import EmbeddedStore
+from tidegate.sink.search_server import ServerStore
 from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 from tests.replay.stage import Stage
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.columns import enum_name, set_names, to_neutral
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.source.kafka_messages import TopicMessage
 
 CODEC = Path(__file__).parents[1] / "data" / "codec"
 VARIANTS = {"open_default": "open-protocol", "canal_tidb_ext": "canal-json"}

@@ -12,8 +12,8 @@ import uvicorn
 
 from tests.e2e.collected import into
 from tests.server.kit import Place, until
+from tidegate.server.application import application
 from tidegate.server.config import announced
-from tidegate.server.http.application import application
 from tidegate.server.server import Server
 from tidegate.server.web_server import web_server
 from tidegate.sinks import callback

@@ -19,9 +19,8 @@ from tests.server.http_kit import Client, listening, port, served
 from tests.server.kit import Place, until
 from tidegate.model.errors import ConfigError
 from tidegate.model.option import MASK
-from tidegate.server import web_server
-from tidegate.server.http import entrance
-from tidegate.server.http.entrance import hashed, read_users, with_user
+from tidegate.server import entrance, web_server
+from tidegate.server.entrance import hashed, read_users, with_user
 from tidegate.server.record import FeedId
 from tidegate.server.server import Server
 

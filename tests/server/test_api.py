@@ -15,7 +15,7 @@ from tests.server.http_kit import Answered, Client, served
 from tests.server.kit import Place, until
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress
 from tidegate.model.tso import compose, physical_ms
-from tidegate.server.http import answers
+from tidegate.server import answers
 from tidegate.server.record import FeedId, FeedRecord, FeedView
 from tidegate.server.server import Server
 from tidegate_upstream.tidb.cluster import Cluster

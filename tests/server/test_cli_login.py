@@ -11,7 +11,7 @@ from tests.certificates import make_certificate
 from tests.server.http_kit import Client, served
 from tests.server.kit import Place
 from tidegate.cli.main import main
-from tidegate.server.http.entrance import with_user
+from tidegate.server.entrance import with_user
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 from tests.counts import some
 from tests.server.http_kit import Client, served
 from tests.server.kit import Place
-from tidegate.server.http.routes import SERVER_FAULT
+from tidegate.server.routes import SERVER_FAULT
 
 pytestmark = pytest.mark.slow
 

@@ -38,8 +38,8 @@ from tidegate.sink.callback import Callback, CallbackSink
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import latest
-from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.land import Landing
+from tidegate.source.kafka_client import KafkaTopics
+from tidegate.source.kafka_land import Landing
 
 PLACES = [
     "start/recovered",

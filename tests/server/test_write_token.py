@@ -16,7 +16,7 @@ from tidegate.cli.main import main
 from tidegate.model.errors import ConfigError
 from tidegate.server.config import announced, found_token, server_config, write_token
 from tidegate.server.documents import documents_in
-from tidegate.server.http.entrance import READS, WRITES_BY_QUESTION
+from tidegate.server.entrance import READS, WRITES_BY_QUESTION
 from tidegate.server.server import Server
 from tidegate.spark.cache import cache_dir
 

@@ -14,7 +14,7 @@ from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles, State, 
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import read_frames
 from tidegate.engine.frontier import Reached
-from tidegate.source.kafka.messages import LandPlan, TopicMessage, land_messages
+from tidegate.source.kafka_messages import LandPlan, TopicMessage, land_messages
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 OPEN = DecodeOptions(protocol="open-protocol")

@@ -18,8 +18,8 @@ from tidegate.config.load import load
 from tidegate.engine.ports import LocalTasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl, Event, RowChange
-from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.fetch import messages
+from tidegate.source.kafka_client import KafkaTopics
+from tidegate.source.kafka_fetch import messages
 from tidegate.testing.validators import commit_time, unlike
 
 TABLES = tuple("abcdefgh")

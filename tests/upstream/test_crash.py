@@ -10,7 +10,7 @@ import pytest
 
 from tests.upstream.worlds import TTL_MS, Clock, World, read_segments, seeds
 from tidegate.model.tso import physical_ms
-from tidegate.source.tidb.segment import segments
+from tidegate.source.tidb_segment import segments
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.engine import SqliteEngine
 from tidegate_upstream.tidb.log_writer import LogWriter

@@ -15,7 +15,7 @@ from tests.upstream.worlds import World, read_segments
 from tidegate.kv.keys import IntHandle, record_key, table_span
 from tidegate.model.errors import DecodeError, HistoryLost, StoreUnavailable
 from tidegate.model.kv_change import KvChange, KvOp, LogType
-from tidegate.source.tidb.segment import MAGIC, decode_footer, decode_segment, encode_segment, in_order, segments
+from tidegate.source.tidb_segment import MAGIC, decode_footer, decode_segment, encode_segment, in_order, segments
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.log_writer import LogWriter
 

@@ -8,9 +8,9 @@ from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import EnvironmentFault, HistoryLost, StoreUnavailable
 from tidegate.model.tso import compose, physical_ms
 from tidegate.schema.stored.snapshot import StoredSnapshot
-from tidegate.source.tidb import segment as segment_base
-from tidegate.source.tidb.ddl import Timeline
-from tidegate.source.tidb.segment import (
+from tidegate.source import tidb_segment as segment_base
+from tidegate.source.tidb_ddl import Timeline
+from tidegate.source.tidb_segment import (
     SegmentLog,
     base_of,
     put_safe_point,

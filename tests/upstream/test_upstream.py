@@ -19,7 +19,7 @@ from tidegate.config.load import load
 from tidegate.config.registry import feed_of
 from tidegate.model.errors import EnvironmentFault, InputError, SameUpstream
 from tidegate.mysql.encoding import encode_int
-from tidegate.source.tidb.segment import SegmentLog, segments
+from tidegate.source.tidb_segment import SegmentLog, segments
 from tidegate_upstream import background as upstreams
 from tidegate_upstream.background import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
 from tidegate_upstream.cli.upstream import upstream as command

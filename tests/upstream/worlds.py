@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tidegate.model.kv_change import KvChange
-from tidegate.source.tidb.segment import read_spans
+from tidegate.source.tidb_segment import read_spans
 from tidegate_upstream.tidb.engine import KvEngine, MemoryEngine, MetaBound, SqliteEngine
 from tidegate_upstream.tidb.store_mvcc import Store
 from tidegate_upstream.tidb.transaction import Options, Oracle, Storage

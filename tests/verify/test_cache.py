@@ -20,8 +20,8 @@ from tests.replay.test_database import WORKLOAD, recorded, truths
 from tests.verify.conftest import embedded
 from tests.verify.shop import TABLES, filled, now_ts
 from tidegate.cli.main import main
-from tidegate.sink.redis.options import Mode, RedisOptions
-from tidegate.sink.redis.sink import RedisSink
+from tidegate.sink.redis import RedisSink
+from tidegate.sink.redis_options import Mode, RedisOptions
 from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow

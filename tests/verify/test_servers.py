@@ -10,7 +10,7 @@ import pytest
 from tests.contract.test_sql_sink import asked
 from tests.mariadb import Server
 from tests.verify.shop import filled, note_point, now_ts, stand, verified
-from tidegate.cli.sink.session import session_of
+from tidegate.cli.sink import session_of
 from tidegate.model.errors import SinkError
 from tidegate.verify import compare as comparison
 from tidegate.verify.compare import ChunkPlan, ComparedTable, Key, RowHasher, compare_sides

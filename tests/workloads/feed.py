@@ -25,9 +25,9 @@ from tidegate.config.entry import Document
 from tidegate.config.kafka import parse_target, topic_target
 from tidegate.engine.dispatch import dispatch_rules
 from tidegate.model.errors import SinkError
-from tidegate.sink.kafka.sink import GroupJob
-from tidegate.sink.kafka.target import TopicTarget
-from tidegate.sink.kafka.writer import TopicWriter
+from tidegate.sink.kafka import GroupJob
+from tidegate.sink.kafka_target import TopicTarget
+from tidegate.sink.kafka_writer import TopicWriter
 
 TASK_TRIES = 4
 """Spark's spark.task.maxFailures."""

@@ -28,7 +28,7 @@ from tidegate.codec import DecodeOptions
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.apply import state_at
 from tidegate.sink.delta.options import COMMIT_TS, OP, DeltaOptions
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.source.kafka_messages import TopicMessage
 
 BATCH = 60
 ZERO_DATE = -1

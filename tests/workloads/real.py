@@ -30,8 +30,8 @@ from tests.workloads.validators import complaints
 from tidegate.codec import decode, from_config
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Event
-from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.fetch import messages
+from tidegate.source.kafka_client import KafkaTopics
+from tidegate.source.kafka_fetch import messages
 from tidegate.testing.validators import Place
 from tidegate_upstream.broker import Broker
 

@@ -17,7 +17,7 @@ from tests.workloads.validators import complaints
 from tidegate.codec import BatchEncoder, encode_options
 from tidegate.model.event import Delete, Field, Insert, Resolved, RowChange, Update
 from tidegate.model.mysql import ColumnFlag
-from tidegate.sink.kafka.topics import ClaimFiles
+from tidegate.sink.kafka_topics import ClaimFiles
 
 WIDE = tuple(f"n{number}" for number in range(40))
 ID = Field("id", 3, flag=int(ColumnFlag.HANDLE_KEY), handle=True)

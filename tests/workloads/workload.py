@@ -27,9 +27,9 @@ from tests.workloads.validators import complaints
 from tidegate.codec import DecodeOptions, from_config
 from tidegate.codec.stream import pack_frame
 from tidegate.model.event import Event
-from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.fetch import messages
-from tidegate.source.kafka.messages import _reader
+from tidegate.source.kafka_client import KafkaTopics
+from tidegate.source.kafka_fetch import messages
+from tidegate.source.kafka_messages import _reader
 from tidegate.testing.validators import Place
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.listener import Upstream

@@ -16,7 +16,7 @@ import time
 
 import click
 
-from tidegate.cli.sink.session import feed_of, session_of
+from tidegate.cli.sink import feed_of, session_of
 from tidegate.config.document import read_document
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import addresses, load

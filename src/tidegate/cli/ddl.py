@@ -19,7 +19,7 @@ import msgspec
 from tidegate.config.say import say
 from tidegate.model.errors import InputError, SqlError
 from tidegate.schema.restore_ddl import restore_ddl
-from tidegate.source.tidb.ddl import statements
+from tidegate.source.tidb_ddl import statements
 
 
 class _Line(msgspec.Struct):

@@ -279,6 +279,6 @@ def _events(messages: Iterator[Message], options: DecodeOptions) -> Iterator[tup
 
 def _topic(uri: str, options: DecodeOptions) -> Iterator[Message]:
     from tidegate.config.kafka import kafka_topics
-    from tidegate.source.kafka.fetch import messages
+    from tidegate.source.kafka_fetch import messages
 
     return messages(kafka_topics(uri, options))

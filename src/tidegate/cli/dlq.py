@@ -25,8 +25,8 @@ from tidegate.engine.checkpoints import StateFiles, checkpoints_in
 from tidegate.model.errors import Fenced
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import latest
-from tidegate.source.kafka.messages import parse_place
-from tidegate.source.kafka.replay import Bytes, find, listed, opened_changelog, replay, skip
+from tidegate.source.kafka_messages import parse_place
+from tidegate.source.kafka_replay import Bytes, find, listed, opened_changelog, replay, skip
 
 PREVIEW_BYTES = 32
 HEX_WIDTH = 16

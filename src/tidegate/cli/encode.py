@@ -29,7 +29,7 @@ from tidegate.codec.stream import pack_frame
 from tidegate.codec.zone import hour_twice
 from tidegate.model.errors import ConfigError, EncodeError
 from tidegate.model.event import Ddl, Resolved
-from tidegate.sink.kafka.topics import ClaimFiles, random_names
+from tidegate.sink.kafka_topics import ClaimFiles, random_names
 
 Options = TypeVar("Options")
 

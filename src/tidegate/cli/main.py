@@ -34,7 +34,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "verify": ("tidegate.cli.verify:verify", "Compare a lake, a database or a Redis with its upstream."),
     "lake": ("tidegate.cli.lake:lake", "Look at a lake: tables, snapshots, rows."),
     "catalog": ("tidegate.cli.catalog:catalog", "Serve the names of a lake's tables to Iceberg readers."),
-    "sink": ("tidegate.cli.sink.group:sink", "Look after replicas in databases: refused DDLs, hold one to read it."),
+    "sink": ("tidegate.cli.sink:sink", "Look after replicas in databases: refused DDLs, hold one to read it."),
     "search": ("tidegate.cli.search:search", "Find rows of a table by their words, in a search index."),
     "table": ("tidegate.cli.table:table", "List parked tables of a lake, and let them go on."),
     "decode": ("tidegate.cli.decode:decode", "Print messages as events, one JSON object a line."),

@@ -65,9 +65,9 @@ from tidegate.model.table import TableName
 from tidegate.schema.meant import read
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import AlterTable, DropDatabase, DropTables, DropViews, RenameTables, RenameTo, Statement
-from tidegate.sink.kafka.topics import ClaimFiles, KnownTopics, random_names
-from tidegate.sink.kafka.writer import NewTopics, TopicWriter
-from tidegate.source.kafka.fetch import Gathered, Partition
+from tidegate.sink.kafka_topics import ClaimFiles, KnownTopics, random_names
+from tidegate.sink.kafka_writer import NewTopics, TopicWriter
+from tidegate.source.kafka_fetch import Gathered, Partition
 
 
 class RelayTarget(NamedTuple):
@@ -90,7 +90,7 @@ class Relay:
 
     Each partition of a topic has an encoder of its own, whose batches are cut as TiCDC cuts them.  An event that
     cannot be written is reported to `refused`; the others go on.  Tables become known by their rows and DDLs; topics
-    without any are left to sink/kafka/topics.py."""
+    without any are left to sink/kafka_topics.py."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from tidegate.config.search import parse_search
 from tidegate.config.uri import told
 from tidegate.model.errors import ConfigError
 from tidegate.model.table import TableName
-from tidegate.sink.search.mapping import alias_of
+from tidegate.sink.search_mapping import alias_of
 
 SHOWN = 300
 

@@ -68,8 +68,8 @@ def server(
         return
     from tidegate.cli import options as logging
     from tidegate.engine.stop_signals import stop_on_signals
+    from tidegate.server.application import application
     from tidegate.server.config import announced, server_config
-    from tidegate.server.http.application import application
     from tidegate.server.running import SparkHost
     from tidegate.server.server import Server
     from tidegate.server.web_server import listening, place_of, serve, web_server
@@ -97,7 +97,7 @@ def server(
 @click.password_option(help="Asked for if it is not given.")
 def user(name: str, file: Path, password: str) -> None:
     """Put NAME into a users-file, or give it another password, which cannot be read from there."""
-    from tidegate.server.http.entrance import with_user
+    from tidegate.server.entrance import with_user
     from tidegate.spark.cache import write_whole
 
     write_whole(file, with_user(file.read_text("utf-8") if file.exists() else "", name, password))

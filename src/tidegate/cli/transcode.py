@@ -39,7 +39,7 @@ from tidegate.codec.stream import StreamPlace, decode_messages, pack_frame
 from tidegate.engine.event_filter import acting
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError
 from tidegate.model.event import Ddl
-from tidegate.sink.kafka.topics import ClaimFiles, random_names
+from tidegate.sink.kafka_topics import ClaimFiles, random_names
 
 AUTO: Final = "auto"
 KAFKA: Final = "kafka://"

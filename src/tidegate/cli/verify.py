@@ -22,7 +22,7 @@ import click
 
 from tidegate.cli.former import renamed
 from tidegate.cli.lake import lake_root
-from tidegate.cli.sink.session import feed_of, session_of
+from tidegate.cli.sink import feed_of, session_of
 from tidegate.config.delta import ICEBERG, SCHEME, parse_delta
 from tidegate.config.entry import Document
 from tidegate.config.redis import parse_redis
@@ -112,7 +112,7 @@ def _beside_database(uri: str, upstream: Upstream, options: VerifyOptions) -> It
 
 @contextmanager
 def _beside_redis(uri: str, upstream: Upstream, options: VerifyOptions) -> Iterator[Compared]:
-    from tidegate.sink.redis.server import RedisServers
+    from tidegate.sink.redis_server import RedisServers
     from tidegate.verify.cache import CacheReader, standing_at
 
     address = parse_redis(uri, Document())

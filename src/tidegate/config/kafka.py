@@ -33,8 +33,8 @@ from tidegate.source.upstream_address import parse_address
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
     from tidegate.engine.ports import Sink
-    from tidegate.sink.kafka.target import TopicTarget
-    from tidegate.source.kafka.client import KafkaTopics
+    from tidegate.sink.kafka_target import TopicTarget
+    from tidegate.source.kafka_client import KafkaTopics
 
 SCHEME: Final = "kafka"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -384,7 +384,7 @@ def kafka_topics(uri: str, decode: DecodeOptions | None = None) -> "KafkaTopics"
 
 def topics_of(source: KafkaSource, decode: DecodeOptions | None = None) -> "KafkaTopics":
     """Return a parsed address as the reader's own struct."""
-    from tidegate.source.kafka.client import MESSAGE_BYTES, KafkaTopics
+    from tidegate.source.kafka_client import MESSAGE_BYTES, KafkaTopics
 
     return KafkaTopics(
         bootstrap=",".join(source.bootstrap),
@@ -557,8 +557,8 @@ def topic_target(
     case_sensitive: bool = False,
 ) -> "TopicTarget":
     """Return what is written to topics, and to whom: a value that travels into tasks."""
-    from tidegate.sink.kafka.target import TopicTarget
-    from tidegate.sink.kafka.writer import NewTopics
+    from tidegate.sink.kafka_target import TopicTarget
+    from tidegate.sink.kafka_writer import NewTopics
 
     new_topics = NewTopics(sink.partition_num or NewTopics().partitions, sink.replication_factor)
     return TopicTarget(
@@ -575,7 +575,7 @@ def topic_target(
 
 
 def _land(config: FeedConfig, home: str, _: SinkEntry) -> "BatchLoop":
-    from tidegate.source.kafka.land import Landing
+    from tidegate.source.kafka_land import Landing
 
     assert isinstance(config.source, KafkaSource)
     accept = config.table_filter().matches
@@ -583,14 +583,14 @@ def _land(config: FeedConfig, home: str, _: SinkEntry) -> "BatchLoop":
 
 
 def _check_topics(config: FeedConfig, _: SinkEntry) -> None:
-    from tidegate.source.kafka.client import described
+    from tidegate.source.kafka_client import described
 
     assert isinstance(config.source, KafkaSource)
     described(topics_of(config.source))
 
 
 def _open(config: FeedConfig, source: SourceEntry) -> "Sink[Any]":
-    from tidegate.sink.kafka.sink import KafkaSink
+    from tidegate.sink.kafka import KafkaSink
 
     assert isinstance(config.sink, KafkaTarget)
     target = topic_target(

@@ -21,7 +21,7 @@ from tidegate.model.option import TIME_MAX_MS, Local, Option
 
 if TYPE_CHECKING:
     from tidegate.engine.ports import Sink
-    from tidegate.sink.metrics.rule import MetricRule, MetricsOptions
+    from tidegate.sink.metrics_rule import MetricRule, MetricsOptions
 
 SECTION: Final = "sink.metrics-config."
 RULES: Final = f"{SECTION}rules[]."
@@ -76,7 +76,7 @@ class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     def options(self, feed: str, home: str, clocks: str, time_zone: str) -> "MetricsOptions":
         """Return what the sink of a feed is asked to do. ConfigError for a file that cannot be read."""
-        from tidegate.sink.metrics.rule import MetricsOptions, OtlpOptions
+        from tidegate.sink.metrics_rule import MetricsOptions, OtlpOptions
         from tidegate.sink.webhook_options import WebhookOptions
 
         timeout_s = self.timeout_ms / 1000
@@ -152,7 +152,7 @@ def parse_metrics(uri: str, document: Document) -> MetricsTarget:
 
 
 def _rules(document: Document) -> "tuple[MetricRule, ...]":
-    from tidegate.sink.metrics.rule import metric_rules, rule_texts
+    from tidegate.sink.metrics_rule import metric_rules, rule_texts
 
     entries = document.tree.get("sink", {}).get("metrics-config", {}).get("rules", ())
     windows = []
@@ -164,7 +164,7 @@ def _rules(document: Document) -> "tuple[MetricRule, ...]":
 
 
 def _open(config: FeedConfig, source: SourceEntry) -> "Sink[Any]":
-    from tidegate.sink.metrics.sink import MetricsSink
+    from tidegate.sink.metrics import MetricsSink
 
     assert isinstance(config.sink, MetricsTarget)
     clocks = "UTC" if source.moments else config.time_zone

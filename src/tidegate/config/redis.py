@@ -19,7 +19,7 @@ from tidegate.config.option import options_of, read_all
 from tidegate.config.uri import Parts, account_of, hosts_of, parameters, split, tls_of
 from tidegate.model.errors import SinkConfigInvalid, UriInvalid
 from tidegate.model.option import TIME_MAX_MS, Option, Secret, SslCa, SslCert, SslKey
-from tidegate.sink.redis.options import (
+from tidegate.sink.redis_options import (
     CHANNEL,
     STREAM,
     TEMPLATE,
@@ -183,7 +183,7 @@ def _database(parts: Parts) -> int:
 
 
 def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":
-    from tidegate.sink.redis.sink import RedisSink
+    from tidegate.sink.redis import RedisSink
 
     assert isinstance(config.sink, RedisAddress)
     return RedisSink(config.sink.options(config.name, config.time_zone), held=checkpoints_of(config).held)

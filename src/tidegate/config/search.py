@@ -2,7 +2,7 @@
 servers.
 
 search+tantivy:///srv/search?index-prefix=cdc-&mapping=/etc/tidegate/mapping.toml
-└ in this process ┘└ directory ┘              └ rules of sink/search/mapping.py ┘
+└ in this process ┘└ directory ┘              └ rules of sink/search_mapping.py ┘
 """
 
 import tomllib
@@ -27,12 +27,12 @@ from tidegate.config.uri import (
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UriInvalid
 from tidegate.model.option import TIME_MAX_MS, Local, Option, Secret, SslCa, SslCert, SslKey
-from tidegate.sink.search.mapping import IndexRule, RuleFile
+from tidegate.sink.search_mapping import IndexRule, RuleFile
 
 if TYPE_CHECKING:
     from tidegate.engine.ports import Sink
-    from tidegate.sink.search.embedded import EmbeddedStore
-    from tidegate.sink.search.server import ServerStore
+    from tidegate.sink.search_embedded import EmbeddedStore
+    from tidegate.sink.search_server import ServerStore
 
 SEARCH: Final = "search"
 TANTIVY: Final = "search+tantivy"
@@ -62,7 +62,7 @@ class EmbeddedTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     def store(self, feed: str) -> "EmbeddedStore":
         """Return the directory as a feed writes it."""
-        from tidegate.sink.search.embedded import EmbeddedStore
+        from tidegate.sink.search_embedded import EmbeddedStore
 
         return EmbeddedStore(self.path, feed, self.prefix)
 
@@ -125,7 +125,7 @@ class SearchAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     def store(self, feed: str) -> "ServerStore":
         """Return the servers as a feed writes them. ConfigError for a file that cannot be read."""
-        from tidegate.sink.search.server import ServerOptions, ServerStore
+        from tidegate.sink.search_server import ServerOptions, ServerStore
 
         options = ServerOptions(
             hosts=self.hosts,
@@ -188,7 +188,7 @@ def read_rules(path: str) -> tuple[IndexRule, ...]:
 
 
 def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":
-    from tidegate.sink.search.sink import SearchOptions, SearchSink
+    from tidegate.sink.search import SearchOptions, SearchSink
 
     target = config.sink
     assert isinstance(target, EmbeddedTarget | SearchAddress)

@@ -32,8 +32,8 @@ from tidegate.model.option import TIME_MAX_MS, Local, Option, Secret, idle
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
     from tidegate.engine.ports import Sink
-    from tidegate.sink.storage.bucket import StorageOptions
-    from tidegate.source.storage.land import FilesToRead
+    from tidegate.sink.storage_bucket import StorageOptions
+    from tidegate.source.storage_land import FilesToRead
 
 DIRECTORY: Final = "file"
 STORE_SCHEMES: Final = (*STORES, "gcs", "azblob")
@@ -196,8 +196,8 @@ class StorageSource(msgspec.Struct, frozen=True, kw_only=True):
 
     def options(self) -> "FilesToRead":
         """Return the options of the landing."""
-        from tidegate.source.storage.land import FilesToRead
-        from tidegate.source.storage.listing import CanalDialect, CsvDialect, FilePlace
+        from tidegate.source.storage_land import FilesToRead
+        from tidegate.source.storage_listing import CanalDialect, CsvDialect, FilePlace
 
         if isinstance(self.dialect, CsvOptions):
             dialect: CsvDialect | CanalDialect = CsvDialect(self.dialect, self.handle_key)
@@ -328,7 +328,7 @@ class StorageTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     def options(self) -> "StorageOptions":
         """Return the options of the sink."""
-        from tidegate.sink.storage.bucket import Bucket, CronLine, StorageOptions
+        from tidegate.sink.storage_bucket import Bucket, CronLine, StorageOptions
 
         return StorageOptions(
             bucket=Bucket(str(self.uri), self.place),
@@ -422,7 +422,7 @@ def _dialect(read: Mapping[str, Any], terminator: str) -> CsvOptions | DecodeOpt
 
 def parse_storage(uri: str, document: Document | None = None) -> StorageTarget:
     """Return the files behind `uri` with the keys of a changefeed file. Raises ConfigErrors as TiCDC would."""
-    from tidegate.sink.storage.bucket import CronLine
+    from tidegate.sink.storage_bucket import CronLine
 
     flat = (document or Document()).flat
     parts = split(uri, "sink-uri", (DIRECTORY, *STORE_SCHEMES))
@@ -482,7 +482,7 @@ def _encoder(read: Mapping[str, Any], flat: Mapping[str, object]) -> CsvOptions 
 
 
 def _land(config: FeedConfig, home: str, _: SinkEntry) -> "BatchLoop":
-    from tidegate.source.storage.land import StorageLanding
+    from tidegate.source.storage_land import StorageLanding
 
     assert isinstance(config.source, StorageSource)
     accept = config.table_filter().matches
@@ -496,7 +496,7 @@ def _check_files(config: FeedConfig, _: SinkEntry) -> None:
 
 
 def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":
-    from tidegate.sink.storage.sink import StorageSink
+    from tidegate.sink.storage import StorageSink
 
     assert isinstance(config.sink, StorageTarget)
     return StorageSink(config.sink.options(), checkpoints_of(config))

@@ -1,6 +1,6 @@
 """A tidb:// address: the directory of a change log, and how a changefeed reads it.
 
-    tidb:///var/tidb/log      a directory of segments that an upstream writes (source/tidb/segment.py)
+    tidb:///var/tidb/log      a directory of segments that an upstream writes (source/tidb_segment.py)
     tidb://./log              the same from the working directory
     tidb:///log?max-retry=9   options of TidbSource
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
     from tidegate.engine.ports import Source
     from tidegate.schema.stored.snapshot import StoredSnapshot
-    from tidegate.source.tidb.changes import MountOptions
-    from tidegate.source.tidb.segment import SegmentLog
+    from tidegate.source.tidb_changes import MountOptions
+    from tidegate.source.tidb_segment import SegmentLog
 
 SCHEME: Final = "tidb"
 _LEVELS: Final = {"none": False, "correctness": True}
@@ -107,8 +107,8 @@ def _choice(flat: Mapping[str, object], key: str, words: Mapping[str, bool]) -> 
 
 def log_of(config: FeedConfig, sink: SinkEntry) -> "tuple[SegmentLog, MountOptions, bool]":
     """Return the change log, how its rows are mounted, and whether DDLs have TiCDC's texts."""
-    from tidegate.source.tidb.changes import MountOptions
-    from tidegate.source.tidb.segment import SegmentLog
+    from tidegate.source.tidb_changes import MountOptions
+    from tidegate.source.tidb_segment import SegmentLog
 
     source = config.source
     assert isinstance(source, TidbSource)
@@ -117,8 +117,8 @@ def log_of(config: FeedConfig, sink: SinkEntry) -> "tuple[SegmentLog, MountOptio
 
 
 def _land(config: FeedConfig, home: str, sink: SinkEntry) -> "BatchLoop":
-    from tidegate.source.tidb.land import LogLanding
-    from tidegate.source.tidb.segment import create_statements, safe_point_name
+    from tidegate.source.tidb_land import LogLanding
+    from tidegate.source.tidb_segment import create_statements, safe_point_name
 
     log, mount, ticdc_texts = log_of(config, sink)
     return LogLanding(
@@ -141,7 +141,7 @@ def log_schema(config: FeedConfig, sink: SinkEntry) -> "StoredSnapshot":
     """Return the schema of a change log where a changefeed of it begins; an empty one while the log has not come so
     far. Raises HistoryLost."""
     from tidegate.schema.stored.snapshot import StoredSnapshot
-    from tidegate.source.tidb.ddl import Timeline
+    from tidegate.source.tidb_ddl import Timeline
 
     log, mount, _ = log_of(config, sink)
     parts = log.parts(0)
@@ -153,8 +153,8 @@ def log_schema(config: FeedConfig, sink: SinkEntry) -> "StoredSnapshot":
 
 
 def _open(config: FeedConfig, home: str, sink: SinkEntry) -> "Source":
-    from tidegate.source.tidb.land import LogSource
-    from tidegate.source.tidb.segment import safe_point_name
+    from tidegate.source.tidb_land import LogSource
+    from tidegate.source.tidb_segment import safe_point_name
 
     log, mount, ticdc_texts = log_of(config, sink)
     return LogSource(
@@ -173,8 +173,8 @@ def _check(config: FeedConfig, sink: SinkEntry) -> Told:
 
     Raises SourceBehind, HistoryLost, and what a DDL on the way does to a changefeed."""
     from tidegate.model.errors import SourceBehind
-    from tidegate.source.tidb.ddl import Timeline
-    from tidegate.source.tidb.log import name_of
+    from tidegate.source.tidb_ddl import Timeline
+    from tidegate.source.tidb_log import name_of
 
     log, mount, _ = log_of(config, sink)
     parts = log.parts(0)

@@ -88,7 +88,7 @@ from tidegate.server.record import (
     Verified,
 )
 from tidegate.server.running import RunEnd, RunningFeed, SparkHost
-from tidegate.sink.metrics.tally import SHOWN, ShownNumbers
+from tidegate.sink.metrics_tally import SHOWN, ShownNumbers
 
 LOG: Final = logging.getLogger(__name__)
 OWN: Final = ("server.db", "server.db-wal", "server.db-shm", "token")
@@ -255,7 +255,7 @@ def verified(config: FeedConfig) -> Verified:
         return Verified()
     from tidegate.config.registry import entries_of
     from tidegate.config.tidb import log_schema
-    from tidegate.source.tidb.log import Tables, name_of
+    from tidegate.source.tidb_log import Tables, name_of
 
     try:
         snapshot = log_schema(config, entries_of(config)[1])

@@ -50,10 +50,10 @@ from tidegate.server.changefeeds import Changefeeds
 from tidegate.server.record import FeedId, FeedView, UpdateRefused
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import ask, latest
-from tidegate.source.kafka.replay import Bytes, Replayed, State, listed, replay, skip
-from tidegate.source.tidb.changes import LogChanges
-from tidegate.source.tidb.ddl import JOBS, Timeline
-from tidegate.source.tidb.log import KvLog, LogPart, name_of
+from tidegate.source.kafka_replay import Bytes, Replayed, State, listed, replay, skip
+from tidegate.source.tidb_changes import LogChanges
+from tidegate.source.tidb_ddl import JOBS, Timeline
+from tidegate.source.tidb_log import KvLog, LogPart, name_of
 
 CELL_CHARS: Final = 200
 """A longer value is cut: a look is no export."""

@@ -18,9 +18,9 @@ from tidegate.model.errors import ConfigError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo
-from tidegate.sink.redis.cache import keys_of, lookup_keys, owners_of, rows_at, rows_of, versions_of
-from tidegate.sink.redis.options import LOOKUP_PREFIX, escaped_pattern, parse_template, row_key
-from tidegate.sink.redis.server import TS_DIGITS, RedisServers, feeds_of
+from tidegate.sink.redis_cache import keys_of, lookup_keys, owners_of, rows_at, rows_of, versions_of
+from tidegate.sink.redis_options import LOOKUP_PREFIX, escaped_pattern, parse_template, row_key
+from tidegate.sink.redis_server import TS_DIGITS, RedisServers, feeds_of
 from tidegate.verify.compare import ChunkPlan, ComparedTable, Difference, Key, Passes, RowReader, shape_of_table
 
 KEY_BATCH: Final = 1000

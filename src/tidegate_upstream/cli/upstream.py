@@ -29,7 +29,7 @@ from tidegate.model.errors import ConfigError, EnvironmentFault, InputError
 from tidegate.model.host import reaches_others
 from tidegate.model.option import TIME_MAX_MS, Option
 from tidegate.mysql.client import Door, connect, faults
-from tidegate.source.tidb.segment import base_of, safe_points, segments
+from tidegate.source.tidb_segment import base_of, safe_points, segments
 from tidegate_upstream.background import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
 
 DATA: Final = click.option(

@@ -26,7 +26,7 @@ from tidegate.kv.match import Matcher
 from tidegate.model.errors import EnvironmentFault
 from tidegate.model.kv_change import KvChange, KvEvent, KvOp, LogType, RegionFault, ResolvedSpan
 from tidegate.schema.job import JOB_TABLE
-from tidegate.source.tidb.segment import ROWS, SCHEMA, WHOLE, SegmentWriter, defines, encode_segment, in_order, publish
+from tidegate.source.tidb_segment import ROWS, SCHEMA, WHOLE, SegmentWriter, defines, encode_segment, in_order, publish
 from tidegate_upstream.tidb.change_log import ChangeLog, Registration
 from tidegate_upstream.tidb.transaction import Storage
 

@@ -16,7 +16,7 @@ from tidegate.engine.dispatch import SplitPolicy
 from tidegate.lakes.data_source import ChangesSource, ChangesStream
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.event import Ddl, images
-from tidegate.source.tidb.segment import SegmentLog
+from tidegate.source.tidb_segment import SegmentLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

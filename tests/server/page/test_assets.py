@@ -2,7 +2,7 @@
 
 import re
 
-from tidegate.server.http.dashboard import HOME, KINDS, assets
+from tidegate.server.dashboard import HOME, KINDS, assets
 
 LINES = 400
 BYTES = 100_000

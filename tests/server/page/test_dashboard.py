@@ -11,7 +11,7 @@ from tests.server.http_kit import Client, served
 from tests.server.kit import Place, until
 from tidegate.engine.progress import PartitionProgress, Progress
 from tidegate.model.tso import compose
-from tidegate.server.http.answers import glance, lag_s, settings, slowest_partition, whole
+from tidegate.server.answers import glance, lag_s, settings, slowest_partition, whole
 from tidegate.server.record import FeedId, FeedRecord, FeedView, Sample
 from tidegate.server.server import Server
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.server.http_kit import Client, served
 from tests.server.kit import Place, until
 from tests.server.page.browser import Visitor, picture, violations, visiting
-from tidegate.server.http.entrance import with_user
+from tidegate.server.entrance import with_user
 from tidegate.server.record import FeedId
 from tidegate.server.server import Server
 

@@ -18,7 +18,7 @@ from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.files import read
 from tidegate.sink.delta.options import DeltaOptions, Mode
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.source.tidb import changes as log_changes
+from tidegate.source import tidb_changes as log_changes
 
 TASKS = LocalTasks()
 Lake = dict[str, list[str]]

@@ -13,7 +13,7 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType, TableName
 from tidegate.sink.documents import last_changes
 from tidegate.sink.row_id import row_id
-from tidegate.sink.search.mapping import document_id
+from tidegate.sink.search_mapping import document_id
 
 NAMES: list[Callable[[Sequence[Value]], object]] = [row_id, document_id]
 REFUSED = ("ENUM with ''", "ENUM beyond", "SET with ''", "SET beyond")

@@ -11,11 +11,11 @@ from tests.contract.test_search_sink import rows_of
 from tests.redis_server import running_redis
 from tidegate.engine.event_filter import EventFilter, EventRule
 from tidegate.model.errors import SinkRefused
-from tidegate.sink.redis.options import RedisOptions
-from tidegate.sink.redis.server import RedisServers
-from tidegate.sink.redis.sink import RedisSink
-from tidegate.sink.search.embedded import EmbeddedStore
-from tidegate.sink.search.sink import SearchSink
+from tidegate.sink.redis import RedisSink
+from tidegate.sink.redis_options import RedisOptions
+from tidegate.sink.redis_server import RedisServers
+from tidegate.sink.search import SearchSink
+from tidegate.sink.search_embedded import EmbeddedStore
 from tidegate.testing.script import Script, ScriptedSource, put, run_here
 
 pytestmark = pytest.mark.slow

@@ -26,12 +26,12 @@ from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.roads import RoadCounts
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart, table_layout
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.sink.kafka import sink
-from tidegate.sink.kafka import target as target_module
-from tidegate.sink.kafka.sink import ColumnPartitions, GroupJob, write_group
-from tidegate.source.tidb import changes as log_changes
-from tidegate.source.tidb.changes import CHUNK_ROWS, LogChanges, MountOptions, chunks
-from tidegate.source.tidb.log import name_of
+from tidegate.sink import kafka as sink
+from tidegate.sink import kafka_target as target_module
+from tidegate.sink.kafka import ColumnPartitions, GroupJob, write_group
+from tidegate.source import tidb_changes as log_changes
+from tidegate.source.tidb_changes import CHUNK_ROWS, LogChanges, MountOptions, chunks
+from tidegate.source.tidb_log import name_of
 
 PROTOCOLS = ("open-protocol", "canal-json")
 STREAMS = ("types", "partition", "ddl", "interleave")

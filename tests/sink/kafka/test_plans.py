@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.model.table import TableName
-from tidegate.sink.kafka.topics import GroupTable, groups_of
-from tidegate.source.tidb.land import end_of_segment, rows_by_table
-from tidegate.source.tidb.log import LogPart, Stored
+from tidegate.sink.kafka_topics import GroupTable, groups_of
+from tidegate.source.tidb_land import end_of_segment, rows_by_table
+from tidegate.source.tidb_log import LogPart, Stored
 
 PARTS = [
     LogPart(0, 10, (Stored(5, 3, 2, 10), Stored(6, 4, 4, 7))),

@@ -20,8 +20,8 @@ from tests.promises import keep_promises, resolved
 from tests.source.tidb.kit import Broker, changes, feed, recorded_log, target, write_log
 from tidegate.engine.filter import TableFilter
 from tidegate.model.mysql import ActionType
-from tidegate.source.tidb.ddl import Timeline
-from tidegate.source.tidb.segment import SegmentLog
+from tidegate.source.tidb_ddl import Timeline
+from tidegate.source.tidb_segment import SegmentLog
 from tidegate.testing.validators import ddls, rows, told
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import tidegate
 from tests.e2e.rig import cli
 from tests.e2e.test_delta import stored
 from tests.engine.test_chain import Upstream
-from tidegate.sink.kafka.writer import NewTopics, TopicWriter
+from tidegate.sink.kafka_writer import NewTopics, TopicWriter
 from tidegate_upstream import broker as brokers
 from tidegate_upstream.broker import start_broker, stop_broker
 

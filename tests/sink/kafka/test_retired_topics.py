@@ -11,7 +11,7 @@ from tests.engine.test_chain import Upstream
 from tests.failpoint import TOPIC_PLACES, armed
 from tests.promises import resolved, without_repeats
 from tests.source.tidb.kit import Broker, Run, feed, target
-from tidegate.sink.kafka import topics as known_topics
+from tidegate.sink import kafka_topics as known_topics
 
 pytestmark = pytest.mark.slow
 

@@ -35,9 +35,9 @@ from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, LoginRefused, SourceError
 from tidegate.model.event import Ddl, Insert, Resolved
 from tidegate.model.event import Event as TopicEvent
-from tidegate.sink.kafka import writer as writers
-from tidegate.source.kafka.client import KafkaTopics, watermarks
-from tidegate.source.kafka.fetch import messages
+from tidegate.sink import kafka_writer as writers
+from tidegate.source.kafka_client import KafkaTopics, watermarks
+from tidegate.source.kafka_fetch import messages
 from tidegate_upstream import broker as brokers
 from tidegate_upstream.broker import running_broker
 

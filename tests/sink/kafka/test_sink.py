@@ -24,9 +24,9 @@ from tidegate.model.table import TableName
 from tidegate.schema.infer import infer_table
 from tidegate.schema.state import SchemaState
 from tidegate.schema.stored.snapshot import table_info
-from tidegate.sink.kafka import topics as known_topics
-from tidegate.source.tidb.changes import LogChanges, LogSpan
-from tidegate.source.tidb.log import name_of
+from tidegate.sink import kafka_topics as known_topics
+from tidegate.source.tidb_changes import LogChanges, LogSpan
+from tidegate.source.tidb_log import name_of
 from tidegate.testing.validators import ddls, rows, told
 
 PROTOCOLS = ("open-protocol", "canal-json")

@@ -23,10 +23,10 @@ from tidegate.model.mysql import MysqlType
 from tidegate.model.roads import RoadCounts
 from tidegate.model.table import IndexInfo, TableInfo, TableName
 from tidegate.schema.infer import infer_table
-from tidegate.sink.kafka import sink as task
-from tidegate.sink.kafka import target as target_module
-from tidegate.sink.kafka.sink import GroupJob, Written, write_group
-from tidegate.sink.kafka.target import TopicTarget
+from tidegate.sink import kafka as task
+from tidegate.sink import kafka_target as target_module
+from tidegate.sink.kafka import GroupJob, Written, write_group
+from tidegate.sink.kafka_target import TopicTarget
 from tidegate.testing.validators import rows
 
 PROTOCOLS = ("open-protocol", "canal-json")

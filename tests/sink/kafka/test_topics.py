@@ -15,8 +15,8 @@ from tidegate.engine.dispatch import Splitter
 from tidegate.engine.frontier import WatermarkMerge
 from tidegate.model.event import Delete, Event, Resolved, RowChange, Update
 from tidegate.model.table import TableName
-from tidegate.sink.kafka import target as target_module
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.sink import kafka_target as target_module
+from tidegate.source.kafka_messages import TopicMessage
 from tidegate.testing.validators import ddls, rows
 
 pytestmark = pytest.mark.slow

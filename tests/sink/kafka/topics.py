@@ -20,8 +20,8 @@ from tidegate.engine.ports import Changes, RowRange, Saved, Sink, SinkPosition, 
 from tidegate.engine.segment import plan_landed, segment_end
 from tidegate.model.event import Ddl, Field, RowChange
 from tidegate.model.table import TableName
-from tidegate.sink.kafka.sink import KafkaSink
-from tidegate.source.kafka.messages import TopicMessage
+from tidegate.sink.kafka import KafkaSink
+from tidegate.source.kafka_messages import TopicMessage
 
 FIELDS = (Field("id", 3, 11, binary=True, handle=True), Field("day", 3, 65, binary=True))
 TS = 470606743881121792

@@ -18,8 +18,8 @@ from tests.sink.webhook.receiver import Receiver, receiving
 from tidegate.changelog import files as chunks
 from tidegate.config.load import load
 from tidegate.model.errors import ConfigError, EnvironmentFault, SinkRefused, UriInvalid
-from tidegate.sink.metrics.rule import OtlpOptions
-from tidegate.sink.metrics.sink import MetricsSink
+from tidegate.sink.metrics import MetricsSink
+from tidegate.sink.metrics_rule import OtlpOptions
 from tidegate.sink.webhook_options import WebhookOptions
 from tidegate.testing.contract.sinks import Died
 from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here

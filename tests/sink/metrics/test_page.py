@@ -7,8 +7,8 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from tidegate.sink.metrics import tally as module
-from tidegate.sink.metrics.tally import MetricsPage
+from tidegate.sink import metrics_tally as module
+from tidegate.sink.metrics_tally import MetricsPage
 
 
 @pytest.fixture

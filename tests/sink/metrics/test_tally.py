@@ -10,8 +10,8 @@ import pytest
 from tests.counts import some
 from tests.sink.metrics.rules import rules_of
 from tidegate.model.tso import compose
-from tidegate.sink.metrics.sink import judged
-from tidegate.sink.metrics.tally import SeriesKey, Tally, TallyPart, tally_of
+from tidegate.sink.metrics import judged
+from tidegate.sink.metrics_tally import SeriesKey, Tally, TallyPart, tally_of
 
 [LIVE] = rules_of({"metric": "live", "type": "gauge", "labels": ["a"], "max-series": 3})
 [RISES] = rules_of({"metric": "rises_total", "labels": ["a"], "alert-above": 5, "alert-window": "30s"})

@@ -14,8 +14,8 @@ from tidegate.codec.columnar.values import Misfit
 from tidegate.model.errors import UpstreamError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.sink.metrics.counter import ColumnScope, vector_of
-from tidegate.sink.metrics.rule import row_text
+from tidegate.sink.metrics_counter import ColumnScope, vector_of
+from tidegate.sink.metrics_rule import row_text
 
 TYPES = {
     "a": ColumnType(T.LONG, charset="binary"),

@@ -11,8 +11,8 @@ import redis
 
 from tests.sink.redis.test_lookups import moved
 from tidegate.objectstore import failpoint
-from tidegate.sink.redis.options import RedisOptions
-from tidegate.sink.redis.sink import RedisSink
+from tidegate.sink.redis import RedisSink
+from tidegate.sink.redis_options import RedisOptions
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, ScriptedSource, run_here
 

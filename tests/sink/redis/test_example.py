@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.redis_server import RedisServer, running_redis
-from tidegate.sink.redis.options import RedisOptions
-from tidegate.sink.redis.sink import RedisSink
+from tidegate.sink.redis import RedisSink
+from tidegate.sink.redis_options import RedisOptions
 from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
 
 pytestmark = pytest.mark.slow

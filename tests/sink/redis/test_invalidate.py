@@ -12,8 +12,8 @@ from tests.sink.sql.test_exactly_once import away, times
 from tidegate.model.errors import ConfigError, SinkRefused, UriInvalid
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState
-from tidegate.sink.redis.options import RedisOptions, parse_cache_keys, stream_of
-from tidegate.sink.redis.sink import RedisSink
+from tidegate.sink.redis import RedisSink
+from tidegate.sink.redis_options import RedisOptions, parse_cache_keys, stream_of
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Row, Script, ScriptedSource, put, remove, run_here
 

@@ -9,7 +9,7 @@ from redis.crc import key_slot
 
 from tidegate.model.errors import UriInvalid
 from tidegate.model.table import TableName
-from tidegate.sink.redis.options import parse_template, row_key, tombstone_key
+from tidegate.sink.redis_options import parse_template, row_key, tombstone_key
 
 PLAIN = parse_template("{schema}:{table}:{pk}")
 NAMES = st.text(st.sampled_from("ab:/{}%*é\\"), min_size=1, max_size=4)

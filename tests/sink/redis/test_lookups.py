@@ -9,9 +9,9 @@ import pytest
 from tests.failpoint import REDIS_PLACES, armed
 from tests.redis_server import RedisServer, running_cluster
 from tests.sink.sql.test_exactly_once import times
-from tidegate.sink.redis.options import Mode, RedisOptions
-from tidegate.sink.redis.server import RedisServers
-from tidegate.sink.redis.sink import RedisSink
+from tidegate.sink.redis import RedisSink
+from tidegate.sink.redis_options import Mode, RedisOptions
+from tidegate.sink.redis_server import RedisServers
 from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
 
 pytestmark = pytest.mark.slow

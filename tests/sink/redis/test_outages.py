@@ -13,9 +13,9 @@ from tests.redis_server import RedisServer, running_redis
 from tests.sink.sql.test_exactly_once import away, times
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, LoginRefused, SinkError, SinkRefused
-from tidegate.sink.redis.options import Mode, RedisOptions
-from tidegate.sink.redis.server import RedisServers
-from tidegate.sink.redis.sink import RedisSink
+from tidegate.sink.redis import RedisSink
+from tidegate.sink.redis_options import Mode, RedisOptions
+from tidegate.sink.redis_server import RedisServers
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here

@@ -13,8 +13,8 @@ from tests.sink.redis.test_outages import DURABLE, restarts
 from tests.sink.sql.test_exactly_once import away, times
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Ddl, Event, images
-from tidegate.sink.redis.options import RedisOptions
-from tidegate.sink.redis.sink import RedisSink
+from tidegate.sink.redis import RedisSink
+from tidegate.sink.redis_options import RedisOptions
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, ScriptedSource, put, run_here
 

@@ -8,8 +8,8 @@ from tidegate.config.load import load
 from tidegate.config.registry import sink_of
 from tidegate.config.search import parse_search, parse_servers
 from tidegate.model.errors import ConfigError
-from tidegate.sink.search.server import ServerStore
-from tidegate.sink.search.sink import SearchSink
+from tidegate.sink.search import SearchSink
+from tidegate.sink.search_server import ServerStore
 
 
 def test_an_address() -> None:

@@ -8,8 +8,8 @@ import pytest
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.sink.search.mapping import IndexRule
-from tidegate.sink.search.sink import Filling, Follower, Indexes
+from tidegate.sink.search import Filling, Follower, Indexes
+from tidegate.sink.search_mapping import IndexRule
 
 PARTS = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))"
 BEFORE = (

@@ -17,9 +17,9 @@ from tidegate.config.load import load
 from tidegate.config.registry import sink_of
 from tidegate.config.search import parse_embedded, read_rules
 from tidegate.model.errors import ConfigError, Fenced, InputError, SinkError, SinkRefused
-from tidegate.sink.search.embedded import EmbeddedStore
-from tidegate.sink.search.mapping import IndexRule
-from tidegate.sink.search.sink import RowDocument, SearchOptions, SearchSink
+from tidegate.sink.search import RowDocument, SearchOptions, SearchSink
+from tidegate.sink.search_embedded import EmbeddedStore
+from tidegate.sink.search_mapping import IndexRule
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here

@@ -14,7 +14,7 @@ import pytest
 from tests.certificates import make_certificate
 from tests.redis_server import free_port
 from tidegate.model.errors import ConfigError, LoginRefused, Retry, SinkError, SinkRefused, TidegateError
-from tidegate.sink.search.server import SearchCalls, ServerOptions, path_of
+from tidegate.sink.search_server import SearchCalls, ServerOptions, path_of
 
 ERROR = b'{"error":{"type":"some_exception","reason":"so it is"},"status":400}'
 

@@ -7,7 +7,7 @@ import pytest
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.sink.search.mapping import IndexRule, field_name, mapping_of
+from tidegate.sink.search_mapping import IndexRule, field_name, mapping_of
 
 COLUMNS = """id BIGINT UNSIGNED PRIMARY KEY, title VARCHAR(90), body TEXT, price DECIMAL(9, 2), kind ENUM('a', 'b'),
 at DATETIME(6), day DATE, doc JSON, raw BLOB, flags BIT(9), n INT, twice INT AS (n * 2), _id INT, `a.b` INT"""

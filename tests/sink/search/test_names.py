@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.model.table import TableName
-from tidegate.sink.search.mapping import ID_MAX_BYTES, alias_of, document_id, epoch_of, index_name, write_alias
+from tidegate.sink.search_mapping import ID_MAX_BYTES, alias_of, document_id, epoch_of, index_name, write_alias
 
 PARTS = st.text(st.sampled_from("abA.-_%é/ \\"), min_size=1, max_size=70)
 KEYS = st.lists(st.text(max_size=30) | st.integers(0, 300).map(lambda size: size * "é"), min_size=1, max_size=3)

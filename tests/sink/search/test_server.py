@@ -21,9 +21,9 @@ from tidegate.cli.main import main
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import Fenced, InputError, SinkError, SinkRefused
-from tidegate.sink.search.mapping import IndexRule, write_alias
-from tidegate.sink.search.server import PROGRESS, BulkWriter, ServerStore
-from tidegate.sink.search.sink import RowDocument, SearchOptions, SearchSink
+from tidegate.sink.search import RowDocument, SearchOptions, SearchSink
+from tidegate.sink.search_mapping import IndexRule, write_alias
+from tidegate.sink.search_server import PROGRESS, BulkWriter, ServerStore
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here

@@ -38,9 +38,9 @@ from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import SinkError, TidegateError, UpstreamError
 from tidegate.sink.sql.connection import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.source.tidb.changes import MountOptions
-from tidegate.source.tidb.land import LogSource
-from tidegate.source.tidb.segment import SegmentLog
+from tidegate.source.tidb_changes import MountOptions
+from tidegate.source.tidb_land import LogSource
+from tidegate.source.tidb_segment import SegmentLog
 from tidegate.testing.script import run_here
 from tidegate_upstream.tidb.session import Session
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.log_source import log_source
-from tidegate.source.tidb.land import LogSource
+from tidegate.source.tidb_land import LogSource
 from tidegate_upstream.tidb.change_log import ChangeLog, RegionMap
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter

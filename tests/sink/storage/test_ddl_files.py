@@ -5,7 +5,7 @@ import pytest
 from tidegate.codec.storage import columns_of
 from tidegate.model.event import Ddl
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.sink.storage.sink import ddl_files
+from tidegate.sink.storage import ddl_files
 
 BEFORE = (
     "CREATE DATABASE s",

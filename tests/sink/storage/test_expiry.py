@@ -10,8 +10,8 @@ from tidegate.codec.csv import CsvOptions
 from tidegate.codec.storage import FileNames
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.ports import LocalTasks
-from tidegate.sink.storage.bucket import Bucket, CronLine, StorageOptions, expired_directory, sweep
-from tidegate.sink.storage.sink import StorageSink
+from tidegate.sink.storage import StorageSink
+from tidegate.sink.storage_bucket import Bucket, CronLine, StorageOptions, expired_directory, sweep
 from tidegate.testing.script import ScriptedSource, run_here
 
 NAMES = FileNames(".csv")

@@ -21,10 +21,10 @@ from tidegate.engine.progress import Progress
 from tidegate.model.event import Ddl
 from tidegate.objectstore import stores
 from tidegate.objectstore.stores import store
-from tidegate.sink.storage.bucket import Bucket, StorageOptions
-from tidegate.sink.storage.sink import StorageSink
-from tidegate.source.storage.land import FilesToRead
-from tidegate.source.storage.listing import CsvDialect, FilePlace
+from tidegate.sink.storage import StorageSink
+from tidegate.sink.storage_bucket import Bucket, StorageOptions
+from tidegate.source.storage_land import FilesToRead
+from tidegate.source.storage_listing import CsvDialect, FilePlace
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
 from tidegate.testing.script import ScriptedSource, run_here

@@ -19,8 +19,8 @@ from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.model.errors import SinkError, SinkRefused
-from tidegate.sink.storage.bucket import Bucket, NameTaken, StorageOptions
-from tidegate.sink.storage.sink import StorageSink
+from tidegate.sink.storage import StorageSink
+from tidegate.sink.storage_bucket import Bucket, NameTaken, StorageOptions
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
 from tidegate.testing.contract.sinks import Died

@@ -8,9 +8,10 @@ import pytest
 from tests.source.kit import insert, open_message, resolved
 from tidegate.engine.change import Place
 from tidegate.model.errors import HistoryLost
-from tidegate.source.kafka import fetch, land
-from tidegate.source.kafka.client import Described, KafkaTopics
-from tidegate.source.kafka.messages import TopicMessage, TopicMessages
+from tidegate.source import kafka_fetch as fetch
+from tidegate.source import kafka_land as land
+from tidegate.source.kafka_client import Described, KafkaTopics
+from tidegate.source.kafka_messages import TopicMessage, TopicMessages
 
 
 class Broker:

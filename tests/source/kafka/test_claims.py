@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.codec import from_config
 from tidegate.engine.change import decode_layout
-from tidegate.source.kafka.messages import LandPlan, TopicMessage, land_messages
+from tidegate.source.kafka_messages import LandPlan, TopicMessage, land_messages
 
 TYPES = Path(__file__).parents[2] / "data" / "codec" / "types"
 

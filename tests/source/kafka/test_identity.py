@@ -19,10 +19,10 @@ from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import KafkaConfigInvalid, MadeAnew, PoisonMessage, Retry
 from tidegate.model.table import TableName
-from tidegate.source.kafka.client import Described, KafkaTopics, described
-from tidegate.source.kafka.land import Landing, recognised
-from tidegate.source.kafka.messages import TopicMessage, record, recorded
-from tidegate.source.kafka.replay import skip
+from tidegate.source.kafka_client import Described, KafkaTopics, described
+from tidegate.source.kafka_land import Landing, recognised
+from tidegate.source.kafka_messages import TopicMessage, record, recorded
+from tidegate.source.kafka_replay import skip
 
 ORDERS = TableName("shop", "orders")
 BEFORE, AFTER = 33, 101

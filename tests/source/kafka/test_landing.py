@@ -13,10 +13,10 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import Place
 from tidegate.model.errors import ConfigError, HistoryLost, PoisonMessage, SourceError
 from tidegate.model.table import TableName
-from tidegate.source.kafka.client import KafkaTopics, watermarks
-from tidegate.source.kafka.land import Landing
-from tidegate.source.kafka.messages import TopicMessage
-from tidegate.source.kafka.replay import skip
+from tidegate.source.kafka_client import KafkaTopics, watermarks
+from tidegate.source.kafka_land import Landing
+from tidegate.source.kafka_messages import TopicMessage
+from tidegate.source.kafka_replay import skip
 from tidegate.spark.tasks import SparkTasks
 
 pytestmark = pytest.mark.slow

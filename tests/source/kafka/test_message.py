@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.source.kafka.messages import TopicMessage, TopicMessages
+from tidegate.source.kafka_messages import TopicMessage, TopicMessages
 
 TEXTS = st.none() | st.binary(max_size=9)
 SOME = st.lists(st.tuples(TEXTS, TEXTS), max_size=12).map(

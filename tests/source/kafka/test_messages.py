@@ -23,10 +23,10 @@ from tidegate.engine.event_filter import EventFilter, EventRule
 from tidegate.model.errors import DecodeError
 from tidegate.model.table import TableName
 from tidegate.model.tso import MAX_TS
-from tidegate.source.kafka import messages as landing
-from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.land import TopicPlan
-from tidegate.source.kafka.messages import BAD_TS, LandPlan, Resolution, TopicMessage, land_messages
+from tidegate.source import kafka_messages as landing
+from tidegate.source.kafka_client import KafkaTopics
+from tidegate.source.kafka_land import TopicPlan
+from tidegate.source.kafka_messages import BAD_TS, LandPlan, Resolution, TopicMessage, land_messages
 
 pytestmark = pytest.mark.slow
 

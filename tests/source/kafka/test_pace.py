@@ -1,6 +1,6 @@
 """How large batches become, with a clock of the test's own."""
 
-from tidegate.source.kafka.land import BATCH_S, FIRST_BATCH, BatchPace
+from tidegate.source.kafka_land import BATCH_S, FIRST_BATCH, BatchPace
 
 
 class Clock:

@@ -13,9 +13,10 @@ from tidegate.engine.change import Place
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SourceError
-from tidegate.source.kafka import fetch, land
-from tidegate.source.kafka.client import Described, KafkaTopics
-from tidegate.source.kafka.land import OffsetRange, Planner, TopicPlan, share, start_of
+from tidegate.source import kafka_fetch as fetch
+from tidegate.source import kafka_land as land
+from tidegate.source.kafka_client import Described, KafkaTopics
+from tidegate.source.kafka_land import OffsetRange, Planner, TopicPlan, share, start_of
 
 SOURCE = KafkaTopics("broker:9092", ("a",), OPEN, {"sasl.password": "secret"}, max_messages_per_batch=10)
 PLACES = st.dictionaries(

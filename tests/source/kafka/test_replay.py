@@ -12,8 +12,8 @@ from tidegate.cli.dlq import dlq
 from tidegate.engine.change import Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
 from tidegate.model.table import TableName
-from tidegate.source.kafka.messages import Resolution, TopicMessage, parse_place, record, recorded
-from tidegate.source.kafka.replay import Bytes, replay, skip
+from tidegate.source.kafka_messages import Resolution, TopicMessage, parse_place, record, recorded
+from tidegate.source.kafka_replay import Bytes, replay, skip
 
 PLACE = Place(TOPIC, 0, 1)
 FIXED = open_message(1, insert(7, 9))

@@ -17,8 +17,8 @@ from tidegate.config.kafka import parse_source
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import MadeAnew, TidegateError
 from tidegate.model.table import TableName
-from tidegate.source.kafka.client import KafkaTopics
-from tidegate.source.kafka.land import Landing
+from tidegate.source.kafka_client import KafkaTopics
+from tidegate.source.kafka_land import Landing
 
 ORDERS = TableName("shop", "orders")
 ROWS, FIRST_TS = 30, 10

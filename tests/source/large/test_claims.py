@@ -20,10 +20,10 @@ from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.stream import pack_frame
 from tidegate.model.errors import ClaimCheckUnavailable, EnvironmentFault, SinkError, SourceError
 from tidegate.model.event import Insert, RowChange
-from tidegate.sink.kafka.topics import ClaimFiles, random_names
+from tidegate.sink.kafka_topics import ClaimFiles, random_names
+from tidegate.source import kafka_messages as landing
 from tidegate.source import large as module
-from tidegate.source.kafka import messages as landing
-from tidegate.source.kafka.messages import LandedMessages, LandPlan, TopicMessage, land_chunk, land_messages
+from tidegate.source.kafka_messages import LandedMessages, LandPlan, TopicMessage, land_chunk, land_messages
 from tidegate.source.large import ClaimReader, WholeRows
 
 TEXT_BYTES = 900

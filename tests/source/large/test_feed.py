@@ -27,8 +27,8 @@ from tidegate.model.errors import ConfigError, SourceError, UriInvalid
 from tidegate.model.event import Insert, Update
 from tidegate.model.table import TableName
 from tidegate.source import large as module
-from tidegate.source.kafka.messages import LandPlan, TopicMessage, _reader, land_messages, recorded
-from tidegate.source.kafka.replay import Bytes, replay, skip
+from tidegate.source.kafka_messages import LandPlan, TopicMessage, _reader, land_messages, recorded
+from tidegate.source.kafka_replay import Bytes, replay, skip
 from tidegate.source.large import UpstreamRows
 
 LONG = "x" * 600

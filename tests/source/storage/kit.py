@@ -12,8 +12,8 @@ from tidegate.codec.storage import SchemaFile, render_metadata
 from tidegate.engine.ports import LocalTasks, Tasks
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Ddl, RowChange
-from tidegate.source.storage.land import FilesToRead, StorageLanding
-from tidegate.source.storage.listing import CsvDialect, Dialect, FilePlace
+from tidegate.source.storage_land import FilesToRead, StorageLanding
+from tidegate.source.storage_listing import CsvDialect, Dialect, FilePlace
 from tidegate.testing.contract.sources import every, rows_of
 from tidegate.testing.validators import told
 

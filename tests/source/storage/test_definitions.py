@@ -2,7 +2,7 @@
 
 from tests.source.storage.kit import COLUMNS, ID, NAME
 from tidegate.codec.storage import SchemaFile
-from tidegate.source.storage.listing import PlaceDefinitions
+from tidegate.source.storage_listing import PlaceDefinitions
 
 CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20), `w` INT AS (`id` + 1))"
 VIRTUAL = {"ColumnName": "w", "ColumnType": "INT"}

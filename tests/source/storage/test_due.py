@@ -1,7 +1,7 @@
 """Which files are read, and where a stream stands behind them."""
 
 from tidegate.engine.frontier import Reached
-from tidegate.source.storage.listing import (
+from tidegate.source.storage_listing import (
     GAPS_MAX,
     LATEST,
     FileJob,

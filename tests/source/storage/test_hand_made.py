@@ -8,7 +8,7 @@ from tests.source.storage.kit import COLUMNS, DAY, ID, NAME, Made, land, lines_o
 from tidegate.codec.csv import CsvOptions
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import ConfigError, PoisonMessage, Retry, SchemaError, SourceBehind
-from tidegate.source.storage.listing import CsvDialect
+from tidegate.source.storage_listing import CsvDialect
 
 CREATE = "1 CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20))"
 

@@ -19,8 +19,8 @@ from tidegate.engine.loop import Meter
 from tidegate.engine.ports import PartitionReached
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, PoisonMessage
-from tidegate.source.storage import read
-from tidegate.source.storage.listing import CanalDialect, CsvDialect, offset_of
+from tidegate.source import storage_read as read
+from tidegate.source.storage_listing import CanalDialect, CsvDialect, offset_of
 from tidegate.testing.contract.sources import every, parts_of
 
 CREATE = "1 CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20))"

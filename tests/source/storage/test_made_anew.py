@@ -18,7 +18,7 @@ from tidegate.config.storage import parse_files
 from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import MadeAnew
-from tidegate.source.storage.listing import PLACE, Listing, PlacedFile, accepted, check_same, noted
+from tidegate.source.storage_listing import PLACE, Listing, PlacedFile, accepted, check_same, noted
 
 CREATE = "1 CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20))"
 

@@ -22,11 +22,11 @@ from tidegate.engine.stop_signals import NoPauseEvent
 from tidegate.model.errors import SinkError
 from tidegate.model.event import Event
 from tidegate.model.kv_change import KvChange, KvOp, LogType
-from tidegate.sink.kafka.sink import KafkaSink
-from tidegate.sink.kafka.target import TopicTarget
-from tidegate.source.tidb.changes import MountOptions
-from tidegate.source.tidb.land import LogSource
-from tidegate.source.tidb.segment import SegmentLog, encode_segment, in_order
+from tidegate.sink.kafka import KafkaSink
+from tidegate.sink.kafka_target import TopicTarget
+from tidegate.source.tidb_changes import MountOptions
+from tidegate.source.tidb_land import LogSource
+from tidegate.source.tidb_segment import SegmentLog, encode_segment, in_order
 
 KEYS = frozenset({"record", "index", "meta", "ddl_job", "ddl_history"})
 SETTINGS = {

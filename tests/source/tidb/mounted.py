@@ -5,8 +5,8 @@ from itertools import groupby
 
 from tidegate.engine.mount import Mounted, Mounter
 from tidegate.model.kv_change import KvChange
-from tidegate.source.tidb.changes import mounted_row
-from tidegate.source.tidb.log import KvLog, Span
+from tidegate.source.tidb_changes import mounted_row
+from tidegate.source.tidb_log import KvLog, Span
 
 
 def transactions(

@@ -30,12 +30,12 @@ from tidegate.model.event import RowChange
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.table import TableName
 from tidegate.schema.stored.definition import table_layout
-from tidegate.source.tidb import changes
-from tidegate.source.tidb.changes import CHUNK_ROWS, LogChanges, MountOptions, chunks, mounter_of
-from tidegate.source.tidb.ddl import Timeline
-from tidegate.source.tidb.land import next_batch
-from tidegate.source.tidb.log import definition_of, name_of
-from tidegate.source.tidb.segment import SegmentLog
+from tidegate.source import tidb_changes as changes
+from tidegate.source.tidb_changes import CHUNK_ROWS, LogChanges, MountOptions, chunks, mounter_of
+from tidegate.source.tidb_ddl import Timeline
+from tidegate.source.tidb_land import next_batch
+from tidegate.source.tidb_log import definition_of, name_of
+from tidegate.source.tidb_segment import SegmentLog
 
 HIGH = 1 << 60
 FORCED = MountOptions(force_replicate=True)

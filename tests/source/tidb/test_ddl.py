@@ -24,8 +24,8 @@ from tidegate.schema.stored.definition import (
     render_stored,
 )
 from tidegate.schema.stored.snapshot import StoredSnapshot
-from tidegate.source.tidb.ddl import Timeline, statements
-from tidegate.source.tidb.log import LogBegin, LogPart, name_of
+from tidegate.source.tidb_ddl import Timeline, statements
+from tidegate.source.tidb_log import LogBegin, LogPart, name_of
 
 NUMBERS = itertools.count(1)
 DB, OTHER = 2, 3

@@ -11,9 +11,9 @@ from tidegate.model.mysql import MysqlType
 from tidegate.model.table import TableInfo
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion, table_info
-from tidegate.source.tidb.ddl import Timeline
-from tidegate.source.tidb.log import Tables, name_of
-from tidegate.source.tidb.segment import SegmentLog, create_statements
+from tidegate.source.tidb_ddl import Timeline
+from tidegate.source.tidb_log import Tables, name_of
+from tidegate.source.tidb_segment import SegmentLog, create_statements
 
 
 def shape(table: TableInfo) -> list[object]:

@@ -18,9 +18,9 @@ from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import MadeAnew
 from tidegate.model.table import TableName
-from tidegate.source.tidb.changes import MountOptions
-from tidegate.source.tidb.land import LogLanding
-from tidegate.source.tidb.segment import SegmentLog, create_statements
+from tidegate.source.tidb_changes import MountOptions
+from tidegate.source.tidb_land import LogLanding
+from tidegate.source.tidb_segment import SegmentLog, create_statements
 
 PLACE = ("topic", "partition", "offset")
 

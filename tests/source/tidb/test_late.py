@@ -11,7 +11,7 @@ from tests.engine.test_chain import TABLES, Upstream
 from tests.source.tidb.kit import Broker, feed, target
 from tidegate.model.errors import HistoryLost
 from tidegate.model.tso import physical_ms
-from tidegate.source.tidb.segment import base_of, safe_points, segments, trim
+from tidegate.source.tidb_segment import base_of, safe_points, segments, trim
 from tidegate.testing.validators import ddls, rows
 from tidegate_upstream.serve import LogKeep, trim_log
 from tidegate_upstream.tidb.log_writer import LogWriter, begin_log

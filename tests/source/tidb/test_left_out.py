@@ -25,8 +25,8 @@ from tidegate.engine.progress import Progress, left_out_words
 from tidegate.lakes.lake import Lake
 from tidegate.model.left_out import LATE_KEY, NO_KEY, LeftOut
 from tidegate.schema.state import SchemaState
-from tidegate.source.tidb.changes import MountOptions
-from tidegate.source.tidb.segment import SegmentLog
+from tidegate.source.tidb_changes import MountOptions
+from tidegate.source.tidb_segment import SegmentLog
 
 SCHEMA = "CREATE TABLE bare (a INT, b INT); CREATE TABLE late (a INT, b INT); CREATE TABLE k (a INT PRIMARY KEY, b INT)"
 ROWS = (

@@ -20,11 +20,11 @@ from tidegate.model.errors import HistoryLost, MadeAnew, RenameRefused, SourceBe
 from tidegate.model.event import RowChange
 from tidegate.model.table import TableInfo
 from tidegate.schema.stored.snapshot import table_info
-from tidegate.source.tidb.changes import mounter_of
-from tidegate.source.tidb.ddl import Timeline
-from tidegate.source.tidb.land import LogSource
-from tidegate.source.tidb.log import Tables
-from tidegate.source.tidb.segment import SegmentLog, safe_point_name, safe_points, trim
+from tidegate.source.tidb_changes import mounter_of
+from tidegate.source.tidb_ddl import Timeline
+from tidegate.source.tidb_land import LogSource
+from tidegate.source.tidb_log import Tables
+from tidegate.source.tidb_segment import SegmentLog, safe_point_name, safe_points, trim
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter

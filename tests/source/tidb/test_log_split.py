@@ -14,10 +14,10 @@ from tidegate.engine.event_filter import EventFilter, EventRule
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.mount_columns import ColumnMounter, Records
 from tidegate.model.errors import RenameRefused
-from tidegate.source.tidb.changes import LogChanges, MountOptions
-from tidegate.source.tidb.ddl import Timeline
-from tidegate.source.tidb.land import LogBatch, land_split, next_batch
-from tidegate.source.tidb.segment import SegmentLog
+from tidegate.source.tidb_changes import LogChanges, MountOptions
+from tidegate.source.tidb_ddl import Timeline
+from tidegate.source.tidb_land import LogBatch, land_split, next_batch
+from tidegate.source.tidb_segment import SegmentLog
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def _as_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns however few the rows."""
-    monkeypatch.setattr("tidegate.source.tidb.changes.FEW_ROWS", 1)
+    monkeypatch.setattr("tidegate.source.tidb_changes.FEW_ROWS", 1)
 
 
 SWAP = "rename_swap"
@@ -64,7 +64,7 @@ def landed(
 @pytest.mark.parametrize("stream", STREAMS)
 def test_as_columns_and_row_by_row(tmp_path: Path, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways land the same columns of every recorded stream, in small pieces and in large ones."""
-    monkeypatch.setattr("tidegate.source.tidb.land.SHARE_ROWS", 3)
+    monkeypatch.setattr("tidegate.source.tidb_land.SHARE_ROWS", 3)
     log = SegmentLog(recorded_log(tmp_path / "log", stream))
     large, small = batches(log, 1 << 30, 1), batches(log, 1, 4)
     plain = landed(log, tmp_path / "plain", large, columns=False)

@@ -8,7 +8,7 @@ import pytest
 from tidegate.model.event import ToldSession
 from tidegate.schema.job import Job, parse_job
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredPartitionDef, StoredType
-from tidegate.source.tidb.ddl import session_of
+from tidegate.source.tidb_ddl import session_of
 
 BEGUN = 1_700_000_000_000 << 18
 """2023-11-14 22:13:20 UTC."""

@@ -27,10 +27,10 @@ from tidegate.model.errors import (
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart, StoredTable, table_layout
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.sink.kafka.target import Dispatcher
-from tidegate.source.tidb.changes import MountOptions, mounter_of, placed_error
-from tidegate.source.tidb.log import LogPart
-from tidegate.source.tidb.segment import in_order
+from tidegate.sink.kafka_target import Dispatcher
+from tidegate.source.tidb_changes import MountOptions, mounter_of, placed_error
+from tidegate.source.tidb_log import LogPart
+from tidegate.source.tidb_segment import in_order
 
 UNIQUE = StoredIndex(2, Name.of("u"), idx_cols=[StoredPart(Name.of("v"))], is_unique=True)
 DEFINITIONS = [table(column(2, "v"), table_id=number, index_info=[UNIQUE]) for number in (5, 6)]

@@ -8,7 +8,7 @@ import pytest
 from tests.upstream.sql.test_session import Client
 from tidegate.kv.keys import table_span
 from tidegate.schema.parse_ddl import parse
-from tidegate.source.tidb.segment import read_spans
+from tidegate.source.tidb_segment import read_spans
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.role import check_role
 from tidegate_upstream.change.session import DdlSession

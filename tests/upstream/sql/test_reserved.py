@@ -10,7 +10,7 @@ from tidegate.expr.tokens import RESERVED
 from tidegate.model.errors import SqlError, SqlRefused
 from tidegate.schema.parse_ddl import parse
 from tidegate.sink.sql.connection import target_of
-from tidegate.sink.sql.ddl.rewrite import DdlPlace, statement_for
+from tidegate.sink.sql.ddl_rewrite import DdlPlace, statement_for
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.commands import StatementShapes
 from tidegate_upstream.tidb.session import Session

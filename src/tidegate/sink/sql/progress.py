@@ -47,7 +47,7 @@ from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import Atomicity, TargetServer, TargetSession
-from tidegate.sink.sql.ddl.ledger import last_ddl_ts
+from tidegate.sink.sql.ddl_ledger import last_ddl_ts
 
 MAIN: Final = -1
 """The shard whose row holds the checkpoint."""

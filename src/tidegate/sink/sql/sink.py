@@ -59,10 +59,10 @@ from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import SqlOptions, TargetServer, TargetSession, probe
-from tidegate.sink.sql.ddl.ledger import DdlWriter, fence_by_progress, has_ddl_above
-from tidegate.sink.sql.ddl.rewrite import TAKES_ALL
-from tidegate.sink.sql.ddl.runner import DdlRunner
-from tidegate.sink.sql.ddl.shape import type_in, type_shown
+from tidegate.sink.sql.ddl_ledger import DdlWriter, fence_by_progress, has_ddl_above
+from tidegate.sink.sql.ddl_rewrite import TAKES_ALL
+from tidegate.sink.sql.ddl_runner import DdlRunner
+from tidegate.sink.sql.ddl_shape import type_in, type_shown
 from tidegate.sink.sql.progress import ShardLayout, SyncPoints, SyncPointTable, TargetProgress, leased_ts, reached
 from tidegate.sink.sql.rows import splits
 from tidegate.sink.sql.task import ShardJob, write_shard

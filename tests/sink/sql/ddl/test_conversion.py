@@ -12,9 +12,9 @@ from tidegate.model.event import Ddl
 from tidegate.model.tso import compose
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.sink.sql.connection import ServerKind, TargetServer
-from tidegate.sink.sql.ddl.shape import known_facts
-from tidegate.sink.sql.ddl.task import DdlTask, task_of
-from tidegate.sink.sql.ddl.values import SAME, Computes, computed_values, computes
+from tidegate.sink.sql.ddl_shape import known_facts
+from tidegate.sink.sql.ddl_task import DdlTask, task_of
+from tidegate.sink.sql.ddl_values import SAME, Computes, computed_values, computes
 
 PAGE = Path(__file__).parents[4] / "docs" / "databases.md"
 WORDS = {

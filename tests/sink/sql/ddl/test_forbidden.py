@@ -28,10 +28,10 @@ from tidegate.model.table import TableName
 from tidegate.schema.restore_ddl import settled_ddl
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import SqlOptions, TargetServer, TargetSession
-from tidegate.sink.sql.ddl.ledger import DdlWriter, fence_by_progress
-from tidegate.sink.sql.ddl.rewrite import TAKES_ALL, DdlPlace, DdlVerdict, TargetDdl, statement_for
-from tidegate.sink.sql.ddl.runner import DdlRunner
-from tidegate.sink.sql.ddl.task import task_of
+from tidegate.sink.sql.ddl_ledger import DdlWriter, fence_by_progress
+from tidegate.sink.sql.ddl_rewrite import TAKES_ALL, DdlPlace, DdlVerdict, TargetDdl, statement_for
+from tidegate.sink.sql.ddl_runner import DdlRunner
+from tidegate.sink.sql.ddl_task import task_of
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.script import run_here
 

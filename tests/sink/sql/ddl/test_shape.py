@@ -9,9 +9,9 @@ from tidegate.engine.plan import plan_ddl
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState
-from tidegate.sink.sql.ddl.rewrite import statement_for
-from tidegate.sink.sql.ddl.shape import Executed, ShapeChange, type_shown
-from tidegate.sink.sql.ddl.task import DdlTask, task_of
+from tidegate.sink.sql.ddl_rewrite import statement_for
+from tidegate.sink.sql.ddl_shape import Executed, ShapeChange, type_shown
+from tidegate.sink.sql.ddl_task import DdlTask, task_of
 
 TYPES = """tinyint, tinyint(1), smallint unsigned, mediumint, int, int(5) zerofill, bigint unsigned, float,
     float(7,2), double, double(10,3) unsigned, decimal, decimal(20), decimal(30,10) unsigned,

@@ -23,8 +23,8 @@ from tests.sink.sql.ddl.examples import (
 )
 from tests.sink.sql.ddl.world import World
 from tidegate.sink.sql.connection import ServerKind, TargetServer, target_of
-from tidegate.sink.sql.ddl.rewrite import DdlPlace, DdlVerdict, TargetDdl, statement_for
-from tidegate.sink.sql.ddl.rules import PARTS, TEXT, WHOLE
+from tidegate.sink.sql.ddl_rewrite import DdlPlace, DdlVerdict, TargetDdl, statement_for
+from tidegate.sink.sql.ddl_rules import PARTS, TEXT, WHOLE
 
 PAGE = Path(__file__).parents[4] / "docs" / "formats" / "ddl-targets.md"
 TIDB_ONLY = re.compile(r"/\*T!|AUTO_RANDOM|SHARD_ROW_ID|TTL|TIFLASH|PLACEMENT|CLUSTERED|VECTOR|STATS_|ENGINE = ")

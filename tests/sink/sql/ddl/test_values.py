@@ -24,10 +24,10 @@ from tidegate.model.table import ColumnType
 from tidegate.model.tso import compose
 from tidegate.mysql.conversion import enum_index, set_mask
 from tidegate.schema.state import SchemaState
+from tidegate.sink.sql import ddl_values as values
 from tidegate.sink.sql.connection import ServerKind, SqlOptions, TargetSession
-from tidegate.sink.sql.ddl import values
-from tidegate.sink.sql.ddl.ledger import list_ddls, settle
-from tidegate.sink.sql.ddl.values import read_sql, read_value
+from tidegate.sink.sql.ddl_ledger import list_ddls, settle
+from tidegate.sink.sql.ddl_values import read_sql, read_value
 
 pytestmark = pytest.mark.slow
 

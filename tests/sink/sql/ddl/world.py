@@ -15,9 +15,9 @@ from tidegate.model.event import Ddl
 from tidegate.model.tso import compose
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import DdlConnection, target_of
-from tidegate.sink.sql.ddl.ledger import DdlWriter, fence_by_progress
-from tidegate.sink.sql.ddl.runner import DdlRunner
-from tidegate.sink.sql.ddl.shape import Facts, ids_of, known_facts, read_facts
+from tidegate.sink.sql.ddl_ledger import DdlWriter, fence_by_progress
+from tidegate.sink.sql.ddl_runner import DdlRunner
+from tidegate.sink.sql.ddl_shape import Facts, ids_of, known_facts, read_facts
 
 FEED = "shop"
 START_MS = 1_790_000_000_000

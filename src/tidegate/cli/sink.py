@@ -1,0 +1,188 @@
+"""`tidegate sink`: look after replicas in databases.
+
+`tidegate sink ddl` lists the DDLs of a changefeed that its database refused, and takes what became of one:
+
+$ tidegate sink ddl mysql://root@replica:3306/
+470673814969647104  babdc76a1abed152  refused  shop.carts  RECOVER TABLE `shop`.`carts`
+    the target keeps no rows of dropped and truncated tables
+$ tidegate sink ddl mysql://root@replica:3306/ --done babdc76a1abed152
+
+`tidegate sink hold` pauses a changefeed, so that its tables can be read at one ts:
+
+$ tidegate sink hold 'mysql://root@127.0.0.1:3306/' --at 2026-01-02T03:04:00Z -- mysqldump --all-databases
+
+    holds shop at 463187107225600000 (2026-01-02 03:04:00.000 UTC)         .. the command runs, TIDEGATE_HELD_TS set ..
+    shop goes on
+"""
+
+import os
+import subprocess
+import time
+from contextlib import closing
+
+import click
+
+from tidegate.cli.former import former_verify
+from tidegate.config.say import say, say_json
+from tidegate.config.sql import parse_sql
+from tidegate.config.uri import told
+from tidegate.engine.stop_signals import StopEvent, stop_on_signals, wait_until
+from tidegate.model.errors import ConfigError, SinkError
+from tidegate.model.tso import parse_ts, time_of
+from tidegate.sink.sql.connection import TargetSession, probe
+from tidegate.sink.sql.ddl_ledger import LedgerDdl, list_ddls, settle
+from tidegate.sink.sql.progress import LEASE_S, Lease, check_kept, feeds_of, lease_at
+
+RENEW_S = LEASE_S / 6
+STOP_S = 10.0
+"""How long a command has to end when it is told to."""
+
+
+@click.group()
+def sink() -> None:
+    """Look after replicas in databases."""
+
+
+sink.add_command(former_verify("sink verify"))
+
+
+@sink.command()
+@click.argument("uri", metavar="SINK_URI")
+@click.option("-c", "--changefeed", metavar="NAME", help="Which one; needed if several write to the server.")
+@click.option("--done", "done_id", metavar="ID", help="This one was done by hand: go on behind it.")
+@click.option("--again", "again_id", metavar="ID", help="Run this one again, as if it had not begun.")
+@click.option("--all", "every", is_flag=True, help="Those that are done as well.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+def ddl(
+    *, uri: str, changefeed: str | None, done_id: str | None, again_id: str | None, every: bool, as_json: bool
+) -> None:
+    """List the DDLs that the database SINK_URI refused or that were cut off, and say what became of one."""
+    if done_id and again_id:
+        raise click.UsageError("a DDL is --done or run --again, not both")
+    with closing(session_of(uri)) as session:
+        feed = feed_of(session, changefeed)
+        if wanted := done_id or again_id:
+            found = [settle(session, feed, wanted, was_done=bool(done_id))]
+        else:
+            found = list_ddls(session, feed, every=every)
+    for one in found:
+        say_json(one._asdict()) if as_json else _show(one)
+    if wanted and not as_json:
+        say(f"resume changefeed {feed}: it goes on behind this DDL" if done_id else f"resume changefeed {feed}")
+    elif not found and not as_json:
+        say("no DDL waits")
+
+
+def _show(one: LedgerDdl) -> None:
+    name = ".".join(filter(None, (one.schema, one.table)))
+    say(f"{one.ddl_ts}  {one.id}  {one.state}  {name}  {' '.join(one.query.split())[:200]}")
+    if one.note and one.state == "refused":
+        say(f"    {one.note}")
+
+
+@sink.command()
+@click.argument("uri", metavar="SINK_URI")
+@click.option("-c", "--changefeed", metavar="NAME", help="Which one; needed if several write to the server.")
+@click.option("--at", metavar="now|TSO|TIME", help="Where it is to stand; without it, as soon as it can.")
+@click.option("--wait", "wait_s", default=60.0, show_default=True, help="Seconds until it has to stand there.")
+@click.option("--for", "hold_s", default=600.0, show_default=True, help="Seconds that it is held at most.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("command", nargs=-1)
+@click.pass_context
+def hold(
+    ctx: click.Context,
+    *,
+    uri: str,
+    changefeed: str | None,
+    at: str | None,
+    wait_s: float,
+    hold_s: float,
+    as_json: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Let a changefeed into the database SINK_URI stand still at a ts while COMMAND runs, or until Ctrl-C.
+
+    COMMAND finds the ts in TIDEGATE_HELD_TS. A hold whose command dies ends by itself within 30 seconds."""
+    ts = None if at is None else parse_ts(at, now_ms=time.time_ns() // 1_000_000)
+    session = session_of(uri)
+    feed = feed_of(session, changefeed)
+    try:
+        with stop_on_signals() as stop, lease_at(session, feed, ts) as lease:
+            held_ts = _stands(lease, stop, wait_s)
+            if as_json:
+                say_json({"changefeed": feed, "ts": held_ts})
+            else:
+                say(f"holds {feed} at {held_ts} ({time_of(held_ts)})", err=bool(command))
+            status = _during(lease, stop, hold_s, command, held_ts)
+    finally:
+        session.close()
+    if not as_json:
+        say(f"{feed} goes on", err=bool(command))
+    ctx.exit(status)
+
+
+def _stands(lease: Lease, stop: StopEvent, wait_s: float) -> int:
+    """Where the feed stands. ConfigError if it does not come to stand in time."""
+    wait_until(lambda: stop.is_set() or lease.stands(), wait_s)
+    if stop.is_set():
+        raise click.exceptions.Exit(130)
+    if lease.ts is None or not lease.stands():
+        wanted = "" if lease.ts is None else f" at {lease.ts}"
+        raise ConfigError(
+            f"changefeed {lease.feed} does not come to stand{wanted} within {wait_s:g} s: does it run, and is the ts "
+            "not in the future? A changefeed that does not run needs no hold"
+        )
+    return lease.ts
+
+
+def _during(lease: Lease, stop: StopEvent, hold_s: float, command: tuple[str, ...], ts: int) -> int:
+    """Keep the lease until the command has ended or time is over; the exit status."""
+    child = subprocess.Popen(command, env={**os.environ, "TIDEGATE_HELD_TS": str(ts)}) if command else None
+    end_s, renewed_s = time.monotonic() + hold_s, time.monotonic()
+
+    def over() -> bool:
+        nonlocal renewed_s
+        if time.monotonic() - renewed_s >= RENEW_S:
+            lease.renew()
+            renewed_s = time.monotonic()
+        return stop.is_set() or (child is not None and child.poll() is not None)
+
+    try:
+        in_time = wait_until(over, max(end_s - time.monotonic(), 0.0))
+        lease.renew()
+    finally:
+        if child is not None and child.poll() is None:
+            _end(child)
+    if child is None:
+        return 0
+    if not in_time:
+        raise SinkError(f"{command[0]} was ended: the changefeed is held for {hold_s:g} s at most; see --for")
+    return child.returncode
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+
+
+def session_of(uri: str, feed: str = "", *, where: str = "sink-uri") -> TargetSession:
+    """Open a session with the server of an address, or of the one that @FILE or env:NAME holds. Raises what is wrong
+    with it, and SinkError."""
+    session = TargetSession(parse_sql(told(uri, where), where=where).options(feed))
+    return session.prepare(probe(session))
+
+
+def feed_of(session: TargetSession, name: str | None) -> str:
+    """Return the changefeed with this name, else the only one that writes to the server. ConfigError,
+    StateTooNew."""
+    feeds = feeds_of(session)
+    chosen = name or (feeds[0] if len(feeds) == 1 else None)
+    if chosen in feeds:
+        check_kept(session, chosen)
+        return chosen
+    known = f"it has {', '.join(feeds)}; give --changefeed" if feeds else "none has"
+    which = f"no changefeed {name} writes" if name else "several or no changefeeds write"
+    raise ConfigError(f"{which} to {session.options.place}: {known}")

@@ -1,1 +1,0 @@
-"""`tidegate sink`: replicas in databases."""

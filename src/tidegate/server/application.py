@@ -1,0 +1,65 @@
+"""The server as a web application.
+
+    Entrance (authentication, limits, forwarding, log) ──► FastAPI: api.py ──► /openapi.json
+                                                                    dashboard.py: the page at /
+
+There is no page of API documentation: it would load scripts from elsewhere.
+"""
+
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+
+from tidegate.config.uri import declare
+from tidegate.model.errors import TidegateError
+from tidegate.server.answers import config_schema
+from tidegate.server.api import ChangefeedRoutes, ServerRoutes, place_of
+from tidegate.server.dashboard import DashboardRoutes, PageRoutes
+from tidegate.server.entrance import Entrance
+from tidegate.server.routes import REPLICA_CONFIG, on_defect, on_error, on_unknown_path, on_wrong_parameter
+from tidegate.server.server import Server
+
+
+def application(server: Server) -> Entrance:
+    """Return the application of a server. ConfigError for files of users or tokens that cannot be read."""
+    return Entrance(_api(server), server)
+
+
+def _api(server: Server) -> FastAPI:
+    place = place_of(server)
+    api = FastAPI(
+        title="Tidegate",
+        description="TiCDC's OpenAPI v2, served by Tidegate",
+        version=version("tidegate"),
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={
+            TidegateError: on_error,
+            RequestValidationError: on_wrong_parameter,
+            404: on_unknown_path,
+            405: on_unknown_path,
+            Exception: on_defect,
+        },
+    )
+    api.include_router(ChangefeedRoutes(place).router())
+    servers = ServerRoutes(place)
+    for router in (servers.router(), servers.probes(), DashboardRoutes(place).router(), PageRoutes().router()):
+        api.include_router(router)
+    _describe(api.openapi())
+    return api
+
+
+def _describe(schema: dict[str, Any]) -> None:
+    """Put the finish on the description: a wrong parameter is 400, as any wrong word; `replica_config` stands once.
+
+    The log shows the queries that it has."""
+    schema["components"]["schemas"][REPLICA_CONFIG] = config_schema()
+    for path in schema["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+            declare(each["name"] for each in operation.get("parameters", ()) if each["in"] == "query")
+    for name in ("HTTPValidationError", "ValidationError"):
+        schema["components"]["schemas"].pop(name, None)

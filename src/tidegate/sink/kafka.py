@@ -1,0 +1,534 @@
+"""The Kafka sink: tasks write rows to topics, the driver writes DDLs and resolved timestamps between them.
+
+    run       rows ≤ T, by the tasks; acknowledged
+    ddl       each DDL of T to its partitions; acknowledged
+    advance   resolved T to every partition of every topic that was ever written to; acknowledged; then the checkpoint
+
+Each step is flushed before the next begins, so a partition holds rows, DDL, resolved timestamp, later rows.  A DDL is a
+barrier for all tables.
+
+    DDL         open-protocol: every partition; canal-json: partition 0; of the topic of the name that the table had
+                before the DDL, if it had one
+    resolved    every partition of the topics of replicated tables, of the default topic, and of the other topics
+                written to so far (`KnownTopics`)
+
+A task receives a plan of some kilobytes: definitions, timestamps and the partitions it writes.  It reads the changes
+in chunks of whole transactions, in commit order, so the order of a partition is the order of its chunks:
+
+    chunk ── by batch ─► placed ─► texts ┐                          ┌► shop/0: take ─► cut ─► producer
+                         placed ─► texts ┴─► one order of the chunk ┴► shop/1: take ─► cut ─► producer
+
+Rows of one message may come from two chunks: a cutter keeps the open message.  Rows that columns cannot encode are
+written row by row (`texts_of_rows`) through the same cutters; that path is the reference and reports which row is at
+fault.  Updates are split and transactions ordered in engine/split_columns.py; the partition of each row is found here,
+by the rules of `Dispatcher` (kafka_target.py) and engine/dispatch.py.
+
+Guarantee: at least once, in the order of each partition.  A crash leaves the old checkpoint or the new one; the next
+run sends what follows the checkpoint again, in the same order.  The checkpoint and the topics written to are kept in a
+`Checkpoints` store, since a broker has no place for them.  After an error the driver's producer is dropped and created
+anew by the next call, so messages that waited in it cannot arrive later.
+
+Source: TiCDC's event router; recordings of the dispatchers.
+"""
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.codec.batch import BatchEncoder, Message
+from tidegate.codec.columnar import Batch, ColumnarEncoder, Cutter, EncodedRows, MessageArrays, typed_batch
+from tidegate.codec.columnar.encode.encoder import FEW_ROWS, rows_of
+from tidegate.codec.columnar.encode.images import DELETE, INSERT
+from tidegate.codec.columnar.values import MISFITS, why_singly
+from tidegate.codec.open_encode import Pair
+from tidegate.codec.wire_table import WireTable
+from tidegate.engine.change import Chunk
+from tidegate.engine.dispatch import PartitionDispatcher, Router, TablePlan
+from tidegate.engine.event_filter import acting
+from tidegate.engine.filter import Selection, TableFilter
+from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Segment
+from tidegate.engine.ports import (
+    Changes,
+    Checkpoints,
+    FlushPolicy,
+    RoundLimit,
+    Saved,
+    SegmentSink,
+    SinkPosition,
+    Tasks,
+    WithCheck,
+    Written,
+)
+from tidegate.engine.split_columns import TableOrder, codes_of, hashes_of, in_order, resized, split_rows
+from tidegate.model.errors import DispatcherFailed, EncodeError, MessageTooLarge, SinkError
+from tidegate.model.event import Ddl, Resolved, RowChange
+from tidegate.model.roads import Reason, RoadCounts, Why, counted
+from tidegate.model.table import TableInfo, TableName
+from tidegate.objectstore.failpoint import reach
+from tidegate.schema.snapshot import SchemaState
+from tidegate.sink.kafka_target import Dispatcher, Sent, TableDispatch, TopicTarget
+from tidegate.sink.kafka_topics import GroupTable, KnownTopics, Place, Producer, groups_of, partition_count
+from tidegate.sink.kafka_writer import TopicWriter
+
+
+class PlacedColumns(NamedTuple):
+    """Rows of one table as they are sent: their columns, their row indexes, the partition of each, and their order."""
+
+    wire: WireTable
+    batch: Batch
+    topic: str
+    partition: Any
+    order: TableOrder
+
+
+def placed(batch: Batch, numbers: Any, transaction: Any, plan: TableDispatch, partitions: int) -> PlacedColumns:
+    """Return the rows of `batch` as they are sent; `numbers` and `transaction` are those of its rows in the chunk."""
+    batch, order = split_rows(batch, numbers, transaction, plan.splitter)
+    sent = codes_of(batch)
+    if plan.selection is not None:
+        batch = _narrowed(batch, plan.selection)
+    partition = _partitions(batch, sent, plan.places, partitions)
+    return PlacedColumns(plan.wire, batch, plan.places.topic, partition, order)
+
+
+def kept(rows: PlacedColumns, chosen: Any) -> PlacedColumns:
+    """Return the rows in the mask `chosen`."""
+    if chosen.all():
+        return rows
+    codes = codes_of(rows.batch)
+    before = rows.batch.before.filter(pa.array(chosen[codes != INSERT]))
+    after = rows.batch.after.filter(pa.array(chosen[codes != DELETE]))
+    places = pa.array(np.flatnonzero(chosen))
+    return rows._replace(
+        batch=resized(rows.batch, places, codes[chosen], before, after),
+        partition=rows.partition[chosen],
+        order=TableOrder(*(column[chosen] for column in rows.order)),
+    )
+
+
+def _narrowed(batch: Batch, selection: Selection) -> Batch:
+    """The columns of a batch that are sent."""
+    images = (image.select(list(selection.places)) for image in (batch.before, batch.after))
+    before, after = images
+    pk_names = selection.wire.pk_names
+    return replace(batch, fields=selection.fields, pk_names=pk_names, before=before, after=after)
+
+
+def _partitions(batch: Batch, codes: Any, plan: TablePlan, partitions: int) -> Any:
+    """The partition of each row."""
+    if partitions < 1:
+        raise DispatcherFailed(f"topic {plan.topic} has {partitions} partitions; at least one is needed")
+    if plan.by is PartitionDispatcher.TS:
+        return batch.commit_ts.to_numpy() % partitions
+    if plan.by is PartitionDispatcher.TABLE:
+        return np.full(len(codes), plan.hashes(lambda _: (), 1)[0] % partitions)
+    hashed = np.zeros(len(codes), np.int64)
+    hashed[codes == DELETE] = hashes_of(batch.before, plan)[codes[codes != INSERT] == DELETE]
+    hashed[codes != DELETE] = hashes_of(batch.after, plan)
+    return hashed % partitions
+
+
+PlacedTexts: TypeAlias = list[tuple[Place, EncodedRows]]
+"""Texts of rows in the order of each partition."""
+_Transaction: TypeAlias = list[tuple[TableDispatch, list[RowChange]]]
+"""A transaction's rows, each with how its table is dispatched."""
+
+
+class ColumnPartitions:
+    """Writes the partitions that `dispatcher` gives rows to. Counts `rows`, `messages` and the bytes of their keys and
+    values."""
+
+    def __init__(self, dispatcher: Dispatcher, encoder: ColumnarEncoder, producer: Producer) -> None:
+        self._dispatcher, self._encoder, self._producer = dispatcher, encoder, producer
+        self._cutters: dict[Place, Cutter] = {}
+        self.rows = self.messages = self.size_bytes = 0
+
+    def texts(self, chunk: Chunk) -> PlacedTexts:
+        """Encode the rows of a chunk column by column. Raises Misfit, EncodeError and DispatcherFailed."""
+        found = [
+            self._placed(typed_batch(batch), numbers, chunk.transaction[numbers]) for batch, numbers in chunk.parts
+        ]
+        found = [rows for rows in found if rows.batch.rows]
+        if not found:
+            return []
+        texts = [self._encoder.texts(rows.batch, rows.wire, row_ids=rows.batch.row_ids) for rows in found]
+        order = in_order([rows.order for rows in found], newarch=self._dispatcher.policy.newarch)
+        return self._by_place(found, _joined(texts), order)
+
+    def texts_of_rows(self, chunk: Chunk) -> PlacedTexts:
+        """Encode the rows of a chunk one by one. EncodeError and its kinds with the row's table and commit_ts."""
+        pairs: dict[Place, list[Pair]] = {}
+        for rows in self._transactions(chunk):
+            for place, pair in self._encoded(rows):
+                pairs.setdefault(place, []).append(pair)
+        return [(place, self._encoder.texts_of(rows)) for place, rows in pairs.items()]
+
+    def write(self, found: PlacedTexts) -> None:
+        """Send the messages that these texts complete. Raises SinkError."""
+        for place, texts in found:
+            cutter = self._cutters.get(place)
+            if cutter is None:
+                cutter = self._cutters[place] = Cutter(self._encoder.options)
+            self._send(place, cutter.append(texts))
+            self.rows += len(texts)
+
+    def flush(self) -> None:
+        """Wait until the broker has acknowledged all rows. Raises SinkError."""
+        for place, cutter in self._cutters.items():
+            self._send(place, cutter.flush())
+        self._producer.flush()
+
+    def _send(self, place: Place, messages: MessageArrays) -> None:
+        self.messages += len(messages)
+        self.size_bytes += self._producer.send_all(*place, messages.pairs())
+
+    def _placed(self, batch: Batch, numbers: Any, transaction: Any) -> PlacedColumns:
+        plan = self._dispatcher.plan(batch)
+        topic = plan.places.topic
+        rows = placed(batch, numbers, transaction, plan, self._dispatcher.partitions[topic])
+        own = [partition for name, partition in self._dispatcher.own if name == topic]
+        return kept(rows, np.isin(rows.partition, own))
+
+    def _by_place(self, found: Sequence[PlacedColumns], texts: EncodedRows, order: Any) -> PlacedTexts:
+        topics = list(dict.fromkeys(rows.topic for rows in found))
+        codes = np.concatenate([rows.partition * len(topics) + topics.index(rows.topic) for rows in found])
+        codes = codes if order is None else codes[order]
+        if (codes == codes[0]).all():
+            whole = texts if order is None else texts.take(pa.array(order))
+            return [(_place(topics, int(codes[0])), whole)]
+        rows = np.arange(len(codes)) if order is None else order
+        return [(_place(topics, code), texts.take(pa.array(rows[codes == code]))) for code in np.unique(codes).tolist()]
+
+    def _transactions(self, chunk: Chunk) -> Iterator[_Transaction]:
+        """The rows of a chunk one by one, transaction by transaction."""
+        plans = [self._dispatcher.plan(batch) for batch, _ in chunk.parts]
+        rows = [
+            (number, at, row)
+            for at, (batch, numbers) in enumerate(chunk.parts)
+            for number, row in zip(numbers.tolist(), _rows(typed_batch(batch), plans[at]), strict=True)
+        ]
+        rows.sort(key=lambda each: each[0])
+        transaction = chunk.transaction.tolist()
+        for _, group in groupby(rows, key=lambda each: transaction[each[0]]):
+            batches: dict[int, list[RowChange]] = {}
+            for _, at, row in group:
+                batches.setdefault(at, []).append(row)
+            yield [(plans[at], mine) for at, mine in batches.items()]
+
+    def _encoded(self, transaction: _Transaction) -> Iterator[tuple[Place, Pair]]:
+        commit_ts = transaction[0][1][0].commit_ts
+        try:
+            sent: list[Sent] = self._dispatcher.transaction(transaction)
+        except EncodeError as error:
+            raise _located(error, f"commit_ts {commit_ts}").at(commit_ts=commit_ts) from error
+        for place, row, wire in sent:
+            try:
+                pair = self._encoder.pair(row, wire)
+            except EncodeError as error:
+                table = f"{row.schema}.{row.table}"
+                located = _located(error, f"{table} at commit_ts {commit_ts}")
+                raise located.at(table=table, commit_ts=commit_ts, topic=place[0], partition=place[1]) from error
+            yield place, pair
+
+
+def _rows(batch: Batch, plan: TableDispatch) -> Iterator[RowChange]:
+    return rows_of(batch, range(batch.rows), plan.whole, batch.row_ids)
+
+
+def _located(error: EncodeError, where: str) -> EncodeError:
+    """Return the error with the words that say where it happened."""
+    found: EncodeError
+    if isinstance(error, MessageTooLarge):
+        found = MessageTooLarge(f"{error.table}, {where},", error.key, error.size, error.limit, error.options)
+    else:
+        found = type(error)(f"{where}: {error}")
+    found.where = error.where
+    return found
+
+
+def _place(topics: Sequence[str], code: int) -> Place:
+    partition, at = divmod(code, len(topics))
+    return topics[at], partition
+
+
+def _joined(texts: Sequence[EncodedRows]) -> EncodedRows:
+    if len(texts) == 1:
+        return texts[0]
+    keys = None if texts[0].keys is None else pa.concat_arrays([each.keys for each in texts])
+    return EncodedRows(keys, pa.concat_arrays([each.values for each in texts]))
+
+
+_SWITCHED_OFF: Final = Why(Reason.SWITCHED_OFF, "columns are switched off")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJob:
+    """Rows of the tables `names` with after < commit_ts <= upto, of which those for `places` are written; `partitions`
+    counts those of each topic."""
+
+    changes: Changes
+    after: int
+    upto: int
+    names: tuple[TableName, ...]
+    places: frozenset[Place]
+    partitions: Mapping[str, int]
+    target: TopicTarget
+    tables: Mapping[tuple[str, str], TableInfo] = field(default_factory=dict)
+    """Definitions by TableName.key, as the round has them; batches that bring one of their own need none."""
+    columns: bool = True
+    """Whether rows may go as columns, many at once."""
+
+
+def write_group(job: GroupJob) -> Written:
+    """Write the job's rows; return when they are acknowledged. Raises what reading, placing and writing do."""
+    producer = job.target.producer()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _written(job, producer)
+    except BaseException:
+        producer.abandon()
+        raise
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _written(job: GroupJob, producer: Producer) -> Written:
+    target, done = job.target, Written()
+    dispatcher = Dispatcher(
+        target.router(), target.split, job.partitions, job.places, target.selectors, tables=job.tables
+    )
+    encoder = target.columnar_encoder()
+    partitions = ColumnPartitions(dispatcher, encoder, producer)
+    for chunk in done.coming(job.changes.in_order(job.names, job.after, job.upto)):
+        before = partitions.rows
+        found = _by_columns(chunk, partitions) if job.columns else _SWITCHED_OFF
+        made = encoder.take_roads()
+        if isinstance(found, Why):
+            partitions.write(partitions.texts_of_rows(chunk))
+            made = RoadCounts()
+            made.add("encode/rows", partitions.rows - before, found, _name(chunk))
+        else:
+            partitions.write(found)
+        done.roads.update(made)
+    reach("topic/rows-queued")
+    partitions.flush()
+    done.rows, done.messages, done.size_bytes = partitions.rows, partitions.messages, partitions.size_bytes
+    return done
+
+
+def _by_columns(chunk: Chunk, partitions: ColumnPartitions) -> PlacedTexts | Why:
+    """The texts of a chunk; why it has to go row by row, which also says what is wrong with it, if it has."""
+    if len(chunk) < FEW_ROWS:
+        return Why(Reason.FEW_ROWS, f"{counted(len(chunk))} in a chunk, columns need {FEW_ROWS}")
+    try:
+        return partitions.texts(chunk)
+    except MISFITS as misfit:
+        return why_singly(misfit)
+
+
+def _name(chunk: Chunk) -> tuple[str, str]:
+    """The table with which a chunk begins."""
+    batch = chunk.parts[0].batch
+    return batch.schema, batch.table
+
+
+class ControlWriter:
+    """Writes DDLs and resolved timestamps; `partitions` returns the partition count of a topic, which it creates if
+    necessary."""
+
+    def __init__(
+        self, router: Router, encoder: BatchEncoder, producer: Producer, partitions: Callable[[str], int]
+    ) -> None:
+        self._router, self._encoder, self._producer, self._partitions = router, encoder, producer, partitions
+
+    def ddl(self, ddl: Ddl, previous: TableName | None = None) -> None:
+        """Send a DDL and wait until it is acknowledged."""
+        messages = self._encoder.append(ddl)
+        partitions = self._partitions(self._router.ddl_topic(ddl.schema, ddl.table, previous))
+        route = self._router.ddl(ddl.schema, ddl.table, partitions, previous)
+        for partition in route.partitions:
+            self._send(route.topic, partition, messages)
+        self._producer.flush()
+
+    def resolved(self, ts: int, topics: Iterable[str]) -> bool:
+        """Send resolved `ts` to every partition of `topics`: no event at or below it follows.
+
+        Returns False for canal-json without the TiDB extension, which cannot express it.
+        """
+        messages = self._encoder.append(Resolved(ts))
+        for topic in topics:
+            for partition in range(self._partitions(topic)):
+                self._send(topic, partition, messages)
+        self._producer.flush()
+        return bool(messages)
+
+    def _send(self, topic: str, partition: int, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._producer.send(topic, partition, message.key, message.value)
+
+
+TOPICS: Final = "topics"
+"""The note beside the checkpoint: all topics that were written to since the start."""
+
+
+class _Active(NamedTuple):
+    """The tables that are replicated in a schema, and the topics of their rows, the default one among them."""
+
+    state: SchemaState
+    tables: Sequence[TableInfo]
+    topics: Sequence[str]
+
+
+class KafkaSink(SegmentSink[Written], WithCheck):
+    """Writes to the topics of `target`. `rules` choose the tables whose topics are told resolved timestamps, `force`
+    takes those whose rows cannot be told apart as well (force-replicate)."""
+
+    flush_policy = FlushPolicy(limit=RoundLimit(rows=500_000, size_bytes=256 << 20))
+
+    def __init__(
+        self, target: TopicTarget, checkpoints: Checkpoints, *, rules: TableFilter, force: bool = False
+    ) -> None:
+        self._asked = self._target = target
+        self._checkpoints, self._rules, self._force = checkpoints, rules, force
+        self._router = target.router()
+        self._known = KnownTopics(target.keeper, target.encoder(), partition_num=target.partition_num)
+        self._writer: TopicWriter | None = None
+        self._reckoned: _Active | None = None
+        self._resolved_ts = -1
+
+    def held(self) -> AbstractContextManager[None]:
+        return self._checkpoints.held()
+
+    def recover(self) -> SinkPosition:
+        """Return what was saved last. ConfigError for what is another feed's."""
+        saved = self._checkpoints.load()
+        if saved is None:
+            return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
+        self._known.note(saved.notes.get(TOPICS, ()))
+        return saved.standing
+
+    def check(self) -> bool:
+        """Ask the brokers about the default topic, which need not be there yet."""
+        with self._connected() as writer:
+            writer.max_bytes(self._asked.topic)
+        return True
+
+    def open(self, standing: SinkPosition) -> None:
+        """Check dispatchers and selectors against the tables, connect, and fit messages to the default topic.
+
+        Raises DispatcherFailed, ColumnSelectorFailed, ConfigError and SinkError."""
+        active = self._active(standing.state)
+        self._asked.check(active.tables)
+        self._known.note(active.topics)
+        with self._connected() as writer:
+            self._target = self._asked.fitted(writer)
+
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
+        """Write the rows of a segment; return when all are acknowledged.
+
+        Raises SinkError, and what reading, placing and encoding raise in tasks."""
+        with self._connected() as writer:
+            jobs = self._jobs(segment, changes, writer, tasks.slots) if segment.tables else []
+            answers = tasks.run(write_group, jobs) if jobs else []
+        reach("topic/rows-written")
+        return answers
+
+    def ddl(self, planned: PlannedDdl) -> None:
+        """Send one DDL; return when it is acknowledged. EncodeError for one that the protocol cannot say."""
+        ddl, previous = acting(planned.ddl), planned.placed.previous
+        self._known.note([self._router.ddl_topic(ddl.schema, ddl.table, previous)])
+        try:
+            with self._connected() as writer:
+                self._control(writer).ddl(ddl, previous)
+        except EncodeError as error:
+            told = type(error)(f"DDL at ts {ddl.commit_ts}: {error}: {ddl.query[:500]}")
+            table = f"{ddl.schema}.{ddl.table}" if ddl.table else ""
+            raise told.at(table=table, commit_ts=ddl.commit_ts) from error
+        reach("topic/ddl-sent")
+
+    def advance(self, planned: Round, results: Sequence[object]) -> SinkPosition:  # noqa: ARG002
+        """Send the round's end as resolved timestamp, then save it as the checkpoint. Raises SinkError and
+        StateUnwritable."""
+        ts = planned.checkpoint.ts
+        if ts > self._resolved_ts:
+            self._tell(ts, self._active(planned.state).topics)
+            self._resolved_ts = ts
+        reach("topic/resolved-sent")
+        standing = SinkPosition(planned.checkpoint, planned.state)
+        self._checkpoints.save(Saved(standing, {TOPICS: list(self._known.names)}))
+        reach("topic/advanced")
+        return standing
+
+    def close(self) -> None:
+        """Close the producer; everything sent is acknowledged already."""
+        self._writer = None
+
+    def _tell(self, ts: int, topics: Sequence[str]) -> None:
+        """Tell every partition of the active topics, and of those without a table any more."""
+        self._known.note(topics)
+        with self._connected() as writer:
+            self._control(writer).resolved(ts, topics)
+            writer.forget(self._known.retired(topics))
+            self._known.resolved(ts, topics)
+
+    def _jobs(self, segment: Segment, changes: Changes, writer: TopicWriter, slots: int) -> list[GroupJob]:
+        rows = {name.key: span.rows for name, span in changes.tables().items()}
+        names = [table.name for table in segment.tables]
+        topics = [self._router.topic(*name) for name in names]
+        self._known.note(topics)
+        counts = {topic: self._partitions(writer, topic) for topic in dict.fromkeys(topics)}
+        tables = [
+            GroupTable(name, topic, self._router.only_partition(name, counts[topic]), rows.get(name.key, 0))
+            for name, topic in zip(names, topics, strict=True)
+        ]
+        return [
+            GroupJob(
+                changes,
+                segment.after,
+                segment.upto,
+                tuple(names[number] for number in group.tables),
+                group.places,
+                counts,
+                self._target,
+                {names[number].key: segment.tables[number] for number in group.tables},
+            )
+            for group in groups_of(tables, counts, slots)
+        ]
+
+    def _active(self, state: SchemaState) -> _Active:
+        """Reckoned once for each schema: between two DDLs nothing of it changes."""
+        found = self._reckoned
+        if found is None or found.state is not state:
+            takes = [table for table in state.tables.values() if self._rules.matches(*table.name)]
+            tables = [table for table in takes if self._force or table.handle_key]
+            topics = self._router.watermark_topics(table.name for table in tables)
+            found = self._reckoned = _Active(state, tables, topics)
+        return found
+
+    def _control(self, writer: TopicWriter) -> ControlWriter:
+        return ControlWriter(
+            self._router, self._target.encoder(), writer, lambda topic: self._partitions(writer, topic)
+        )
+
+    def _partitions(self, writer: TopicWriter, topic: str) -> int:
+        return partition_count(writer.partitions(topic), self._target.partition_num, topic)
+
+    @contextmanager
+    def _connected(self) -> Iterator[TopicWriter]:
+        """The driver's producer; after a SinkError the next call makes a new one."""
+        if self._writer is None:
+            self._writer = self._target.writer()
+        try:
+            yield self._writer
+        except SinkError:
+            self._writer.abandon()
+            self._writer = None
+            raise

@@ -1,1 +1,0 @@
-"""Kafka topics as a sink."""

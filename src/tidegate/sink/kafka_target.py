@@ -1,0 +1,198 @@
+"""The target of a Kafka sink as a picklable value, and the dispatcher that orders and places the rows of a transaction.
+
+    TopicTarget ─┬─ router(), split, selectors         where rows go, and which columns are sent
+                 ├─ encoder(), columnar_encoder()      events and columns to messages
+                 └─ writer(), keeper(), producer()     clients of the cluster
+
+A target may hold passwords, which it does not print.
+
+A dispatcher serves one task and leaves out rows of partitions that belong to other tasks.  Per transaction it splits
+updates table by table (engine/dispatch.py), orders the rows, applies the column selectors (engine/filter.py) and finds
+the topic and partition of each row:
+
+    [delete u1, update t1, insert t2] ─ by table ─► split ─► in order ─► delete t1 to shop/0, delete u1 to shop/1 ..
+
+    classic     deletes, updates, inserts over all tables of the transaction, each kind as it came: TiCDC's sorter
+    newarch     each table in its own order, the inserts of split updates behind its other rows
+
+Where a source has no start_ts (a topic, for example), the rows of one commit_ts count as one transaction.  They are put
+into the same order, so it does not matter how they lay in the partitions of the source.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from tidegate.codec import BatchEncoder, EncodeOptions
+from tidegate.codec.columnar import Batch, ColumnarEncoder
+from tidegate.codec.encoding import limited
+from tidegate.codec.wire_table import WireTable, table_of_fields, wire_table
+from tidegate.engine.dispatch import DispatchRule, PartitionDispatcher, Router, SplitPolicy, Splitter, TablePlan
+from tidegate.engine.filter import ColumnSelectors, Selection
+from tidegate.model.errors import ConfigError
+from tidegate.model.event import Delete, Field, Insert, RowChange, Update
+from tidegate.model.table import TableInfo, TableName
+from tidegate.schema.infer import infer_table
+from tidegate.sink.kafka_topics import ClaimFiles, Keeper, Place, Producer, random_names
+from tidegate.sink.kafka_writer import NewTopics, TopicWriter
+
+WHOLE: Final = ColumnSelectors()
+_ORDER: Final[Mapping[type[RowChange], int]] = {Delete: 0, Update: 1, Insert: 2}
+
+
+class Sent(NamedTuple):
+    """A row, the columns with which it is sent, and its topic and partition."""
+
+    place: Place
+    row: RowChange
+    wire: WireTable
+
+
+class TableDispatch(NamedTuple):
+    """What is done with rows of a table: where they go, how updates are split, and which columns are sent.
+
+    `whole` describes the columns that rows come with, `wire` those that are sent."""
+
+    places: TablePlan
+    splitter: Splitter
+    selection: Selection | None
+    whole: WireTable
+    wire: WireTable
+
+
+class Dispatcher:
+    """Places the rows of one task; `partitions` counts those of each topic, `own` are the task's.
+
+    `tables` by TableName.key: rows go by the names there, and batches without a definition by the definitions."""
+
+    def __init__(
+        self,
+        router: Router,
+        policy: SplitPolicy,
+        partitions: Mapping[str, int],
+        own: frozenset[Place],
+        selectors: ColumnSelectors = WHOLE,
+        *,
+        tables: Mapping[tuple[str, str], TableInfo] = MappingProxyType({}),
+    ) -> None:
+        self.policy, self.partitions, self.own = policy, partitions, own
+        self._router, self._selectors, self._tables = router, selectors, tables
+        self._plans: dict[object, tuple[TableInfo | None, TableDispatch]] = {}
+
+    def check(self, info: TableInfo) -> None:
+        """Raise DispatcherFailed and ColumnSelectorFailed for rules that do not fit a table."""
+        wire = wire_table(info)
+        self._made(info.name, info, wire, wire.fields)
+
+    def transaction(self, tables: Sequence[tuple[TableDispatch, Sequence[RowChange]]]) -> list[Sent]:
+        """Return the rows of one transaction that this task writes, in their order; `tables` have rows of one table
+        and one layout each.
+
+        EncodeError for a value that cannot be placed."""
+        sent = [each for plan, rows in tables for each in self._placed(plan, plan.splitter.transaction(rows))]
+        return sent if self.policy.newarch else sorted(sent, key=lambda each: _ORDER[type(each.row)])
+
+    def _placed(self, plan: TableDispatch, rows: Sequence[RowChange]) -> list[Sent]:
+        partitions, sent = self.partitions[plan.places.topic], []
+        for whole in rows:
+            row = whole if plan.selection is None else plan.selection.narrowed(whole)
+            place = plan.places.topic, plan.places.route(row, partitions).partition
+            if place in self.own:
+                sent.append(Sent(place, row, plan.wire))
+        return sent
+
+    def plan(self, batch: Batch) -> TableDispatch:
+        """Return what is done with the rows of a batch. DispatcherFailed and ColumnSelectorFailed as `check`."""
+        told = batch.definition
+        key = (batch.schema, batch.table, batch.fields, batch.pk_names) if told is None else id(told)
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = told, self._plan(batch)
+        return found[1]
+
+    def _plan(self, batch: Batch) -> TableDispatch:
+        name = TableName(batch.schema, batch.table)
+        known = self._tables.get(name.key)
+        name = name if known is None else known.name
+        if batch.definition is not None:
+            return self._made(name, batch.definition, wire_table(batch.definition), batch.fields)
+        info = known or infer_table(name, batch.fields, batch.pk_names, 0)
+        return self._made(name, info, table_of_fields(batch.fields, batch.pk_names), batch.fields)
+
+    def _made(self, name: TableName, info: TableInfo, wire: WireTable, fields: tuple[Field, ...]) -> TableDispatch:
+        rule = self._router.rule(*name)
+        spread = rule.columns if rule.by is PartitionDispatcher.COLUMNS else ()
+        try:
+            whole = self._router.plan(name, fields, info)
+            splitter = Splitter.of(self.policy, whole)
+            selection = self._selectors.selection(info, wire, spread)
+            if selection is None:
+                return TableDispatch(whole, splitter, None, wire, wire)
+            return TableDispatch(
+                self._router.plan(name, selection.fields, info), splitter, selection, wire, selection.wire
+            )
+        except ConfigError as error:
+            error.at(table=str(name))
+            raise
+
+
+def now_ms() -> int:
+    """Return the current time in ms, which canal-json messages carry."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True)
+class TopicTarget:
+    """What is written and where; `partition_num` bounds the partitions that are used."""
+
+    topic: str
+    options: EncodeOptions
+    client: Mapping[str, str] = field(repr=False)
+    rules: tuple[DispatchRule, ...] = ()
+    case_sensitive: bool = False
+    split: SplitPolicy = field(default_factory=SplitPolicy)
+    new_topics: NewTopics | None = field(default_factory=NewTopics)
+    partition_num: int | None = None
+    selectors: ColumnSelectors = field(default_factory=ColumnSelectors)
+
+    def router(self) -> Router:
+        """Return the dispatchers."""
+        return Router.of(self.rules, self.topic, self.options, case_sensitive=self.case_sensitive)
+
+    def check(self, tables: Iterable[TableInfo]) -> None:
+        """Raise DispatcherFailed and ColumnSelectorFailed for dispatchers and selectors that do not fit a table."""
+        dispatcher = Dispatcher(self.router(), self.split, {}, frozenset(), self.selectors)
+        for table in tables:
+            dispatcher.check(table)
+
+    def encoder(self) -> BatchEncoder:
+        """Return a new encoder of single events, with the clock of now and files for claim checks."""
+        return BatchEncoder(self.options, now_ms=now_ms, claims=self._claims())
+
+    def columnar_encoder(self) -> ColumnarEncoder:
+        """Return a new encoder of batches, with the clock of now and files for claim checks."""
+        return ColumnarEncoder(self.options, now_ms=now_ms, claims=self._claims())
+
+    def _claims(self) -> ClaimFiles:
+        return ClaimFiles(self.options.claim_check_storage_uri, random_names())
+
+    def writer(self) -> TopicWriter:
+        """Return a new producer, which makes topics that are missing if it may."""
+        return TopicWriter(self.client, self.options.max_message_bytes, self.new_topics)
+
+    def keeper(self) -> Keeper:
+        """Return a new producer for topics that no longer have a table; it creates none."""
+        return TopicWriter(self.client, self.options.max_message_bytes, None)
+
+    def producer(self) -> Producer:
+        """Return a new producer for a task."""
+        return self.writer()
+
+    def fitted(self, writer: TopicWriter) -> "TopicTarget":
+        """Return this target with messages no larger than the default topic accepts; the topic is created if
+        necessary."""
+        writer.partitions(self.topic)
+        most = writer.max_bytes(self.topic)
+        return self if most is None else replace(self, options=limited(self.options, most))

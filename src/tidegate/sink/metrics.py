@@ -1,0 +1,541 @@
+"""The metrics sink: rules turn changes into counters, gauges and histograms, each change counted exactly once.
+
+    run       each table that a rule matches, in tasks: rows into parts of tallies (metrics_counter.py)
+    ddl       its effect on rules and numbers; a refused DDL leaves everything before it counted
+    advance   tallies + parts, alerts evaluated ─► the checkpoint, in one write ─► shown: /metrics, OTLP, the server's
+              page
+
+The numbers are part of the write that makes the checkpoint, so a crash leaves both old or both new; what was counted
+for a round that is not published is discarded.  Sums are exact.  A DDL is a barrier for all tables.
+
+Alerts compare a value with a threshold in commit time, so a feed that catches up reports the alerts that there would
+have been.  Counters are summed over a window of 30 slots, per labels; gauges have their value at the checkpoint.
+
+    slots of alert-window / 30       3   0   9   4   ..        alert-above = 10
+                                     └── window ──┘ 16 > 10   firing
+
+A change of an alert's state is an event that stays in the checkpoint until the receiver has accepted it: at least once,
+always under one id.
+
+    DDLs and counters, histograms    none changes them: they count past changes
+    DDLs and gauges
+      DROP, TRUNCATE, also of databases   the rows' incarnation is no longer live
+      RECOVER, FLASHBACK                  the incarnation is live again
+      RENAME                              stays; removed if it leaves the matcher; refused if it enters it
+      DROP, TRUNCATE PARTITION            the numbers of the partition are removed
+      EXCHANGE PARTITION                  the numbers of partition and table change places
+      other changes of partitions         the table's numbers stay as a whole; a later DROP PARTITION is refused, since
+                                          it is unknown which row lay where
+      a column of another type            refused, where it would give other texts or numbers
+    DDLs and any rule: a column that it references goes     refused, with rule, column, table and ts
+
+Gauges are therefore kept per incarnation and partition, and what is shown is the sum over live tables.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from decimal import Decimal
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tidegate.codec.neutral import render
+from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Rows, Segment, identity
+from tidegate.engine.ports import (
+    Changes,
+    Checkpoints,
+    FlushPolicy,
+    RoundLimit,
+    Saved,
+    SegmentSink,
+    SinkPosition,
+    Tasks,
+    WithUpkeep,
+    sink_position,
+)
+from tidegate.model.errors import ConfigError, EnvironmentFault, SinkError, SinkRefused
+from tidegate.model.mysql import INTEGERS, STRINGS, MysqlType
+from tidegate.model.name import lowered
+from tidegate.model.table import ColumnType, TableInfo
+from tidegate.model.tso import compose, physical_ms
+from tidegate.objectstore.failpoint import reach
+from tidegate.schema.effects import (
+    Effect,
+    PartitionExchanged,
+    PartitionsDropped,
+    PartitionsTruncated,
+    TableAltered,
+    TableCreated,
+    TableDropped,
+    TableRecovered,
+    TableRenamed,
+    TableTruncated,
+)
+from tidegate.schema.state import SchemaState
+from tidegate.sink.metrics_counter import CountedRows, CountJob, count_tables, missing
+from tidegate.sink.metrics_rule import MetricRule, MetricsOptions
+from tidegate.sink.metrics_tally import (
+    EXACT,
+    SHOWN,
+    ZERO,
+    Amounts,
+    Labels,
+    Limit,
+    OtlpPush,
+    SeriesKey,
+    ShownNumbers,
+    Tally,
+    TallyPart,
+    snapshot_of,
+    tally_of,
+    values_of,
+)
+from tidegate.sink.webhook import CloudEvent, WebhookSender, envelope
+
+WAITING_MAX: Final = 10_000
+"""Events that wait for a receiver; of more the oldest go."""
+
+
+class Turn(NamedTuple):
+    """A series whose alert began or ended, at a time in ms, with the number that decided it."""
+
+    labels: Labels
+    at_ms: int
+    firing: bool
+    value: Decimal
+
+
+def judged(tally: Tally, shown: Mapping[Labels, Amounts], checkpoint_ts: int) -> list[Turn]:
+    """Evaluate the alerts of a tally at a checkpoint with the numbers `shown`; return the changes, in order."""
+    rule, now_ms = tally.rule, int(physical_ms(checkpoint_ts))
+    if not rule.is_watched:
+        return []
+    if rule.kind == "gauge":
+        values = {**dict.fromkeys(tally.firing, ZERO), **{labels: amounts[0] for labels, amounts in shown.items()}}
+        return [turn for labels, value in sorted(values.items()) for turn in _turned(tally, labels, value, now_ms)]
+    now, width = now_ms // rule.slot_ms, rule.window_ms // rule.slot_ms
+    by_labels: dict[Labels, dict[int, Decimal]] = {labels: {} for labels in tally.firing}
+    for (labels, slot), amount in tally.slots.items():
+        by_labels.setdefault(labels, {})[slot] = amount
+    turns: list[Turn] = []
+    for labels, slots in by_labels.items():
+        for slot, value in _rising(slots, width, tally.judged, now):
+            turns += _turned(tally, labels, value, min((slot + 1) * rule.slot_ms, now_ms))
+    for each in [each for each in tally.slots if each[1] <= now - width]:
+        del tally.slots[each]
+    tally.judged = now
+    return sorted(turns, key=lambda turn: (turn.at_ms, turn.labels))
+
+
+def _rising(slots: Mapping[int, Decimal], width: int, since: int, now: int) -> Iterator[tuple[int, Decimal]]:
+    """What came in the `width` slots up to each slot where that changes, from `since` on, and up to now."""
+    changes = {slot: amount for slot, amount in slots.items() if slot <= now}
+    for slot, amount in slots.items():
+        changes[slot + width] = EXACT.subtract(changes.get(slot + width, ZERO), amount)
+    total = ZERO
+    for slot in sorted({*changes, now}):
+        if slot > now:
+            return
+        total = EXACT.add(total, changes.get(slot, ZERO))
+        if slot >= since:
+            yield slot, total
+
+
+def _turned(tally: Tally, labels: Labels, value: Decimal, at_ms: int) -> Iterator[Turn]:
+    rule = tally.rule
+    wrong = (rule.above is not None and value > rule.above) or (rule.below is not None and value < rule.below)
+    if wrong and labels not in tally.firing:
+        tally.firing[labels] = at_ms
+        yield Turn(labels, at_ms, firing=True, value=value)
+    elif not wrong and labels in tally.firing:
+        del tally.firing[labels]
+        yield Turn(labels, at_ms, firing=False, value=value)
+
+
+def alert_event(feed: str, tally: Tally, turn: Turn, checkpoint_ts: int) -> CloudEvent:
+    """Return the event for a change of an alert's state."""
+    rule = tally.rule
+    state = "firing" if turn.firing else "resolved"
+    limit = {"above": float(rule.above)} if rule.above is not None else {"below": float(rule.below or 0)}
+    data: dict[str, Any] = {
+        "alert": rule.metric,
+        "state": state,
+        "labels": dict(zip(rule.label_names, turn.labels, strict=True)),
+        "value": float(turn.value),
+        **limit,
+        **({"window_ms": rule.window_ms} if rule.slot_ms else {}),
+    }
+    digest = blake2b(f"{feed}\n{checkpoint_ts}\n{turn.at_ms}\n".encode() + render(data), digest_size=16).hexdigest()
+    ts = int(compose(turn.at_ms))
+    body = render(envelope(digest, f"/tidegate/{feed}", f"alert.{state}", ts, data, subject=rule.metric))
+    return CloudEvent(digest, body, ts, rule.metric)
+
+
+MIXED: Final = "?"
+"""The partition of rows that lay in partitions which are others now."""
+_SAME_TEXT: Final = (INTEGERS, frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING}))
+
+
+def check_rules(rules: Iterable[MetricRule], tables: Iterable[TableInfo], ts: int) -> None:
+    """Raise SinkRefused for a rule that references a column which a table that it applies to does not have."""
+    every = list(tables)
+    for rule in rules:
+        for table in every:
+            if rule.takes(table.name):
+                check_columns(rule, table, ts)
+
+
+def check_columns(rule: MetricRule, table: TableInfo, ts: int) -> None:
+    """Raise SinkRefused for a column that a rule names and a table has not. Of a table that only rows have told the
+    rows tell what it has."""
+    if table.inferred:
+        return
+    for name in sorted(rule.columns):
+        column = table.column(name)
+        if column is None or column.virtual:
+            raise missing(rule, table, name, ts)
+
+
+def follow(tally: Tally, effects: Sequence[Effect], state: SchemaState, ts: int) -> None:
+    """Apply a DDL to a tally; `state` is the schema after it. Raises SinkRefused for a DDL that the tally cannot
+    follow."""
+    rule = tally.rule
+    for effect in effects:
+        match effect:
+            case TableCreated(table) | TableRecovered(table):
+                _check(rule, table, ts)
+            case TableTruncated(_, new):
+                _check(rule, new, ts)
+            case TableRenamed(old, new):
+                _check(rule, new, ts)
+                _renamed(tally, old, new, ts)
+            case TableAltered(old, new):
+                _check(rule, new, ts)
+                _altered(tally, old, new, ts)
+            case PartitionsTruncated(old, names, new) | PartitionsDropped(old, names, new):
+                _check(rule, new, ts)
+                _without(tally, old, names, ts)
+            case PartitionExchanged():
+                _exchanged(tally, effect, ts)
+            case TableDropped() | _:
+                pass
+    known = {table.incarnation for table in (*state.tables.values(), *state.dropped)} | {""}
+    for key in [key for key in tally.series if key.table not in known]:
+        del tally.series[key]
+
+
+def _check(rule: MetricRule, table: TableInfo, ts: int) -> None:
+    if rule.takes(table.name):
+        check_columns(rule, table, ts)
+
+
+def _mine(tally: Tally, incarnation: str) -> list[SeriesKey]:
+    return [key for key in tally.series if key.table == incarnation]
+
+
+def _renamed(tally: Tally, old: TableInfo, new: TableInfo, ts: int) -> None:
+    rule = tally.rule
+    if rule.kind != "gauge":
+        return
+    before, after = rule.takes(old.name), rule.takes(new.name)
+    if after and not before:
+        raise _refused(
+            rule, new, ts, f"takes {new.name} and not {old.name}, so the rows that it has were never counted; let the "
+            "matcher take both names or neither"
+        )  # fmt: skip
+    if before and not after:
+        for key in _mine(tally, old.incarnation):
+            del tally.series[key]
+
+
+def _altered(tally: Tally, old: TableInfo, new: TableInfo, ts: int) -> None:
+    rule = tally.rule
+    if rule.kind != "gauge" or not rule.takes(new.name):
+        return
+    for name in sorted(rule.columns):
+        one, other = old.column(name), new.column(name)
+        if one is not None and other is not None and not _reads_same(one.type, other.type) and not old.inferred:
+            raise _refused(
+                rule, new, ts, f"counts rows by {name}, whose type changes: the rows that stand there are converted, "
+                "and nobody says to what. Give the rule another name, or leave the table out of its matcher"
+            )  # fmt: skip
+    if old.partition == new.partition:
+        return
+    before, after = old.partition, new.partition
+    grows = before is not None and after is not None and before.method == after.method and before.expr == after.expr
+    bounded = grows and before is not None and before.method.upper().partition(" ")[0] in {"RANGE", "LIST"}
+    if bounded and before is not None and after is not None and set(before.definitions) <= set(after.definitions):
+        return
+    for key in _mine(tally, old.incarnation):
+        _move(tally, key, key._replace(partition=MIXED if after is not None else ""))
+
+
+def _reads_same(one: ColumnType, other: ColumnType) -> bool:
+    """Whether each stored value reads as before: what a strict server converts without loss within a family."""
+    if one.code is MysqlType.ENUM and other.code is MysqlType.ENUM:
+        return (other.elems or ())[: len(one.elems or ())] == (one.elems or ())
+    if (one.charset == "binary") != (other.charset == "binary") and one.code in STRINGS:
+        return False
+    if one.code == other.code:
+        return one.decimal == other.decimal and one.elems == other.elems
+    return any(one.code in family and other.code in family for family in _SAME_TEXT)
+
+
+def _without(tally: Tally, old: TableInfo, names: Sequence[str], ts: int) -> None:
+    folded = {lowered(name) for name in names}
+    for key in _mine(tally, old.incarnation):
+        if key.partition == MIXED and any(tally.series[key]):
+            raise _mixed(tally.rule, old, names, ts)
+        if key.partition in folded:
+            del tally.series[key]
+
+
+def _exchanged(tally: Tally, effect: PartitionExchanged, ts: int) -> None:
+    rule, partitioned, other = tally.rule, effect.partitioned, effect.other
+    takes = rule.takes(partitioned.name), rule.takes(other.name)
+    if rule.kind != "gauge" or not any(takes):
+        return
+    if not all(takes):
+        raise _refused(
+            rule, partitioned, ts, f"takes one of {partitioned.name} and {other.name}, which exchange rows; let the "
+            "matcher take both or neither"
+        )  # fmt: skip
+    here, there = _mine(tally, partitioned.incarnation), _mine(tally, other.incarnation)
+    if any(key.partition == MIXED and any(tally.series[key]) for key in (*here, *there)):
+        raise _mixed(rule, partitioned, (effect.partition,), ts)
+    folded = lowered(effect.partition)
+    leaving = [(key, tally.series.pop(key)) for key in here if key.partition == folded]
+    coming = [(key, tally.series.pop(key)) for key in there]
+    for key, amounts in leaving:
+        tally.series[key._replace(table=other.incarnation, partition="")] = amounts
+    for key, amounts in coming:
+        tally.series[key._replace(table=partitioned.incarnation, partition=folded)] = amounts
+
+
+def _move(tally: Tally, key: SeriesKey, goal: SeriesKey) -> None:
+    from tidegate.sink.metrics_tally import added
+
+    if key == goal:
+        return
+    amounts, before = tally.series.pop(key), tally.series.get(goal)
+    tally.series[goal] = amounts if before is None else added(before, amounts)
+
+
+def _mixed(rule: MetricRule, table: TableInfo, names: Sequence[str], ts: int) -> SinkRefused:
+    return _refused(
+        rule,
+        table,
+        ts,
+        f"cannot tell what it counted of partition {', '.join(names)}: partitions were made anew before. Give the rule "
+        "another name, which begins anew, or leave the table out of its matcher",
+    )
+
+
+def _refused(rule: MetricRule, table: TableInfo, ts: int, what: str) -> SinkRefused:
+    found = SinkRefused(f"the rule of {rule.metric}, a gauge, {what} (table {table.name}, ts {ts})")
+    return found.at(table=str(table.name), commit_ts=ts)
+
+
+if TYPE_CHECKING:
+    from tidegate.sink.metrics_tally import MetricsPage
+
+LOGGER: Final = logging.getLogger(__name__)
+NUMBERS: Final = "numbers"
+ALERTS: Final = "alerts"
+EXEMPT: Final = "refused-ddl"
+"""The notes beside the checkpoint: tallies by the names of their metrics, events that wait for their receiver, and the
+tables of a DDL that comes next and that the rules of then could not follow."""
+AGAIN_S: Final = 1.0
+AGAIN_MAX_S: Final = 60.0
+"""How long a receiver of alerts that is away is left alone, longer each time."""
+
+
+class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
+    """Counts by the rules of `options`; numbers and progress live in the given checkpoints."""
+
+    def __init__(
+        self,
+        options: MetricsOptions,
+        checkpoints: Checkpoints,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.flush_policy = FlushPolicy(limit=RoundLimit(rows=500_000, size_bytes=256 << 20), flush_s=0.5, idle_s=2.0)
+        self.options = options
+        self._checkpoints, self._now_ms = checkpoints, now_ms
+        self._tallies: list[Tally] = []
+        self._ddls: list[PlannedDdl] = []
+        """Those of the round that have been done."""
+        self._results: Sequence[CountedRows] = []
+        """What the tasks of the round counted."""
+        self._exempt: frozenset[str] = frozenset()
+        """Tables behind whose next DDL rules are looked at again."""
+        self._waiting: list[CloudEvent] = []
+        self._sender = None if options.alerts is None else WebhookSender(options.alerts)
+        self._due_s = self._pause_s = 0.0
+        self.snapshot: ShownNumbers | None = None
+        """What is shown."""
+        self.page: MetricsPage | None = None
+        self._push: OtlpPush | None = None
+        self._said: set[str] = set()
+
+    def held(self) -> AbstractContextManager[None]:
+        return self._checkpoints.held()
+
+    def recover(self) -> SinkPosition:
+        saved = self._checkpoints.load()
+        self._take({} if saved is None else saved.notes)
+        return sink_position(saved)
+
+    def open(self, standing: SinkPosition) -> None:
+        """Show what there is. ConfigError for a rule that does not fit a table, EnvironmentFault for a port in use."""
+        tables = [table for table in standing.state.tables.values() if str(table.name) not in self._exempt]
+        try:
+            check_rules(self.options.rules, tables, standing.checkpoint.ts)
+        except SinkRefused as wrong:
+            raise ConfigError(str(wrong)).at(table=wrong.where.table) from wrong
+        self._show(standing)
+        if self.options.place is not None and self.page is None:
+            self.page = _page(self.options.place, lambda: self.snapshot)
+        if self.options.otlp is not None and self._push is None:
+            self._push = OtlpPush(self.options.otlp, lambda: self.snapshot)
+
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[CountedRows]:
+        self._ddls, self._results = [], []
+        limits = [Limit(frozenset(tally.labels), tally.room) for tally in self._tallies]
+        steps = segment.steps
+        jobs = [CountJob(changes, step, rules, self.options) for step in steps if (rules := self._about(step, limits))]
+        workers = min(tasks.slots, len(jobs))
+        done = tasks.run(count_tables, [jobs[worker::workers] for worker in range(workers)]) if jobs else []
+        self._results = [each for some in done for each in some]
+        return self._results
+
+    def ddl(self, planned: PlannedDdl) -> None:
+        """Note a DDL. SinkRefused for one that a rule cannot follow."""
+        try:
+            self._try(planned)
+        except SinkRefused as refused:
+            self._keep_rows(planned, refused)
+            raise
+        self._ddls.append(planned)
+
+    def advance(self, planned: Round, results: Sequence[CountedRows]) -> SinkPosition:
+        return self._save(SinkPosition(planned.checkpoint, planned.state), results)
+
+    def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:  # noqa: ARG002
+        """Post alerts that wait. SinkError where the receiver is away: it is left alone for a while."""
+        while self._sender is not None and self._waiting and time.monotonic() >= self._due_s:
+            try:
+                self._sender.send(self._waiting[:1])
+            except SinkError:
+                self._pause_s = min(max(self._pause_s * 2, AGAIN_S), AGAIN_MAX_S)
+                self._due_s = time.monotonic() + self._pause_s
+                raise
+            reach("metrics/alert-sent")
+            self._waiting, self._pause_s = self._waiting[1:], 0.0
+            if enough():
+                return
+
+    def close(self) -> None:
+        """Let go of the port and of connections; a collector gets the last numbers."""
+        if self._push is not None:
+            self._push.close()
+        if self.page is not None:
+            self.page.close()
+        if self._sender is not None:
+            self._sender.close()
+        self.page = self._push = None
+        SHOWN.hide(self.options.home)
+
+    def _save(self, standing: SinkPosition, results: Sequence[CountedRows], exempt: Sequence[str] = ()) -> SinkPosition:
+        """Save a checkpoint with all that is counted up to it; `exempt` are the tables of a DDL that is refused."""
+        tallies = [self._counted(number, tally, results) for number, tally in enumerate(self._tallies)]
+        events = list(self._waiting)
+        for tally in tallies:
+            turns = judged(tally, values_of(tally, standing.state), standing.checkpoint.ts)
+            events += [alert_event(self.options.feed, tally, turn, standing.checkpoint.ts) for turn in turns]
+        events = [] if self._sender is None else events[-WAITING_MAX:]
+        reach("metrics/before-save")
+        self._checkpoints.save(Saved(standing, {**_notes(tallies, events), EXEMPT: list(exempt)}))
+        reach("metrics/saved")
+        self._tallies, self._waiting = tallies, events
+        self._ddls, self._results = [], []
+        self._show(standing)
+        return standing
+
+    def _try(self, planned: PlannedDdl) -> None:
+        """Raise SinkRefused unless all rules can follow a DDL."""
+        if planned.error is not None and any(rule.kind == "gauge" for rule in self.options.rules):
+            query = planned.ddl.query[:500]
+            refused = SinkRefused(f"what the DDL {query!r} does to gauges is not known: {planned.error}")
+            raise refused.at(table=planned.table, commit_ts=planned.commit_ts) from planned.error
+        for tally in self._tallies:
+            follow(tally.copy(), planned.effects, planned.after, planned.commit_ts)
+
+    def _keep_rows(self, planned: PlannedDdl, refused: SinkRefused) -> None:
+        """Save all that lies before a DDL that is refused, so that rules that are mended begin with it."""
+        done = tuple(identity(each.ddl) for each in self._ddls)
+        standing = SinkPosition(Checkpoint(planned.commit_ts, done), planned.before)
+        self._save(standing, self._results, [refused.where.table or ""])
+
+    def _take(self, notes: Mapping[str, Any]) -> None:
+        """Take the numbers up that were saved."""
+        kept = notes.get(NUMBERS, {})
+        self._tallies = [tally_of(rule, kept.get(rule.metric), self._now_ms()) for rule in self.options.rules]
+        for tally in self._tallies:
+            metric = tally.rule.metric
+            if metric in kept and kept[metric]["form"] != tally.rule.form:
+                self._say(f"the rule of {metric} has another type, other labels or other buckets now: it begins anew")
+        self._exempt = frozenset(notes.get(EXEMPT, ()))
+        self._waiting = [
+            CloudEvent(each["id"], each["body"].encode(), each["ts"], each["alert"]) for each in notes.get(ALERTS, ())
+        ]
+
+    def _about(self, step: Rows, limits: Sequence[Limit]) -> dict[int, Limit]:
+        """The rules that take the table of a step."""
+        rules = enumerate(self.options.rules)
+        return {number: limits[number] for number, rule in rules if rule.takes(step.table.name)}
+
+    def _counted(self, number: int, tally: Tally, results: Sequence[CountedRows]) -> Tally:
+        """A tally with what the tasks of the round counted, behind its DDLs."""
+        parts: list[TallyPart] = [done.parts[number] for done in results if number in done.parts]
+        found = tally.with_parts(parts)
+        for done in self._ddls:
+            follow(found, done.effects, done.after, done.commit_ts)
+        if found.is_full:
+            self._say(
+                f"the rule of {tally.rule.metric} has more than {tally.rule.max_series} series: what is beyond is in "
+                "_other. Give it labels with fewer values, or a larger max-series"
+            )
+        if found.skipped > tally.skipped:
+            self._say(
+                f"the rule of {tally.rule.metric} leaves out rows whose value is no number, or below zero where it "
+                "counts: see tidegate_metrics_skipped_rows_total"
+            )
+        return found
+
+    def _show(self, standing: SinkPosition) -> None:
+        self.snapshot = snapshot_of(self.options.feed, self._tallies, standing.state, standing.checkpoint.ts)
+        SHOWN.show(self.options.home, self.snapshot)
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            LOGGER.warning("%s", text)
+
+
+def _page(place: tuple[str, int], snapshot: Callable[[], ShownNumbers | None]) -> "MetricsPage":
+    try:
+        from tidegate.sink.metrics_tally import MetricsPage
+    except ImportError as missing:
+        raise EnvironmentFault(
+            "a page needs prometheus-client: pip install 'tidegate[metrics]', or leave HOST:PORT out of metrics://"
+        ) from missing
+    return MetricsPage(place, snapshot)
+
+
+def _notes(tallies: Sequence[Tally], events: Sequence[CloudEvent]) -> dict[str, Any]:
+    """What lies beside the checkpoint."""
+    waiting = [{"id": one.id, "ts": one.ts, "alert": one.table, "body": one.body.decode()} for one in events]
+    return {NUMBERS: {tally.rule.metric: tally.kept() for tally in tallies}, ALERTS: waiting}

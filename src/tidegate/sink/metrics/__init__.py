@@ -1,1 +1,0 @@
-"""Numbers about changes as a sink: counters, gauges and histograms for Prometheus and OpenTelemetry."""

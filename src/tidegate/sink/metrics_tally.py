@@ -1,0 +1,561 @@
+"""Tallies of the metrics sink: exact series per rule, and their publication to Prometheus and OpenTelemetry.
+
+    task: orders   {(paid): 2}, {(open): -1}  ─┐
+    task: orders   {(paid): 1}                ─┴─►  tally  {(paid): 17+2+1, (open): 4-1}  ──► stored in the checkpoint
+
+    series    table, partition   for gauges: incarnation of the table whose rows are counted, and the partition
+              labels             one text per label
+              amounts            (value,)  or for a histogram (sum, count of each bucket, the last without bound)
+
+Amounts are Decimals, so sums do not depend on the order of their parts, and a restart continues from what was stored.
+
+Beyond max-series, rows are counted under the labels `_other`.  Which labels have a series of their own is decided once:
+the smallest new ones of a round, as many as there is room for.  A task drops only labels that the driver would not
+choose either, so both agree without communication.  What was added under `_other` is subtracted there.
+
+A snapshot has one value per series, for gauges the sum over live tables.  `SHOWN` holds the snapshots of all feeds of
+this process, for the page of a server.  Every publication shows the last checkpoint and never half a round.
+
+    orders_total{changefeed="shop",status="paid"} 20.0
+    tidegate_metrics_checkpoint_ts{changefeed="shop"} 1767322984000       changes up to here are counted, ms
+    tidegate_metrics_skipped_rows_total{changefeed, metric}               rows whose value does not count
+    tidegate_metrics_overflowed{changefeed, metric}                       1 where some series are in _other
+    tidegate_metrics_alerts_firing{changefeed, metric}
+
+The page `/metrics` is served in a thread beside the rounds.  A client holds a thread for at most CLIENT_S, whether it
+sends nothing or trickles; beyond CLIENTS at a time, connections are closed at once.
+
+OpenTelemetry collectors get OTLP over HTTP as JSON, from a thread of its own: counters as monotonic cumulative sums,
+gauges as their current value, histograms as cumulative counts of buckets, all since the rule began.  Cumulative numbers
+need no memory of what was sent: a collector that was away gets them with the next call.
+
+Source: Prometheus, "Exposition formats"; OpenTelemetry, "OTLP Specification" (OTLP/HTTP, JSON), metrics.proto.
+"""
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Context, Decimal
+from itertools import accumulate
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+import msgspec
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.registry import Collector
+
+from tidegate.model.errors import EnvironmentFault
+from tidegate.model.tso import physical_ms
+from tidegate.schema.state import SchemaState
+from tidegate.sink.exchange import HttpClient, Reply, shut_down_after, tls_context
+from tidegate.sink.metrics_rule import MetricRule, OtlpOptions, row_text
+
+Labels: TypeAlias = tuple[str, ...]
+Amounts: TypeAlias = tuple[Decimal, ...]
+EXACT: Final = Context(prec=1000)
+"""Wide enough for the sum of any doubles that a column holds."""
+ZERO: Final = Decimal(0)
+
+
+class SeriesKey(NamedTuple):
+    """The owner of a series' numbers; those of counters belong to no table."""
+
+    table: str
+    partition: str
+    labels: Labels
+
+
+def added(one: Amounts, other: Amounts) -> Amounts:
+    """Return the sums."""
+    return tuple(EXACT.add(left, right) for left, right in zip(one, other, strict=True))
+
+
+@dataclass(slots=True)
+class TallyPart:
+    """What a task counted for a rule. `slots` tell when (commit time, in slots of the rule): for alerts; `skipped` are
+    rows whose value is none that the rule takes."""
+
+    series: dict[SeriesKey, Amounts] = field(default_factory=dict)
+    slots: dict[tuple[Labels, int], Decimal] = field(default_factory=dict)
+    skipped: int = 0
+    overflowed: bool = False
+
+    def add(self, key: SeriesKey, amounts: Amounts) -> None:
+        """Add an amount to a series."""
+        before = self.series.get(key)
+        self.series[key] = amounts if before is None else added(before, amounts)
+
+    def add_slot(self, labels: Labels, slot: int, amount: Decimal) -> None:
+        """Note how much came in a slot."""
+        self.slots[labels, slot] = EXACT.add(self.slots.get((labels, slot), ZERO), amount)
+
+    def fold(self, known: Collection[Labels], room: int, overflow: Labels) -> None:
+        """Put new labels beyond the `room` smallest together."""
+        new = sorted({key.labels for key in self.series} - set(known) - {overflow})
+        beyond = set(new[max(room, 0) :])
+        if not beyond:
+            return
+        self.overflowed = True
+        for key in [key for key in self.series if key.labels in beyond]:
+            self.add(key._replace(labels=overflow), self.series.pop(key))
+        for labels, slot in [each for each in self.slots if each[0] in beyond]:
+            self.add_slot(overflow, slot, self.slots.pop((labels, slot)))
+
+
+@dataclass(slots=True)
+class Tally:
+    """All that a rule has counted; `since_ms` is when it began, `firing` the labels of alerts, each with its begin."""
+
+    rule: MetricRule
+    since_ms: int
+    labels: set[Labels] = field(default_factory=set)
+    """Those that have a series of their own."""
+    series: dict[SeriesKey, Amounts] = field(default_factory=dict)
+    slots: dict[tuple[Labels, int], Decimal] = field(default_factory=dict)
+    firing: dict[Labels, int] = field(default_factory=dict)
+    skipped: int = 0
+    judged: int = 0
+    """The slot up to which alerts are judged."""
+
+    @property
+    def room(self) -> int:
+        """How many more labels may have a series of their own."""
+        return self.rule.max_series - len(self.labels)
+
+    @property
+    def is_full(self) -> bool:
+        """True once something came under `_other`."""
+        return any(key.labels == self.rule.overflow for key in self.series) and bool(self.rule.labels)
+
+    def with_parts(self, parts: Iterable[TallyPart]) -> "Tally":
+        """Return the tally with what tasks counted; this one is not changed."""
+        whole = TallyPart()
+        for part in parts:
+            for key, amounts in part.series.items():
+                whole.add(key, amounts)
+            for (labels, slot), amount in part.slots.items():
+                whole.add_slot(labels, slot, amount)
+            whole.skipped += part.skipped
+        whole.fold(self.labels, self.room, self.rule.overflow)
+        found = self.copy()
+        for key, amounts in whole.series.items():
+            before = found.series.get(key)
+            found.series[key] = amounts if before is None else added(before, amounts)
+            if key.labels != self.rule.overflow:
+                found.labels.add(key.labels)
+        for each, amount in whole.slots.items():
+            found.slots[each] = EXACT.add(found.slots.get(each, ZERO), amount)
+        found.skipped += whole.skipped
+        return found
+
+    def copy(self) -> "Tally":
+        """Return a tally of the same numbers."""
+        return Tally(
+            self.rule,
+            self.since_ms,
+            set(self.labels),
+            dict(self.series),
+            dict(self.slots),
+            dict(self.firing),
+            self.skipped,
+            self.judged,
+        )
+
+    # As it is kept
+
+    def kept(self) -> dict[str, Any]:
+        """Return the tally as plain values: numbers as texts, labels once."""
+        every = sorted({*self.labels, *map(attrgetter("labels"), self.series), *self.firing})
+        number = {labels: at for at, labels in enumerate(every)}
+        return {
+            "form": self.rule.form,
+            "since": self.since_ms,
+            "labels": [list(labels) for labels in every],
+            "own": sorted(number[labels] for labels in self.labels),
+            "series": [
+                [number[key.labels], key.table, key.partition, *map(str, amounts)]
+                for key, amounts in self.series.items()
+            ],
+            "slots": [[number[labels], slot, str(amount)] for (labels, slot), amount in self.slots.items()],
+            "firing": [[number[labels], since] for labels, since in self.firing.items()],
+            "skipped": self.skipped,
+            "judged": self.judged,
+        }
+
+
+def tally_of(rule: MetricRule, kept: Mapping[str, Any] | None, now_ms: int) -> Tally:
+    """Return the tally that was kept; a new one for None, or where the rule's form is another now."""
+    if kept is None or kept["form"] != rule.form:
+        return Tally(rule, now_ms)
+    labels = [tuple(each) for each in kept["labels"]]
+    return Tally(
+        rule,
+        kept["since"],
+        {labels[at] for at in kept["own"]},
+        {
+            SeriesKey(table, partition, labels[at]): tuple(map(Decimal, amounts))
+            for at, table, partition, *amounts in kept["series"]
+        },
+        {(labels[at], slot): Decimal(amount) for at, slot, amount in kept["slots"]},
+        {labels[at]: since for at, since in kept["firing"]},
+        kept["skipped"],
+        kept["judged"],
+    )
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """Which labels of a rule have a series of their own, and how many more may: what a task folds by."""
+
+    known: frozenset[Labels]
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRule:
+    """The numbers of a rule by its labels."""
+
+    rule: MetricRule
+    since_ms: int
+    values: Mapping[Labels, Amounts]
+    skipped: int
+    overflowed: bool
+    firing: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownNumbers:
+    """The numbers that a feed shows at a checkpoint."""
+
+    feed: str
+    checkpoint_ts: int
+    rules: tuple[ShownRule, ...]
+
+
+class ShownFeeds:
+    """The snapshots of the feeds of this process; any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_home: dict[str, ShownNumbers] = {}
+
+    def show(self, home: str, snapshot: ShownNumbers) -> None:
+        """Put a snapshot in place of the feed's last one; `home` is where the feed keeps what is its own."""
+        with self._lock:
+            self._by_home[home] = snapshot
+
+    def hide(self, home: str) -> None:
+        """Remove a feed that ends."""
+        with self._lock:
+            self._by_home.pop(home, None)
+
+    def of(self, home: str) -> ShownNumbers | None:
+        """Return what a feed shows; None where it runs elsewhere or shows nothing."""
+        with self._lock:
+            return self._by_home.get(home)
+
+
+SHOWN: Final = ShownFeeds()
+
+
+def values_of(tally: Tally, state: SchemaState) -> dict[Labels, Amounts]:
+    """Return the numbers of a tally; those of a gauge over the tables that live and that its rule takes."""
+    if tally.rule.kind != "gauge":
+        return {key.labels: amounts for key, amounts in tally.series.items()}
+    names = {table.incarnation: table.name for table in state.tables.values() if tally.rule.takes(table.name)}
+    parts = [_table_part(tally.rule, at) for at in range(len(tally.rule.labels))]
+    found: dict[Labels, Amounts] = {}
+    for key, amounts in tally.series.items():
+        if key.table not in names:
+            continue
+        labels = _labels(key, parts, names[key.table])
+        found[labels] = added(found[labels], amounts) if labels in found else amounts
+    return found
+
+
+def snapshot_of(feed: str, tallies: Sequence[Tally], state: SchemaState, checkpoint_ts: int) -> ShownNumbers:
+    """Return what a feed shows of its tallies at a checkpoint."""
+    rules = tuple(
+        ShownRule(tally.rule, tally.since_ms, values_of(tally, state), tally.skipped, tally.is_full, len(tally.firing))
+        for tally in tallies
+    )
+    return ShownNumbers(feed, checkpoint_ts, rules)
+
+
+def _table_part(rule: MetricRule, at: int) -> int | None:
+    """Which part of a table's name a label is: 0 the schema, 1 the table; None: no part of it."""
+    single = row_text(rule.labels[at][1], rule.sql_mode).single
+    if single is None or single[0] != "event":
+        return None
+    return 0 if single[1] == "table_schema" else 1
+
+
+def _labels(key: SeriesKey, parts: Sequence[int | None], name: Sequence[str]) -> Labels:
+    if all(part is None for part in parts):
+        return key.labels
+    return tuple(label if part is None or label else name[part] for label, part in zip(key.labels, parts, strict=True))
+
+
+_FAMILIES: Final[Mapping[str, Callable[[str, str], Metric]]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
+class LabelledNumbers(NamedTuple):
+    """A snapshot and the labels of its feed."""
+
+    labels: Mapping[str, str]
+    snapshot: ShownNumbers
+
+
+class NumbersCollector(Collector):
+    """What `snapshots` gives when somebody asks."""
+
+    def __init__(self, snapshots: Callable[[], Iterable[LabelledNumbers]]) -> None:
+        self._snapshots = snapshots
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the families."""
+        return families(list(self._snapshots()))
+
+
+def families(snapshots: Sequence[LabelledNumbers]) -> Iterator[Metric]:
+    """Return the families of some snapshots. Of two rules of one name the type of the first holds; what is of another
+    type is left out."""
+    if not snapshots:
+        return
+    found: dict[str, Metric] = {}
+    for labels, snapshot in snapshots:
+        for shown in snapshot.rules:
+            family = found.setdefault(
+                shown.rule.metric, _FAMILIES[shown.rule.kind](shown.rule.metric, shown.rule.about)
+            )
+            if family.type == shown.rule.kind:
+                _fill(family, shown, labels)
+    yield from found.values()
+    yield from _own(snapshots)
+
+
+def _fill(family: Metric, shown: ShownRule, own: Mapping[str, str]) -> None:
+    name = family.name
+    for labels, amounts in sorted(shown.values.items()):
+        told = {**own, **dict(zip(shown.rule.label_names, labels, strict=True))}
+        if shown.rule.kind == "histogram":
+            for bound, count in buckets(shown.rule, amounts):
+                family.add_sample(f"{name}_bucket", {**told, "le": bound}, count)
+            family.add_sample(f"{name}_count", told, float(sum(amounts[1:])))
+            family.add_sample(f"{name}_sum", told, float(amounts[0]))
+        else:
+            family.add_sample(f"{name}_total" if shown.rule.kind == "counter" else name, told, float(amounts[0]))
+
+
+def buckets(rule: MetricRule, amounts: Amounts) -> Iterator[tuple[str, float]]:
+    """Return the bounds of a histogram and how many lie at or below each."""
+    bounds = [*(repr(float(bound)) for bound in rule.bounds), "+Inf"]
+    return zip(bounds, map(float, accumulate(amounts[1:])), strict=True)
+
+
+def _own(snapshots: Sequence[LabelledNumbers]) -> Iterator[Metric]:
+    """Numbers about the rules themselves."""
+    reached = GaugeMetricFamily("tidegate_metrics_checkpoint_ts", "Changes are counted up to here, ms")
+    skipped = CounterMetricFamily("tidegate_metrics_skipped_rows", "Rows whose value does not count")
+    over = GaugeMetricFamily("tidegate_metrics_overflowed", "1 where max-series is reached")
+    firing = GaugeMetricFamily("tidegate_metrics_alerts_firing", "Series whose alert fires")
+    for labels, snapshot in snapshots:
+        reached.add_sample(reached.name, dict(labels), float(physical_ms(snapshot.checkpoint_ts)))
+        for shown in snapshot.rules:
+            told = {**labels, "metric": shown.rule.metric}
+            skipped.add_sample(f"{skipped.name}_total", told, shown.skipped)
+            over.add_sample(over.name, told, float(shown.overflowed))
+            firing.add_sample(firing.name, told, shown.firing)
+    yield from (reached, skipped, over, firing)
+
+
+CLIENT_S: Final = 10.0
+CLIENTS: Final = 32
+POLL_S: Final = 0.1
+
+
+class _Server(ThreadingWSGIServer):
+    """Threads of CLIENTS at most, each with an end."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._room = threading.BoundedSemaphore(CLIENTS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, if there is room."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: socket.socket, client_address: Any) -> None:  # type: ignore[override]
+        """Answer, and end the connection when its time is over."""
+        try:
+            with shut_down_after(CLIENT_S, request):
+                super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing: clients come and go."""
+
+
+class _SixServer(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = CLIENT_S
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+class MetricsPage:
+    """Serves the page at an address until it is closed. Raises EnvironmentFault if the address is in use."""
+
+    def __init__(self, place: tuple[str, int], snapshot: Callable[[], ShownNumbers | None]) -> None:
+        registry = CollectorRegistry(auto_describe=False)
+
+        def snapshots() -> list[LabelledNumbers]:
+            found = snapshot()
+            return [] if found is None else [LabelledNumbers({"changefeed": found.feed}, found)]
+
+        registry.register(NumbersCollector(snapshots))
+        server = _SixServer if ":" in place[0] else _Server
+        try:
+            self._server = make_server(*place, _only_metrics(make_wsgi_app(registry)), server, _Handler)
+        except (OSError, OverflowError) as error:
+            why = str(getattr(error, "strerror", None) or error)
+            raise EnvironmentFault(f"metrics://{place[0]}:{place[1]}: {why}; another port: sink-uri") from error
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(CLIENT_S)
+
+
+def _only_metrics(page: Callable[..., Any]) -> Callable[..., Any]:
+    """The page under `/metrics`, and a word that it is there elsewhere."""
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
+        if environ.get("PATH_INFO") == "/metrics":
+            return page(environ, start)
+        start("404 Not Found", [("content-type", "text/plain")])
+        return [b"see /metrics\n"]
+
+    return answer
+
+
+LOGGER: Final = logging.getLogger(__name__)
+_CUMULATIVE: Final = 2
+_MS_NS: Final = 1_000_000
+
+
+def request_body(snapshot: ShownNumbers) -> bytes:
+    """Return the ExportMetricsServiceRequest of a snapshot."""
+    metrics = [_metric(shown, int(physical_ms(snapshot.checkpoint_ts))) for shown in snapshot.rules]
+    resource = {"attributes": [_attribute("service.name", "tidegate"), _attribute("changefeed", snapshot.feed)]}
+    scope = {"scope": {"name": "tidegate.metrics"}, "metrics": metrics}
+    return msgspec.json.encode({"resourceMetrics": [{"resource": resource, "scopeMetrics": [scope]}]})
+
+
+def _metric(shown: ShownRule, at_ms: int) -> dict[str, Any]:
+    kind = {"counter": "sum", "gauge": "gauge", "histogram": "histogram"}[shown.rule.kind]
+    told: dict[str, Any] = {"dataPoints": list(_points(shown, at_ms))}
+    if kind != "gauge":
+        told["aggregationTemporality"] = _CUMULATIVE
+    if kind == "sum":
+        told["isMonotonic"] = True
+    return {"name": shown.rule.metric, "description": shown.rule.about, kind: told}
+
+
+def _points(shown: ShownRule, at_ms: int) -> Iterator[dict[str, Any]]:
+    for labels, amounts in sorted(shown.values.items()):
+        point: dict[str, Any] = {
+            "attributes": [_attribute(name, value) for name, value in zip(shown.rule.label_names, labels, strict=True)],
+            "timeUnixNano": str(max(at_ms, shown.since_ms) * _MS_NS),
+        }
+        if shown.rule.kind != "gauge":
+            point["startTimeUnixNano"] = str(shown.since_ms * _MS_NS)
+        if shown.rule.kind == "histogram":
+            point["count"] = str(int(sum(amounts[1:])))
+            point["sum"] = float(amounts[0])
+            point["bucketCounts"] = [str(int(count)) for count in amounts[1:]]
+            point["explicitBounds"] = [float(bound) for bound in shown.rule.bounds]
+        else:
+            point["asDouble"] = float(amounts[0])
+        yield point
+
+
+def _attribute(name: str, value: str) -> dict[str, Any]:
+    return {"key": name, "value": {"stringValue": value}}
+
+
+class OtlpPush:
+    """Sends the current snapshot every interval, and once more when it is closed."""
+
+    def __init__(self, options: OtlpOptions, snapshot: Callable[[], ShownNumbers | None]) -> None:
+        self._options, self._snapshot = options, snapshot
+        address = urlsplit(options.url)
+        context = None if address.scheme == "http" else tls_context(options.ssl_ca)
+        self._target = (address.path or "/v1/metrics") + (f"?{address.query}" if address.query else "")
+        self._client = HttpClient(
+            address.hostname or "",
+            address.port,
+            None if context is None else lambda: context,
+            within_s=options.timeout_s,
+            most_bytes=1 << 16,
+            cut=True,
+        )
+        self._end = threading.Event()
+        self._told = ""
+        self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send the current snapshot, and end."""
+        self._end.set()
+        self._thread.join(self._options.timeout_s + 1)
+
+    def _run(self) -> None:
+        while not self._end.wait(self._options.interval_s):
+            self._send()
+        self._send()
+
+    def _send(self) -> None:
+        """Send once; what goes wrong is told once, until it goes right."""
+        snapshot = self._snapshot()
+        if snapshot is None:
+            return
+        try:
+            reply = self._post(request_body(snapshot))
+            fault = "" if reply.is_ok else f"{reply.status} {reply.text}"
+        except OSError as error:
+            fault = str(error) or type(error).__name__
+        if fault and fault != self._told:
+            place = self._options.url.partition("?")[0]
+            LOGGER.warning("otlp-endpoint %s: %s; trying again every %g s", place, fault, self._options.interval_s)
+        self._told = fault
+
+    def _post(self, body: bytes) -> Reply:
+        headers = {"content-type": "application/json"}
+        if self._options.token:
+            headers["authorization"] = f"Bearer {self._options.token}"
+        try:
+            return self._client.ask("POST", self._target, body, headers)
+        finally:
+            self._client.close()

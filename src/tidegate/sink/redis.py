@@ -1,0 +1,535 @@
+"""The Redis sink: a cache of rows that is never older than what it has confirmed, a stream of changes, or invalidation.
+
+    recover   become the writer: raise the epoch of the feed's progress
+    run       by the mode: each table, or each stream, in a task of its own
+    ddl       by the mode; a barrier for all tables
+    advance   the checkpoint, if Redis is still the one that received the round
+
+    mode          rows                                             DDLs
+    hash, json    the last change of each key (redis_cache.py)     keys are moved, rewritten, removed
+    invalidate    keys derived from them are dropped               all keys of their tables are dropped
+    stream        an entry each, in commit order                   an entry
+
+Guarantee: each row exactly as its last change left it.  A key stores the version of its content, and the script ignores
+whatever is not newer.  Repeats, attempts whose answer was lost and outdated writers therefore change nothing, as long
+as tombstones live (`tombstone-ttl`).  Transactions are not atomic for readers.  Progress is stored in Redis: a server
+that lost its last writes has an older checkpoint with them, and the next run continues from there; one that restarts
+during a round gets that round again.  Tables without a key are left out, with one warning: their rows have no names.
+
+**stream**: `stream-template=changes:{schema}:{table}` gives one stream per table, a template without names one for all.
+
+    470606747354005504-0                     type insert   table shop.orders   event {"kind":"row","op":"c",..}
+    470606747354005504-1000000000000000000   type ddl      ..                  behind the rows of its ts
+    └ commit_ts ─────┘ └ its number in the stream
+
+A stream accepts only ids above its last one, so repeats add nothing, but nothing can be inserted before it either.
+Hence a call is sent only after the previous one is answered, and a server accepts entries only in the run (`run_ids`)
+in which it was asked whether it still has the progress; a restarted one refuses them until the round begins anew.  Rows
+that a source without start_ts repeats within a commit_ts, alike in everything, are written once.
+
+**invalidate**: `invalidate-keys=user:{id},shop.orders=orders:of:{customer_id}`
+
+    UPDATE orders, customer_id 7 ─► 8       UNLINK orders:of:7, orders:of:8
+    TRUNCATE TABLE orders                   UNLINK of all that SCAN finds for orders:of:*
+
+Values are written into keys unescaped, as an application does; NULL makes no key.  A key dropped needlessly only costs
+the application a query, so repeats and outdated writers are harmless.
+
+Source: Redis documentation, XADD, "Entry IDs"; XINFO STREAM, "last-generated-id".
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from tidegate.codec.columnar import Batch, typed_batch
+from tidegate.codec.columnar.encode.encoder import events_of
+from tidegate.codec.neutral import event_object, render
+from tidegate.engine.change import Chunk
+from tidegate.engine.plan import (
+    PlannedDdl,
+    Round,
+    Rows,
+    Segment,
+    zone_warning,
+)
+from tidegate.engine.ports import (
+    Changes,
+    FlushPolicy,
+    RoundLimit,
+    SegmentSink,
+    SinkPosition,
+    Tasks,
+    WithCheck,
+    WithOmissions,
+    Written,
+)
+from tidegate.engine.refused_rows import converted
+from tidegate.model.errors import ConfigError, InputError, SchemaError, SinkError, SinkRefused, TidegateError
+from tidegate.model.event import Event, RowChange, Value
+from tidegate.model.left_out import LeftOut, without_key
+from tidegate.model.name import lowered, qualified
+from tidegate.model.table import TableInfo, TableName
+from tidegate.objectstore.failpoint import reach
+from tidegate.schema import effects
+from tidegate.schema.effects import Effect, TableAltered
+from tidegate.schema.meant import about
+from tidegate.schema.state import SchemaState
+from tidegate.sink.calls import calls_of
+from tidegate.sink.documents import columns_of
+from tidegate.sink.redis_cache import DdlWork, KeptRows, TableJob
+from tidegate.sink.redis_options import OWN, CacheTemplate, RedisOptions, parse_cache_keys, stream_of
+from tidegate.sink.redis_server import APPEND, RedisProgress, RedisServers, ScriptCall, amid_ddl, writing
+
+DDL_SEQ: Final = 10**18
+"""Above the numbers of all rows of a ts, and below 2^63."""
+CALL_BYTES: Final = 1 << 20
+"""A call has about as much at most, but for a single entry."""
+_TYPES: Final = {"Insert": "insert", "Update": "update", "Delete": "delete"}
+
+
+class StreamEntry(NamedTuple):
+    """An entry of a stream, in the order in which a script reads it."""
+
+    id: str
+    type: str
+    table: str
+    event: str
+
+
+class ChangeStreams:
+    """The mode, for one feed."""
+
+    needs_key = follows = False
+
+    def __init__(self, options: RedisOptions) -> None:
+        self._options = options
+
+    def check(self, tables: Sequence[TableInfo]) -> None:
+        """Take any tables."""
+
+    def run(
+        self, tasks: Tasks, changes: Changes, steps: Sequence[Rows], run_ids: Mapping[str, str]
+    ) -> Sequence[Written]:
+        streams: dict[bytes, list[Rows]] = {}
+        for step in steps:
+            streams.setdefault(stream_of(self._options.stream, step.table.name), []).append(step)
+        ids = tuple(run_ids.values())
+        jobs = [StreamJob(changes, stream, tuple(mine), ids, self._options) for stream, mine in streams.items()]
+        return tasks.run(add_rows, jobs)
+
+    def ddl(self, servers: RedisServers, work: DdlWork) -> None:
+        ddl = work.ddl
+        names = [about(ddl, work.effects), *_tables(work)]
+        entry = StreamEntry(f"{work.commit_ts}-{DDL_SEQ + work.number}", "ddl", _shown(names[0]), _rendered(ddl))
+        for stream in dict.fromkeys(stream_of(self._options.stream, name) for name in names):
+            _append(servers, stream, [entry], tuple(work.run_ids.values()))
+            amid_ddl()
+
+
+def _tables(work: DdlWork) -> Iterator[TableName]:
+    """The names of the tables, before and after."""
+    for effect in work.effects:
+        for name in effect.__struct_fields__:
+            if isinstance(table := getattr(effect, name), TableInfo):
+                yield table.name
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJob:
+    """The rows of steps that go to one stream."""
+
+    changes: Changes
+    stream: bytes
+    steps: tuple[Rows, ...]
+    run_ids: tuple[str, ...]
+    options: RedisOptions
+
+
+def add_rows(job: StreamJob) -> Written:
+    """Add the job's rows; return when Redis has them."""
+    (after, upto), *others = {(step.after, step.upto) for step in job.steps}
+    assert not others, "a DDL cuts all tables"
+    names = [step.table.name for step in job.steps]
+    done = Written(names[0] if len(names) == 1 else None)
+    numbers = EntryNumbers()
+    servers = RedisServers(job.options)
+    try:
+        for chunk in done.coming(job.changes.in_order(names, after, upto)):
+            done.rows += len(chunk)
+            for entries in calls_of(numbers.entries(chunk), _size, most=job.options.batch_rows, most_bytes=CALL_BYTES):
+                with writing():
+                    done.size_bytes += _append(servers, job.stream, entries, job.run_ids)
+                done.messages += len(entries)
+    except TidegateError as error:
+        raise error.at(table=str(done.name or ""), commit_ts=numbers.ts or after) from None
+    finally:
+        servers.close()
+    return done
+
+
+class EntryNumbers:
+    """Numbers the rows of each commit_ts, those of one stream."""
+
+    def __init__(self) -> None:
+        self.ts = self._seq = 0
+        self._seen: set[str] = set()
+
+    def entries(self, chunk: Chunk) -> Iterator[StreamEntry]:
+        """Return the entries of a chunk, in commit order."""
+        for row, repeats in _rows(chunk):
+            ts = row.commit_ts or 0
+            if ts != self.ts:
+                self.ts, self._seq = ts, 0
+                self._seen.clear()
+            event = _rendered(row)
+            if repeats:
+                if event in self._seen:
+                    continue
+                self._seen.add(event)
+            table = _shown(TableName(row.schema, row.table))
+            yield StreamEntry(f"{ts}-{self._seq}", _TYPES[type(row).__name__], table, event)
+            self._seq += 1
+
+
+def _rows(chunk: Chunk) -> Iterable[tuple[RowChange, bool]]:
+    """The rows in their order, and whether the source may have repeated them."""
+    found = [
+        (number, row, batch.start_ts is None)
+        for batch, numbers in chunk.parts
+        for number, row in zip(numbers.tolist(), events_of(batch), strict=True)
+    ]
+    found.sort(key=lambda one: one[0])
+    return ((row, repeats) for _, row, repeats in found)
+
+
+def _shown(name: TableName) -> str:
+    return qualified(*filter(None, name)).encode("utf-8", "replace").decode()
+
+
+def _size(entry: StreamEntry) -> int:
+    return len(entry.event)
+
+
+def _rendered(event: Event) -> str:
+    return render(event_object(event)).decode()
+
+
+def _append(servers: RedisServers, stream: bytes, entries: Sequence[StreamEntry], run_ids: Sequence[str]) -> int:
+    """Add entries in one call; how many bytes were sent."""
+    told = msgspec.msgpack.encode(entries)
+    servers.call([ScriptCall(APPEND, [stream], [told, servers.options.stream_entries, *run_ids])])
+    return len(told)
+
+
+PACKET_KEYS: Final = 4096
+"""So many keys are on their way before answers are read."""
+
+
+_Fitting: TypeAlias = tuple[CacheTemplate, tuple[tuple[str, ...], ...]]
+"""A template and the columns that each of its names stands for."""
+
+
+class Invalidation:
+    """The mode, for one feed."""
+
+    needs_key, follows = False, True
+
+    def __init__(self, options: RedisOptions) -> None:
+        self._options = options
+        self._templates = parse_cache_keys(options.invalidated)
+
+    def check(self, tables: Sequence[TableInfo]) -> None:
+        """Raise ConfigError for a template that is for none of the tables, where some are known."""
+        for template in self._templates:
+            template.check(tables)
+
+    def run(
+        self,
+        tasks: Tasks,
+        changes: Changes,
+        steps: Sequence[Rows],
+        run_ids: Mapping[str, str],  # noqa: ARG002  what a server lost is dropped again
+    ) -> Sequence[Written]:
+        return tasks.run(drop_keys, [TableJob(changes, step, self._options) for step in steps])
+
+    def ddl(self, servers: RedisServers, work: DdlWork) -> None:
+        fitting = (
+            template.pattern(table)
+            for table in chain.from_iterable(map(_changed, work.effects))
+            for template in self._templates
+            if template.columns(table) is not None
+        )
+        for pattern in dict.fromkeys(fitting):
+            for keys in servers.scan(pattern):
+                _drop(servers, [key for key in keys if not key.startswith(OWN)])
+                amid_ddl()
+
+
+def _changed(effect: Effect) -> tuple[TableInfo, ...]:
+    """The tables, as they were and as they are, whose rows look otherwise or are others behind a DDL."""
+    match effect:
+        case effects.TableDropped(table) | effects.TableRecovered(table) | effects.TableTruncated(table, _):
+            return (table,)
+        case effects.PartitionsTruncated(table, _, _) | effects.PartitionsDropped(table, _, _):
+            return (table,)
+        case effects.TableRenamed(old, new):
+            return (old, new)
+        case effects.TableAltered(old, new) if (old.columns, old.handle_key) != (new.columns, new.handle_key):
+            return (old, new)
+        case effects.PartitionExchanged(partitioned, _, other, _, _):
+            return (partitioned, other)
+        case _:
+            return ()
+
+
+def drop_keys(job: TableJob) -> Written:
+    """Drop the keys derived from the job's rows; return when Redis has none of them."""
+    step = job.step
+    done = Written(step.table.name)
+    templates = [
+        (template, columns)
+        for template in parse_cache_keys(job.options.invalidated)
+        if (columns := template.demand(step.table)) is not None
+    ]
+    servers = RedisServers(job.options)
+    try:
+        for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
+            for batch, _ in chunk.parts:
+                try:
+                    keys = list(_keys(templates, step.table, converted(batch, typed_batch)))
+                    with writing():
+                        done.size_bytes += _drop(servers, keys)
+                except TidegateError as error:
+                    raise error.at(table=str(step.table.name), commit_ts=batch.commit_ts[0].as_py()) from None
+                done.rows += batch.rows
+                done.messages += len(keys)
+    finally:
+        servers.close()
+    return done
+
+
+def _drop(servers: RedisServers, keys: Sequence[bytes]) -> int:
+    """Take keys away; how many bytes were sent."""
+    for start in range(0, len(keys), PACKET_KEYS):
+        servers.read(keys[start : start + PACKET_KEYS], lambda pipeline, key: pipeline.unlink(key))
+    return sum(map(len, keys))
+
+
+def _keys(templates: Iterable[_Fitting], table: TableInfo, typed: Batch) -> Iterable[bytes]:
+    """The keys of all images, each once."""
+    at = {lowered(field.name): place for place, field in enumerate(typed.fields)}
+    images = [columns_of(table, typed.fields, image) for image in (typed.before, typed.after)]
+    found: dict[bytes, None] = {}
+    for template, columns in templates:
+        missing = [name for name in chain.from_iterable(columns) if lowered(name) not in at]
+        if missing:
+            raise SinkRefused(
+                f"rows of {table.name} come without {missing[0]}, of which invalidate-keys {template.text!r} makes keys"
+            )
+        for image in images:
+            rows = len(image[0]) if image else 0
+            texts = [
+                [str(getattr(table.name, name)).encode("utf-8", "surrogatepass")] * rows
+                if not own
+                else _values([image[at[lowered(one)]] for one in own])
+                for name, own in zip(template.names, columns, strict=True)
+            ]
+            befores = [text.encode() for text in template.befores]
+            for values in zip(*texts, strict=True):
+                if None not in values:
+                    made = chain.from_iterable(zip(befores, values, strict=False))
+                    found[b"".join((*made, befores[-1]))] = None
+    return found
+
+
+def _values(columns: Sequence[Sequence[Value]]) -> list[bytes | None]:
+    """The texts of values, those of several columns joined by ':'; None where one is NULL."""
+    texts = [list(map(_text, column)) for column in columns]
+    if len(texts) == 1:
+        return texts[0]
+    return [None if None in row else b":".join(row) for row in zip(*texts, strict=True)]
+
+
+def _text(value: Value) -> bytes | None:
+    match value:
+        case None | bytes():
+            return value
+        case str():
+            return value.encode("utf-8", "surrogateescape")
+        case _:
+            return repr(value).encode()
+
+
+LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Round:
+    """What has been done since the checkpoint, to be done again where a server lost it; `run_ids` are those of the
+    servers then."""
+
+    run_ids: Mapping[str, str]
+    work: Callable[[Mapping[str, str]], Sequence[Written]]
+    ddls: list[PlannedDdl] = field(default_factory=list)
+
+
+class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
+    """Writes to the servers of `options`; `held` keeps another run of the feed on this machine out."""
+
+    flush_policy = FlushPolicy(limit=RoundLimit(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
+
+    def __init__(
+        self, options: RedisOptions, *, held: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        self.options = options
+        self._held = held
+        self._mode = _mode_of(options)
+        self._progress = RedisProgress(options.feed)
+        self._servers: RedisServers | None = None
+        self._state = SchemaState()
+        self._round: _Round | None = None
+        self._is_new = False
+        self._said: set[str] = set()
+        self._bare: set[TableName] = set()
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep another run on this machine out; others are fenced."""
+        return self._held()
+
+    def recover(self) -> SinkPosition:
+        """Become the writer of the feed; return its position."""
+        with self._connected() as servers:
+            standing = self._progress.take(servers)
+        self._is_new = standing.is_new
+        return standing
+
+    def open(self, standing: SinkPosition) -> None:
+        """Remember where the first round begins. Raises ConfigError for templates of a new feed that match no table."""
+        try:
+            self._mode.check(list(standing.state.tables.values()))
+        except ConfigError as error:
+            if self._is_new:
+                raise
+            LOGGER.warning("%s; keys of this template are not dropped", error)
+        self._state = standing.state
+
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
+        """Write the rows of a segment; return when Redis has acknowledged them."""
+        steps = segment.steps
+        self._state = self._state.with_unknown(segment.tables)
+        if self._mode.needs_key:
+            self._bare |= {step.table.name for step in steps if not step.table.handle_key}
+            steps = [step for step in steps if step.table.handle_key]
+
+        def work(run_ids: Mapping[str, str]) -> Sequence[Written]:
+            return self._mode.run(tasks, changes, steps, run_ids) if steps else []
+
+        with self._connected() as servers:
+            self._round = _Round(servers.run_ids(), work)
+            self._progress.check(servers)
+        return work(self._round.run_ids)
+
+    def ddl(self, planned: PlannedDdl) -> None:
+        """Apply one DDL; a repetition completes what is left."""
+        begun = self._round
+        assert begun is not None, "a DDL comes behind the rows of its round"
+        try:
+            with self._connected() as servers:
+                now = servers.run_ids()
+                self._progress.check(servers)
+            if now != begun.run_ids:
+                self._again(begun, now)
+            self._do(planned, now)
+        except TidegateError as error:
+            raise error.at(table=planned.table, commit_ts=planned.commit_ts) from None
+        begun.ddls.append(planned)
+
+    def _do(self, planned: PlannedDdl, run_ids: Mapping[str, str]) -> None:
+        """Do a DDL behind those of its round that are done."""
+        if planned.error is not None and self._mode.follows:
+            raise planned.refused(planned.error) from planned.error
+        ddl, effects = planned.ddl, planned.effects
+        try:
+            with self._connected() as servers:
+                self._mode.ddl(servers, DdlWork(ddl, effects, planned.commit_ts, planned.number - 1, run_ids))
+        except (InputError, SchemaError) as error:
+            raise planned.refused(error) from error
+        if self._mode.needs_key:
+            self._warn_of(effects)
+            if warning := zone_warning(ddl, effects):
+                self._say(warning)
+        reach("redis/ddl-done")
+        self._state = planned.after
+
+    def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  Redis has their rows
+        """Make the round's end the checkpoint. Fenced where another writer began, SinkRefused where Redis lost what it
+        had confirmed."""
+        standing = SinkPosition(planned.checkpoint, planned.state)
+        reach("redis/before-advance")
+        with self._connected() as servers:
+            while self._round is not None and (now := servers.run_ids()) != self._round.run_ids:
+                self._progress.check(servers)
+                self._again(self._round, now)
+            self._progress.advance(servers, standing)
+        self._state, self._round = planned.state, None
+        return standing
+
+    def close(self) -> None:
+        if self._servers is not None:
+            self._servers.close()
+            self._servers = None
+
+    def _again(self, begun: _Round, run_ids: Mapping[str, str]) -> None:
+        """Do a round again whose writes a server may have lost."""
+        LOGGER.warning("%s was restarted: the rows since the last checkpoint are written again", self.options.place)
+        begun.work(run_ids)
+        for planned in begun.ddls:
+            self._do(planned, run_ids)
+        begun.run_ids = run_ids
+
+    def check(self) -> bool:
+        """Ask each server for its name."""
+        with self._connected() as servers:
+            servers.run_ids()
+        return True
+
+    def left_out(self) -> Sequence[LeftOut]:
+        """Return the tables without a key whose rows came."""
+        return without_key(map(self._state.table, self._bare))
+
+    def _warn_of(self, found: Sequence[Effect]) -> None:
+        for effect in found:
+            if isinstance(effect, TableAltered) and effect.new.handle_key and not effect.old.handle_key:
+                self._say(f"table {effect.new.name} has a key now: the rows that it had come when they change")
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            LOGGER.warning("%s", text)
+
+    @contextmanager
+    def _connected(self) -> Iterator[RedisServers]:
+        """The driver's connections; after an error the next call makes new ones."""
+        if self._servers is None:
+            self._servers = RedisServers(self.options)
+        try:
+            yield self._servers
+        except SinkError:
+            self.close()
+            raise
+
+
+def _mode_of(options: RedisOptions) -> KeptRows | Invalidation | ChangeStreams:
+    match options.mode:
+        case "invalidate":
+            return Invalidation(options)
+        case "stream":
+            return ChangeStreams(options)
+        case _:
+            return KeptRows(options)

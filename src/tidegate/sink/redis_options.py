@@ -1,0 +1,328 @@
+"""Options of the Redis sink, a value that is sent to tasks, and the templates of its keys.
+
+    template        {schema}:{table}:{pk}
+    row             shop:orders:17              shop:pairs:1:a%3Ab      a key of two columns, the second one "a:b"
+    look-up         shop:users:by:mail:ann@x            by a unique index
+    tombstone       _tidegate:{shop:orders:17}
+    progress        _tidegate:progress:{feed}
+    all of a table  shop:orders:*               a pattern for SCAN
+
+In names and values `%`, `:`, `/`, `{`, `}` and control characters are written %XX, and the text between the parts of a
+template begins with `:` or `/`.  So two rows never share a key, the pattern of a table matches no other table, and
+braces in a key are always those of the template.
+
+A cluster places a key by the text in its first braces, or else by the whole key.  A tombstone has the key in braces,
+or the key's own braces, so that both lie in one slot.
+
+Keys that are not rows (cached keys of an application, streams) have templates of their own:
+
+    template    [TABLE=]text{column}text..      TABLE is a filter rule such as shop.orders or shop.*; without it the
+                                                template is for all tables that have its columns
+    {schema}, {table}, {pk}                     the names, and the values of the key joined by ':'
+
+A template of cached keys begins with a text of its own or a name: DDLs drop all keys with that beginning, and the
+feed's own keys must not be among them.
+
+Source: Redis documentation, "Cluster specification", hash tags; "SCAN", patterns.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from string import Formatter
+from typing import Final, Literal, TypeAlias
+
+from tidegate.engine.filter import TableFilter
+from tidegate.model.errors import ConfigError, UriInvalid
+from tidegate.model.event import Value
+from tidegate.model.name import lowered
+from tidegate.model.table import TableInfo, TableName
+from tidegate.sink.row_id import escaped, row_id
+
+Mode: TypeAlias = Literal["hash", "json", "invalidate", "stream"]
+TEMPLATE: Final = "{schema}:{table}:{pk}"
+CHANNEL: Final = "{schema}:{table}"
+STREAM: Final = "changes:{schema}:{table}"
+
+
+@dataclass(frozen=True, slots=True)
+class RedisOptions:
+    """Parameters of the address, times in seconds. `hosts` are one server, or some of a cluster. Printing it shows no
+    password."""
+
+    feed: str
+    hosts: tuple[tuple[str, int], ...]
+    database: int = 0
+    user: str = ""
+    password: str = field(default="", repr=False)
+    tls: bool = False
+    ssl_ca: str = ""
+    ssl_cert: str = ""
+    ssl_key: str = ""
+    timeout_s: float = 10.0
+    mode: Mode = "hash"
+    template: str = TEMPLATE
+    invalidated: str = ""
+    """What cached keys are made of (redis.py)."""
+    stream: str = STREAM
+    """What the names of streams are made of."""
+    stream_entries: int = 0
+    """About how many entries a stream keeps; 0: all."""
+    channel: str = ""
+    """What the names of channels are made of, on which changed keys are announced; empty: none is."""
+    lookups: bool = False
+    """Whether rows are found by their unique indexes, too."""
+    tombstone_s: float = 86_400.0
+    """How long the version of a row that is gone is kept."""
+    batch_rows: int = 256
+    """Most rows of one call of a script."""
+    time_zone: str = "UTC"
+    """The zone in which TIMESTAMPs come as texts."""
+
+    @property
+    def place(self) -> str:
+        """The servers, for messages."""
+        return ",".join(f"{host}:{port}" for host, port in self.hosts)
+
+
+OWN: Final = b"_tidegate:"
+PROGRESS: Final = OWN + b"progress:"
+LOOKUP_PREFIX: Final = b"by:"
+"""What stands behind the prefix of a table before a look-up, and before no row."""
+_PATTERN: Final = re.compile(rb"[*?\[\]\\]")
+_PARTS: Final = ("schema", "table", "pk")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTemplate:
+    """The texts of a key before the schema, before the table and before the row's own part."""
+
+    before_schema: bytes
+    before_table: bytes
+    before_row: bytes
+
+    def prefix(self, name: TableName) -> bytes:
+        """Return the prefix of a table's keys."""
+        return _prefix(self, name)
+
+    def pattern(self, name: TableName) -> bytes:
+        """Return the pattern by which SCAN finds the keys of a table."""
+        return escaped_pattern(self.prefix(name)) + b"*"
+
+
+def escaped_pattern(text: bytes) -> bytes:
+    """Return a text as a pattern of SCAN that fits it alone."""
+    return _PATTERN.sub(lambda hit: b"\\" + hit[0], text)
+
+
+def parse_template(text: str) -> KeyTemplate:
+    """Return the template that `text` writes; `{{` is a brace of its own. Raises UriInvalid."""
+    try:
+        parts = [(before, name) for before, name, _, _ in Formatter().parse(text)]
+    except ValueError as error:
+        raise UriInvalid(f"key-template {text!r}: {error}") from error
+    befores = [""]
+    names = []
+    for before, name in parts:
+        befores[-1] += before
+        if name is not None:
+            names.append(name)
+            befores.append("")
+    if tuple(names) != _PARTS or befores[-1]:
+        raise UriInvalid(
+            f"key-template {text!r}: it must name {{schema}}, {{table}} and {{pk}}, in this order, and end"
+        )
+    if not all(between.lstrip("}")[:1] in {":", "/"} for between in befores[1:3]):
+        raise UriInvalid(f"key-template {text!r}: what stands between its parts must begin with ':' or '/'")
+    braces = [char for before in befores for char in before if char in "{}"]
+    if braces not in ([], ["{", "}"]) or any("{}" in before for before in befores):
+        raise UriInvalid(f"key-template {text!r}: it may have one pair of braces of its own, with something in it")
+    first = befores[0].encode()
+    if first.startswith(OWN):
+        raise UriInvalid(f"key-template {text!r}: keys that begin with {OWN.decode()} are the changefeed's own")
+    return KeyTemplate(first, *(between.encode() for between in befores[1:3]))
+
+
+@lru_cache(maxsize=1024)
+def _prefix(template: KeyTemplate, name: TableName) -> bytes:
+    schema, table = (escaped(part.encode("utf-8", "surrogatepass")) for part in name)
+    return template.before_schema + schema + template.before_table + table + template.before_row
+
+
+def row_key(prefix: bytes, values: Sequence[Value]) -> bytes:
+    """Return the key of the row whose key columns have these values."""
+    own = row_id(values)
+    if len(values) > 1 and own.startswith(LOOKUP_PREFIX):  # what begins so is a look-up
+        own = b"%62y:" + own.removeprefix(LOOKUP_PREFIX)
+    return prefix + own
+
+
+def lookup_key(prefix: bytes, index: str, values: Sequence[Value]) -> bytes:
+    """Return the key under which the row is found that has these values of a unique index."""
+    return prefix + LOOKUP_PREFIX + escaped(index.encode("utf-8", "surrogatepass")) + b":" + row_id(values)
+
+
+def tombstone_key(key: bytes) -> bytes:
+    """Return the key of a row's tombstone, in the row's slot."""
+    return OWN + key if b"{" in key else b"%b{%b}" % (OWN, key)
+
+
+def progress_key(feed: str) -> bytes:
+    """Return the key of a feed's progress."""
+    return b"%b{%b}" % (PROGRESS, feed.encode())
+
+
+NAMES: Final = ("schema", "table")
+KEY: Final = "pk"
+_WILD: Final = re.compile(r"[*?\[/!]")
+_ODD: Final = "surrogatepass"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheTemplate:
+    """The texts of a template, and the names that stand behind each of them; the last text has none."""
+
+    text: str
+    rule: str
+    befores: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def is_for(self, table: TableInfo) -> bool:
+        """Return whether its rule matches a table."""
+        return not self.rule or TableFilter.parse([self.rule]).matches(*table.name)
+
+    def columns(self, table: TableInfo) -> tuple[tuple[str, ...], ...] | None:
+        """Return the columns of each name, () for those of names; None where the template is not for the table."""
+        if not self.is_for(table):
+            return None
+        found: list[tuple[str, ...]] = []
+        for name in self.names:
+            if name in NAMES:
+                found.append(())
+                continue
+            columns = table.handle_key if name == KEY else (name,)
+            known = [column.name for one in columns if (column := table.column(one)) is not None and not column.virtual]
+            if not known or len(known) < len(columns):
+                return None
+            found.append(tuple(known))
+        return tuple(found)
+
+    def check(self, tables: Sequence[TableInfo]) -> None:
+        """Raise ConfigError if the template is for some of the tables by its rule, and none has its columns."""
+        mine = [table for table in tables if self.is_for(table)]
+        if not mine or any(self.columns(table) is not None for table in mine):
+            return
+        have = {lowered(column.name) for table in mine for column in table.columns if not column.virtual}
+        missing = [name for name in self.names if name not in (*NAMES, KEY) and lowered(name) not in have]
+        if missing:
+            raise ConfigError(self._complaint(missing[0], mine))
+        key = " or no key" if KEY in self.names else ""
+        raise ConfigError(f"invalidate-keys {self.text!r}: no table that it is for has all of its columns{key}")
+
+    def demand(self, table: TableInfo) -> tuple[tuple[str, ...], ...] | None:
+        """Return what `columns` does. ConfigError for the one table that its rule names, without a column of it."""
+        if self.rule and not _WILD.search(self.rule):
+            self.check([table])
+        return self.columns(table)
+
+    def _complaint(self, name: str, tables: Iterable[TableInfo]) -> str:
+        """What is wrong with a name that no table has, with the nearest one that some table has."""
+        owners = {
+            lowered(column.name): f"{column.name} of {table.name}"
+            for table in tables
+            for column in table.columns
+            if not column.virtual
+        }
+        close = get_close_matches(lowered(name), owners, n=1, cutoff=0.6)
+        near = f"; did you mean {owners[close[0]]}?" if close else ""
+        return f"invalidate-keys {self.text!r}: no table that it is for has a stored column {name!r}{near}"
+
+    def pattern(self, table: TableInfo) -> bytes:
+        """Return the pattern by which SCAN finds the keys of a table."""
+        parts: list[str | None] = [self.befores[0]]
+        for name, before in zip(self.names, self.befores[1:], strict=True):
+            parts += [_named(name, table), before]
+        return b"*".join(escaped_pattern(part) for part in _joined(parts))
+
+
+def _named(name: str, table: TableInfo) -> str | None:
+    return getattr(table.name, name) if name in NAMES else None
+
+
+def _joined(parts: Iterable[str | None]) -> list[bytes]:
+    """Texts that stand beside each other as one; None parts them."""
+    found = [b""]
+    for part in parts:
+        if part is None:
+            found.append(b"")
+        else:
+            found[-1] += part.encode("utf-8", "surrogatepass")
+    return found
+
+
+@lru_cache(maxsize=64)
+def parse_cache_keys(text: str) -> tuple[CacheTemplate, ...]:
+    """Return the templates that `text` names, joined by ','. UriInvalid for none, and for what cannot be meant."""
+    found = tuple(map(_template, filter(None, (part.strip() for part in text.split(",")))))
+    if not found:
+        raise UriInvalid("mode=invalidate needs invalidate-keys, such as user:{id},shop.orders=orders:of:{customer_id}")
+    return found
+
+
+def _formed(where: str, form: Sequence[str | None]) -> bool:
+    """False; UriInvalid for a name with a form, such as {id:>4}."""
+    if any(form):
+        raise UriInvalid(f"{where}: a name in braces stands there alone, without ':' or '!'")
+    return False
+
+
+def _template(text: str) -> CacheTemplate:
+    where = f"invalidate-keys {text!r}"
+    rule, equals, rest = text.partition("=")
+    if "{" in rule or not equals:
+        rule, rest = "", text
+    if rule:
+        TableFilter.parse([rule])
+    try:
+        parts = [(before, name) for before, name, *form in Formatter().parse(rest) if not _formed(where, form)]
+    except ValueError as error:
+        raise UriInvalid(f"{where}: {error}") from error
+    befores, names = [""], list[str]()
+    for before, name in parts:
+        befores[-1] += before
+        if name is not None:
+            names.append(name)
+            befores.append("")
+    if not names or not all(names):
+        raise UriInvalid(f"{where}: it names no column; write one in braces, such as user:{{id}}")
+    if not befores[0] and names[0] not in NAMES:
+        raise UriInvalid(f"{where}: it must begin with a text of its own, since a DDL drops all keys that begin so")
+    first = befores[0].encode()
+    if first and (OWN.startswith(first) or first.startswith(OWN)):
+        raise UriInvalid(f"{where}: keys that begin with {OWN.decode()} are the changefeed's own")
+    return CacheTemplate(text, rule, tuple(befores), tuple(names))
+
+
+def stream_of(template: str, name: TableName) -> bytes:
+    """Return the name of the stream of a table, or of a database, which has no table's name."""
+    named = {part: escaped(text.encode("utf-8", _ODD)).decode("utf-8", _ODD) for part, text in name._asdict().items()}
+    return template.format(**named).encode("utf-8", _ODD)
+
+
+def channel_of(options: RedisOptions, name: TableName) -> bytes:
+    """Return the channel on which changed keys of a table are announced; nothing where none is."""
+    return stream_of(options.channel, name) if options.channel else b""
+
+
+def check_names(what: str, template: str) -> None:
+    """Raise UriInvalid for a template that names no streams, or no channels."""
+    try:
+        names = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+    except ValueError as error:
+        raise UriInvalid(f"{what} {template!r}: {error}") from error
+    if not names <= set(NAMES):
+        raise UriInvalid(f"{what} {template!r}: it may name {{schema}} and {{table}}, and nothing else")
+    if not template or template.encode().startswith(OWN):
+        raise UriInvalid(f"{what} {template!r}: keys that begin with {OWN.decode()} are the changefeed's own")

@@ -1,0 +1,571 @@
+"""The search sink: every row a document found by its words, and never older than its last change.
+
+    recover   become the writer: earlier writers are shut out
+    run       each table in a task of its own: the last change of each key, in bulks
+    ddl       where rows or mapping change, the next index is filled from the last one, in tasks; barrier for all tables
+    advance   publish checkpoint and indexes in one step; then the aliases of readers move, and old indexes are removed
+
+Guarantee: each row exactly as its last change left it.  Repeated or late rows change nothing: a search server compares
+versions (search_server.py), the embedded index keeps its position in the commit of its rows (search_embedded.py).
+Readers search by alias, so an index is complete when they first see it.  Transactions are not atomic for readers.
+Progress is stored beside the indexes.  Tables without a key are left out, with one warning, since their rows have no
+names.
+
+    CREATE, TRUNCATE                     a new index, empty
+    DROP                                 the table no longer has an index
+    RENAME                               the index stays, under another alias
+    ALTER, where rows or mapping change  a new index, filled from the old one
+    DROP and TRUNCATE PARTITION          a new index, filled with the other rows
+    EXCHANGE PARTITION                   two new indexes, filled from the two old ones
+
+An index that a DDL replaces gets no more rows, so the DDL can be repeated from its start.  Readers use it until the
+checkpoint is past the DDL; then the alias moves and the index is removed.
+
+Tasks write the rows of a round into their index, or fill one index from others:
+
+    changes  ─► parts   ─► the last change of each key ─► documents ─► writer        write_table
+    pages    ─► rows    ─► as the DDL makes them       ─► documents ─► writer        fill_index
+
+Parts of a chunk have no common order: rows of one layout may lie between those of another, and a large transaction is
+cut anywhere.  A part therefore leaves out rows of which an earlier part of its chunk wrote a newer version; within one
+commit_ts a put row wins over a DELETE.
+
+The port to the index store, used by the sink and by `tidegate search`:
+
+    take()               become the writer: no earlier writer may write or publish any more
+    create(), writer()   an empty index; in a task, its documents
+    pages()              in a task, the documents that an index holds
+    keep()               publish the checkpoint and the indexes in one step, then move the aliases
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+import numpy as np
+
+from tidegate.codec.columnar import Batch, typed_batch
+from tidegate.engine.plan import (
+    Checkpoint,
+    PlannedDdl,
+    Round,
+    Rows,
+    Segment,
+    zone_warning,
+)
+from tidegate.engine.ports import (
+    Changes,
+    FlushPolicy,
+    RoundLimit,
+    SegmentSink,
+    SinkPosition,
+    Tasks,
+    WithOmissions,
+    Written,
+)
+from tidegate.engine.refused_rows import converted, refused_rows
+from tidegate.model.errors import InputError, SchemaError, SinkRefused, TidegateError
+from tidegate.model.event import UNTOLD, ToldSession, Value
+from tidegate.model.left_out import LeftOut, without_key
+from tidegate.model.table import TableInfo, TableName
+from tidegate.objectstore.failpoint import reach
+from tidegate.schema import effects
+from tidegate.schema.effects import Effect, TableAltered
+from tidegate.schema.state import SchemaState
+from tidegate.sink.documents import (
+    Change,
+    Row,
+    altered,
+    as_columns,
+    fields_of,
+    inside,
+    json_objects,
+    last_changes,
+    row_of_json,
+)
+from tidegate.sink.search_mapping import IndexRule, alias_of, document_id, field_name, index_name, mapping_of
+
+
+class TableIndex(msgspec.Struct, frozen=True):
+    """The index of a table, and its mapping as text."""
+
+    schema: str
+    table: str
+    index: str
+    mapping: str
+
+    @property
+    def name(self) -> TableName:
+        """The table's name."""
+        return TableName(self.schema, self.table)
+
+
+Indexes: TypeAlias = Mapping[tuple[str, str], TableIndex]
+"""By the key of the table's name."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Rows of an old index that go into a new one.
+
+    `how`: as they are, as ALTER makes them, or under the columns of the new table. With `partitions`, those rows alone
+    that lie in them, or that do not (`within`)."""
+
+    index: str
+    old: TableInfo
+    how: Literal["copy", "alter", "columns"] = "copy"
+    partitions: tuple[str, ...] = ()
+    within: bool = True
+
+
+class Filling(msgspec.Struct, frozen=True):
+    """A new index and what it is filled with."""
+
+    made: TableIndex
+    table: TableInfo
+    parts: tuple[Part, ...] = ()
+
+
+class Follower:
+    """Follows the effects of one DDL; `name` makes the name of a table's next index."""
+
+    def __init__(
+        self,
+        indexes: Indexes,
+        rules: Sequence[IndexRule],
+        name: Callable[[TableInfo], str],
+        *,
+        time_zone: str,
+        commit_ts: int,
+        session: ToldSession = UNTOLD,
+    ) -> None:
+        self.indexes = dict(indexes)
+        self._rules, self._name = rules, name
+        self._zone, self._ts, self._session = time_zone, commit_ts, session
+
+    def follow(self, found: Sequence[Effect]) -> Iterator[Filling]:
+        """Return what is to be filled, in order. SinkRefused for rows that no index has any more."""
+        for effect in found:
+            match effect:
+                case effects.TableCreated(table):
+                    yield from self._made(table)
+                case effects.TableDropped(old):
+                    self.indexes.pop(old.name.key, None)
+                case effects.TableTruncated(old, new):
+                    self.indexes.pop(old.name.key, None)
+                    yield from self._made(new)
+                case effects.TableRenamed(old, new):
+                    yield from self._renamed(old, new)
+                case effects.TableAltered(old, new):
+                    yield from self._altered(old, new)
+                case effects.PartitionsTruncated(old, names, new) | effects.PartitionsDropped(old, names, new):
+                    yield from self._kept(old, new, Part("", old, partitions=names, within=False))
+                case effects.PartitionExchanged():
+                    yield from self._exchanged(effect)
+                case effects.TableRecovered(table):
+                    raise SinkRefused(
+                        f"table {table.name} came back with rows that the index does not have any more; begin a new "
+                        "changefeed with them, or leave the DDL out by an event filter"
+                    )
+
+    def ensure(self, table: TableInfo) -> Iterator[Filling]:
+        """Give a table an index of its mapping, filled from another one that it has."""
+        known = self.indexes.get(table.name.key)
+        if known is None or known.mapping != mapping_of(table, self._rules).text:
+            yield from self._kept(table, table, Part("", table))
+            if table.name.key not in self.indexes:
+                yield from self._made(table)
+
+    def _made(self, table: TableInfo, *parts: Part) -> Iterator[Filling]:
+        self.indexes.pop(table.name.key, None)
+        if table.handle_key:
+            made = TableIndex(*table.name, self._name(table), mapping_of(table, self._rules).text)
+            self.indexes[table.name.key] = made
+            yield Filling(made, table, parts)
+
+    def _renamed(self, old: TableInfo, new: TableInfo) -> Iterator[Filling]:
+        found = self.indexes.pop(old.name.key, None)
+        if found is not None:
+            self.indexes[new.name.key] = msgspec.structs.replace(found, schema=new.name.schema, table=new.name.table)
+            yield from self.ensure(new)
+
+    def _altered(self, old: TableInfo, new: TableInfo) -> Iterator[Filling]:
+        if not old.handle_key or not new.handle_key:
+            yield from self._made(new)
+        elif altered(old, new, self._zone, self._ts, self._session, keeps_null=True) is not None:
+            yield from self._kept(old, new, Part("", old, "alter"))
+        else:
+            yield from self.ensure(new)
+
+    def _kept(self, old: TableInfo, new: TableInfo, *parts: Part) -> Iterator[Filling]:
+        """A new index of `new` from that of `old`."""
+        if (found := self.indexes.get(old.name.key)) is not None:
+            yield from self._made(new, *(msgspec.structs.replace(part, index=found.index) for part in parts))
+
+    def _exchanged(self, effect: effects.PartitionExchanged) -> Iterator[Filling]:
+        partitioned, other = (self.indexes.get(table.name.key) for table in (effect.partitioned, effect.other))
+        if partitioned is None or other is None:
+            return
+        chosen = (effect.partition,)
+        yield from self._made(effect.new_other, Part(partitioned.index, effect.partitioned, "columns", chosen))
+        stays = Part(partitioned.index, effect.partitioned, "columns", chosen, within=False)
+        yield from self._made(effect.new_partitioned, stays, Part(other.index, effect.other, "columns"))
+
+
+class RowDocument(NamedTuple):
+    """What an index is to hold under `id` from `commit_ts` on: a JSON object; None: nothing."""
+
+    id: str
+    commit_ts: int
+    source: bytes | None
+
+
+class Found(NamedTuple):
+    """A document that a search found."""
+
+    id: str
+    score: float
+    source: bytes
+
+
+class PublishedIndexes(msgspec.Struct, frozen=True):
+    """What a feed keeps beside its indexes; `epoch` tells who writes."""
+
+    epoch: int = 0
+    checkpoint: Checkpoint | None = None
+    schema: str = ""
+    indexes: tuple[TableIndex, ...] = ()
+
+    @property
+    def standing(self) -> SinkPosition:
+        """The position of the feed."""
+        if self.checkpoint is None:
+            return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
+        return SinkPosition(self.checkpoint, SchemaState.from_json(self.schema.encode()))
+
+    @property
+    def by_table(self) -> Indexes:
+        """The indexes by their tables."""
+        return {one.name.key: one for one in self.indexes}
+
+
+class IndexWriter(Protocol):
+    """Writes one index, in a task."""
+
+    def write(self, documents: Sequence[RowDocument]) -> int:
+        """Write documents, no two of them under one id; return the bytes sent."""
+
+    def finish(self, upto: int) -> None:
+        """Make all durable: the index has what happened up to a ts."""
+
+
+class SearchStore(Protocol):
+    """A place of indexes, as one feed writes it: a value that travels to tasks."""
+
+    @property
+    def place(self) -> str:
+        """The store's address, for messages."""
+
+    def take(self) -> PublishedIndexes:
+        """Become the writer; return what is published, with an epoch of this writer's own."""
+
+    def check(self, epoch: int) -> None:
+        """Raise Fenced where another writer began."""
+
+    def keep(self, published: PublishedIndexes) -> None:
+        """Publish, and let aliases and indexes follow. Fenced where another writer began."""
+
+    def create(self, made: TableIndex, epoch: int) -> None:
+        """Make an empty index; no two have one name."""
+
+    def writer(self, made: TableIndex, epoch: int) -> AbstractContextManager[IndexWriter]:
+        """Return what writes an index."""
+
+    def settle(self, index: str) -> None:
+        """See that `pages` finds all that was written."""
+
+    def shares(self, slots: int) -> int:
+        """Return in how many shares an index is read and written at the same time, by so many tasks."""
+
+    def pages(self, index: str, share: int, shares: int) -> Iterator[list[tuple[str, bytes]]]:
+        """Return one share of an index's documents, some at a time: id and source."""
+
+    def search(self, alias: str, words: str, limit: int) -> tuple[int, list[Found]]:
+        """Return how many documents fit, and the best ones. InputError for what is no query or no table."""
+
+    def close(self) -> None:
+        """Close connections."""
+
+
+def published_alone() -> None:
+    """Mark that a checkpoint names new indexes while aliases name the old ones, where a feed may be made to die."""
+    reach("search/published")
+
+
+_Newest: TypeAlias = dict[str, tuple[int, bool]]
+"""By the id of a document the commit_ts that was written, and whether a row came with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexJob:
+    """The rows of a step, and their index."""
+
+    changes: Changes
+    step: Rows
+    store: SearchStore
+    made: TableIndex
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FillJob:
+    """One share of the documents that a new index begins with, as a DDL of `commit_ts` makes them."""
+
+    filling: Filling
+    store: SearchStore
+    epoch: int
+    time_zone: str
+    commit_ts: int
+    session: ToldSession
+    share: int = 0
+    shares: int = 1
+
+
+def write_table(job: IndexJob) -> Written:
+    """Write the job's rows; return when the index has them. Raises what reading and writing do."""
+    step = job.step
+    done = Written(step.table.name)
+    try:
+        with job.store.writer(job.made, job.epoch) as writer:
+            for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
+                written: _Newest = {}
+                for batch, _ in chunk.parts:
+                    _write_batch(writer, step.table, batch, done, written if len(chunk.parts) > 1 else None)
+            writer.finish(step.upto)
+            reach("search/after-write")
+    finally:
+        job.store.close()
+    return done
+
+
+def _write_batch(writer: IndexWriter, table: TableInfo, batch: Batch, done: Written, written: _Newest | None) -> None:
+    try:
+        documents = converted(batch, partial(_documents, table))
+        reach("search/before-write")
+        done.size_bytes += writer.write(documents if written is None else list(_newer(documents, written)))
+    except SinkRefused as error:
+        rows = np.flatnonzero(batch.commit_ts.to_numpy() == error.where.commit_ts).tolist()
+        if error.messages or not rows:
+            raise error.at(table=str(table.name), commit_ts=batch.commit_ts[0].as_py()) from None
+        raise refused_rows(batch, rows, str(error), kind=SinkRefused) from error
+    except TidegateError as error:
+        raise error.at(table=str(table.name), commit_ts=batch.commit_ts[0].as_py()) from None
+    done.rows += batch.rows
+    done.messages += len(documents)
+
+
+def _documents(table: TableInfo, batch: Batch) -> list[RowDocument]:
+    """The last change of each key, as its document."""
+    typed = typed_batch(batch)
+    last = last_changes(table, typed, document_id)
+    names = [field_name(field.name) for field in typed.fields]
+    objects = json_objects(names, typed.fields, last.columns)
+    sources = [None if row is None else objects[row] for row in last.rows]
+    return [RowDocument(*one) for one in zip(last.keys, last.commit_ts.to_pylist(), sources, strict=True)]
+
+
+def _newer(documents: Sequence[RowDocument], written: _Newest) -> Iterator[RowDocument]:
+    """The documents that are newer than what was written under their ids; they are noted there."""
+    for one in documents:
+        at = one.commit_ts, one.source is not None
+        if at >= written.get(one.id, at):
+            written[one.id] = at
+            yield one
+
+
+def fill_index(job: FillJob) -> Written:
+    """Write a share of what a new index begins with; return when the index has it."""
+    filling = job.filling
+    done = Written(filling.table.name)
+    try:
+        with job.store.writer(filling.made, job.epoch) as writer:
+            for part in filling.parts:
+                for page in job.store.pages(part.index, job.share, job.shares):
+                    documents = list(_filled(job, part, page))
+                    writer.write(documents)
+                    done.messages += len(documents)
+                    reach("search/amid-fill")
+            writer.finish(job.commit_ts)
+    finally:
+        job.store.close()
+    return done
+
+
+def _filled(job: FillJob, part: Part, page: list[tuple[str, bytes]]) -> Iterator[RowDocument]:
+    """The documents of a page that the new index gets."""
+    ts, table = job.commit_ts, job.filling.table
+    takes = None
+    if part.partitions:
+        lies = inside(part.old, part.partitions, job.time_zone)
+        takes = lies if part.within else _not(lies)
+    if part.how == "copy":
+        for name, source in page:
+            if takes is None or takes(row_of_json(part.old, source, field_name)):
+                yield RowDocument(name, ts, source)
+        return
+    change = _change(job, part)
+    rows = [row_of_json(part.old, source, field_name) for _, source in page]
+    made = [change(row) for row in rows if takes is None or takes(row)]
+    fields = fields_of(table)
+    columns: list[list[Value]] = [[row[field.name] for row in made] for field in fields]
+    objects = json_objects([field_name(field.name) for field in fields], fields, columns)
+    key = [column.name for name in table.handle_key if (column := table.column(name)) is not None]
+    for row, source in zip(made, objects, strict=True):
+        yield RowDocument(document_id([row[name] for name in key]), ts, source)
+
+
+def _change(job: FillJob, part: Part) -> Change:
+    table = job.filling.table
+    if part.how == "alter":
+        found = altered(part.old, table, job.time_zone, job.commit_ts, job.session, keeps_null=True)
+        assert found is not None, "rows that stay as they are get copied"
+        return found
+    return as_columns(part.old, table)
+
+
+def _not(lies: Callable[[Row], bool]) -> Callable[[Row], bool]:
+    return lambda row: not lies(row)
+
+
+LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What the sink is asked to do: `prefix` begins the names that readers search."""
+
+    rules: tuple[IndexRule, ...] = ()
+    prefix: str = ""
+    time_zone: str = "UTC"
+    """The zone in which TIMESTAMPs come as texts."""
+
+
+class SearchSink(SegmentSink[Written], WithOmissions):
+    """Writes to a store; `held` keeps another run of the feed on this machine out."""
+
+    flush_policy = FlushPolicy(limit=RoundLimit(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
+
+    def __init__(
+        self,
+        store: SearchStore,
+        options: SearchOptions = SearchOptions(),
+        *,
+        held: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self.store, self.options = store, options
+        self._held = held
+        self._epoch = self._made = 0
+        self._checkpoint_ts = 0
+        self._state = SchemaState()
+        self._indexes: Indexes = {}
+        self._schema: tuple[SchemaState | None, str] = (None, "")
+        self._tasks: Tasks | None = None
+        self._said: set[str] = set()
+        self._bare: set[TableName] = set()
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep another run on this machine out; others are fenced."""
+        return self._held()
+
+    def recover(self) -> SinkPosition:
+        """Become the writer of the feed; return its position."""
+        found = self.store.take()
+        self._epoch, self._indexes = found.epoch, found.by_table
+        return found.standing
+
+    def open(self, standing: SinkPosition) -> None:
+        self._checkpoint_ts, self._state = standing.checkpoint.ts, standing.state
+
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
+        """Write the rows of a segment; return when their indexes have them."""
+        self._tasks = tasks
+        self.store.check(self._epoch)
+        steps = segment.steps
+        keyed = [step for step in steps if step.table.handle_key]
+        self._state = self._state.with_unknown(segment.tables)
+        self._bare |= {step.table.name for step in steps if not step.table.handle_key}
+        follower = self._follower(self._checkpoint_ts, "rows")
+        for step in keyed:
+            self._fill(follower.ensure(step.table), self._checkpoint_ts, UNTOLD)
+        self._indexes = follower.indexes
+        jobs = [IndexJob(changes, step, self.store, self._indexes[step.table.name.key], self._epoch) for step in keyed]
+        return tasks.run(write_table, jobs) if jobs else []
+
+    def left_out(self) -> Sequence[LeftOut]:
+        """Return the tables without a key whose rows came."""
+        return without_key(map(self._state.table, self._bare))
+
+    def ddl(self, planned: PlannedDdl) -> None:
+        """Apply one DDL; a repetition begins anew."""
+        ddl, ts = planned.ddl, planned.commit_ts
+        if planned.error is not None:
+            raise planned.refused(planned.error) from planned.error
+        try:
+            self.store.check(self._epoch)
+            follower = self._follower(ts, str(planned.number - 1), ddl.told)
+            self._fill(follower.follow(planned.effects), ts, ddl.told)
+        except (InputError, SchemaError) as error:
+            raise planned.refused(error) from error
+        except TidegateError as error:
+            raise error.at(table=planned.table, commit_ts=ts) from None
+        if warning := zone_warning(ddl, planned.effects):
+            self._say(warning)
+        for effect in planned.effects:
+            if isinstance(effect, TableAltered) and effect.new.handle_key and not effect.old.handle_key:
+                self._say(f"table {effect.new.name} has a key now: the rows that it had come when they change")
+        reach("search/ddl-done")
+        self._state, self._indexes = planned.after, follower.indexes
+
+    def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  the indexes have them
+        """Publish the round's end. Fenced where another writer began."""
+        standing = SinkPosition(planned.checkpoint, planned.state)
+        reach("search/before-advance")
+        if planned.state is not self._schema[0]:
+            self._schema = planned.state, planned.state.to_json().decode()
+        indexes = tuple(self._indexes.values())
+        self.store.keep(PublishedIndexes(self._epoch, planned.checkpoint, self._schema[1], indexes))
+        self._checkpoint_ts, self._state = planned.checkpoint.ts, planned.state
+        return standing
+
+    def close(self) -> None:
+        self.store.close()
+
+    def _follower(self, ts: int, place: str, session: ToldSession = UNTOLD) -> Follower:
+        def name(table: TableInfo) -> str:
+            self._made += 1
+            alias = alias_of(table.name, self.options.prefix)
+            return index_name(alias, f"{ts}.{place}.{self._made}", self._epoch)
+
+        zone = self.options.time_zone
+        return Follower(self._indexes, self.options.rules, name, time_zone=zone, commit_ts=ts, session=session)
+
+    def _fill(self, fillings: Iterable[Filling], ts: int, session: ToldSession) -> None:
+        for filling in fillings:
+            self.store.create(filling.made, self._epoch)
+            if not filling.parts:
+                continue
+            assert self._tasks is not None, "a DDL comes behind the rows of its round"
+            for part in filling.parts:
+                self.store.settle(part.index)
+            shares = self.store.shares(self._tasks.slots)
+            job = FillJob(filling, self.store, self._epoch, self.options.time_zone, ts, session, shares=shares)
+            jobs = [replace(job, share=share) for share in range(shares)]
+            self._tasks.run(fill_index, jobs)
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            LOGGER.warning("%s", text)

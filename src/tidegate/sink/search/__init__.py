@@ -1,1 +1,0 @@
-"""Rows as documents of a search index, one a row (sink.py)."""

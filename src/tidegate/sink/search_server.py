@@ -1,0 +1,533 @@
+"""A search server as the store of the search sink: calls, bulk writes, and the aliases and indexes of a changefeed.
+
+OpenSearch and Elasticsearch are addressed by the common part of their APIs, since the client of each refuses the
+other's servers.  A password is sent in a header and appears in no message.
+
+    answer of a call      what follows
+    none, 5xx, 429, 408   SinkError: retried; another server of the list is asked next
+    401, 403              LoginRefused: check the account
+    others                decided by the caller
+
+    answer of an item of _bulk
+    2xx                   done
+    409                   the index has a newer version, or a row as new as this DELETE: a repeat or a late writer
+    404 of a delete       the document was not there; its version is kept all the same
+    429, 5xx              again after a pause, in bulks of half the size; bulks grow again slowly
+    400                   SinkRefused, with the row's commit_ts
+    404 of the alias      the index belongs to another writer now
+
+A bulk refused as a whole, with 429 or with 413 as too large, is halved in the same way.
+
+A document's version is the commit_ts of its row.  A row replaces what is as new (`external_gte`), a DELETE only what
+is older (`external`): within a transaction a put row wins over a DELETE of its key in whatever order both are sent.
+A repeated row has the same bytes.  The version of a deleted document is kept for `tombstone-ttl` (index.gc_deletes).
+
+    shop.orders                    alias of the table's index: what readers search
+    shop.orders-4706..-7           the index; each incarnation of a table has its own
+    shop.orders-4706..-7.w9        alias through which only the writer of epoch 9 writes (`require_alias`)
+    tidegate-FEED                  alias of all indexes of a changefeed
+    tidegate-progress/_doc/FEED    epoch, checkpoint, schema and indexes
+
+    take    epoch 9 ─► progress ─► aliases .w8 become .w9, so earlier writers are shut out for good
+    keep    progress, if seq_no and primary_term are ours ─► one call moves readers' aliases and removes old indexes
+
+Between the two calls of `keep` readers search the index before the last DDL; after a crash there the next `take`
+completes the move.
+
+Source: OpenSearch documentation, "Bulk", external versions; "Index document" (versions, if_seq_no), "Update aliases",
+"Scroll", "Index settings".
+"""
+
+import base64
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from tidegate.model.errors import Fenced, InputError, LoginRefused, SinkError, SinkRefused
+from tidegate.model.kept_state import StateKind, convert_state, stamped
+from tidegate.sink.exchange import TEXT_MAX, HttpClient, Reply, tls_context
+from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
+from tidegate.sink.search_mapping import IndexMapping, alias_of, epoch_of, write_alias
+
+LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
+ANSWER_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Servers of one cluster, and how they are reached; times in seconds. Printing it shows no password."""
+
+    hosts: tuple[tuple[str, int], ...]
+    user: str = ""
+    password: str = field(default="", repr=False)
+    api_key: str = field(default="", repr=False)
+    tls: bool = False
+    ssl_ca: str = ""
+    ssl_cert: str = ""
+    ssl_key: str = ""
+    timeout_s: float = 60.0
+    bulk_rows: int = 2_000
+    bulk_bytes: int = 8 << 20
+    refresh: str = "1s"
+    tombstone_s: float = 3_600.0
+
+    @property
+    def place(self) -> str:
+        """The servers, for messages."""
+        return ",".join(f"{host}:{port}" for host, port in self.hosts)
+
+
+def reason_of(answer: Reply) -> str:
+    """Return what the server says of an error."""
+    try:
+        error = answer.json()["error"]
+        error = (error.get("root_cause") or [error])[0]
+        return f"{answer.status} {error['type']}: {error['reason']}"[:TEXT_MAX]
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return f"{answer.status} {answer.text}"[:TEXT_MAX]
+
+
+class SearchCalls:
+    """A connection that is made when it is needed, and again, to the next server, when it broke."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self.options = options
+        tls = partial(tls_context, options.ssl_ca, options.ssl_cert, options.ssl_key) if options.tls else None
+        self._clients = [
+            HttpClient(host, port, tls, within_s=options.timeout_s, most_bytes=ANSWER_BYTES)
+            for host, port in options.hosts
+        ]
+        self._next = 0
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | object = None,
+        query: Mapping[str, object] | None = None,
+        *,
+        many: bool = False,
+    ) -> Reply:
+        """Return the answer to a call; `many` says that the body is a line for each of several. SinkError for none."""
+        sent = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
+        headers = {"content-type": "application/x-ndjson" if many else "application/json", **self._account()}
+        target = f"{path}?{urlencode(query)}" if query else path
+        failed: Exception | None = None
+        for _ in range(1 + len(self._clients)):
+            client = self._clients[self._next % len(self._clients)]
+            fresh = not client.is_open
+            try:
+                return self._checked(client.ask(method, target, sent, headers))
+            except OSError as error:
+                failed = error
+                self._next += fresh  # an old connection may have ended by itself
+        raise SinkError(f"{self.options.place}: {failed or type(failed).__name__}") from failed
+
+    def close(self) -> None:
+        """Close the connection."""
+        for client in self._clients:
+            client.close()
+
+    def done(self, answer: Reply, what: str) -> Reply:
+        """Return an answer that says yes. SinkError for a server that cannot now, SinkRefused for one that does not."""
+        if answer.is_ok:
+            return answer
+        raise (SinkError if answer.status in LATER else SinkRefused)(
+            f"{self.options.place}: {what}: {reason_of(answer)}"
+        )
+
+    def _checked(self, answer: Reply) -> Reply:
+        if answer.status in {401, 403}:
+            raise LoginRefused(
+                f"{self.options.place}: {reason_of(answer)}; check user and password of the address; '@', ':' and '/' "
+                "of a password are written %40, %3A and %2F"
+            )
+        if answer.status >= 500:
+            raise SinkError(f"{self.options.place}: {reason_of(answer)}")
+        return answer
+
+    def _account(self) -> Mapping[str, str]:
+        options = self.options
+        if options.api_key:
+            return {"authorization": f"ApiKey {options.api_key}"}
+        if options.user:
+            word = base64.b64encode(f"{options.user}:{options.password}".encode()).decode()
+            return {"authorization": f"Basic {word}"}
+        return {}
+
+
+def path_of(*parts: str) -> str:
+    """Return the path of names."""
+    return "/" + "/".join(quote(part, safe="_") if not part.startswith("_") else part for part in parts)
+
+
+PAUSE_S: Final = 0.1
+PAUSE_MAX_S: Final = 5.0
+SHRUNK_TRIES: Final = 8
+_TOO_LARGE: Final = 413
+_QUERY: Final = {"require_alias": "true", "filter_path": "errors,items.*.status,items.*.error"}
+
+
+class BulkItem(msgspec.Struct):
+    """The server's answer for one document."""
+
+    status: int
+    error: Any = None
+
+
+class BulkAnswer(msgspec.Struct):
+    """The server's answer to a bulk; `items` only if there are errors among them."""
+
+    errors: bool = False
+    items: list[dict[str, BulkItem]] = []
+
+
+class BulkWriter:
+    """Writes documents of one index by its write alias."""
+
+    def __init__(self, calls: SearchCalls, alias: str, *, pause: Callable[[float], None] = time.sleep) -> None:
+        self._calls, self._alias, self._pause = calls, alias, pause
+        self.rows = calls.options.bulk_rows
+        self._bytes = calls.options.bulk_bytes
+
+    def write(self, documents: Sequence[RowDocument]) -> int:
+        """Write documents; return the bytes sent. SinkError where the server takes no more, SinkRefused for one that
+        it never takes."""
+        waiting = deque((one, _lines(one)) for one in documents)
+        sent, tries, pause_s = 0, 0, PAUSE_S
+        while waiting:
+            part = self._next(waiting)
+            again, why = self._send([one for one, _ in part], b"".join(lines for _, lines in part))
+            sent += sum(len(lines) for _, lines in part)
+            if not again:
+                self.rows = min(self.rows + self.rows // 8 + 1, self._calls.options.bulk_rows)
+                tries, pause_s = 0, PAUSE_S
+                continue
+            waiting.extendleft(reversed([part[place] for place in again]))
+            tries += 1
+            if tries == SHRUNK_TRIES:
+                raise SinkError(f"{self._calls.options.place}: {why}")
+            self.rows = max(1, min(self.rows, len(part)) // 2)
+            self._pause(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        return sent
+
+    def finish(self, upto: int) -> None:
+        """All is durable that a server has confirmed."""
+
+    def _next(self, waiting: "deque[tuple[RowDocument, bytes]]") -> list[tuple[RowDocument, bytes]]:
+        part = [waiting.popleft()]
+        size = len(part[0][1])
+        while waiting and len(part) < self.rows and size + len(waiting[0][1]) <= self._bytes:
+            part.append(waiting.popleft())
+            size += len(part[-1][1])
+        return part
+
+    def _send(self, documents: Sequence[RowDocument], body: bytes) -> tuple[Sequence[int], str]:
+        """(places of documents that are to be sent again, why)."""
+        answer = self._calls.ask("POST", path_of(self._alias, "_bulk"), body, _QUERY, many=True)
+        if answer.status == _TOO_LARGE and len(documents) == 1:
+            raise SinkRefused(f"{self._calls.options.place}: {reason_of(answer)}").at(commit_ts=documents[0].commit_ts)
+        if answer.status in {*LATER, _TOO_LARGE}:
+            return range(len(documents)), reason_of(answer)
+        found = msgspec.json.decode(self._calls.done(answer, "a bulk").body, type=BulkAnswer)
+        again, why = [], ""
+        for place, item in enumerate(found.items if found.errors else ()):
+            ((op, told),) = item.items()
+            if told.status in LATER:
+                again.append(place)
+                why = f"{told.status} {_reason(told.error)}"
+            elif told.status >= 400 and told.status != 409 and not (op == "delete" and told.error is None):
+                self._refuse(told, documents[place])
+        return again, why
+
+    def _refuse(self, told: BulkItem, document: RowDocument) -> None:
+        place, why = self._calls.options.place, _reason(told.error)
+        if told.status == 404:
+            raise SinkError(f"{place}: {self._alias} is not there: {why}; another run may have taken over")
+        raise SinkRefused(f"{place}: document {document.id} is refused: {told.status} {why}").at(
+            commit_ts=document.commit_ts
+        )
+
+
+def _lines(document: RowDocument) -> bytes:
+    word = "delete" if document.source is None else "index"
+    rule = "external" if document.source is None else "external_gte"
+    told = {word: {"_id": document.id, "version": document.commit_ts, "version_type": rule}}
+    return msgspec.json.encode(told) + b"\n" + (b"" if document.source is None else document.source + b"\n")
+
+
+def _reason(error: Any) -> str:
+    if not isinstance(error, dict):
+        return str(error)
+    cause = error.get("caused_by") or {}
+    return ": ".join(str(part) for part in (error.get("type"), error.get("reason"), cause.get("reason")) if part)[:500]
+
+
+PROGRESS: Final = "tidegate-progress"
+PAGE: Final = 1000
+SCROLL: Final = "5m"
+TRIES: Final = 5
+_FIELDS_MIN: Final = 1000
+
+
+class _Version(NamedTuple):
+    seq_no: int
+    primary_term: int
+
+
+class SearchHit(msgspec.Struct):
+    """A document of an answer."""
+
+    id: str = msgspec.field(name="_id")
+    source: msgspec.Raw = msgspec.field(name="_source")
+    score: float | None = msgspec.field(name="_score", default=None)
+
+
+class HitTotal(msgspec.Struct):
+    """The number of hits."""
+
+    value: int
+
+
+class SearchHits(msgspec.Struct):
+    """The documents of an answer."""
+
+    hits: list[SearchHit]
+    total: HitTotal | None = None
+
+
+class SearchAnswer(msgspec.Struct):
+    """What a server answers of a search."""
+
+    hits: SearchHits
+    scroll: str = msgspec.field(name="_scroll_id", default="")
+
+
+class ServerStore:
+    """The indexes of a feed in the servers of `options`; `prefix` begins the aliases of readers."""
+
+    def __init__(self, options: ServerOptions, feed: str, prefix: str = "") -> None:
+        self.options, self.feed, self.prefix = options, feed, prefix
+        self._calls = SearchCalls(options)
+        self._followed: tuple[TableIndex, ...] | None = None
+        self._version: _Version | None = None
+        self._taken = 0
+        self._kept = PublishedIndexes()
+        """What was published last, as far as this writer knows."""
+
+    def __reduce__(self) -> tuple[type["ServerStore"], tuple[ServerOptions, str, str]]:
+        """Travel without the connection."""
+        return ServerStore, (self.options, self.feed, self.prefix)
+
+    @property
+    def place(self) -> str:
+        return self.options.place
+
+    def take(self) -> PublishedIndexes:
+        """Become the writer; return what is published, with an epoch of this writer's own."""
+        self._followed = None
+        self._make_progress()
+        for _ in range(TRIES):
+            found = self._read()
+            now_ms = time.time_ns() // 1_000_000  # above those of a progress that somebody deleted
+            found = msgspec.structs.replace(found, epoch=max(found.epoch + 1, now_ms))
+            if self._write(found):
+                self._taken = found.epoch
+                self._follow(found)
+                return found
+        raise SinkError(f"{self.place}: other runs of changefeed {self.feed} begin all the time")
+
+    def check(self, epoch: int) -> None:
+        """Raise Fenced where another writer began."""
+        answer = self._calls.ask("GET", path_of(PROGRESS, "_doc", self.feed), query={"_source_includes": "epoch"})
+        found = {} if answer.status == 404 else self._calls.done(answer, "its progress").json()["_source"]
+        self._compare(found.get("epoch", 0), epoch)
+
+    def keep(self, published: PublishedIndexes) -> None:
+        """Publish, and let aliases and indexes follow. Fenced where another writer began."""
+        self._compare(self._taken, published.epoch)
+        for _ in range(TRIES):
+            if self._write(published):
+                published_alone()
+                self._follow(published)
+                return
+            found = self._read()
+            self._compare(found.epoch, published.epoch)
+            if found not in {published, self._kept}:  # its own: a try whose answer did not come
+                raise self._lost()
+        raise SinkError(f"{self.place}: the progress of {self.feed} changes all the time")
+
+    def create(self, made: TableIndex, epoch: int) -> None:
+        """Make an empty index; no two have one name."""
+        mapping = msgspec.json.decode(made.mapping, type=IndexMapping)
+        settings = {
+            "gc_deletes": f"{round(self.options.tombstone_s)}s",
+            "refresh_interval": self.options.refresh,
+            "mapping.total_fields.limit": max(_FIELDS_MIN, 4 * len(mapping.fields)),
+            **mapping.settings,
+        }
+        body = {
+            "settings": {"index": settings},
+            "mappings": {"dynamic": False, "properties": mapping.fields},
+            "aliases": {self._marker: {}, write_alias(made.index, epoch): {}},
+        }
+        self._check_alias(alias_of(made.name, self.prefix))
+        self._ask("PUT", path_of(made.index), f"index {made.index} of table {made.name}", body)
+
+    @contextmanager
+    def writer(self, made: TableIndex, epoch: int) -> Iterator[IndexWriter]:
+        writer = BulkWriter(self._calls, write_alias(made.index, epoch))
+        try:
+            yield writer
+        finally:
+            self.close()
+
+    def settle(self, index: str) -> None:
+        self._ask("POST", path_of(index, "_refresh"), "a refresh")
+
+    def shares(self, slots: int) -> int:
+        return slots
+
+    def pages(self, index: str, share: int, shares: int) -> Iterator[list[tuple[str, bytes]]]:
+        body: dict[str, Any] = {"sort": ["_doc"], "size": PAGE}
+        if shares > 1:
+            body["slice"] = {"id": share, "max": shares}
+        whole = {"scroll": SCROLL, "allow_partial_search_results": "false"}
+        answer = self._searched(path_of(index, "_search"), body, whole)
+        try:
+            while answer.hits.hits:
+                yield [(hit.id, bytes(hit.source)) for hit in answer.hits.hits]
+                answer = self._searched("/_search/scroll", {"scroll": SCROLL, "scroll_id": answer.scroll})
+        finally:
+            self._calls.ask("DELETE", "/_search/scroll", {"scroll_id": answer.scroll})
+
+    def search(self, alias: str, words: str, limit: int) -> tuple[int, list[Found]]:
+        """Return how many documents fit, and the best ones. InputError for what is no query or no table."""
+        body = {"query": {"query_string": {"query": words, "lenient": True}}, "size": limit, "track_total_hits": True}
+        answer = self._calls.ask("POST", path_of(alias, "_search"), body)
+        if answer.status in {400, 404}:
+            raise InputError(f"{self.place}: {alias}: {reason_of(answer)}")
+        found = msgspec.json.decode(self._calls.done(answer, "a search").body, type=SearchAnswer).hits
+        hits = [Found(hit.id, hit.score or 0.0, bytes(hit.source)) for hit in found.hits]
+        return found.total.value if found.total else len(hits), hits
+
+    def close(self) -> None:
+        self._calls.close()
+
+    @property
+    def _marker(self) -> str:
+        """The alias of all indexes of the feed."""
+        return f"tidegate-{self.feed}"
+
+    def _ask(
+        self, method: str, path: str, what: str, body: object = None, query: Mapping[str, object] | None = None
+    ) -> Any:
+        return self._calls.done(self._calls.ask(method, path, body, query), what).json()
+
+    def _searched(self, path: str, body: object, query: Mapping[str, object] | None = None) -> SearchAnswer:
+        answer = self._calls.ask("POST", path, body, query)
+        if not answer.is_ok:
+            raise SinkError(f"{self.place}: reading an index: {reason_of(answer)}")
+        return msgspec.json.decode(answer.body, type=SearchAnswer)
+
+    def _check_alias(self, alias: str) -> None:
+        """Raise SinkRefused for a name that is an index of its own, or an alias of somebody else's indexes."""
+        answer = self._calls.ask("GET", path_of(alias, "_alias"))
+        if answer.status == 404:
+            return
+        found = self._calls.done(answer, "an alias").json()
+        if any(self._marker not in told["aliases"] for told in found.values()):
+            raise SinkRefused(
+                f"{self.place}: {alias} is there already, and not of changefeed {self.feed}; set another index-prefix"
+            )
+
+    def _make_progress(self) -> None:
+        body = {"settings": {"index": {"number_of_shards": 1}}, "mappings": {"dynamic": False, "properties": {}}}
+        answer = self._calls.ask("PUT", path_of(PROGRESS), body)
+        if b"resource_already_exists_exception" not in answer.body:
+            self._calls.done(answer, f"index {PROGRESS}")
+
+    def _read(self) -> PublishedIndexes:
+        self._version = None
+        answer = self._calls.ask("GET", path_of(PROGRESS, "_doc", self.feed))
+        if answer.status == 404:
+            return PublishedIndexes()
+        found = self._calls.done(answer, "its progress").json()
+        try:
+            where = f"{PROGRESS}/_doc/{self.feed} of {self.place}"
+            kept = convert_state(StateKind.SEARCH, found["_source"], PublishedIndexes, where)
+        except msgspec.ValidationError as error:
+            raise SinkRefused(f"{PROGRESS}/{self.feed} holds another release's progress: {error}") from error
+        self._version = _Version(found["_seq_no"], found["_primary_term"])
+        return kept
+
+    def _write(self, published: PublishedIndexes) -> bool:
+        """Whether progress is written: not if somebody wrote since this writer read or wrote it."""
+        if (version := self._version) is None:
+            query: dict[str, object] = {"op_type": "create"}
+        else:
+            query = {"if_seq_no": version.seq_no, "if_primary_term": version.primary_term}
+        kept = stamped(StateKind.SEARCH, published)
+        answer = self._calls.ask("PUT", path_of(PROGRESS, "_doc", self.feed), kept, query)
+        if answer.status == 409:
+            return False
+        found = self._calls.done(answer, "its progress").json()
+        self._version, self._kept = _Version(found["_seq_no"], found["_primary_term"]), published
+        return True
+
+    def _compare(self, found: int, epoch: int) -> None:
+        """Compare the epoch of what is there with this writer's."""
+        if found > epoch:
+            raise Fenced("another run of this changefeed has taken over")
+        if found < epoch:
+            raise self._lost()
+
+    def _lost(self) -> SinkRefused:
+        return SinkRefused(
+            f"{self.place} lost the progress of {self.feed}: it was restored from a snapshot, or emptied; start the "
+            "changefeed again: it goes on from what is there, or begins anew, or says what is missing if the source "
+            "does not reach back so far"
+        )
+
+    def _follow(self, published: PublishedIndexes) -> None:
+        """Let aliases be as published, and remove indexes of this writer or earlier ones that are not."""
+        if published.indexes == self._followed:
+            return
+        answer = self._calls.ask("GET", path_of(self._marker, "_alias"))
+        have = {} if answer.status == 404 else self._calls.done(answer, "its aliases").json()
+        wanted = {
+            one.index: {self._marker, write_alias(one.index, published.epoch), alias_of(one.name, self.prefix)}
+            for one in published.indexes
+        }
+        if gone := sorted(wanted.keys() - have.keys()):
+            raise SinkRefused(
+                f"{self.place}: index {gone[0]} is not there any more; to begin anew, delete the document "
+                f"{PROGRESS}/_doc/{self.feed}, and let the changefeed begin with all rows"
+            )
+        there = {alias for told in have.values() for alias in told["aliases"]}
+        for one in published.indexes:
+            if (alias := alias_of(one.name, self.prefix)) not in there:
+                self._check_alias(alias)
+        actions = list(_actions(have, wanted, published.epoch))
+        if actions:
+            self._ask("POST", "/_aliases", "its aliases", {"actions": actions})
+        self._followed = published.indexes
+
+
+def _actions(have: Mapping[str, Any], wanted: Mapping[str, set[str]], epoch: int) -> Iterator[dict[str, Any]]:
+    """What makes aliases those that are wanted."""
+    for index, told in have.items():
+        aliases = set(told["aliases"])
+        if index in wanted:
+            yield from ({"remove": {"index": index, "alias": alias}} for alias in sorted(aliases - wanted[index]))
+            yield from ({"add": {"index": index, "alias": alias}} for alias in sorted(wanted[index] - aliases))
+        elif epoch_of(index) <= epoch:
+            yield {"remove_index": {"index": index}}

@@ -1,0 +1,511 @@
+"""The text of a DDL for a target: passes, rewritten, skipped, refused or forbidden. Pure.
+
+    query ── schema/restore ──► TiDB's form ── comments off ── TEXT ── parts ── charsets ──► the target's text
+
+    CREATE TABLE `t` (`a` INT /*T![..] .. */) STATS_TOPN = 3    CREATE TABLE `t` (`a` INT) DEFAULT CHARACTER SET ..
+
+A TiDB gets its own form, with features in comments; placement is left out and TTL is off in it.  MySQL and MariaDB get
+a text without what they do not know (ddl_rules.py), and with TiDB's default collations written out: `utf8mb4` alone
+means utf8mb4_bin in TiDB, and a collation without case in MySQL, under which two rows of the upstream would be one key.
+DROP says IF EXISTS, so that a statement whose first run stopped half way can run again.
+
+Names of tables, databases and exchanged partitions are spelled as the replica has them.  A TiDB takes names in any
+case; MySQL and MariaDB on Linux (`lower_case_table_names=0`) know a table by one spelling, and EXCHANGE finds the file
+of a partition by its own name.
+
+Nothing goes out but what was parsed and printed again.  A text that cannot be parsed is forbidden, and so is one that
+names what the feed does not take, whatever table its event is labelled with: whoever may write to a topic writes both.
+
+    text as it goes out ──► names ── table      the filter takes it            shop.orders
+                                 ├── beside     the filter takes its database  the new name of a RENAME, a parent table
+                                 ├── database   the same, and the event is of a database
+                                 ├── none       never: it would be about all that the server has
+                                 └── function   one of TiDB's that only computes
+
+System databases are never taken (engine/filter.py).  Functions that wait, lock, read files or are user-defined are no
+functions of TiDB's that compute, and no definition takes variables.
+
+Source: TiCDC's MySQL sink (which statements it leaves out); docs/formats/ddl-targets.md.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from tidegate.engine.filter import TableFilter
+from tidegate.expr.tokens import TokenKind, lex, quote_name, quote_names
+from tidegate.model.errors import SqlError
+from tidegate.model.name import lowered, printable, qualified
+from tidegate.model.table import TableName
+from tidegate.schema.columns import CHARSETS, default_collation, normal_charset
+from tidegate.schema.cursor import Cursor
+from tidegate.schema.restore_ddl import settled_ddl
+from tidegate.schema.restore_reader import NameKind, PrintedName
+from tidegate.sink.sql.connection import ServerKind, TargetServer
+from tidegate.sink.sql.ddl_rules import (
+    EXPRESSION_KEY,
+    KEEP,
+    PARTIAL_KEY,
+    PARTS,
+    TEXT,
+    WHOLE,
+    DdlRule,
+    charset_for,
+    collation_for,
+    split,
+)
+
+
+class DdlVerdict(Enum):
+    """What becomes of a statement."""
+
+    PASSES = "passes"
+    REWRITTEN = "rewritten"
+    SKIPPED = "skipped"
+    REFUSED = "refused"
+    FORBIDDEN = "forbidden"
+    """It is not for this feed to run it, on any target."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetDdl:
+    """A statement for a target; `text` is "" where nothing is to run, `why` says what was left out or is refused."""
+
+    verdict: DdlVerdict
+    text: str = ""
+    why: tuple[str, ...] = ()
+
+
+TAKES_ALL: Final = TableFilter.parse()
+"""All but what is the servers' own, and ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class DdlPlace:
+    """What a text does not say itself: the charset of new tables of its database (None: the target's own is right), the
+    table that it alters where that is called otherwise now, likewise the `other` one that it exchanges a partition
+    with, renames in full, how its table is partitioned, the database of names without one, how tables, databases and an
+    exchanged partition are spelled (the former two by their folded names), how the keys are called that its foreign
+    keys bring along (by folded names of table and columns), which tables the feed takes, and whether the event is
+    called by a table."""
+
+    charset: str | None = "utf8mb4"
+    table: TableName | None = None
+    other: TableName | None = None
+    renames: Sequence[tuple[TableName, TableName]] = ()
+    partitioned: str = ""
+    schema: str = ""
+    tables: Mapping[tuple[str, str], TableName] = field(default_factory=dict)
+    databases: Mapping[str, str] = field(default_factory=dict)
+    exchanged: str = ""
+    brought: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    rules: TableFilter = TAKES_ALL
+    of_table: bool = False
+
+
+def statement_for(target: TargetServer, query: str, place: DdlPlace = DdlPlace()) -> TargetDdl:
+    """Return what a target is to run for one DDL statement."""
+    try:
+        several = statements_of(query)
+        if len(several) > 1:
+            return _joined([statement_for(target, one, place) for one in several])
+        if not several:
+            return TargetDdl(DdlVerdict.SKIPPED, "", ("an empty statement",))
+        # As it came, since placement prints nothing; and as printed, since something may stand before its first word.
+        left = _left_out(target, several[0]) or _left_out(target, whole := settled_ddl(query).text)
+        if left is not None:
+            return left
+        text = _spelled(_named(whole, place), place)
+        if not text:
+            return TargetDdl(DdlVerdict.SKIPPED, "", ("placement is the upstream's",))
+        written = settled_ddl(_spelled(whole, place)).named
+        named = [*settled_ddl(text).named, *(name for name in written if name.schema is not None)]
+    except SqlError as unread:
+        return TargetDdl(DdlVerdict.FORBIDDEN, "", (f"nobody here can read it: {unread}",))
+    forbidden = forbidden_in(named, place.schema, place.rules, of_table=place.of_table)
+    if forbidden:
+        return TargetDdl(DdlVerdict.FORBIDDEN, "", forbidden)
+    refused = _refused(target, text, place)
+    if refused:
+        return TargetDdl(DdlVerdict.REFUSED, "", (refused,))
+    writing = _Writing(target, place)
+    if target.kind is not ServerKind.TIDB:
+        text = _COMMENT.sub(lambda found: found[0] if found[0][0] in "'`" else "", text)
+    text = writing.worded(text)
+    text = writing.parted(text)
+    if text and target.kind is not ServerKind.TIDB:
+        text = writing.collated(text, place.charset)
+    if writing.refusals:
+        return TargetDdl(DdlVerdict.REFUSED, "", tuple(writing.refusals))
+    if not text:
+        return TargetDdl(DdlVerdict.SKIPPED, "", tuple(writing.left_out) or ("nothing of it is the target's",))
+    text = _IF_EXISTS.sub(r"\1 IF EXISTS \2", text)
+    verdict = DdlVerdict.PASSES if text == whole else DdlVerdict.REWRITTEN
+    return TargetDdl(verdict, text, tuple(dict.fromkeys(writing.left_out)))
+
+
+def _spelled(text: str, place: DdlPlace) -> str:
+    return spelled(text, place.schema, place.tables, place.databases, place.exchanged)
+
+
+_COMMENT: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`|\ ?/\*.*?\*/""", re.DOTALL)
+_IF_EXISTS: Final = re.compile(r"^(DROP (?:TABLE|VIEW|DATABASE))(?! IF EXISTS) (.*)", re.DOTALL)
+_LAST_CHARACTER: Final = "\uffff"
+_NO_NAME: Final = (
+    "a name with a character beyond U+FFFF, which it takes nowhere (rename it in the upstream, or leave the table out "
+    "by a filter rule)"
+)
+_GLOBAL_INDEX: Final = "/*T![global_index]"
+
+
+def statements_of(text: str) -> list[str]:
+    """Return the statements of a text. SqlError for one that cannot be read."""
+    cursor, parts, start = Cursor(text), list[str](), 0
+    while cursor.peek().kind is not TokenKind.END:
+        token = cursor.next()
+        if token.kind is TokenKind.SIGN and token.text == ";":
+            parts.append(text[start : token.start].strip())
+            start = token.end
+    return [part for part in (*parts, text[start:].strip()) if part]
+
+
+def _joined(found: Sequence[TargetDdl]) -> TargetDdl:
+    """Several CREATE TABLE of one job: those that are there already are not made again."""
+    for verdict in (DdlVerdict.FORBIDDEN, DdlVerdict.REFUSED):
+        refused = [phrase for one in found if one.verdict is verdict for phrase in one.why]
+        if refused:
+            return TargetDdl(verdict, "", tuple(dict.fromkeys(refused)))
+    why = tuple(dict.fromkeys(phrase for one in found for phrase in one.why))
+    texts = [_ONCE.sub(r"\1 IF NOT EXISTS \2", one.text) for one in found if one.text]
+    return TargetDdl(DdlVerdict.REWRITTEN if texts else DdlVerdict.SKIPPED, ";\n".join(texts), why)
+
+
+_ONCE: Final = re.compile(r"^(CREATE (?:TABLE|DATABASE))(?! IF NOT EXISTS) (.*)", re.DOTALL)
+
+
+def _named(text: str, place: DdlPlace) -> str:
+    """The text with the names that its tables have now."""
+    if place.renames:
+        pairs = ", ".join(f"{quote_path(old)} TO {quote_path(new)}" for old, new in place.renames)
+        return f"RENAME TABLE {pairs}" if text.startswith("RENAME TABLE") else text
+    if place.table is None:
+        return text
+    if text.startswith("RECOVER TABLE BY JOB"):
+        return f"RECOVER TABLE {quote_path(place.table)}"
+    cursor = Cursor(text)
+    if not cursor.accept("ALTER TABLE", "TRUNCATE TABLE"):
+        while cursor.peek().kind is not TokenKind.END and not cursor.accept("ON"):
+            cursor.next()
+        if not text.startswith(("CREATE INDEX", "CREATE UNIQUE INDEX", "DROP INDEX")):
+            return text
+    parts = [text[: cursor.peek().start], quote_path(place.table)]
+    cursor.qualified()
+    at = cursor.tokens[cursor.at - 1].end
+    while place.other is not None and cursor.peek().kind is not TokenKind.END:
+        if not cursor.accept("WITH TABLE"):
+            cursor.next()
+            continue
+        parts += [text[at : cursor.peek().start], quote_path(place.other)]
+        cursor.qualified()
+        at = cursor.tokens[cursor.at - 1].end
+    return "".join([*parts, text[at:]])
+
+
+def _left_out(target: TargetServer, text: str) -> TargetDdl | None:
+    """What becomes of the whole statement, if its first words tell that it is not for the target."""
+    cursor = Cursor(text)
+    for rule in WHOLE:
+        if rule.on(target) and rule.words.move(cursor):
+            return TargetDdl(DdlVerdict.REFUSED if rule.becomes is None else DdlVerdict.SKIPPED, "", (rule.why,))
+    return None
+
+
+def _refused(target: TargetServer, text: str, place: DdlPlace) -> str:
+    """What in the whole statement the target cannot do; "" for nothing."""
+    if target.kind is ServerKind.TIDB:
+        return ""
+    if any(token.kind is TokenKind.NAME and max(token.text, default="") > _LAST_CHARACTER for token in lex(text)):
+        return _NO_NAME
+    if any(found[0].lstrip().startswith(_GLOBAL_INDEX) for found in _COMMENT.finditer(text)):
+        return "a GLOBAL index"
+    moves = re.match(r"ALTER TABLE \S+ (?:TRUNCATE|EXCHANGE) PARTITION", text)
+    if moves and place.partitioned == "KEY":
+        return "a partition by KEY, in which the target keeps other rows than TiDB"
+    return ""
+
+
+_NO_TABLE: Final = TableName("", "")
+
+
+@dataclass(slots=True)
+class _Writing:
+    """One statement on its way to a target other than TiDB: what is left out of it, and what it cannot say."""
+
+    target: TargetServer
+    place: DdlPlace
+    left_out: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    table: TableName = _NO_TABLE
+
+    def note(self, rule: DdlRule) -> None:
+        """Take down that a rule was met."""
+        (self.refusals if rule.becomes is None else self.left_out).append(rule.why)
+
+    def worded(self, text: str) -> str:
+        """Return the text after the rules of TEXT."""
+        rules = [rule for rule in TEXT if rule.on(self.target)]
+        cursor, parts, at = Cursor(text), list[str](), 0
+        while cursor.peek().kind is not TokenKind.END:
+            start = cursor.peek().start
+            rule = next((one for one in rules if one.words.move(cursor)), None)
+            if rule is None:
+                cursor.next()
+            elif rule.becomes != KEEP:
+                self.note(rule)
+                before = text[at:start]
+                parts.append(before if rule.becomes else before.rstrip())
+                parts.append(rule.becomes or "")
+                at = cursor.tokens[cursor.at - 1].end
+        return "".join([*parts, text[at:]])
+
+    def parted(self, text: str) -> str:
+        """Return the text without the parts that the target does not know; "" if nothing is left."""
+        cursor = Cursor(text)
+        if cursor.accept("ALTER TABLE"):
+            return self._altered(text, cursor)
+        if cursor.accept("CREATE TABLE"):
+            cursor.accept("IF NOT EXISTS")
+            self.table = cursor.qualified().within(self.place.schema)
+            return text if not cursor.is_sign("(") or cursor.looking_at("LIKE", 1) else self._grouped(text, cursor)
+        if cursor.accept("CREATE INDEX", "CREATE UNIQUE INDEX"):
+            return text if self._fits(text) else ""
+        return text
+
+    def _altered(self, text: str, cursor: Cursor) -> str:
+        self.table = cursor.qualified().within(self.place.schema)
+        head, rest = text[: cursor.tokens[cursor.at - 1].end], text[cursor.tokens[cursor.at - 1].end :]
+        at = _partitioning(rest)
+        kept = ", ".join(part for part in map(self._clause, split(rest[:at])) if part)
+        return " ".join(part for part in (head, kept, rest[at:].strip()) if part) if kept or rest[at:].strip() else ""
+
+    def _clause(self, clause: str) -> str:
+        if clause in ("", "ADD") or not self._fits(clause):
+            return ""
+        if clause.startswith("ADD COLUMN ("):
+            cursor = Cursor(clause)
+            cursor.accept("ADD COLUMN")
+            return self._grouped(clause, cursor)
+        return self._keyed(clause)
+
+    def _grouped(self, text: str, cursor: Cursor) -> str:
+        start = cursor.peek().end
+        cursor.skip_group()
+        end = cursor.tokens[cursor.at - 1].start
+        kept = [self._keyed(part) for part in split(text[start:end]) if part and self._fits(part)]
+        return f"{text[:start]}{','.join(kept)}{text[end:]}"
+
+    def _keyed(self, part: str) -> str:
+        """The clause or key, after the key that a foreign key brings along in TiDB: the target knows fewer reasons for
+        one, and another name."""
+        found = _FOREIGN.match(part)
+        if found is None or self.target.kind is ServerKind.TIDB:
+            return part
+        cursor = Cursor(found["columns"])
+        columns = [token.text for token in cursor.tokens if token.kind is TokenKind.NAME]
+        name = self.place.brought.get((*self.table.key, *map(lowered, columns)))
+        return part if name is None else f"{found['add']}INDEX {quote_name(name)}{found['columns']}, {part}"
+
+    def _fits(self, part: str) -> bool:
+        """Whether the target knows a clause or key; what it does not know is noted."""
+        rules = [rule for rule in PARTS if rule.on(self.target) and rule.words.move(Cursor(part))]
+        if _KEY.match(part):
+            bare = _QUOTED.sub("x", part)
+            rules += [EXPRESSION_KEY] * (EXPRESSION_KEY.on(self.target) and _EXPRESSION.search(bare) is not None)
+            rules += [PARTIAL_KEY] * (PARTIAL_KEY.on(self.target) and " WHERE " in bare)
+        refusing = [rule for rule in rules if rule.becomes is None]
+        for rule in refusing or rules:
+            self.note(rule)
+        return not rules
+
+    def collated(self, text: str, charset: str | None) -> str:
+        """Return the text with the target's charsets and collations, and TiDB's defaults written out."""
+        cursor = Cursor(text)
+        if cursor.accept("CREATE TABLE"):
+            cursor.accept("IF NOT EXISTS")
+            cursor.qualified()
+            if not cursor.is_sign("(") or cursor.looking_at("LIKE", 1):
+                return text
+            start = cursor.peek().end
+            cursor.skip_group()
+            end = cursor.tokens[cursor.at - 1].start
+            inside = ",".join(self._collation_of(part) for part in split(text[start:end]))
+            at = end + _partitioning(text[end:])
+            return f"{text[:start]}{inside}{self._collation_of(text[end:at].rstrip(), charset)} {text[at:]}".rstrip()
+        if cursor.accept("CREATE DATABASE"):
+            return self._collation_of(text, "utf8mb4")
+        if cursor.accept("ALTER TABLE"):
+            cursor.qualified()
+            head = text[: cursor.tokens[cursor.at - 1].end]
+            return f"{head} {', '.join(map(self._collation_of, split(text[len(head) :])))}"
+        return self._collation_of(text) if cursor.accept("ALTER DATABASE") else text
+
+    def _collation_of(self, part: str, default: str | None = None) -> str:
+        """A column, a clause or a table's options; `default` is its charset where it names neither."""
+        cursor, pieces, at = Cursor(part), list[str](), 0
+        words = cursor.words
+        collated = "COLLATE" in words
+        found = False
+        while cursor.peek().kind is not TokenKind.END:
+            if cursor.accept("CHARACTER SET"):
+                found = True
+                cursor.sign("=")
+                token = cursor.next()
+                pieces += [part[at : token.start], charset_for(self.target, token.text)]
+                if not collated and token.text.upper() != "BINARY":
+                    pieces.append(f" COLLATE {collation_for(self.target, _collation(token.text))}")
+                at = token.end
+            elif cursor.accept("COLLATE"):
+                found = True
+                cursor.sign("=")
+                token = cursor.next()
+                pieces += [part[at : token.start], collation_for(self.target, token.text)]
+                at = token.end
+            else:
+                cursor.next()
+        text = "".join([*pieces, part[at:]])
+        if found or default is None:
+            return text
+        collation = collation_for(self.target, _collation(default))
+        return f"{text} DEFAULT CHARACTER SET {charset_for(self.target, default)} COLLATE {collation}"
+
+
+_KEY: Final = re.compile(r"(ADD )?(INDEX|UNIQUE|PRIMARY KEY)|CREATE (UNIQUE )?INDEX")
+_FOREIGN: Final = re.compile(
+    r"(?P<add>(?:ADD )?)CONSTRAINT (?:`(?:[^`]++|``)*+` )?FOREIGN KEY ?(?P<columns>\((?:[^`)]++|`(?:[^`]++|``)*+`)*+\))"
+)
+_EXPRESSION: Final = re.compile(r"\(\(|, \(")
+_QUOTED: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`""", re.DOTALL)
+
+
+def _partitioning(text: str) -> int:
+    """Where PARTITION BY or REMOVE PARTITIONING begins; the end if neither stands there."""
+    cursor = Cursor(text.replace(")", " ", 1) if text.startswith(")") else text)
+    while cursor.peek().kind is not TokenKind.END:
+        if cursor.looking_at("PARTITION BY") or cursor.looking_at("REMOVE PARTITIONING"):
+            return cursor.peek().start
+        if cursor.is_sign("("):
+            cursor.skip_group()
+        else:
+            cursor.next()
+    return len(text)
+
+
+def _collation(charset: str) -> str:
+    named = normal_charset(charset)
+    return default_collation(named) if named in CHARSETS else f"{named}_bin"
+
+
+_INDEX: Final = ("CREATE INDEX", "CREATE UNIQUE INDEX", "DROP INDEX")
+_EXISTS: Final = ("IF NOT EXISTS", "IF EXISTS")
+
+
+def quote_path(name: TableName) -> str:
+    """Return the full name of a table in SQL."""
+    return quote_names(name.schema, name.table)
+
+
+def spelled(
+    text: str,
+    schema: str,
+    tables: Mapping[tuple[str, str], TableName],
+    databases: Mapping[str, str],
+    partition: str = "",
+) -> str:
+    """Return a statement with the names that tables and databases have; `schema` is the one of names without any,
+    `partition` the name that an exchanged partition has."""
+    cursor, parts, at = Cursor(text), list[str](), 0
+    words = ("TABLE", "REFERENCES", "DATABASE", *(["ON"] if text.startswith(_INDEX) else []))
+    while cursor.peek().kind is not TokenKind.END:
+        if partition and cursor.accept("EXCHANGE PARTITION"):
+            token = cursor.next()
+            parts += [text[at : token.start], quote_name(partition)]
+            at = token.end
+        word = cursor.accept(*words)
+        if not word:
+            cursor.next()
+            continue
+        cursor.accept(*_EXISTS)
+        while cursor.peek().kind is TokenKind.NAME:
+            start, found = cursor.peek().start, cursor.qualified()
+            name = found.within(schema)
+            if word == "DATABASE":
+                own = databases.get(lowered(found.table), found.table)
+                became = None if own == found.table else quote_name(own)
+            else:
+                became = None if tables.get(name.key, name) == name else quote_path(tables[name.key])
+            if became:
+                parts += [text[at:start], became]
+                at = cursor.tokens[cursor.at - 1].end
+            if not (cursor.accept("LIKE") or (text.startswith("DROP TABLE") and cursor.sign(","))):
+                break
+    return "".join([*parts, text[at:]])
+
+
+FUNCTIONS: Final = frozenset(
+    """ABS ACOS ADDTIME AES_DECRYPT AES_ENCRYPT ANY_VALUE APPROX_COUNT_DISTINCT APPROX_PERCENTILE ASCII ASIN ATAN ATAN2
+    AVG BIN BIN_TO_UUID BITAND BIT_AND BIT_COUNT BIT_LENGTH BIT_OR BIT_XOR CEIL CEILING CHARACTER_LENGTH CHARSET
+    CHAR_LENGTH COALESCE COERCIBILITY COLLATION COMPRESS CONCAT CONCAT_WS CONNECTION_ID CONV CONVERT_TZ COS COT COUNT
+    CRC32 CUME_DIST CURDATE CURRENT_DATE CURRENT_ROLE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER CURTIME DATABASE DATE
+    DATEDIFF DATE_FORMAT DAY DAYNAME DAYOFMONTH DAYOFWEEK DAYOFYEAR DEFAULT DEGREES DENSE_RANK ELT EXP EXPORT_SET FIELD
+    FIND_IN_SET FIRST_VALUE FLOOR FORMAT FORMAT_BYTES FORMAT_NANO_TIME FROM_BASE64 FROM_DAYS FROM_UNIXTIME GREATEST
+    GROUPING HEX HOUR IF IFNULL ILIKE INET6_ATON INET6_NTOA INET_ATON INET_NTOA INSTR INTERVAL ISNULL IS_IPV4
+    IS_IPV4_COMPAT IS_IPV4_MAPPED IS_IPV6 IS_UUID JSON_ARRAY JSON_ARRAYAGG JSON_ARRAY_APPEND JSON_ARRAY_INSERT
+    JSON_CONTAINS JSON_CONTAINS_PATH JSON_DEPTH JSON_EXTRACT JSON_INSERT JSON_KEYS JSON_LENGTH JSON_MEMBEROF JSON_MERGE
+    JSON_MERGE_PATCH JSON_MERGE_PRESERVE JSON_OBJECT JSON_OBJECTAGG JSON_OVERLAPS JSON_PRETTY JSON_QUOTE JSON_REMOVE
+    JSON_REPLACE JSON_SCHEMA_VALID JSON_SEARCH JSON_SET JSON_STORAGE_FREE JSON_STORAGE_SIZE JSON_TYPE JSON_UNQUOTE
+    JSON_VALID LAG LAST_DAY LAST_VALUE LCASE LEAD LEAST LEFT LENGTH LN LOCALTIME LOCALTIMESTAMP LOCATE LOG LOG10 LOG2
+    LOWER LPAD LTRIM MAKEDATE MAKETIME MAKE_SET MAX MD5 MICROSECOND MIN MINUTE MONTH MONTHNAME NOW NTH_VALUE NTILE
+    NULLIF OCT OCTET_LENGTH ORD PERCENT_RANK PERIOD_ADD PERIOD_DIFF PI POW POWER QUARTER QUOTE RADIANS RAND RANDOM_BYTES
+    RANK REGEXP_INSTR REGEXP_LIKE REGEXP_REPLACE REGEXP_SUBSTR REPEAT REPLACE REVERSE RIGHT ROUND ROW_NUMBER RPAD RTRIM
+    SCHEMA SECOND SEC_TO_TIME SESSION_USER SHA SHA1 SHA2 SIGN SIN SM3 SOUNDEX SPACE SQRT STD STDDEV STDDEV_POP
+    STDDEV_SAMP STRCMP STR_TO_DATE SUBSTRING_INDEX SUBTIME SUM SYSDATE SYSTEM_USER TAN TIDB_PARSE_TSO
+    TIDB_PARSE_TSO_LOGICAL TIDB_SHARD TIDB_VERSION TIME TIMEDIFF TIMESTAMP TIME_FORMAT TIME_TO_SEC TO_BASE64 TO_DAYS
+    TO_SECONDS TRANSLATE TRUNCATE UCASE UNCOMPRESS UNCOMPRESSED_LENGTH UNHEX UNIX_TIMESTAMP UPPER USER UTC_DATE UTC_TIME
+    UTC_TIMESTAMP UUID UUID_SHORT UUID_TO_BIN VARIANCE VAR_POP VAR_SAMP VEC_AS_TEXT VEC_COSINE_DISTANCE VEC_DIMS
+    VEC_FROM_TEXT VEC_L1_DISTANCE VEC_L2_DISTANCE VEC_L2_NORM VEC_NEGATIVE_INNER_PRODUCT VERSION VITESS_HASH WEEK
+    WEEKDAY WEEKOFYEAR YEAR YEARWEEK CHAR_FUNC INSERT_FUNC""".split()  # noqa: SIM905
+)
+"""TiDB's functions that compute, beside those with a form of their own (schema/restore_expression.py)."""
+
+_PLACES: Final = frozenset({NameKind.TABLE, NameKind.BESIDE, NameKind.DATABASE})
+
+
+def forbidden_in(
+    named: Sequence[PrintedName], schema: str, rules: TableFilter, *, of_table: bool = False
+) -> tuple[str, ...]:
+    """Return what among the names of a text is not for a feed with these rules to say; () for nothing. `schema` is the
+    database of names without one; `of_table` says that the event is called by a table."""
+    return tuple(dict.fromkeys(_strangers(named, schema, rules, of_table=of_table)))
+
+
+def _strangers(named: Sequence[PrintedName], schema: str, rules: TableFilter, *, of_table: bool) -> Iterator[str]:
+    if not any(one.kind in _PLACES for one in named):
+        yield "it names neither a table nor a database"
+    for kind, name, written in named:
+        database = schema if written is None else written
+        shown = printable(qualified(database, name))
+        match kind:
+            case NameKind.TABLE if not rules.matches(database, name):
+                yield f"it names {shown}, which the feed's filter does not take"
+            case NameKind.BESIDE if not rules.matches_schema(database):
+                yield f"it names {shown}, of a database that the feed's filter does not take"
+            case NameKind.DATABASE if not rules.matches_schema(name or schema):
+                yield f"it names the database {printable(name or schema)}, which the feed's filter does not take"
+            case NameKind.DATABASE if of_table:
+                yield f"it is about the database {printable(name or schema)}, and its event about a table"
+            case NameKind.QUERY:
+                yield f"no event tells the rows of {name}"
+            case NameKind.FUNCTION if name not in FUNCTIONS:
+                yield f"it calls {printable(name)}, which is none of TiDB's functions that only compute"

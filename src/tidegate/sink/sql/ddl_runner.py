@@ -1,0 +1,381 @@
+"""Runs DDLs at a database, each once, whoever dies.
+
+    1  the lock of the feed: no other session runs a statement of it       one that does is waited for
+    2  the ledger: done before?                                            done ──► nothing
+    3  statement_for the target                                 skipped, refused, forbidden ──► ledger, warning, error
+    4  ledger `planned`, with what the tables look like now
+    5  values that the target would compute otherwise are kept                           ddl_values.py
+    6  ledger `running`, then the statement, with a mark
+    7  ledger `done`, once the tables look as schema/ says and those values are written
+
+A DDL is no transaction: whoever finds `planned` or `running` looks.  A server that still runs the statement is waited
+for, however long; a TiDB tells by its job whether it was done; else the shape of the tables tells (ddl_shape.py).  What
+was not done is done, by a text that is made anew: the one in the ledger may be of a release that was wrong about it.
+Where nobody can tell, the feed ends with an error that shows what stands there.  So no read timeout, no lost answer and
+no KILL makes a DDL happen twice, and none is reported done before it is.
+
+A zombie, a writer whose epoch is over, cannot write the ledger.  Its session is ended by the next writer, which wants
+the lock, unless it runs a statement; that is waited for, and found done.
+
+An error of an object that is there, or gone, already is passed over only where the tables look as after the DDL.
+Source: TiCDC's MySQL sink, by what it lacks: its ledger keeps one row a table, and a timeout counts as a failure.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
+from secrets import token_hex
+from typing import Final, NoReturn
+
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.plan import PlannedDdl, of_session, refusal, zone_warning
+from tidegate.expr.tokens import quote_name
+from tidegate.model.errors import DdlForbidden, SchemaError, SinkError, SinkRefused, UnsupportedError
+from tidegate.model.event import Ddl
+from tidegate.mysql import server_sql as sent
+from tidegate.mysql.server_answer import AnswerKind, answer_kind
+from tidegate.objectstore.failpoint import reach
+from tidegate.sink.sql.connection import ERRORS, OWN_ZONE, Connect, DdlConnection, StatementFailed, TargetServer, advice
+from tidegate.sink.sql.ddl_ledger import DdlLedger, DdlRecord, DdlWriter, ddl_id_of, values_table
+from tidegate.sink.sql.ddl_rewrite import TAKES_ALL, DdlVerdict, statement_for, statements_of
+from tidegate.sink.sql.ddl_shape import (
+    Executed,
+    ShapeChange,
+    difference,
+    ids_of,
+    is_exchange,
+    job_state,
+    read_facts,
+    running_statement,
+)
+from tidegate.sink.sql.ddl_task import DdlTask, task_of
+from tidegate.sink.sql.ddl_values import ValueTable, computed_values, unknown_columns, with_target_columns
+
+IGNORABLE: Final = frozenset({1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1176, 1507, 1517, 1831})
+"""Errors of an object that is there, or gone, already."""
+_UNSEEN: Final = frozenset({1007, 1008, 1050, 1051, 1061, 1091, 1176})
+"""Those of databases, views and keys on expressions, of which the shape tells nothing."""
+_NO_LOCKS: Final = frozenset({1235, 1305, 8108, 1064})
+"""A server that does not know GET_LOCK."""
+LOST_TRIES: Final = 8
+"""How often a statement is settled whose answer did not come, before the engine's patience begins."""
+_NO_ZONE: Final = frozenset({1298})
+_OF_SERVER: Final = ("CREATE DATABASE", "ALTER DATABASE", "DROP DATABASE")
+"""Statements for which no database is selected."""
+_MOMENTS: Final = ("CURRENT_TIMESTAMP", "CURRENT_DATE", "NOW", "LOCALTIME", "UTC_")
+POLL_S: Final = 0.2
+POLL_MAX_S: Final = 5.0
+REPORT_S: Final = 30.0
+Warn = Callable[[str], None]
+
+
+class DdlRunner:
+    """Runs the DDLs of one writer at one server; `connect` opens a connection without read timeout, `warned` is what
+    users were told before, `rules` are those of the feed."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        target: TargetServer,
+        writer: DdlWriter,
+        warn: Warn = lambda _: None,
+        warned: set[str] | None = None,
+        *,
+        rules: TableFilter = TAKES_ALL,
+    ) -> None:
+        self._connect, self._target, self._writer, self._warn = connect, target, writer, warn
+        self._ledger, self._rules = DdlLedger(writer), rules
+        self._lock = f"tidegate-ddl-{sha256(writer.feed.encode()).hexdigest()[:32]}"
+        self._is_made = False
+        self._warned = set() if warned is None else warned
+
+    def run(self, planned: PlannedDdl) -> None:
+        """Do a DDL once. When this returns the DDL is done and known to be.
+
+        DdlForbidden for a text that is not this feed's to run, SinkRefused for what the target cannot do or does not
+        say, Fenced, SinkError where trying again may help."""
+        ddl, task = planned.ddl, task_of(planned)
+        if warning := zone_warning(ddl, task.effects):
+            self._warn_once(warning)
+        try:
+            self._run(task)
+        except (SinkError, DdlForbidden) as error:
+            error.at(table=planned.table, commit_ts=planned.commit_ts)
+            if isinstance(error, DdlForbidden):
+                refusal(error, ddl, planned.placed.place)
+            raise
+
+    def _run(self, task: DdlTask) -> None:
+        for _ in range(LOST_TRIES):
+            try:
+                with self._session() as session:
+                    return self._settle(session, task)
+            except SchemaError as error:
+                raise self._failure(str(error), SinkRefused, task.ddl) from error
+            except StatementFailed as error:
+                if not error.is_lost:
+                    kind = ERRORS[answer_kind(error.number, error.what)]
+                    raise self._failure(f"{error}{advice(error.number)}", kind, task.ddl) from error
+                lost = error
+                time.sleep(POLL_S)
+        raise SinkError(f"the connection was lost {LOST_TRIES} times amid DDL {task.ddl.query[:500]!r}: {lost}")
+
+    def _settle(self, session: DdlConnection, task: DdlTask) -> None:
+        """Do a DDL that may have been begun before."""
+        ddl = task.ddl
+        with session.transaction():
+            self._writer.fence(session)
+        record = self._ledger.read(session, ddl)
+        if record is not None and record.state in ("done", "skipped"):
+            return
+        place = task.place(inherits=self._ledger.made_database(session, ddl.schema), rules=self._rules)
+        found = statement_for(self._target, ddl.query, place)
+        if found.verdict is DdlVerdict.FORBIDDEN:
+            self._forbid(session, ddl, "; ".join(found.why))
+        if found.verdict is DdlVerdict.REFUSED:
+            self._refuse(session, ddl, "; ".join(found.why))
+        if found.verdict is DdlVerdict.SKIPPED:
+            self._note(session, ddl, "skipped", "; ".join(found.why))
+            self._warn_once(f"left out of {self._target}: {'; '.join(found.why)}, as in {ddl.query[:300]!r}")
+            return
+        if record is not None and record.state == "refused":
+            record = None
+        was = unknown_columns(session, task) if record is None else record.was
+        values = self._values(session, with_target_columns(task, was))
+        if record is None:
+            facts = read_facts(session, task.keys, self._target)
+            record = DdlRecord("planned", found.text, note=token_hex(4), facts=facts, was=was)
+            reach("ddl/before-plan")
+            self._ledger.write(session, ddl, record)
+            reach("ddl/planned")
+        elif self._was_done(session, task, record):
+            self._complete(session, task, record, values)
+            return
+        else:
+            record = replace(record, executed=found.text)
+        if values is not None and (why := values.keep(record.facts)):
+            self._refuse(session, ddl, why)
+        self._execute(session, task, record)
+        reach("ddl/executed")
+        self._complete(session, task, record, values)
+        if found.why:
+            self._warn_once(f"left out of {self._target}: {'; '.join(found.why)}, as in {ddl.query[:300]!r}")
+
+    def _values(self, session: DdlConnection, task: DdlTask) -> ValueTable | None:
+        """What of the DDL's values is computed here."""
+        try:
+            found = computed_values(task, self._target)
+        except UnsupportedError as error:
+            self._refuse(session, task.ddl, str(error))
+        name = values_table(self._writer.feed, task.ddl.commit_ts or 0, ddl_id_of(task.ddl))
+        return None if found is None else ValueTable(session, self._target, found, name)
+
+    def _complete(self, session: DdlConnection, task: DdlTask, record: DdlRecord, values: ValueTable | None) -> None:
+        """Do what is left to do behind a statement that was done."""
+        self._verify(session, task, record)
+        if values is not None:
+            values.write(record.facts, lambda: self._writer.fence(session))
+        self._ledger.write(session, task.ddl, replace(record, state="done"))
+        reach("ddl/done")
+
+    def _execute(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> None:
+        ddl, change = task.ddl, self._change(task, record)
+        if task.schema and not record.executed.startswith(_OF_SERVER):
+            session.ask(sent.USE.format(schema=quote_name(task.schema)))
+        ((number,),) = session.ask(sent.CONNECTION)
+        self._ledger.write(session, ddl, replace(record, state="running", connection_id=int(number)))
+        reach("ddl/running")
+        moment = any(word in record.executed.upper() for word in _MOMENTS)
+        at_s = task.clock_s if moment else 0
+        session.ask(sent.CLOCK.format(seconds=f"{at_s:.6f}" if at_s else "DEFAULT"))
+        self._take_zone(session, task)
+        for text, mark in self._marks(task, record):
+            try:
+                session.ask(_marked(text, mark))
+            except StatementFailed as error:
+                if not self._is_settled(session, task, change, error):
+                    is_refused = answer_kind(error.number, error.what) is AnswerKind.REFUSED
+                    if is_refused and read_facts(session, task.keys, self._target) == record.facts:
+                        self._note(session, ddl, "refused", str(error))
+                    raise
+                self._warn(f"DDL of ts {ddl.commit_ts}: {error}; the tables look as after it: {ddl.query[:300]!r}")
+        session.ask(sent.CLOCK.format(seconds="DEFAULT"))
+        session.ask(sent.ZONE, (OWN_ZONE,))
+
+    def _take_zone(self, session: DdlConnection, task: DdlTask) -> None:
+        """Give a session the time zone that the DDL's had. SinkRefused where the values need it and the server has it
+        not."""
+        zone = task.ddl.told.zone
+        if not zone or zone == "UTC":
+            return
+        try:
+            session.ask(sent.ZONE, (zone,))
+        except StatementFailed as error:
+            if error.number not in _NO_ZONE:
+                raise
+            if of_session(task.effects):
+                raise SinkRefused(
+                    f"the values of this DDL depend on the time zone {zone} of its session, which {self._target} does "
+                    f"not know ({error}): {task.ddl.query[:500]!r}. Load the server's time zone tables "
+                    "(mysql_tzinfo_to_sql), then resume the feed"
+                ) from error
+
+    def _is_settled(self, session: DdlConnection, task: DdlTask, change: ShapeChange, error: StatementFailed) -> bool:
+        """Return whether an error says that what the statement makes or takes away is there, or gone, already."""
+        if error.number not in IGNORABLE or not task.is_followed:
+            return False
+        if not (change.gone or change.come):
+            return error.number in _UNSEEN
+        return change.stands(read_facts(session, task.keys, self._target))
+
+    def _change(self, task: DdlTask, record: DdlRecord) -> ShapeChange:
+        return difference(task.before, task.after, task.effects, self._target, ids_of(record.facts))
+
+    def _was_done(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> bool:
+        """Return whether a statement that somebody began was done, once the server runs it no more."""
+        ddl, mark = task.ddl, self._mark(task.ddl, record)
+        self._wait(lambda: running_statement(session, mark) is None, f"DDL of ts {ddl.commit_ts}: {ddl.query[:200]!r}")
+        if self._target.traits.jobs:
+            marks = [one for _, one in self._marks(task, record)]
+            self._wait(
+                lambda: all(job_state(session, one) is not Executed.UNCLEAR for one in marks),
+                f"the job of the DDL of ts {ddl.commit_ts}: {ddl.query[:200]!r}",
+            )
+            if not task.has_job_each:
+                return all(job_state(session, one) is Executed.YES for one in marks)
+        change = self._change(task, record)
+        now = read_facts(session, task.keys, self._target)
+        if is_exchange(task.effects) and not (change.gone or change.come):
+            raise SinkRefused(
+                f"nobody can tell whether this DDL was done before the feed stopped, since the account may not see "
+                f"the numbers of tables: {ddl.query[:500]!r}. Was it done: {self._resolve_command(ddl)}; if not, "
+                f"--again. GRANT PROCESS ON *.* to the account lets the next one be told apart"
+            )
+        if task.is_blind:
+            return not task.is_again and now != record.facts
+        executed = change.executed(record.facts, now)
+        if executed is Executed.UNCLEAR and task.is_repeatable(change):
+            return False
+        if executed is Executed.UNCLEAR:
+            raise SinkRefused(
+                f"the tables of this DDL look neither as before nor as after it, so somebody has altered them: "
+                f"{ddl.query[:500]!r}. {change.remainder(now)}. Bring them to the shape after the DDL, then "
+                f"{self._resolve_command(ddl)}"
+            )
+        return executed is Executed.YES
+
+    def _verify(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> None:
+        """Compare what stands there with what schema/ says; columns, keys and partitions have to be there."""
+        ddl, change = task.ddl, self._change(task, record)
+        now = read_facts(session, task.keys, self._target)
+        wanted = ShapeChange(change.gone - ids_of(change.gone), change.come - ids_of(change.come))
+        if not wanted.stands(now):
+            raise SinkRefused(
+                f"the statement went through, but the tables do not look as after it: {ddl.query[:500]!r}. "
+                f"{wanted.remainder(now)}. The table in the target was another one; bring it to the shape of the "
+                f"upstream, then {self._resolve_command(ddl)}"
+            )
+
+    def _note(self, session: DdlConnection, ddl: Ddl, state: str, why: str) -> None:
+        """Write into the ledger that a DDL is not run, and why."""
+        self._ledger.write(session, ddl, DdlRecord(state, note=why))
+        reach("ddl/noted")
+
+    def _forbid(self, session: DdlConnection, ddl: Ddl, why: str) -> NoReturn:
+        self._note(session, ddl, "refused", why)
+        raise DdlForbidden(
+            f"this DDL is not sent to {self._target}: {why}: {ddl.query[:500]!r}. If the upstream ran it, do by hand "
+            f"what the replica needs, then {self._resolve_command(ddl)}; or leave the DDL out by an event filter "
+            "(ignore-sql); if not, find out who writes to the source"
+        )
+
+    def _refuse(self, session: DdlConnection, ddl: Ddl, why: str) -> NoReturn:
+        self._note(session, ddl, "refused", why)
+        raise SinkRefused(
+            f"{self._target} cannot do this DDL: {why}: {ddl.query[:500]!r}. Do by hand what the replica needs, then "
+            f"{self._resolve_command(ddl)}; or leave the DDL out by an event filter"
+        )
+
+    def _failure(self, why: str, kind: type[SinkError], ddl: Ddl) -> SinkError:
+        """Return the error of a DDL that the server refused, with the ways out where trying again is none."""
+        text = f"DDL of ts {ddl.commit_ts} failed: {why}: {ddl.query[:500]!r}"
+        if kind is not SinkRefused:
+            return kind(text)
+        return SinkRefused(
+            f"{text}. Mend what stands in its way and resume the feed; or do by hand what the replica needs, then "
+            f"{self._resolve_command(ddl)}; or leave the DDL out by an event filter"
+        )
+
+    def _resolve_command(self, ddl: Ddl) -> str:
+        return f"`tidegate sink ddl SINK-URI --changefeed {self._writer.feed} --done {ddl_id_of(ddl)}`"
+
+    @contextmanager
+    def _session(self) -> Iterator[DdlConnection]:
+        """A session that alone runs DDLs of this feed."""
+        session = DdlConnection(self._connect, self._target)
+        try:
+            if not self._is_made:
+                self._ledger.create(session)
+                self._is_made = True
+            self._take_lock(session)
+            yield session
+        finally:
+            session.close()
+
+    def _take_lock(self, session: DdlConnection) -> None:
+        """Wait until no other session runs a statement of this feed; end one that only holds the lock."""
+
+        def taken() -> bool:
+            ((got,),) = session.ask(sent.LOCK, (self._lock,))
+            if got == 1:
+                return True
+            with session.transaction():
+                self._writer.fence(session)
+            for number, command in session.ask(sent.LOCKED_BY, (self._lock,)):
+                if command == "Sleep":
+                    session.ask(sent.KILL.format(number=int(number)))
+            return False
+
+        try:
+            self._wait(taken, "another session that runs a DDL of this feed")
+        except StatementFailed as error:
+            if error.number not in _NO_LOCKS:
+                raise
+            raise SinkRefused(
+                f"{self._target} has no GET_LOCK ({error}), by which a DDL of this feed is run by one writer alone; "
+                "write to a server that has it, as MySQL, MariaDB and newer TiDBs have"
+            ) from error
+
+    def _wait(self, is_over: Callable[[], bool], what: str) -> None:
+        """Ask again and again, ever slower, until it is over; say now and then what is waited for."""
+        pause_s, since_s, reported_s = POLL_S, time.monotonic(), 0.0
+        while not is_over():
+            waited_s = time.monotonic() - since_s
+            if waited_s - reported_s > REPORT_S:
+                reported_s = waited_s
+                self._warn(f"waiting since {waited_s:.0f} s for {what}")
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, POLL_MAX_S)
+
+    def _mark(self, ddl: Ddl, record: DdlRecord) -> str:
+        return f"tidegate:{self._lock[-12:]}:{ddl.commit_ts}:{ddl_id_of(ddl)}:{record.note}"
+
+    def _marks(self, task: DdlTask, record: DdlRecord) -> list[tuple[str, str]]:
+        """The statements, each with its mark: several of one text are told apart by their numbers."""
+        mark = self._mark(task.ddl, record)
+        texts = statements_of(record.executed)
+        return [(text, f"{mark}.{at};" if len(texts) > 1 else mark) for at, text in enumerate(texts)]
+
+    def _warn_once(self, what: str) -> None:
+        key = what.partition(", as in ")[0]
+        if key not in self._warned:
+            self._warned.add(key)
+            self._warn(what)
+
+
+def _marked(text: str, mark: str) -> str:
+    """The statement with its mark behind the first word, where servers and their lists of jobs keep it."""
+    verb, _, rest = text.partition(" ")
+    return f"{verb} /* {mark} */ {rest}"

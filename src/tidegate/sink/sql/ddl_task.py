@@ -1,0 +1,212 @@
+"""A DDL as schema/ sees it: the tables before and after it, and what its text leaves open. Pure.
+
+The statement that goes out names what the upstream changed (schema/meant.py): renames in full, an altered table by its
+name of now.
+A DDL that cannot be followed leaves the tables as they are.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.plan import PlannedDdl
+from tidegate.model.event import Ddl
+from tidegate.model.name import lowered
+from tidegate.model.table import TableName
+from tidegate.model.tso import Tso, physical_ms
+from tidegate.schema.effects import Effect, PartitionExchanged, TableRenamed
+from tidegate.schema.meant import meant
+from tidegate.schema.state import SchemaState
+from tidegate.schema.statement import (
+    AddColumns,
+    AddForeignKey,
+    AddIndex,
+    AlterTable,
+    CreateTable,
+    CreateTableLike,
+    DropDatabase,
+    DropTables,
+    DropViews,
+    ExchangePartition,
+    IndexDef,
+    RecoverTable,
+    RenameTables,
+    Statement,
+    TruncateTable,
+)
+from tidegate.sink.sql.ddl_rewrite import TAKES_ALL, DdlPlace
+from tidegate.sink.sql.ddl_shape import ShapeChange, changed_tables, is_exchange
+
+_AGAIN = (DropTables, DropViews, DropDatabase, TruncateTable)
+"""What may run again where it stopped half way: IF EXISTS, or nothing is written before it is known to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class DdlTask:
+    """One DDL, the schema before and after it, its effects; `is_followed` unless schema/ cannot tell them.
+
+    `written` are the statements with the names of the text, `statements` with the tables that are meant."""
+
+    ddl: Ddl
+    before: SchemaState
+    after: SchemaState
+    effects: Sequence[Effect]
+    written: Sequence[Statement]
+    statements: Sequence[Statement]
+    is_followed: bool
+
+    @property
+    def clock_s(self) -> float:
+        """CURRENT_TIMESTAMP in seconds since 1970: what the source tells, else the time of the DDL's ts."""
+        moment = self.ddl.told.moment
+        if not moment:
+            return physical_ms(Tso(self.ddl.commit_ts or 0)) / 1000
+        return datetime.fromisoformat(moment).replace(tzinfo=UTC).timestamp()
+
+    @property
+    def schema(self) -> str:
+        """The database in which the text's names without one are meant."""
+        for statement in self.statements:
+            match statement:
+                case CreateTableLike(_, source, doubtful) if doubtful:
+                    return self._home(source)
+                case AlterTable(table, doubtful, _) if doubtful:
+                    return self._home(table)
+        return self._databases.get(lowered(self.ddl.schema), self.ddl.schema)
+
+    @property
+    def _databases(self) -> dict[str, str]:
+        """How databases are spelled, by their folded names."""
+        known = {key: database.name for key, database in self.before.databases.items()}
+        return known | {key[0]: table.name.schema for key, table in self.before.tables.items()}
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """The folded names of all tables that it may change, known or not."""
+        named = [TableName(self.ddl.schema, self.ddl.table)] if self.ddl.table else []
+        for statement in self.statements:
+            match statement:
+                case AlterTable(table) | TruncateTable(table) | CreateTable(table) | CreateTableLike(table):
+                    named.append(table)
+                case DropTables(tables):
+                    named += tables
+                case RenameTables(pairs):
+                    named += [name for pair in pairs for name in (pair.old, pair.new)]
+        return list(dict.fromkeys([*changed_tables(self.before, self.after), *(name.key for name in named)]))
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether schema/ does not know the tables, so that it cannot tell what they look like after the DDL."""
+        return not self.is_followed or (
+            not changed_tables(self.before, self.after)
+            and bool(self.keys)
+            and all(key not in self.after.tables for key in self.keys)
+        )
+
+    @property
+    def is_again(self) -> bool:
+        """Whether the statement may run again whatever part of it is done."""
+        return bool(self.statements) and all(isinstance(one, _AGAIN) for one in self.statements)
+
+    @property
+    def has_job_each(self) -> bool:
+        """Whether a TiDB makes a job for each object of one statement, so that its newest job does not tell of all."""
+        match self.statements:
+            case [DropTables(names) | DropViews(names)]:
+                return len(names) > 1
+        return False
+
+    def _home(self, name: TableName) -> str:
+        same = [table.name.schema for key, table in self.before.tables.items() if key[1] == name.key[1]]
+        return same[0] if len(same) == 1 else self.ddl.schema
+
+    def place(self, *, inherits: bool, rules: TableFilter = TAKES_ALL) -> DdlPlace:
+        """Return what the text does not say itself; `inherits` where the target's database has the right charset,
+        `rules` are those of the feed."""
+        charset = None if inherits else self.before.charset(self.ddl.schema)
+        names = {key: one.name for key, one in self.before.tables.items()}
+        schema, databases = self.schema, self._databases
+        place = DdlPlace(
+            charset,
+            schema=schema,
+            tables=names,
+            databases=databases,
+            brought=self._brought(),
+            rules=rules,
+            of_table=bool(self.ddl.table),
+        )
+        if len(self.statements) != 1:
+            return place
+        (written,), (one,) = self.written, self.statements
+        if isinstance(one, RenameTables):
+            renames = [
+                (effect.old.name, effect.new.name) for effect in self.effects if isinstance(effect, TableRenamed)
+            ]
+            return replace(place, renames=renames if len(renames) == len(one.pairs) else ())
+        if not isinstance(one, AlterTable | TruncateTable | RecoverTable):
+            return place
+        table = self.before.table(one.table)
+        return replace(
+            place,
+            table=one.table if one != written else None,
+            other=_exchanged(one) if one != written else None,
+            partitioned=table.partition.method if table is not None and table.partition is not None else "",
+            exchanged="".join(effect.partition for effect in self.effects if isinstance(effect, PartitionExchanged)),
+        )
+
+    def _brought(self) -> dict[tuple[str, ...], str]:
+        """The names of the keys that foreign keys of the statements bring along, by table and columns."""
+        keys = [key for statement in self.statements for key in _keys(statement)]
+        written = {lowered(key.name) for key in keys if key.name and not key.foreign}
+        named = [(tuple(map(lowered, key.columns)), lowered(key.name or "")) for key in keys if key.foreign]
+        found: dict[tuple[str, ...], str] = {}
+        for table in changed_tables(self.before, self.after) if named else ():
+            old = self.before.tables.get(table)
+            there = written | ({lowered(one.name) for one in old.indexes} if old else set())
+            for index in self.after.tables[table].indexes if table in self.after.tables else ():
+                columns, name = tuple(map(lowered, index.columns)), lowered(index.name)
+                mine = (columns, name) in named or ((columns, "") in named and _UNNAMED.fullmatch(name))
+                if mine and name not in there:
+                    found[(*table, *columns)] = index.name
+        return found
+
+    def is_repeatable(self, change: ShapeChange) -> bool:
+        """Return whether running the statement again, where part of it may be done, ends as running it once."""
+        if is_exchange(self.effects):
+            return False
+        several = len(self.statements) > 1 and all(isinstance(one, CreateTable) for one in self.statements)
+        return several or not (change.gone or change.come) or self.is_again
+
+
+def _exchanged(statement: Statement) -> TableName | None:
+    """The table that an EXCHANGE PARTITION puts in the place of a partition."""
+    specs = statement.specs if isinstance(statement, AlterTable) else ()
+    return next((spec.table for spec in specs if isinstance(spec, ExchangePartition)), None)
+
+
+_UNNAMED: Final = re.compile(r"fk_\d+")
+"""What TiDB calls the key of a foreign key without a name."""
+
+
+def _keys(statement: Statement) -> Iterable[IndexDef]:
+    """The keys and foreign keys of CREATE TABLE and ALTER TABLE."""
+    match statement:
+        case CreateTable():
+            yield from statement.indexes
+        case AlterTable(_, _, specs):
+            for spec in specs:
+                match spec:
+                    case AddIndex(key) | AddForeignKey(key):
+                        yield key
+                    case AddColumns(_, keys):
+                        yield from keys
+
+
+def task_of(planned: PlannedDdl) -> DdlTask:
+    """Return the task of a DDL."""
+    ddl, before, written = planned.ddl, planned.before, planned.statements
+    statements = [meant(before, one, ddl) for one in written]
+    return DdlTask(ddl, before, planned.after, planned.effects, written, statements, is_followed=planned.error is None)

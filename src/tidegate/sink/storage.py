@@ -1,0 +1,315 @@
+"""The storage sink: files in TiCDC's layout, csv or canal-json, with index files, schema files and `metadata`.
+
+    open      a new feed: its checkpoint, then `metadata`, so that readers know from the start how far they may read
+    run       a schema file before the first rows of a table version; rows into files that no index names, by the tasks
+    ddl       its schema files wait for `advance`
+    advance   1  the checkpoint, with the last file of every directory of the round and the schema files of its DDLs
+              2  the index files    3  the schema files    4  `metadata`
+
+Guarantee: exactly once, for a reader of the files that an index names.  Step 1 is one atomic write of the state, which
+fences a second writer.  Steps 2 to 4 can be repeated.  A file is numbered from the index of its directory, plus one.
+Files above that are left from an interrupted attempt: a run that opens a directory for the first time, or after an
+error, checks its state again, deletes them and writes them anew, each put only if absent.  So no index names a file
+that was written twice, and up to `metadata` a reader never sees half a round.
+
+    a crash                     leaves                                    the next run
+    before 1                    files that no index names                 deletes them, writes the round anew
+    between 1 and 4             a checkpoint ahead of some of 2, 3, 4     finishes them before all else
+    after 4                     nothing to do                             continues
+
+A DDL is a barrier for all tables.  Two feeds must not share a directory: a new feed refuses one that has a `metadata`.
+A file left behind in the directory of a past day stays there; no index names it.
+
+A DDL has one schema file per table that it leaves changed, or one for its database:
+
+    CREATE, ALTER, TRUNCATE, DROP TABLE   the table's; for DROP and TRUNCATE the columns that it had
+    RENAME TABLE                          under the new name
+    EXCHANGE PARTITION                    the partitioned table's with the statement, the other's without
+    RENAME TABLE of several               the event's own table has the statement, the others none
+    CREATE, ALTER, DROP DATABASE          the database's alone
+
+A file without a statement has columns only, so a statement that changes several tables appears once.
+
+Source: TiCDC's storage sink document; its order of writes is this one but for the checkpoint before the index.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from tidegate.codec.storage import (
+    METADATA,
+    Column,
+    SchemaFile,
+    columns_of,
+    data_directory,
+    date_part,
+    index_path,
+    parse_metadata,
+    parse_schema_name,
+    render_metadata,
+    schema_directory,
+    version_directory,
+)
+from tidegate.engine.event_filter import acting
+from tidegate.engine.plan import PlannedDdl, Round, Rows, Segment
+from tidegate.engine.ports import (
+    Changes,
+    Checkpoints,
+    FlushPolicy,
+    RoundLimit,
+    Saved,
+    SegmentSink,
+    SinkPosition,
+    Tasks,
+    WithUpkeep,
+    sink_position,
+)
+from tidegate.model.errors import SinkRefused
+from tidegate.model.event import Ddl
+from tidegate.model.name import all_digits
+from tidegate.model.table import TableInfo
+from tidegate.model.tso import Tso, physical_ms
+from tidegate.objectstore.failpoint import reach
+from tidegate.schema import effects
+from tidegate.schema.effects import Effect
+from tidegate.schema.meant import about
+from tidegate.schema.state import SchemaState
+from tidegate.sink.storage_bucket import StorageOptions, sweep
+from tidegate.sink.storage_task import FilesJob, StoredRows, write_tables
+
+
+def ddl_files(
+    ddl: Ddl, found: Sequence[Effect], after: SchemaState, columns: Callable[[TableInfo], tuple[Column, ...]]
+) -> list[SchemaFile]:
+    """Return the schema files of a DDL with its action; `after` is the schema behind it."""
+    version, action = ddl.commit_ts or 0, ddl.type or 0
+    if not ddl.table:
+        return [SchemaFile(ddl.schema, "", version, None, ddl.query, action)]
+    own = about(ddl, found)
+    changed = {table.name.key: table for effect in found for table in _tables(effect, after)}
+    known = changed.pop(own.key, None) or after.table(own)
+    told = () if known is None else columns(known)
+    name = own if known is None else known.name
+    files = [SchemaFile(*name, version, told, ddl.query, action)]
+    return files + [SchemaFile(*table.name, version, columns(table)) for table in changed.values()]
+
+
+def _tables(effect: Effect, after: SchemaState) -> Iterator[TableInfo]:
+    """The tables as an effect leaves them; one that another effect has moved on is not told."""
+    match effect:
+        case effects.TableDropped(table):
+            yield table
+        case effects.PartitionExchanged():
+            yield effect.new_partitioned
+            yield effect.new_other
+        case effects.TableCreated(table) | effects.TableRecovered(table):
+            yield table
+        case effects.NoEffect():
+            return
+        case _:
+            if after.table(effect.new.name) is not None:
+                yield effect.new
+
+
+NUMBERS: Final = "numbers"
+SCHEMAS: Final = "schemas"
+"""The notes beside the checkpoint: last files by directory, and schema files by path, of the round that ended there."""
+IDLE_S: Final = 2.0
+"""How often `metadata` is written while nothing comes, as TiCDC does."""
+SIDE_BY_SIDE: Final = 16
+"""Requests of the driver at one time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the rows of a table go today: the directory of its version, and the last files of those below it."""
+
+    table: TableInfo
+    version: str
+    date: str
+    numbers: Mapping[str, int]
+
+
+def now_in(zone: str) -> datetime:
+    """Return the current time in a zone."""
+    return datetime.now(ZoneInfo(zone))
+
+
+class StorageSink(SegmentSink[StoredRows], WithUpkeep):
+    """Writes files exactly once; progress lives in the given checkpoints, beside it what recovery publishes again."""
+
+    def __init__(
+        self, options: StorageOptions, checkpoints: Checkpoints, *, now: Callable[[str], datetime] = now_in
+    ) -> None:
+        self.flush_policy = FlushPolicy(
+            limit=RoundLimit(rows=500_000, size_bytes=256 << 20), flush_s=options.flush_s, idle_s=IDLE_S
+        )
+        self._options, self._checkpoints, self._now = options, checkpoints, now
+        self._bucket, self._names = options.bucket, options.names
+        self._columns = partial(columns_of, ids=options.column_ids)
+        self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, "storage")
+        self._is_new = False
+        self._waiting: dict[str, str] = {}
+        """Schema files of the round's DDLs by path."""
+        self._places: dict[tuple[str, str], _Place] = {}
+        """Of tables whose directories hold what an index names, and nothing else."""
+        self._written: dict[tuple[str, str], _Place] = {}
+        """Of tables that the round writes; they return to `_places` when it is published."""
+        self._checkpoint_ts = 0
+        self._due: datetime | None = None
+        self._sweep: Iterator[int] | None = None
+
+    def held(self) -> AbstractContextManager[None]:
+        return self._checkpoints.held()
+
+    def recover(self) -> SinkPosition:
+        saved = self._checkpoints.load()
+        self._is_new = saved is None
+        if saved is not None:
+            self._publish(saved)
+        return sink_position(saved)
+
+    def open(self, standing: SinkPosition) -> None:
+        """Check the target directory. Raises SinkRefused for a store without conditional writes, or one with another
+        feed's files."""
+        self._waiting = {}
+        self._places, self._written = {}, {}
+        if self._is_new:
+            self._bucket.check()
+            if self._bucket.read(METADATA) is not None:
+                raise SinkRefused(
+                    f"{self._bucket.shown} has the files of a changefeed already: `metadata` is there, and nothing in "
+                    "the state directory belongs to it. Give a place of its own, or the state of the first run"
+                )
+            self._checkpoints.save(Saved(standing, {}))
+            self._is_new = False
+        self._publish(Saved(standing, {}))
+
+    def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[StoredRows]:
+        """Write the rows of a segment into files; return when all are there.
+
+        Raises SinkError, and what reading and encoding raise in tasks."""
+        steps = segment.steps
+        if not steps:
+            return []
+        date = date_part(self._now(self._options.time_zone).date(), self._options.date_separator)
+        known = {step.table.name.key: self._places.pop(step.table.name.key, None) for step in steps}
+        self._written = self._met(steps, known, date)
+        jobs = [
+            FilesJob(changes, step, place.version, place.date, place.numbers, self._options)
+            for step in steps
+            if (place := self._written[step.table.name.key])
+        ]
+        workers = min(self._options.workers, len(jobs))
+        done = tasks.run(write_tables, [jobs[worker::workers] for worker in range(workers)])
+        return [each for some in done for each in some]
+
+    def ddl(self, planned: PlannedDdl) -> None:
+        """Make the schema files of a DDL; they are written when the round is published. SinkRefused for a DDL that
+        nobody can read, or that does not fit its tables: the columns behind it are not known."""
+        if planned.error is not None:
+            refused = SinkRefused(
+                f"the DDL {planned.ddl.query[:500]!r} cannot be told in a schema file: {planned.error}"
+            )
+            raise refused.at(table=planned.table, commit_ts=planned.commit_ts) from planned.error
+        for file in ddl_files(acting(planned.ddl), planned.effects, planned.after, self._columns):
+            self._waiting[file.path] = file.render().decode()
+
+    def advance(self, planned: Round, results: Sequence[StoredRows]) -> SinkPosition:
+        numbers = {directory: number for done in results for directory, number in done.numbers.items()}
+        standing = SinkPosition(planned.checkpoint, planned.state)
+        saved = Saved(standing, {NUMBERS: numbers, SCHEMAS: self._waiting})
+        reach("storage/before-save")
+        self._checkpoints.save(saved)
+        reach("storage/saved")
+        self._publish(saved)
+        for key, place in self._written.items():
+            mine = {one: number for one, number in numbers.items() if one.startswith(f"{place.version}/")}
+            self._places[key] = _Place(place.table, place.version, place.date, {**place.numbers, **mine})
+        self._waiting, self._written = {}, {}
+        return standing
+
+    def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:  # noqa: ARG002
+        """Delete the files of days that are over, when it is time."""
+        cleanup = self._options.cleanup
+        if cleanup is None:
+            return
+        now = self._now(self._options.time_zone)
+        self._due = self._due or cleanup.after(now)
+        if self._sweep is None and now >= self._due:
+            zone = ZoneInfo(self._options.time_zone)
+            today = datetime.fromtimestamp(physical_ms(Tso(self._checkpoint_ts)) / 1000, zone).date()
+            self._sweep = sweep(self._bucket, self._names, today - timedelta(days=self._options.expiration_days))
+            self._due = cleanup.after(now)
+        while self._sweep is not None and not enough():
+            if next(self._sweep, None) is None:
+                self._sweep = None
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def _publish(self, saved: Saved) -> None:
+        """Write what the notes of a checkpoint name: index files, schema files, then `metadata`."""
+        for _ in self._pool.map(self._point, *zip(*saved.notes.get(NUMBERS, {}).items(), strict=True)):
+            reach("storage/index-written")
+        for path, text in saved.notes.get(SCHEMAS, {}).items():
+            self._bucket.write(path, text.encode())
+            reach("storage/schema-written")
+        self._checkpoint_ts = saved.standing.checkpoint.ts
+        self._bucket.raise_(METADATA, render_metadata(saved.standing.checkpoint.ts), parse_metadata)
+        reach("storage/published")
+
+    def _point(self, directory: str, number: int) -> None:
+        self._bucket.raise_(index_path(directory), self._names.index(number), self._names.indexed)
+
+    def _met(
+        self, steps: Sequence[Rows], known: Mapping[tuple[str, str], _Place | None], date: str
+    ) -> dict[tuple[str, str], _Place]:
+        """Where the rows of each step go; directories that are new to this run are looked at, and cleaned."""
+        found: dict[tuple[str, str], _Place] = {}
+        new: list[TableInfo] = []
+        for step in steps:
+            place = known[step.table.name.key]
+            if place is not None and place.table == step.table and place.date == date:
+                found[step.table.name.key] = place
+            else:
+                new.append(step.table)
+        looked = list(self._pool.map(partial(self._look, date), new))
+        if unnamed := [path for _, left in looked for path in left]:
+            self._checkpoints.load()  # whoever was fenced meanwhile deletes nothing
+            self._bucket.delete(unnamed)
+        return {**found, **{place.table.name.key: place for place, _ in looked}}
+
+    def _look(self, date: str, table: TableInfo) -> tuple[_Place, list[str]]:
+        """Where the rows of a table go, and the files there that no index names."""
+        version = version_directory(table.name, self._version(table))
+        directories = [data_directory(version, date)]
+        if table.partition is not None and self._options.partition_separator:
+            parts = [int(name) for name in self._bucket.directories(version) if all_digits(name)]
+            directories += [data_directory(version, date, part) for part in parts if str(part) != date]
+        numbers, left = {}, []
+        for directory in directories:
+            index = self._bucket.read(index_path(directory))
+            numbers[directory] = number = 0 if index is None else self._names.indexed(index.body)
+            names = self._bucket.names(directory, self._names.data(number))
+            left += [f"{directory}/{name}" for name in names if self._names.number(name) > number]
+        return _Place(table, version, date, numbers), left
+
+    def _version(self, table: TableInfo) -> int:
+        """The version by which the directory of a table is named: its own if a schema file tells it, else that of the
+        newest schema file if that has the same columns; else a schema file is written."""
+        file = SchemaFile(*table.name, table.version, self._columns(table))
+        directory = schema_directory(*table.name)
+        told = [pair for name in self._bucket.names(directory) if (pair := parse_schema_name(name))]
+        if (table.version, file.checksum) in told:
+            return table.version
+        if told and max(told)[1] == file.checksum:
+            return max(told)[0]
+        self._bucket.create(file.path, file.render())
+        return table.version

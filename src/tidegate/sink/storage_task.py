@@ -1,0 +1,291 @@
+"""The task of a storage sink: the rows of one table to numbered files that no index names yet.
+
+    chunk ─► updates split ─► lines by columns ─► in order, once ─► by partition ─► cut ─► PUT if absent
+
+A file ends after the transaction that fills it, so no transaction is in two files of a directory.  Rows that columns
+cannot encode are written row by row, which also reports which row is at fault.
+
+A source without start_ts may repeat rows: a line that its transaction already has is left out.
+
+    canal-json    the value of a Kafka message and a terminator; a terminator in a text is escaped
+    csv           one line per row, two for an UPDATE with old values; a header, if requested
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.codec.columnar import Batch, ColumnarEncoder, typed_batch
+from tidegate.codec.columnar.encode.arrays import BINARY, joined, seen_content
+from tidegate.codec.columnar.encode.csv import FEW_ROWS, CsvColumns
+from tidegate.codec.columnar.encode.encoder import rows_of
+from tidegate.codec.columnar.values import MISFITS, why_singly
+from tidegate.codec.csv import CsvEncoder, CsvOptions
+from tidegate.codec.encoding import EncodeOptions
+from tidegate.codec.storage import data_directory
+from tidegate.codec.wire_table import WireTable, wire_table
+from tidegate.engine.change import Chunk
+from tidegate.engine.dispatch import Router, Splitter
+from tidegate.engine.plan import Rows
+from tidegate.engine.ports import Changes, Written
+from tidegate.engine.split_columns import in_order, split_rows
+from tidegate.model.errors import EncodeError, SinkRefused
+from tidegate.model.event import RowChange
+from tidegate.model.name import lowered
+from tidegate.objectstore.failpoint import reach
+from tidegate.sink.storage_bucket import StorageOptions
+
+
+class CanalLines:
+    """Lines of canal-json."""
+
+    def __init__(self, options: EncodeOptions, now_ms: int) -> None:
+        self._columns = ColumnarEncoder(options, now_ms=lambda: now_ms)
+        self._terminator = options.terminator.encode()
+
+    def header(self, _table: WireTable) -> bytes:
+        """Return the beginning of a file: empty for canal-json."""
+        return b""
+
+    def lines(self, batch: Batch, table: WireTable) -> Any:
+        """Return the line of each row of a batch in a binary array. EncodeError."""
+        return joined([self._columns.texts(batch, table).values, self._terminator], batch.rows)
+
+    def line(self, row: RowChange, table: WireTable) -> bytes:
+        """Return the line of one row. EncodeError."""
+        return self._columns.pair(row, table).value + self._terminator
+
+
+class CsvLines:
+    """Lines of csv."""
+
+    def __init__(self, options: CsvOptions) -> None:
+        self._options, self._rows = options, CsvEncoder(options)
+        self._ready: dict[tuple[int, str, str], tuple[WireTable, CsvColumns]] = {}
+
+    def header(self, table: WireTable) -> bytes:
+        """Return the beginning of a file: the names of its columns, or nothing."""
+        return self._rows.header(table)
+
+    def lines(self, batch: Batch, table: WireTable) -> Any:
+        """Return the line of each row of a batch in a binary array. EncodeError; Misfit for what goes row by row."""
+        if batch.rows < FEW_ROWS:
+            rows = rows_of(batch, range(batch.rows), table)
+            return pa.array([self._rows.row(row, table) for row in rows], BINARY)
+        key = id(table), batch.schema, batch.table
+        if key not in self._ready:
+            self._ready[key] = table, CsvColumns(batch.schema, batch.table, table, self._options)
+        return self._ready[key][1].lines(batch)
+
+    def line(self, row: RowChange, table: WireTable) -> bytes:
+        """Return the line of one row. EncodeError."""
+        return self._rows.row(row, table)
+
+
+Lines: TypeAlias = CanalLines | CsvLines
+
+
+def lines_of(protocol: CsvOptions | EncodeOptions, now_ms: int) -> Lines:
+    """Return a new encoder of a protocol; canal-json carries the time at which it was written."""
+    return CsvLines(protocol) if isinstance(protocol, CsvOptions) else CanalLines(protocol, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesJob:
+    """The rows of a step, which go below the directory `version`; `numbers` are the last files of directories that
+    have any."""
+
+    changes: Changes
+    step: Rows
+    version: str
+    date: str
+    numbers: Mapping[str, int]
+    options: StorageOptions
+
+
+@dataclass(slots=True)
+class StoredRows(Written):
+    """The result of a task for a table; `numbers` are the last files of the directories that it wrote to."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+
+class _Lines(NamedTuple):
+    """Lines in their order, with the transaction and the physical partition (-1: none) of each."""
+
+    lines: Any
+    transaction: Any
+    partition: Any
+
+
+def _once(found: _Lines) -> _Lines:
+    """Leave out lines that stand in their transaction already."""
+    codes = found.lines.dictionary_encode().indices.to_numpy().astype(np.int64)
+    _, first = np.unique(found.transaction * len(codes) + codes, return_index=True)
+    if len(first) == len(codes):
+        return found
+    rows = np.sort(first)
+    return _Lines(found.lines.take(pa.array(rows)), found.transaction[rows], found.partition[rows])
+
+
+def write_tables(jobs: Sequence[FilesJob]) -> list[StoredRows]:
+    """Write the rows of some tables, one after the other. Raises what `write_table` does."""
+    return [write_table(job) for job in jobs]
+
+
+def write_table(job: FilesJob) -> StoredRows:
+    """Write the rows of a table; return when its files lie there. EncodeError with table and commit_ts of a row that
+    cannot be written."""
+    step, options = job.step, job.options
+    name = step.table.name
+    done = StoredRows(name)
+    table, encoder = _TableLines(job), lines_of(options.protocol, time.time_ns() // 1_000_000)
+    writers: dict[str, _DirectoryWriter] = {}
+    for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
+        try:
+            found = table.by_columns(chunk, encoder)
+            done.roads.add("encode/columns", len(chunk))
+        except MISFITS as misfit:
+            found = table.by_rows(chunk, encoder)
+            done.roads.add("encode/rows", len(chunk), why_singly(misfit), name)
+        if any(batch.start_ts is None for batch, _ in chunk.parts):
+            found = _once(found)
+        done.rows, done.messages = done.rows + len(chunk), done.messages + len(found.lines)
+        for partition in np.unique(found.partition).tolist():
+            chosen = np.flatnonzero(found.partition == partition)
+            directory = data_directory(job.version, job.date, None if partition < 0 else partition)
+            if directory not in writers:
+                writers[directory] = _DirectoryWriter(job, directory, encoder.header(table.wire), done)
+            whole = len(chosen) == len(found.lines)
+            lines = found.lines if whole else found.lines.take(pa.array(chosen))
+            writers[directory].append(lines, found.transaction[chosen])
+    for writer in writers.values():
+        writer.flush()
+    return done
+
+
+class _DirectoryWriter:
+    """Cuts the lines of one directory into files, and writes them."""
+
+    def __init__(self, job: FilesJob, directory: str, header: bytes, done: StoredRows) -> None:
+        self._options, self._directory, self._header, self._done = job.options, directory, header, done
+        self._number = job.numbers.get(directory, 0)
+        self._waiting: list[memoryview] = []
+        self._size = 0
+
+    def append(self, lines: Any, transaction: Any) -> None:
+        """Take lines; write the files that they fill."""
+        ends, text = seen_content(lines)
+        last = np.flatnonzero(np.append(transaction[1:] != transaction[:-1], True))
+        stops = ends[1:][last]
+        begin = 0
+        while begin < len(text):
+            room = self._options.file_bytes - self._size
+            at = min(int(np.searchsorted(stops, begin + room)), len(stops) - 1)
+            end = int(stops[at])
+            self._waiting.append(text[begin:end])
+            self._size += end - begin
+            begin = end
+            if self._size >= self._options.file_bytes:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if not self._waiting:
+            return
+        self._number += 1
+        body: list[bytes | memoryview] = [*filter(None, [self._header]), *self._waiting]
+        self._options.bucket.create(f"{self._directory}/{self._options.names.data(self._number)}", *body)
+        reach("storage/file-written")
+        self._waiting, self._size = [], 0
+        self._done.numbers[self._directory] = self._number
+        self._done.size_bytes += sum(map(len, body))
+
+
+class _TableLines:
+    """Makes lines of the rows of one table."""
+
+    def __init__(self, job: FilesJob) -> None:
+        info, options = job.step.table, job.options
+        self.wire: WireTable = wire_table(info)
+        self._info, self._name, self._options = info, str(info.name), options
+        self._parted = options.partition_separator and info.partition is not None
+        self._columns = [lowered(column.name) for column in self.wire.columns]
+        self._router = Router.of((), "", EncodeOptions(protocol="canal-json"))
+
+    def by_columns(self, chunk: Chunk, encoder: Lines) -> _Lines:
+        """Encode column by column. Raises MISFITS for what has to go row by row."""
+        found = []
+        for batch, numbers in chunk.parts:
+            typed = self._typed(batch)
+            found.append(split_rows(typed, numbers, chunk.transaction[numbers], self._splitter(typed)))
+        lines = pa.concat_arrays([encoder.lines(rows.batch, self.wire) for rows in found])
+        transaction = np.concatenate([rows.order.transaction for rows in found])
+        partition = np.concatenate([self._partitions(rows.batch) for rows in found])
+        order = in_order([rows.order for rows in found], newarch=self._options.split.newarch)
+        if order is None:
+            return _Lines(lines, transaction, partition)
+        return _Lines(lines.take(pa.array(order)), transaction[order], partition[order])
+
+    def by_rows(self, chunk: Chunk, encoder: Lines) -> _Lines:
+        """Encode row by row. EncodeError with table and commit_ts."""
+        lines: list[bytes] = []
+        places: list[tuple[int, int]] = []
+        for transaction, rows in self._transactions(chunk):
+            for row in rows:
+                lines.append(self._located(row, partial(encoder.line, row, self.wire)))
+                partition = row.partition_id if self._parted else None
+                places.append((transaction, -1 if partition is None else partition))
+        transactions, partitions = np.array(places, np.int64).reshape(-1, 2).T
+        return _Lines(pa.array(lines, BINARY), transactions, partitions)
+
+    def _transactions(self, chunk: Chunk) -> Iterator[tuple[int, tuple[RowChange, ...]]]:
+        """The rows of each transaction as they are sent."""
+        rows = []
+        for at, (batch, numbers) in enumerate(chunk.parts):
+            typed = self._typed(batch)
+            splitter = self._splitter(typed)
+            events = rows_of(typed, range(typed.rows), self.wire)
+            rows += [(number, at, splitter, row) for number, row in zip(numbers.tolist(), events, strict=True)]
+        rows.sort(key=lambda each: each[0])
+        transaction = chunk.transaction.tolist()
+        for number, group in groupby(rows, key=lambda each: transaction[each[0]]):
+            for _, part in groupby(group, key=lambda each: each[1]):
+                _, _, splitters, mine = zip(*part, strict=True)
+                yield number, self._located(mine[0], partial(splitters[0].transaction, mine))
+
+    def _located(self, row: RowChange, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except EncodeError as error:
+            told = type(error)(f"{self._name} at commit_ts {row.commit_ts}: {error}")
+            raise told.at(table=self._name, commit_ts=row.commit_ts or 0) from error
+
+    def _typed(self, batch: Batch) -> Batch:
+        """The rows with typed columns in the order of the table; messages may have them in another, such as by name."""
+        typed = typed_batch(batch)
+        names = [lowered(one.name) for one in typed.fields]
+        if names == self._columns:
+            return typed
+        if sorted(names) != sorted(self._columns):
+            raise SinkRefused(
+                f"rows of {self._name} have the columns {', '.join(names)}, and its schema file tells "
+                f"{', '.join(self._columns)}: a file has the columns of its schema file"
+            )
+        places = [names.index(name) for name in self._columns]
+        before, after = (image.select(places) for image in (typed.before, typed.after))
+        return replace(typed, fields=tuple(typed.fields[at] for at in places), before=before, after=after)
+
+    def _splitter(self, batch: Batch) -> Splitter:
+        return Splitter.of(self._options.split, self._router.plan(self._info.name, batch.fields, self._info))
+
+    def _partitions(self, batch: Batch) -> Any:
+        if not self._parted:
+            return np.full(batch.rows, -1)
+        return batch.partition_id.fill_null(-1).to_numpy()

@@ -1,1 +1,0 @@
-"""Kafka topics as a source: topic -> landing -> changelog -> slices by timestamp."""

@@ -1,0 +1,211 @@
+"""The broker's side: what to read and how to reach it, and the few requests that planning needs.
+
+    KafkaTopics   names, connection, rules of one feed; plain values, so it travels to executors
+    watermarks()  {topic: {partition: (low, high)}}, low the first offset kept, high the one after the last
+
+Connections are kept for the life of a process, one per configuration.  Offsets end at the last stable offset
+(read_committed), which is where the executors' consumers end too.  Nothing is ever committed to the broker: the
+changelog alone knows the positions.
+"""
+
+import base64
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from tidegate.codec.options import DecodeOptions
+from tidegate.engine.retry_policy import ClientErrors, awaited, file_named
+from tidegate.model.errors import ConfigError, SourceError
+
+Marks: TypeAlias = dict[str, dict[int, tuple[int, int]]]
+"""Topic -> partition -> (low, high)."""
+
+LOGGER: Final = logging.getLogger("tidegate.kafka")
+LOGGER.addHandler(logging.NullHandler())
+
+FETCH_BYTES: Final = 8 << 20
+"""One fetch of a partition, compressed as it was sent; the broker sends a larger message whole anyway."""
+QUEUE_KIB: Final = 32 << 10
+"""What the client library may hold of messages not yet consumed, the last fetch aside."""
+QUEUE_PAUSE_MS: Final = 10
+"""How soon a full queue is looked at again. The library's own second is longer than a task takes to empty it."""
+RESPONSE_BYTES: Final = 100_000_000
+"""The largest answer that the client library takes by default."""
+MESSAGE_BYTES: Final = 32 << 20
+"""Larger messages are put aside unread: decoding takes some eight times their size. TiCDC's own limit is 10 MiB unless
+its max-message-bytes says otherwise."""
+FETCH_WAIT_MS: Final = 20
+"""How long a broker may hold a fetch open at the end of a partition; the next task's first fetch waits behind it."""
+
+CONSUMER: Final[Mapping[str, str]] = {
+    "group.id": "tidegate",
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "enable.partition.eof": "true",
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "fetch.wait.max.ms": str(FETCH_WAIT_MS),
+    "max.partition.fetch.bytes": str(FETCH_BYTES),
+    "queued.max.messages.kbytes": str(QUEUE_KIB),
+    "fetch.queue.backoff.ms": str(QUEUE_PAUSE_MS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTopics:
+    """What a feed reads. `client_config` holds librdkafka's keys and may hold secrets, as `decode` may: never shown.
+
+    `dead_letter` is "halt" or "skip"; `order` is "ts" or "offset" (kafka_messages.py).  `start` names (topic,
+    partition, offset) to begin at; what it leaves out begins at the first offset that the broker still has.
+    `partition_num` is TiCDC's parameter of that name: where it is set, only that many partitions of each topic are
+    used.  A batch holds at most `max_messages_per_batch` messages, and no more than go in some seconds (reader.py); a
+    task writes its rows out whenever it holds `max_bytes_per_flush`.  A message above `max_message_bytes` counts as one
+    that cannot be read.  `made_anew` names topics that are read though another of that name was read before
+    (kafka_land.py).
+    """
+
+    bootstrap: str
+    topics: tuple[str, ...]
+    decode: DecodeOptions = field(repr=False)
+    client_config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    start: tuple[tuple[str, int, int], ...] = ()
+    dead_letter: str = "halt"
+    order: str = "ts"
+    partition_num: int | None = None
+    max_messages_per_batch: int = 1_000_000
+    max_bytes_per_flush: int = 32 << 20
+    max_message_bytes: int = MESSAGE_BYTES
+    made_anew: tuple[tuple[str, str, bool], ...] = ()
+    timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("dead_letter", ("halt", "skip")), ("order", ("ts", "offset"))):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ConfigError(f"{name.replace('_', '-')}: {value!r} is not one of {', '.join(allowed)}")
+        if not self.topics or "" in self.topics:
+            raise ConfigError("a Kafka source needs the name of at least one topic")
+        if self.max_messages_per_batch < 1 or self.max_bytes_per_flush < 1:
+            raise ConfigError("max-messages-per-batch and max-bytes-per-flush must be at least 1")
+
+    @property
+    def connection(self) -> tuple[tuple[str, str], ...]:
+        """The configuration of librdkafka as a dictionary key."""
+        room = max(RESPONSE_BYTES, self.max_message_bytes + FETCH_BYTES)
+        own = {"bootstrap.servers": self.bootstrap, "receive.message.max.bytes": str(room)}
+        return tuple(sorted({**self.client_config, **own}.items()))
+
+
+@lru_cache(maxsize=8)
+def consumer(connection: tuple[tuple[str, str], ...]) -> Any:
+    """This process's consumer for a connection; assign and unassign it, never close it."""
+    return _made(Consumer, {**CONSUMER, **dict(connection)})
+
+
+class Described(NamedTuple):
+    """What a broker says of a topic."""
+
+    partitions: tuple[int, ...]
+    topic_id: str
+    """As Kafka's tools print it; "" where the broker gives none (before Kafka 2.8, and some that are not Kafka)."""
+
+
+class Admin(NamedTuple):
+    """An admin client, and what it tells aside."""
+
+    client: Any
+    words: ClientErrors
+
+
+@lru_cache(maxsize=8)
+def admin(connection: tuple[tuple[str, str], ...]) -> Admin:
+    """This process's admin client for a connection."""
+    words = ClientErrors()
+    return Admin(_made(AdminClient, {**dict(connection), "error_cb": words.hear}), words)
+
+
+def _made(kind: Any, config: dict[str, Any]) -> Any:
+    try:
+        return kind(config, logger=LOGGER)
+    except (KafkaException, ValueError) as refused:
+        text = f"{_text(refused)}{file_named(_text(refused), config)}"
+        raise ConfigError(f"kafka client of {config['bootstrap.servers']}: {text}") from refused
+
+
+def described(source: KafkaTopics) -> dict[str, Described]:
+    """Return partitions and id of every topic. Raises ConfigError for a topic that does not exist, SourceError
+    otherwise."""
+    futures = admin(source.connection).client.describe_topics(
+        TopicCollection(list(source.topics)), request_timeout=source.timeout_s
+    )
+    found = {}
+    for topic, future in futures.items():
+        description = _answer(source, f"topic {topic}", future)
+        numbers = sorted(partition.id for partition in description.partitions)
+        chosen = tuple(numbers[: source.partition_num] if source.partition_num else numbers)
+        found[topic] = Described(chosen, _id_text(description.topic_id))
+    return {topic: found[topic] for topic in source.topics}
+
+
+def _id_text(topic_id: Any) -> str:
+    if topic_id is None:
+        return ""
+    words = (topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())
+    raw = b"".join((word & (1 << 64) - 1).to_bytes(8, "big") for word in words)
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else ""
+
+
+def offsets(source: KafkaTopics, wanted: Iterable[tuple[str, int]], *, latest: bool) -> dict[tuple[str, int], int]:
+    """Return the high (or low) mark of each (topic, partition), in one request to each broker."""
+    spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
+    request = {TopicPartition(topic, partition): spec for topic, partition in wanted}
+    if not request:
+        return {}
+    futures = admin(source.connection).client.list_offsets(
+        request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=source.timeout_s
+    )
+    return {
+        (at.topic, at.partition): _answer(source, f"topic {at.topic} partition {at.partition}", future).offset
+        for at, future in futures.items()
+    }
+
+
+def watermarks(source: KafkaTopics) -> Marks:
+    """Return the (low, high) marks of every partition of every topic."""
+    places = [(topic, number) for topic, told in described(source).items() for number in told.partitions]
+    lows, highs = (offsets(source, places, latest=latest) for latest in (False, True))
+    marks: Marks = {topic: {} for topic in source.topics}
+    for topic, partition in places:
+        marks[topic][partition] = lows[topic, partition], highs[topic, partition]
+    return marks
+
+
+def _answer(source: KafkaTopics, what: str, future: Any) -> Any:
+    client, words = admin(source.connection)
+    client.poll(0)
+    try:
+        found = awaited(
+            future,
+            lambda: client.poll(0),
+            words,
+            lambda text: SourceError(f"broker {source.bootstrap} does not let the client in: {text}"),
+            lambda: SourceError(words.unreachable(source.bootstrap)),
+        )
+        words.forget()
+        return found  # noqa: TRY300  nothing behind it can fail
+    except KafkaException as failed:
+        error = failed.args[0]
+        if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
+            raise ConfigError(f"{what} does not exist at broker {source.bootstrap}: check the name") from failed
+        aside = words.aside() if error.code() == KafkaError._TIMED_OUT else ""  # noqa: SLF001  its public name
+        raise SourceError(f"broker {source.bootstrap}: {what}: {_text(failed)}{aside}") from failed
+
+
+def _text(failed: BaseException) -> str:
+    error = failed.args[0] if failed.args else failed
+    return str(error.str()) if isinstance(error, KafkaError) else str(error)

@@ -1,0 +1,471 @@
+"""Landing a Kafka topic in the changelog: batches planned on the driver, ranges of offsets read by Spark tasks.
+
+    claim    positions of every partition, new ones at their start; offsets that the topic no longer has are an error
+    plan     offsets up to now, at most one batch: one range per partition        driver, `Planner`
+    read     consume -> decode -> Parquet files; one TaskReport                   executors, `land_range`
+    commit   files, positions and frontier; if a task met a poison message, halt after the commit
+
+A new partition gets a range even while it is empty, so that the changelog knows it and it holds the frontier.  The
+watermarks of known partitions are queried before the list of partitions, so a partition that existed when a resolved ts
+was sent is known no later than that ts.
+
+    a small backlog    all of it at once
+    a large backlog    as many messages as take BATCH_S seconds, by the rate of the last full batch
+
+A batch costs a fifth of a second whatever its size, so a backlog is read in large ones; but a kill discards a batch and
+a stop waits for it, so it must not take long.  Memory does not limit it: a task writes its rows whenever it holds
+enough of them (changelog/files.py).
+
+A deleted and recreated topic begins its offsets anew, so the broker's topic id is stored and compared:
+
+    stored id    the broker's    a topic that was read before
+    A            A               continues
+    A            B               MadeAnew, unless the address says made-anew=TOPIC:B
+    none         B               continues, and B is stored                   state of an earlier release; logged once
+    none         none            continues: there is nothing to compare       logged once
+    A            none            continues with A
+
+The id is queried before offsets are read and again after it, so messages of another topic never land.
+"""
+
+import gc
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from tidegate.changelog import changelog as ledger
+from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.files import DEAD, HALT, ControlFiles, Encoder, Halt, RowFiles, State, TaskReport
+from tidegate.changelog.source import TRIGGER_MS, BatchLoop, Message
+from tidegate.engine.change import Place
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.frontier import Positions, Reached
+from tidegate.model.errors import ConfigError, MadeAnew, PoisonMessage, TidegateError
+from tidegate.model.roads import LEFT_OUT
+from tidegate.model.tso import LOGICAL_BITS
+from tidegate.source.kafka_client import Described, KafkaTopics, described, offsets
+from tidegate.source.kafka_fetch import fetch_range, history_lost, messages_at
+from tidegate.source.kafka_messages import Accept, LandedMessages, LandPlan, Resolution, bind, land_chunk, recorded
+
+SAME_OFFSETS = "same-offsets"
+
+
+def recognised(
+    state: State, found: Mapping[str, Described], made_anew: Sequence[tuple[str, str, bool]] = ()
+) -> tuple[State, tuple[str, ...]]:
+    """Return `state` with the ids of the topics that are there, without the positions of those that are read anew, and
+    what a user has to hear.
+
+    `made_anew` has (topic, id, whether its offsets are those of the one before). Raises MadeAnew for another id."""
+    accepted = {(topic, topic_id): same for topic, topic_id, same in made_anew}
+    identities, positions, told = dict(state.identities), dict(state.positions), []
+    for topic, (_, topic_id) in found.items():
+        known = state.identities.get(topic)
+        if known and topic_id not in {"", known}:
+            same = accepted.get((topic, topic_id))
+            if same is None:
+                raise made_again(topic, known, topic_id, state)
+            if not same:
+                positions.pop(topic, None)
+        elif known is None and not topic_id:
+            told.append(
+                f"topic {topic}: the broker gives no id of it, so nobody would notice that it was deleted and made "
+                "again"
+            )
+        elif known is None and topic in positions:
+            told.append(
+                f"topic {topic} was read without its id up to now; its id {topic_id} is kept from here on, and was not "
+                "compared with the one that it had before"
+            )
+        identities[topic] = topic_id or known or ""
+    halted = tuple(halt for halt in state.halted if halt.topic in positions)
+    return msgspec.structs.replace(state, identities=identities, positions=positions, halted=halted), tuple(told)
+
+
+def check_same(state: State, found: Mapping[str, Described]) -> None:
+    """Raise MadeAnew for a topic that has another id now than in `state`."""
+    recognised(state, found)
+
+
+def made_again(topic: str, known: str, topic_id: str, state: State) -> MadeAnew:
+    """Return the error for a topic that has another id than the one that was read."""
+    read = _read_up_to(topic, state.positions)
+    since = f"ts {state.frontier}" if state.frontier else "the begin"
+    resend = f" (`cdc cli changefeed resume --overwrite-checkpoint-ts={state.frontier}`)" if state.frontier else ""
+    first = min(state.positions.get(topic, {}), default=0)
+    return MadeAnew(
+        f"topic {topic} was deleted and made again: its id is {topic_id} now, and {known} is the one that was "
+        f"read{read}. What the topic before had behind that is gone. Ways out: let its changefeed send everything "
+        f"since {since} again{resend}, then read the new topic from its first message, with "
+        f"made-anew={topic}:{topic_id} in the source's address; if it has the same messages at the same offsets "
+        f"(another cluster that took over), go on with made-anew={topic}:{topic_id}:{SAME_OFFSETS}; or start a fresh "
+        "feed into a fresh target"
+    ).at(topic=topic, partition=first, offset=_offset(topic, first, state.positions))
+
+
+def _read_up_to(topic: str, positions: Positions) -> str:
+    parts = [
+        f"partition {number} up to offset {one.offset}" for number, one in sorted(positions.get(topic, {}).items())
+    ]
+    more = f" and {len(parts) - 8} more partitions" if parts[8:] else ""
+    return f", {', '.join(parts[:8])}{more}" if parts else ""
+
+
+def _offset(topic: str, partition: int, positions: Positions) -> int:
+    reached = positions.get(topic, {}).get(partition)
+    return 0 if reached is None else reached.offset
+
+
+BATCH_S: Final = 4.0
+CLOCKS_S: Final = 24 * 3600.0
+FIRST_BATCH: Final = 1_000_000
+"""While no rate is known."""
+
+
+class BatchPace:
+    """The limit of one landing's batches, never above `most`."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._clock = most, clock
+        self._begun: tuple[int, float] | None = None
+        self.limit = min(FIRST_BATCH, most)
+
+    def begin(self, messages: int) -> None:
+        """A batch of so many messages begins."""
+        self._begun = (messages, self._clock()) if messages >= self.limit else None
+
+    def end(self) -> None:
+        """The batch is over; one that was not full tells nothing."""
+        if self._begun is not None:
+            messages, began_s = self._begun
+            took_s = max(self._clock() - began_s, 0.001)
+            self.limit = max(1, min(self._most, int(messages * BATCH_S / took_s)))
+            self._begun = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """What the tasks of a landing need to know; it travels pickled, never as text, for its secrets."""
+
+    source: KafkaTopics
+    changelog: str
+    accept: Accept | None = None
+    events: EventFilter = field(default_factory=EventFilter)
+    resolutions: Mapping[Place, Resolution] = field(default_factory=dict)
+    halted: frozenset[Place] = frozenset()
+    """Places whose messages are already kept in the changelog for inspection."""
+
+    def land_plan(self, topic: str, partition: int) -> LandPlan:
+        """Return the part of the plan that one Kafka partition needs."""
+        mine = {
+            place.offset: resolution
+            for place, resolution in self.resolutions.items()
+            if (place.topic, place.partition) == (topic, partition)
+        }
+        source = self.source
+        return LandPlan(
+            topic,
+            partition,
+            source.decode,
+            self.accept,
+            mine,
+            source.dead_letter == "skip",
+            source.order == "offset",
+            source.max_message_bytes,
+            self.events.messages(),
+            latest_ts(),
+        )
+
+
+def latest_ts() -> int:
+    """Return the largest resolved ts that a changefeed may have sent by now, if clocks are a day apart at most."""
+    return int((time.time() + CLOCKS_S) * 1000) << LOGICAL_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Messages of one Kafka partition from the place `start` up to offset `end`; `high` is the partition's end."""
+
+    start: Place
+    end: int
+    high: int
+
+
+class Planner:
+    """Chooses the messages of each batch."""
+
+    def __init__(self, source: KafkaTopics) -> None:
+        self.source = source
+        self.pace = BatchPace(source.max_messages_per_batch)
+
+    def batch(self, state: State) -> list[OffsetRange]:
+        """New messages of every partition, shared fairly up to the batch's limit; nothing when there are none.
+
+        Raises MadeAnew for a topic of another id, HistoryLost for one that is shorter than what was read."""
+        self.pace.end()
+        starts = {
+            (topic, number): one.offset for topic, some in state.positions.items() for number, one in some.items()
+        }
+        try:
+            highs = offsets(self.source, starts, latest=True)
+        except ConfigError:  # a topic that was made anew may have fewer partitions
+            check_same(state, described(self.source))
+            raise
+        found = described(self.source)
+        check_same(state, found)
+        every = [(topic, number) for topic, told in found.items() for number in told.partitions]
+        added = [place for place in every if place not in starts]
+        if added:
+            starts |= start_of(self.source, added)
+            highs |= offsets(self.source, added, latest=True)
+        for place, start in starts.items():
+            if highs[place] < start:
+                raise history_lost(self.source, Place(*place, start))
+        ends = share(starts, highs, self.pace.limit)
+        self.pace.begin(sum(ends[place] - start for place, start in starts.items()))
+        return [
+            OffsetRange(Place(*place, start), ends[place], highs[place])
+            for place, start in sorted(starts.items())
+            if start < ends[place] or place in added
+        ]
+
+
+def start_of(source: KafkaTopics, places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """Return where to begin in partitions never read before: where the user says, else at the first offset still
+    kept."""
+    lows = offsets(source, places, latest=False)
+    chosen = {(topic, partition): offset for topic, partition, offset in source.start}
+    for place, offset in chosen.items():
+        if place in lows and offset < lows[place]:
+            raise history_lost(source, Place(*place, offset))
+    return {place: chosen.get(place, low) for place, low in lows.items()}
+
+
+def share(
+    starts: Mapping[tuple[str, int], int], highs: Mapping[tuple[str, int], int], limit: int
+) -> dict[tuple[str, int], int]:
+    """End that take at most `limit` messages in all: what short partitions leave, long ones may use."""
+    ends = dict(starts)
+    left = limit
+    backlog = sorted(starts, key=lambda place: highs[place] - starts[place])
+    for index, place in enumerate(backlog):
+        take = min(highs[place] - starts[place], left // (len(backlog) - index))
+        ends[place] += take
+        left -= take
+    return ends
+
+
+def land_range(plan: TopicPlan, clock: int, wanted: OffsetRange) -> TaskReport:
+    """Read the messages of a range and write files into the changelog's directory; nothing is committed.
+
+    `clock` is the last made-up timestamp (order "offset")."""
+    start, end = wanted.start, wanted.end
+    land_plan, encoder = plan.land_plan(start.topic, start.partition), Encoder()
+    flush_bytes = plan.source.max_bytes_per_flush
+    rows = RowFiles(plan.changelog, flush_bytes=flush_bytes, messages=end - start.offset)
+    controls = ControlFiles(plan.changelog, flush_bytes)
+    total = LandedMessages(start.offset, clock)
+    collecting = gc.isenabled()
+    gc.disable()  # a chunk makes millions of small objects and no cycles
+    try:
+        for chunk in fetch_range(plan.source, start, end):
+            for landed in land_chunk(chunk, land_plan, encoder, start=total.position, clock=total.clock):
+                rows.add(landed.tables.items())
+                controls.add(landed.ddls, [(DEAD, letter) for letter in landed.letters])
+                total = total.then(landed)
+            if total.halt is not None:
+                break
+    finally:
+        if collecting:
+            gc.enable()
+    if total.halted_at is not None and total.halted_at.place not in plan.halted:
+        controls.add((), [(HALT, total.halted_at)])
+    files = (*rows.close(), *controls.close())
+    total.roads.add(LEFT_OUT, total.filtered)
+    return TaskReport(
+        topic=start.topic,
+        partition=start.partition,
+        start=start.offset,
+        position=total.position if total.halt is not None else max(total.position, end),
+        high=wanted.high,
+        resolved=total.clock if land_plan.order_by_offset else total.resolved,
+        since=total.since,
+        messages=total.messages,
+        filtered=total.filtered,
+        roads=total.roads,
+        ddls=controls.ddls,
+        dead=controls.dead,
+        tables=rows.counts(),
+        files=files,
+        halt=total.halt,
+    )
+
+
+LOGGER: Final = logging.getLogger(__name__)
+ANEW: Final = (
+    "the target stands at ts {}, and its changelog {} is new: the topic is landed again from its first message"
+)
+
+
+class Landing(BatchLoop):
+    """Lands topics into the changelog of a lake; start it once."""
+
+    def __init__(
+        self,
+        source: KafkaTopics,
+        lake: str,
+        feed: str,
+        *,
+        accept: Accept | None = None,
+        events: EventFilter | None = None,
+        trigger_ms: int = TRIGGER_MS,
+    ) -> None:
+        super().__init__(feed, trigger_ms)
+        self.source = source
+        self.changelog = changelog_uri(lake)
+        self._lake, self._accept, self._events = lake, accept, events or EventFilter()
+        self._planner = Planner(source)
+        self._told: tuple[str, ...] = ()
+        self.skips_dead = source.dead_letter == "skip"
+
+    def _claim(self) -> State:
+        """Raises what is wrong with brokers, topics and positions."""
+        recorded(self._lake)  # what is wrong with one is raised before anything is written
+        state = ledger.claim(self.changelog, self._feed, self.source.decode, self._completed)
+        for words in self._told:
+            LOGGER.warning("%s", words)
+        self._plan = TopicPlan(
+            source=self.source,
+            changelog=self.changelog,
+            accept=self._accept,
+            events=self._events,
+            resolutions=recorded(self._lake, state.identities),
+            halted=frozenset(halt.place for halt in state.halted),
+        )
+        return state
+
+    def idle(self) -> bool:
+        known = {
+            (topic, number): one.offset
+            for topic, numbers in self._state.positions.items()
+            for number, one in numbers.items()
+        }
+        highs = offsets(self.source, known, latest=True)
+        return all(highs[place] <= offset for place, offset in known.items())
+
+    def bodies(self, places: Collection[Place]) -> Mapping[Place, Message]:
+        return messages_at(self.source, places)
+
+    def _completed(self, before: State) -> State:
+        """`before` with the topics that are there, and a beginning for every partition that it does not know."""
+        strangers = sorted(set(before.positions) - set(self.source.topics))
+        if strangers:
+            raise ConfigError(
+                f"{self.changelog} was landed from topic {strangers[0]!r} too, which is no longer subscribed: "
+                "subscribe to it again, or start a fresh feed"
+            )
+        found = described(self.source)
+        state, self._told = recognised(before, found, self.source.made_anew)
+        if self.needed_ts and not before.positions:
+            self._told += (ANEW.format(self.needed_ts, self.changelog),)
+        for topic in before.positions.keys() - state.positions.keys():
+            bind(self._lake, topic, before.identities[topic])
+        positions = {topic: dict(numbers) for topic, numbers in state.positions.items()}
+        added = [
+            (topic, number)
+            for topic, told in found.items()
+            for number in told.partitions
+            if number not in positions.get(topic, {})
+        ]
+        anew = [place for place in added if place[0] in before.positions and place[0] not in state.positions]
+        begins = start_of(self.source, [place for place in added if place not in anew])
+        begins |= offsets(self.source, anew, latest=False)  # `start` is about the topic before
+        for (topic, number), offset in begins.items():
+            positions.setdefault(topic, {})[number] = Reached(offset)
+        self._check_kept(state.positions)
+        return msgspec.structs.replace(state, positions=positions)
+
+    def _check_kept(self, positions: Mapping[str, Mapping[int, Reached]]) -> None:
+        known = {(topic, number): one.offset for topic, numbers in positions.items() for number, one in numbers.items()}
+        lows, highs = (offsets(self.source, known, latest=latest) for latest in (False, True))
+        for place, offset in known.items():
+            if not lows[place] <= offset <= highs[place]:
+                raise history_lost(self.source, Place(*place, offset))
+
+    def _batch(self) -> None:
+        ranges = self._planner.batch(self._state)
+        if not ranges:
+            return
+        try:
+            reports = self._tasks.run(partial(land_range, self._plan, self._state.frontier or 0), ranges)
+        finally:  # what was read belongs to the topics of the positions, and so does what was not found
+            check_same(self._state, described(self.source))
+        if not self._late:
+            self._land(reports)
+
+    def _check_since(self, reports: Sequence[TaskReport]) -> None:
+        """Raise MadeAnew where a topic that is landed into a new changelog begins above the sink's checkpoint.
+
+        The changelog that led there is gone; the topic has all above the first resolved ts of a partition."""
+        if not self.needed_ts or self._state.frontier is not None:
+            return
+        chosen = {place[:2] for place in self.source.start}
+        late = [
+            report
+            for report in reports
+            if (report.since or 0) > self.needed_ts
+            and (report.topic, report.partition) not in chosen
+            and self._resolved(report) is None
+        ]
+        if late:
+            raise begins_late(late, self.changelog, self.needed_ts)
+
+    def _resolved(self, report: TaskReport) -> int | None:
+        known = self._state.positions.get(report.topic, {}).get(report.partition)
+        return None if known is None else known.resolved
+
+    def _land(self, reports: Sequence[TaskReport]) -> None:
+        by_offset = self.source.order == "offset"
+        self._check_since(reports)
+        state = ledger.commit_batch(self.changelog, self._state, reports, order_by_offset=by_offset)
+        highs = {(report.topic, report.partition): report.high for report in reports}
+        self._landed(state, highs, (report.roads for report in reports))
+        LOGGER.debug("%s batch %d: %d rows, frontier %s", self._feed, state.batch, state.rows, state.frontier)
+        halts = [report.halt for report in reports if report.halt is not None]
+        if halts:
+            raise halted(halts, self._lake)
+
+
+def begins_late(late: Sequence[TaskReport], changelog: str, needed_ts: int) -> MadeAnew:
+    """Return the error for partitions that begin above `needed_ts`, where the sink stands."""
+    first = late[0]
+    start = ",".join(f"{one.topic}/{one.partition}:{one.start}" for one in late)
+    return MadeAnew(
+        f"the target stands at ts {needed_ts}, and the changelog {changelog} that led there is gone: topic "
+        f"{first.topic} partition {first.partition} was read anew from offset {first.start}, and has all changes above "
+        f"ts {first.since} alone, so those between may be lost. Ways out: put the changelog back; or let the upstream "
+        f"changefeed send everything since ts {needed_ts} again (`cdc cli changefeed resume "
+        f"--overwrite-checkpoint-ts={needed_ts}`), or do without, and go on with start={start} in the source's "
+        "address; or start a fresh changefeed into a fresh target"
+    ).at(topic=first.topic, partition=first.partition, offset=first.start)
+
+
+def halted(halts: list[Halt], lake: str) -> TidegateError:
+    """Return the error that stops a feed at `halts`."""
+    first = halts[0]
+    place = {"topic": first.topic, "partition": first.partition, "offset": first.offset}
+    if first.order:
+        return ConfigError(f"{first.place}: {first.reason}").at(**place)
+    at = f"{first.topic}/{first.partition}/{first.offset}"
+    more = f" ({len(halts) - 1} more partitions stand still, see `tidegate dlq list {lake}`)" if halts[1:] else ""
+    return PoisonMessage(
+        f"{first.place}: {first.code}: {first.reason}. Everything before it has landed{more}. Ways out: look at it "
+        f"with `tidegate dlq show {lake} --at {at}`; give the right bytes or options with `tidegate dlq replay {lake} "
+        f"--at {at}`; leave it out with `tidegate dlq skip {lake} --at {at}`; or set dead-letter=skip. Then start the "
+        "feed again"
+    ).at(**place)

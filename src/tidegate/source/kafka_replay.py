@@ -1,0 +1,150 @@
+"""Giving a dead letter a second chance.
+
+    the feed stands at it      a resolution is recorded; the next start of the feed lands the message in its place
+    it landed and is refused   decoded now, its rows and DDLs come in the place of those that landed, in one commit
+    it was skipped before      decoded now, its rows and DDLs are appended to the changelog in one commit
+
+Appending can only add to the future: an event at or below the feed's checkpoint would never be applied, so it is
+refused, with what can be done instead.  The same goes for what the frontier has passed while a feed runs; the feed
+must stand still while letters are replayed, and the caller checks that the checkpoint has not moved meanwhile.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from tidegate.changelog import changelog as ledger
+from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.changelog.files import REPLAYED, ControlFiles, RowFiles
+from tidegate.changelog.trim import put_aside
+from tidegate.codec.options import DecodeOptions
+from tidegate.engine.change import DeadLetter, Place
+from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
+from tidegate.source.kafka_messages import LandedMessages, LandPlan, Resolution, TopicMessage, land_messages, record
+
+FLUSH_BYTES = 64 << 20
+
+State: TypeAlias = Literal["halted", "refused", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """What to decode instead: None keeps the message's own key, value or option."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    options: Mapping[str, str] | None = None
+
+
+UNCHANGED: Final = Bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay did: a resolution for the next start, or rows and DDLs appended now."""
+
+    resolution: str | None = None
+    rows: int = 0
+    ddls: int = 0
+    first_ts: int | None = None
+
+
+def opened_changelog(lake: str) -> Changelog:
+    """Return the lake's changelog as it is now. Raises ConfigError when there is none."""
+    changelog = Changelog(changelog_uri(lake))
+    if not changelog.refresh():
+        raise ConfigError(
+            f"{lake} has no changelog: give a lake that a feed has landed into, or STATE-DIR/CHANGEFEED for a sink "
+            "that keeps no progress"
+        )
+    return changelog
+
+
+def listed(changelog: Changelog, checkpoint_ts: int) -> list[tuple[DeadLetter, State]]:
+    """Return every message that waits for a decision, and those that were left out. What was refused once and has been
+    applied since is none of them."""
+    halted = ((kept or DeadLetter(one.place, one.code, one.reason, 0, None, None)) for one, kept in changelog.halted())
+    found: list[tuple[DeadLetter, State]] = [(letter, "halted") for letter in halted]
+    found += [(letter, "refused") for letter in changelog.refused() if (letter.commit_ts or 0) > checkpoint_ts]
+    return [*found, *((letter, "dead") for letter in changelog.dead_letters())]
+
+
+def find(changelog: Changelog, place: Place, checkpoint_ts: int) -> tuple[DeadLetter, State]:
+    """Return the letter at `place` and what it waits for. Raises ConfigError when there is none."""
+    for letter, state in listed(changelog, checkpoint_ts):
+        if letter.place == place:
+            return letter, state
+    raise ConfigError(f"{place} is neither a dead letter nor where the feed stands; see `tidegate dlq list`")
+
+
+def skip(lake: str, place: Place, *, checkpoint_ts: int = 0) -> str | None:
+    """Let the feed pass the message that it stands at; return the resolution's path, None for what had landed."""
+    changelog = opened_changelog(lake)
+    letter, state = find(changelog, place, checkpoint_ts)
+    if state == "dead":
+        raise ConfigError(f"{place} was skipped already; the feed does not stand there")
+    if state == "refused":
+        put_aside(changelog, [letter])
+        return None
+    return record(lake, _resolution(changelog, place, "skip"))
+
+
+def replay(lake: str, place: Place, instead: Bytes, *, checkpoint_ts: int) -> Replayed:
+    """Land the message at `place` after all. Raises UnsupportedError when it comes too late, DecodeError when it still
+    cannot be read."""
+    changelog = opened_changelog(lake)
+    letter, state = find(changelog, place, checkpoint_ts)
+    if state == "refused" and instead == UNCHANGED:
+        raise ConfigError(f"{place} can be read, and was refused: give other bytes (--value-file), or skip it")
+    resolution = _resolution(changelog, place, "replace", instead)
+    options = changelog.state.decode or DecodeOptions(protocol="open-protocol")
+    plan = LandPlan(place.topic, place.partition, options, resolutions={place.offset: resolution})
+    landed = land_messages([TopicMessage(place.offset, letter.raw_key, letter.raw_value)], plan, start=place.offset)
+    if landed.halt is not None:
+        raise DecodeError(f"{place} still cannot be landed: {landed.halt.code}: {landed.halt.reason}", "replay", 0)
+    if state == "halted":
+        return Replayed(resolution=record(lake, resolution))
+    first = _refuse_late(landed, place, checkpoint_ts)
+    rows = sum(table.num_rows for table in landed.tables.values())
+    if state == "refused":
+        put_aside(changelog, [letter], (landed.tables, landed.ddls))
+        return Replayed(rows=rows, ddls=len(landed.ddls), first_ts=first)
+    files = RowFiles(changelog.uri, flush_bytes=FLUSH_BYTES)
+    files.add(landed.tables.items())
+    controls = ControlFiles(changelog.uri, FLUSH_BYTES)
+    controls.add(landed.ddls, [(REPLAYED, letter)])
+    ledger.append(changelog.uri, (*files.close(), *controls.close()), rows=rows, ddls=len(landed.ddls))
+    return Replayed(rows=rows, ddls=len(landed.ddls), first_ts=first)
+
+
+def _resolution(changelog: Changelog, place: Place, action: str, instead: Bytes = UNCHANGED) -> Resolution:
+    return Resolution(
+        topic=place.topic,
+        partition=place.partition,
+        offset=place.offset,
+        action=action,
+        key_b64=_text(instead.key),
+        value_b64=_text(instead.value),
+        options=dict(instead.options or {}),
+        topic_id=changelog.state.identities.get(place.topic, ""),
+    )
+
+
+def _text(body: bytes | None) -> str | None:
+    return None if body is None else base64.b64encode(body).decode()
+
+
+def _refuse_late(landed: LandedMessages, place: Place, checkpoint_ts: int) -> int | None:
+    """The first commit_ts of what was landed. Raises UnsupportedError when it is not above the checkpoint."""
+    firsts = [(int(min(table.column("commit_ts").to_pylist())), str(name)) for name, table in landed.tables.items()]
+    firsts += [(one.ddl.commit_ts or 0, f"DDL of {one.ddl.schema}.{one.ddl.table}") for one in landed.ddls]
+    if not firsts:
+        return None
+    ts, what = min(firsts)
+    if ts <= checkpoint_ts:
+        raise UnsupportedError(
+            f"{place}: {what} at ts {ts} lies at or below the feed's checkpoint {checkpoint_ts}, which was reached "
+            "without it. Touch the row upstream (an UPDATE sends it again), or start a fresh feed into a fresh sink"
+        )
+    return ts

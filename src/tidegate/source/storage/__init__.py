@@ -1,1 +1,0 @@
-"""Files in TiCDC's storage layout as a source."""

@@ -1,0 +1,475 @@
+"""Landing a place of files: what the loop of changelog/source.py does to a directory in TiCDC's storage layout.
+
+    claim    the positions: of each stream the first file that is not done; the frontier
+    plan     1 `metadata`: a new checkpoint    2 the list of files    3 schema files and indexes that are new     driver
+    read     rows with frontier < commit_ts <= checkpoint of the files that may have some                      executors
+    commit   rows, DDLs, positions; with the last batch of a checkpoint the frontier comes to it
+
+Everything up to the frontier has landed, whichever files it stood in; below a position, everything in files at all.
+The checkpoint is read before the list, so what lies at or below it is in the files of that list: all rows up to it, in
+files that are whole, and all DDLs but those of that very moment.  A row above it waits in its file.  What comes later
+and lies at or below the frontier is a repeat, and is left out.  So an index vouches for nothing that the checkpoint
+does not vouch for: files that no index names are read, too, since a classic writer goes on when it could not write one.
+An orphan of a crashed writer has rows that stand in other files as well.
+
+Much that waits is read in several batches.  Those before the last take only files that are done, so that a file counts
+once, whenever the landing is killed.  A line that cannot be read halts all: nothing of its batch lands.
+"""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from tidegate.changelog import changelog as ledger
+from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.files import ControlFiles, Halt, State, TaskReport
+from tidegate.changelog.source import BatchLoop, Message
+from tidegate.codec.csv import records
+from tidegate.codec.storage import METADATA, SchemaFile, parse_index, parse_metadata, parse_schema_file
+from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.ports import PartitionReached
+from tidegate.model.errors import ConfigError, DecodeError, PoisonMessage, SchemaError, SourceBehind, TidegateError
+from tidegate.model.event import Ddl
+from tidegate.model.roads import LEFT_OUT, RoadCounts
+from tidegate.model.table import TableName
+from tidegate.objectstore.failpoint import reach
+from tidegate.source.kafka_messages import Accept, recorded
+from tidegate.source.storage_listing import (
+    PLACE,
+    CanalDialect,
+    Dialect,
+    FileJob,
+    FileLayout,
+    FilePlace,
+    Listing,
+    Mark,
+    PlaceDefinitions,
+    PlacedFile,
+    ReadPlan,
+    RunJob,
+    accepted,
+    advanced,
+    check_same,
+    ddls_between,
+    due,
+    file_of,
+    is_behind,
+    is_next,
+    noted,
+    position_of,
+    runs,
+    table_of_stream,
+)
+from tidegate.source.storage_read import RunRead, read_runs
+
+LOGGER: Final = logging.getLogger(__name__)
+DDLS: Final = "schema files"
+"""What stands for the topic of DDLs: their offset is the version that their file tells."""
+TRIGGER_MS: Final = 1_000
+RUN_BYTES: Final = 64 << 20
+"""Files of one stream that a task reads one after the other."""
+BATCH_BYTES: Final = 512 << 20
+LOOKS: Final = 4
+"""A schema file may come while a list is made that has its rows already: then another list is made."""
+SIDE_BY_SIDE: Final = 16
+"""Requests of the driver at one time."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesToRead:
+    """What is read, and how."""
+
+    place: FilePlace
+    dialect: Dialect = field(repr=False)
+    dead_letter: str = "halt"
+    trigger_ms: int = TRIGGER_MS
+    by_index: bool = True
+    """False: all files count, whatever index files name."""
+    made_anew_us: int = 0
+    """The oldest change of a place that is read though it was made anew."""
+
+    @property
+    def extension(self) -> str:
+        """Extension of data files."""
+        return ".json" if isinstance(self.dialect, CanalDialect) else ".csv"
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Files to read up to a checkpoint, all that there are or an early part of them."""
+
+    upto: int
+    jobs: dict[str, list[FileJob]]
+    early: bool
+
+
+class StorageLanding(BatchLoop):
+    """Lands a place of files into the changelog of a lake; start it once."""
+
+    def __init__(
+        self,
+        options: FilesToRead,
+        lake: str,
+        feed: str,
+        *,
+        accept: Accept | None = None,
+        events: EventFilter | None = None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        super().__init__(feed, options.trigger_ms)
+        self.changelog = changelog_uri(lake)
+        self.skips_dead = options.dead_letter == "skip"
+        self._options, self._place, self._lake = options, options.place, lake
+        self._accept, self._events, self._batch_bytes = accept, events or EventFilter(), batch_bytes
+        self._marks: dict[str, dict[int, Mark]] = {}
+        self._schemas: dict[str, tuple[str, SchemaFile]] = {}
+        self._indexed: dict[str, tuple[str, int]] = {}
+        self._told = PlaceDefinitions()
+        self._listing = Listing()
+        self._warned: set[str] = set()
+        """Streams of which it was told that they have rows that no index names; `metadata` if it went back."""
+        self._left = 0
+        """Files that were listed and are not done."""
+        self._landed_ddls: set[Ddl] = set()
+        """Those of the frontier's own moment."""
+
+    def idle(self) -> bool:
+        return self._checkpoint() <= (self._state.frontier or 0)
+
+    def reached(self) -> Sequence[PartitionReached]:
+        done = sum(position_of(stands) - 1 for stands in self._state.positions.values())
+        return [PartitionReached(self._place.shown, 0, done, done + self._left, self._state.frontier)]
+
+    def bodies(self, places: Collection[Place]) -> Mapping[Place, Message]:
+        found: dict[Place, Message] = {}
+        for at in places:
+            if at.topic == DDLS:
+                told = [path for path, (_, file) in self._schemas.items() if file.query and file.version == at.offset]
+                body: bytes | None = b"\n".join(filter(None, map(self._place.read, told)))
+            else:
+                body = self._line(at)
+            if body:
+                found[at] = None, body
+        return found
+
+    def _claim(self) -> State:
+        """Raises SourceBehind for a place that nobody has begun to write."""
+        if self._checkpoint() < 0:
+            raise SourceBehind(
+                f"{self._place.shown} has no `metadata` yet, whose checkpoint says how far it may be read: whoever "
+                "writes it makes one within seconds"
+            )
+        dialect = self._options.dialect
+        decode = dialect.options if isinstance(dialect, CanalDialect) else None
+        self._resolutions = recorded(self._lake)
+        return ledger.claim(self.changelog, self._feed, decode, self._completed)
+
+    def _completed(self, state: State) -> State:
+        strangers = sorted(name for name in state.positions if "/" not in name)
+        if strangers:
+            raise ConfigError(
+                f"{self.changelog} was landed from topic {strangers[0]!r}; start a fresh feed in a lake of its own"
+            )
+        return accepted(state, self._options.made_anew_us)
+
+    def _checkpoint(self) -> int:
+        """What `metadata` tells; -1 where it is not there."""
+        body = self._place.read(METADATA) if self._place.is_there() else None
+        return -1 if body is None else parse_metadata(body)
+
+    def _batch(self) -> None:
+        checkpoint, frontier = self._checkpoint(), self._state.frontier or 0
+        if checkpoint <= frontier:
+            if 0 <= checkpoint < frontier:
+                self._went_back(checkpoint, frontier)
+            return
+        for _ in range(LOOKS):
+            self._look()
+            if all(self._told_of(stream) is not None for stream in self._listing.data):
+                break
+        reach("files/listed")
+        self._check_same()
+        batch = self._planned(checkpoint)
+        plan = ReadPlan(
+            place=self._place,
+            changelog=self.changelog,
+            dialect=self._options.dialect,
+            after=self._state.frontier or 0,
+            upto=batch.upto,
+            early=batch.early,
+            events=self._events,
+            resolutions=self._resolutions,
+            halted=frozenset(halt.place for halt in self._state.halted),
+            skip_dead=self.skips_dead,
+        )
+        share = self._shared(batch)
+        read = [one for some in self._tasks.run(partial(read_runs, plan), share) for one in some] if share else []
+        if not self._late:
+            self._land(batch, read)
+
+    def _went_back(self, checkpoint: int, frontier: int) -> None:
+        """Raise MadeAnew where that is why; else tell once that nothing lands until the checkpoint is where it was."""
+        self._look()
+        self._check_same()
+        if METADATA not in self._warned:
+            LOGGER.warning(
+                "%s: its checkpoint went back from ts %d to %d; nothing lands until it comes there again",
+                *(self._place.shown, frontier, checkpoint),
+            )
+            self._warned.add(METADATA)
+
+    def _check_same(self) -> None:
+        """Raise MadeAnew for another place than the one of the positions; keep what tells them apart."""
+        check_same(self._state, self._listing, self._place.shown, self.needed_ts)
+        state = noted(self._state, self._listing)
+        if state.positions and PLACE in state.identities.keys() - self._state.identities.keys():
+            LOGGER.warning(
+                "%s: from here on it is kept how old its files are, by which a place that was emptied and made anew is "
+                "told; it was not compared with what was read before",
+                self._place.shown,
+            )
+        self._state = state
+
+    def _shared(self, batch: _Batch) -> list[tuple[RunJob, ...]]:
+        """The runs of a batch, a task each: all of a table in one task, unless they are many."""
+        tables: dict[TableName, list[RunJob]] = {}
+        for is_loose in (False, True):
+            for stream, files in batch.jobs.items():
+                some = [file for file in files if file.is_loose == is_loose]
+                layout = self._layout(stream)
+                tables.setdefault(layout.name, []).extend(RunJob(stream, layout, run) for run in runs(some, RUN_BYTES))
+        units = [
+            unit
+            for mine in tables.values()
+            for unit in ([mine] if sum(run.size_bytes for run in mine) <= RUN_BYTES else [[run] for run in mine])
+        ]
+        workers = min(self._tasks.slots, len(units))
+        return [tuple(run for unit in units[worker::workers] for run in unit) for worker in range(workers)]
+
+    def _look(self) -> None:
+        """List the place, and read what is new of its schema files and indexes."""
+        listing = Listing.of(self._place.files(), self._options.extension)
+        with ThreadPoolExecutor(SIDE_BY_SIDE, "storage") as pool:
+            new = [one for one in listing.schemas if self._schemas.get(one.path, ("",))[0] != one.version]
+            for one, body in zip(new, pool.map(self._place.read, [one.path for one in new]), strict=True):
+                if body is not None:
+                    self._schemas[one.path] = one.version, self._schema(one, body)
+            moved = [(s, one) for s, one in listing.indexes.items() if self._indexed.get(s, ("",))[0] != one.version]
+            for (stream, one), body in zip(
+                moved, pool.map(self._place.read, [one.path for _, one in moved]), strict=True
+            ):
+                number = 0 if body is None else parse_index(body)
+                self._indexed[stream] = one.version, max(number, self._indexed.get(stream, ("", 0))[1])
+        if new:
+            self._told = self._told.after(
+                {one.path: self._schemas[one.path][1] for one in new if one.path in self._schemas}
+            )
+        self._listing = listing
+
+    def _warn(self, read: Sequence[RunRead]) -> None:
+        """Tell, once of each stream, that it has rows that only files have which no index names."""
+        for stream in sorted({one.stream for one in read if one.is_loose and one.tables} - self._warned):
+            LOGGER.warning(
+                "%s/%s has rows up to the checkpoint in files that no index names; they are read. Whoever writes it "
+                "failed to write the index",
+                *(self._place.shown, stream),
+            )
+            self._warned.add(stream)
+
+    def _schema(self, stored: PlacedFile, body: bytes) -> SchemaFile:
+        try:
+            return parse_schema_file(body)
+        except DecodeError as error:
+            raise SchemaError(f"{self._place.shown}/{stored.path}: {error.what}") from error
+
+    def _planned(self, upto: int) -> _Batch:
+        """All files that are due; if they are many, those of some streams that have whole files to give and named
+        ones, by which their positions move: so a landing that is killed reads none of them again."""
+        jobs: dict[str, list[FileJob]] = {}
+        for stream, top in sorted(self._tops().items(), key=lambda one: (self._version(one[0]), one[0])):
+            files, marks = self._listing.data[stream], self._marks.setdefault(stream, {})
+            found = due(files, top, self._state.positions.get(stream, {}), marks, upto)
+            if found:
+                jobs[stream] = found
+        early: dict[str, list[FileJob]] = {}
+        size = 0
+        for stream, found in jobs.items():
+            named = [job for job in found if not job.is_loose]
+            files, stands = self._listing.data[stream], self._state.positions.get(stream, {})
+            first = named[0].number if named else 0
+            if is_next(first, files, stands) and first not in self._marks[stream]:
+                early[stream] = []
+                for job in named:
+                    if size < self._batch_bytes:
+                        early[stream].append(job)
+                    size += job.stored.size_bytes
+        if size <= self._batch_bytes:
+            return _Batch(upto, jobs, early=False)
+        return _Batch(upto, {stream: some for stream, some in early.items() if some}, early=True)
+
+    def _tops(self) -> dict[str, int]:
+        """The last number that is named of each stream of a table that the feed carries."""
+        indexed = {stream: number for stream, (_, number) in self._indexed.items()}
+        tops = self._listing.tops(indexed, by_index=self._options.by_index)
+        return {
+            stream: top
+            for stream, top in tops.items()
+            if self._accept is None or self._accept(*self._layout(stream).name)
+        }
+
+    def _version(self, stream: str) -> int:
+        found = table_of_stream(stream, self._told.directories)
+        return 0 if found is None else found[1]
+
+    def _told_of(self, stream: str) -> FileLayout | None:
+        found = table_of_stream(stream, self._told.directories)
+        return None if found is None else self._told.layout(*found)
+
+    def _layout(self, stream: str) -> FileLayout:
+        """How the files of a stream are read. SchemaError where no schema file tells."""
+        layout = self._told_of(stream)
+        if layout is None:
+            raise SchemaError(
+                f"{self._place.shown}/{stream} has rows, and no schema file tells its columns: copy the directories "
+                "`meta` as well"
+            )
+        return layout
+
+    def _land(self, batch: _Batch, read: Sequence[RunRead]) -> None:
+        halts = [one.halt for one in read if one.halt is not None]
+        if halts:
+            reports = [
+                TaskReport(topic=one.stream, start=at, position=at, halt=one.halt, files=one.files)
+                for one in read
+                if one.halt is not None
+                for at in [self._stands(one.stream)]
+            ]
+            self._state = ledger.commit_batch(self.changelog, self._state, reports)
+            raise halted(halts, self._lake, self._place, self._state.frontier or 0)
+        taken = self._taken(read) if batch.early else list(read)
+        self._warn(taken)
+        self._mark(taken)
+        moves = self._moves(taken)
+        ddls = [] if batch.early else self._ddls(batch.upto)
+        reports = self._counted(moves, self._read(taken, ddls), batch)
+        if not reports:
+            return
+        gone = () if batch.early else self._state.positions.keys() - self._listing.data.keys()
+        state = ledger.commit_batch(self.changelog, self._state, reports, gone=gone)
+        for stream in gone:
+            self._marks.pop(stream, None)
+        if not batch.early:
+            self._landed_ddls = {ddl for ddl in {*self._landed_ddls, *ddls} if ddl.commit_ts == batch.upto}
+        roads = RoadCounts()
+        roads.add(LEFT_OUT, sum(one.filtered for one in taken))
+        self._landed(state, {}, (roads, *(one.roads for one in taken)))
+        self._left = sum(
+            number >= self._stands(stream) for stream in self._tops() for number in self._listing.data[stream]
+        )
+        self._forget({one.stream for one in taken})
+        LOGGER.debug("%s batch %d: %d rows, frontier %s", self._feed, state.batch, state.rows, state.frontier)
+
+    def _counted(self, moves: list[TaskReport], read: TaskReport, batch: _Batch) -> list[TaskReport]:
+        """What a commit is made of: the last batch of a checkpoint moves the frontier, an early one positions alone."""
+        if not batch.early:
+            return [*moves, msgspec.structs.replace(read, start=self._state.frontier or 0, position=batch.upto)]
+        if not moves:
+            return []
+        first = moves[0]
+        named = {"topic": first.topic, "partition": first.partition, "start": first.start, "position": first.position}
+        return [msgspec.structs.replace(read, **named), *moves[1:]]
+
+    def _stands(self, stream: str) -> int:
+        return position_of(self._state.positions.get(stream, {}))
+
+    def _taken(self, read: Sequence[RunRead]) -> list[RunRead]:
+        """The runs of an early batch that count: of each stream none behind one that stopped short."""
+        taken: list[RunRead] = []
+        stopped: set[str] = set()
+        for one in sorted(read, key=lambda run: run.read[0].number if run.read else 0):
+            if one.stream not in stopped:
+                taken.append(one)
+            if not one.read or one.read[-1].waits is not None:
+                stopped.add(one.stream)
+        return taken
+
+    def _mark(self, read: Sequence[RunRead]) -> None:
+        for one in read:
+            marks = self._marks.setdefault(one.stream, {})
+            marks |= {file.number: Mark(file.version, file.waits, file.is_cut) for file in one.read}
+
+    def _forget(self, streams: Collection[str]) -> None:
+        """Keep no marks of files below a position that have not changed since."""
+        for stream in streams:
+            stands, files, marks = self._state.positions[stream], self._listing.data[stream], self._marks[stream]
+            self._marks[stream] = {
+                number: mark
+                for number, mark in marks.items()
+                if number in files and not is_behind(files[number], number, stands)
+            }
+
+    def _moves(self, read: Sequence[RunRead]) -> list[TaskReport]:
+        """The new positions of streams that were read."""
+        tops = self._tops()
+        return [
+            TaskReport(topic=stream, partition=number, start=begin, position=end)
+            for stream in sorted({one.stream for one in read})
+            for number, begin, end in advanced(
+                self._listing.data[stream],
+                tops[stream],
+                self._state.positions.get(stream, {}),
+                self._marks[stream],
+            )
+        ]
+
+    def _read(self, read: Sequence[RunRead], ddls: Sequence[Ddl]) -> TaskReport:
+        """All that was read, in one report."""
+        controls = ControlFiles(self.changelog, RUN_BYTES)
+        controls.add([PlacedDdl(Place(DDLS, 0, ddl.commit_ts or 0, seq), ddl) for seq, ddl in enumerate(ddls)], ())
+        return TaskReport(
+            start=0,
+            position=0,
+            messages=sum(one.messages for one in read) + len(ddls),
+            filtered=sum(one.filtered for one in read),
+            ddls=len(ddls),
+            dead=sum(one.dead for one in read),
+            tables=tuple(table for one in read for table in one.tables),
+            files=(*(file for one in read for file in one.files), *controls.close()),
+        )
+
+    def _ddls(self, upto: int) -> list[Ddl]:
+        """The DDLs that are new; one of the frontier's own moment may come behind it."""
+        found = ddls_between(self._told.ddls, self._state.frontier or 0, upto)
+        return [ddl for ddl in found if ddl not in self._landed_ddls]
+
+    def _line(self, at: Place) -> bytes | None:
+        number, record = file_of(at.offset)
+        stored = self._listing.data.get(at.topic, {}).get(number)
+        body = None if stored is None else self._place.read(stored.path)
+        if body is None:
+            return None
+        dialect = self._options.dialect
+        if isinstance(dialect, CanalDialect):
+            lines = body.split(dialect.terminator.encode())
+            return lines[record - 1] if record <= len(lines) else None
+        return next((one.raw for one in records(body, dialect.options) if one.number == record), None)
+
+
+def halted(halts: Sequence[Halt], lake: str, place: FilePlace, frontier: int) -> TidegateError:
+    """Return the error that stops a feed at `halts`; all up to `frontier` has landed."""
+    first = halts[0]
+    if first.order:
+        return ConfigError(f"{place.shown}/{first.reason}").at(topic=first.topic, partition=0, offset=first.offset)
+    at = f"{first.topic}/0/{first.offset}"
+    more = f" ({len(halts) - 1} more files stand still, see `tidegate dlq list {lake}`)" if halts[1:] else ""
+    return PoisonMessage(
+        f"{place.shown}/{first.reason} ({first.code}). All rows up to ts {frontier} have landed{more}. Ways out: look "
+        f"at it with `tidegate dlq show {lake} --at {at}`; put the line right in its file; leave it out with `tidegate "
+        f"dlq skip {lake} --at {at}`; or set dead-letter=skip. Then start the feed again"
+    ).at(topic=first.topic, partition=0, offset=first.offset)

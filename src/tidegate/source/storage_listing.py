@@ -1,0 +1,556 @@
+"""The files of a directory or bucket in TiCDC's storage layout: streams, definitions, and which files to read next.
+
+    shop/orders/451/2026-08-20/CDC00000000000000000001.csv     ─┐ stream shop/orders/451/2026-08-20: files 1, 2
+    shop/orders/451/2026-08-20/CDC00000000000000000002.csv     ─┤
+    shop/orders/451/2026-08-20/meta/CDC.index                  ─┘ the highest number that the writer has listed
+    shop/orders/meta/schema_451_0004192708.json                  the table of directory shop/orders at version 451
+
+A stream is what is numbered together: the files of one directory, or of one writer in it.  The version in a path is
+recognized by the directories that have schema files, so names, partitions, dates and table ids need no setting.
+
+A link in a directory is read as the file that it points to, if that lies in the directory, too.  A link out of it could
+expose any file of the reader's account, and one to a directory may be a cycle: both are errors that name the link.
+Errors name `shown`, since the opened address may hold keys.
+
+Tables and DDLs come from the schema files.  A schema file has the columns; DDLs supply what it leaves out (virtual
+columns, unique keys, members of ENUM and SET in files of the classic architecture), if their columns agree with the
+file.  Statements that TiCDC splits from one RENAME or CREATE TABLE share a version; a RENAME to a name that another of
+them frees comes after that one.
+
+    stream   1 done   2 done   3 missing   4 done   5 waits   6 done         position 5, a gap at 3
+
+A stream's position is its first file that is not done.  Files done above it are known while the landing runs; the next
+landing reads them again and finds nothing new.  A number missing below a done file is a gap (a writer crashed there, or
+is late): a partition of its own, number 3 at offset 3, until its file appears.  A file above the number in the index is
+read, but a position never passes it, since its writer may still be writing.  A classic writer whose index lags may
+overwrite a file below the position, so a stream also keeps the newest modification time that it has passed; a file
+modified later is read whatever its number.  A line's position is (stream, 0, number << 32 | record), both from 1.
+
+A directory that was emptied and rewritten has no file of before.  If all listed files were modified after the newest
+modification known from the last batch, that is MadeAnew, unless made-anew names its oldest modification.  Retention
+leaves younger files and schema files, so it is not taken for this; a copy with new file times is another directory.  A
+new changelog of a target that has progress needs a file older than the checkpoint.
+"""
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import obstore
+
+from tidegate.changelog.files import State
+from tidegate.codec.csv import CsvOptions
+from tidegate.codec.options import DecodeOptions
+from tidegate.codec.storage import (
+    SchemaFile,
+    mysql_type,
+    parse_data_path,
+    parse_index_path,
+    parse_schema_path,
+    table_of_file,
+)
+from tidegate.codec.wire_table import WireTable, wire_table
+from tidegate.engine.change import Place
+from tidegate.engine.event_filter import EventFilter, acting
+from tidegate.engine.filter import previous_name
+from tidegate.engine.frontier import Reached
+from tidegate.model.errors import ConfigError, DecodeError, InputError, MadeAnew, SchemaError, SourceError
+from tidegate.model.event import Ddl, Field
+from tidegate.model.mysql import ActionType
+from tidegate.model.name import all_digits, lowered
+from tidegate.model.table import TableInfo, TableName
+from tidegate.model.tso import LOGICAL_BITS
+from tidegate.objectstore.stores import STORE_ERRORS, first_line, store
+from tidegate.schema.state import SchemaState, apply_ddl
+from tidegate.source.kafka_messages import Resolution
+
+
+class PlacedFile(NamedTuple):
+    """A file of a place: where, how large, a word that changes when it is written anew, and when it last was, in
+    microseconds since 1970 by the clock of its store."""
+
+    path: str
+    size_bytes: int
+    version: str
+    changed_us: int
+
+
+@dataclass(slots=True)
+class Listing:
+    """The files of a place by what they are: data by stream and number, indexes by stream, schema files."""
+
+    data: dict[str, dict[int, PlacedFile]] = field(default_factory=dict)
+    indexes: dict[str, PlacedFile] = field(default_factory=dict)
+    schemas: list[PlacedFile] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, files: Iterable[PlacedFile], extension: str) -> "Listing":
+        """Return the listing of some files; data files have `extension`."""
+        found = cls()
+        for file in files:
+            told = parse_data_path(file.path)
+            if told is not None:
+                if told.extension == extension and told.number > 0:
+                    found.data.setdefault(told.stream, {})[told.number] = file
+            elif (stream := parse_index_path(file.path)) is not None:
+                found.indexes[stream] = file
+            elif parse_schema_path(file.path) is not None:
+                found.schemas.append(file)
+        return found
+
+    def tops(self, indexed: Mapping[str, int], *, by_index: bool = True) -> dict[str, int]:
+        """Return the last number of each stream that is named, by the numbers that index files tell; 0 where none is.
+
+        In a place without any index, or not `by_index`, all that is there counts as named."""
+        if self.indexes and by_index:
+            return {stream: indexed.get(stream, 0) for stream in self.data}
+        return {stream: max(numbers) for stream, numbers in self.data.items()}
+
+
+def table_of_stream(stream: str, tables: Collection[str]) -> tuple[str, int] | None:
+    """Return the directory of a stream's table, one of `tables`, and its version; None where it lies below none."""
+    parts = stream.split("/")
+    for end in range(len(parts) - 1, 0, -1):
+        directory = "/".join(parts[:end])
+        if directory in tables and all_digits(parts[end]):
+            return directory, int(parts[end])
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """Where files are; `uri` is a directory or the address of an object store, `shown` its name for people."""
+
+    uri: str = field(repr=False)
+    shown: str
+
+    def is_there(self) -> bool:
+        """Return False for a directory that is missing; a bucket says so when it is read."""
+        return "://" in self.uri or Path(self.uri).is_dir()
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file; None where there is none. SourceError where the place does not answer."""
+        self._check(path)
+        try:
+            with self._answering():
+                return bytes(obstore.get(store(self.uri), path).bytes())
+        except FileNotFoundError:
+            return None
+
+    def files(self) -> Iterator[PlacedFile]:
+        """Return all files. SourceError where the place does not answer; ConfigError for a link that is not read."""
+        with self._answering():
+            for link in _links(self.uri):
+                self._check(link)
+            for page in obstore.list(store(self.uri)):
+                for one in page:
+                    changed_us = round(one["last_modified"].timestamp() * 1_000_000)
+                    yield PlacedFile(one["path"], one["size"], _version(one), changed_us)
+
+    def _check(self, path: str) -> None:
+        """ConfigError for a path that a link leads out of the directory, or to a directory."""
+        if "://" in self.uri:
+            return
+        root, found = Path(self.uri).resolve(), Path(os.path.realpath(Path(self.uri, path)))
+        if found.is_symlink():
+            raise ConfigError(f"{self.shown}/{path} is a link in a circle: remove it")
+        if not found.is_relative_to(root) or found.is_dir():
+            raise ConfigError(
+                f"{self.shown}/{path} is a link to {'a directory' if found.is_dir() else 'a file outside'}, "
+                "which is not followed: put the file itself there, or remove the link"
+            )
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except STORE_ERRORS as error:
+            raise SourceError(f"{self.shown} cannot be read: {first_line(error)}") from error
+
+
+def _links(uri: str) -> Iterator[str]:
+    """Yield the links below a directory, by their paths in it."""
+    waiting = [] if "://" in uri else [uri]
+    while waiting:
+        with suppress(FileNotFoundError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    yield str(Path(entry.path).relative_to(uri))
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+
+
+def _version(meta: Any) -> str:
+    return str(meta["e_tag"] or f"{meta['last_modified'].timestamp()}-{meta['size']}")
+
+
+LOGGER: Final = logging.getLogger(__name__)
+_LEAVES: Final = frozenset({ActionType.DROP_TABLE, ActionType.RENAME_TABLE, ActionType.RENAME_TABLES})
+
+
+class FileLayout(NamedTuple):
+    """How the rows of a table stand in its files: its name, the columns of a line, and how rows tell of them."""
+
+    name: TableName
+    wire: WireTable
+    fields: tuple[Field, ...]
+
+
+@dataclass(slots=True)
+class PlaceDefinitions:
+    """What all schema files of a place tell. Files that come are of later versions, as a rule: then only they are
+    looked at."""
+
+    ddls: list[Ddl] = field(default_factory=list)
+    """In order."""
+    directories: set[str] = field(default_factory=set)
+    """Those of tables."""
+    _tables: dict[tuple[str, int], FileLayout] = field(default_factory=dict)
+    _state: SchemaState = field(default_factory=SchemaState)
+    _files: dict[str, SchemaFile] = field(default_factory=dict)
+    _last: int = -1
+
+    @classmethod
+    def of(cls, files: Mapping[str, SchemaFile]) -> "PlaceDefinitions":
+        """Return what schema files, by their paths, tell. SchemaError for columns that are none."""
+        found = cls()
+        found._follow(files)
+        return found
+
+    def after(self, new: Mapping[str, SchemaFile]) -> "PlaceDefinitions":
+        """Return what is told once more files are there; these definitions are not to be used any more."""
+        if min((file.version for file in new.values()), default=self._last + 1) <= self._last:
+            return self.of({**self._files, **new})
+        self._follow(new)
+        return self
+
+    def _follow(self, files: Mapping[str, SchemaFile]) -> None:
+        by_version: dict[int, list[tuple[str, SchemaFile]]] = {}
+        for path, file in sorted(files.items()):
+            by_version.setdefault(file.version, []).append((path, file))
+        for version in sorted(by_version):
+            some = by_version[version]
+            ddls = in_order([_ddl(file) for _, file in some if file.query])
+            for ddl in ddls:
+                self._state = _after(self._state, ddl)
+            self.ddls += ddls
+            for path, file in sorted(some, key=lambda one: one[1].action not in _LEAVES):
+                told = parse_schema_path(path)
+                if file.table and file.columns is not None and told is not None:
+                    self.directories.add(told[0])
+                    self._tables[told[0], version] = _layout(path, file, self._state)
+            self._last = version
+        self._files |= files
+
+    def layout(self, directory: str, version: int) -> FileLayout | None:
+        """Return how the rows of a version of a table stand in its files; None where no schema file tells."""
+        return self._tables.get((directory, version))
+
+
+def in_order(ddls: list[Ddl]) -> list[Ddl]:
+    """Return DDLs of one commit_ts in an order in which they can be run."""
+    waiting, found = [(ddl, previous_name(ddl)) for ddl in ddls], list[Ddl]()
+    while waiting:
+        taken = {old.key for _, old in waiting if old is not None}
+        free = [one for one in waiting if TableName(one[0].schema, one[0].table).key not in taken]
+        chosen = free[0] if free else waiting[0]
+        waiting.remove(chosen)
+        found.append(chosen[0])
+    return found
+
+
+def _ddl(file: SchemaFile) -> Ddl:
+    return Ddl(schema=file.schema, table=file.table, query=file.query, commit_ts=file.version, type=file.action or None)
+
+
+def _after(state: SchemaState, ddl: Ddl) -> SchemaState:
+    """The schema behind a DDL; where it cannot be read, that before it: the sink judges it, and says so."""
+    try:
+        return apply_ddl(state, acting(ddl), 1)[0]
+    except (InputError, SchemaError) as error:
+        LOGGER.debug("the columns behind the DDL %r are told by schema files alone: %s", ddl.query[:200], error)
+        return state
+
+
+def _layout(path: str, file: SchemaFile, state: SchemaState) -> FileLayout:
+    try:
+        told = table_of_file(file)
+    except DecodeError as error:
+        raise SchemaError(f"{path}: {error.what}") from error
+    known = state.table(told.name)
+    table = told if known is None or _columns(known) != _columns(told) else _joined(told, known)
+    wire = wire_table(table)
+    fields = tuple(
+        msgspec.structs.replace(one, mysql_type=mysql_type(column.type))
+        for one, column in zip(wire.fields, wire.columns, strict=True)
+    )
+    return FileLayout(told.name, wire, fields)
+
+
+def _columns(table: TableInfo) -> list[str]:
+    return [lowered(column.name) for column in table.columns]
+
+
+def _joined(told: TableInfo, known: TableInfo) -> TableInfo:
+    """The columns of a schema file with what a DDL tells beyond it."""
+    columns = tuple(
+        msgspec.structs.replace(
+            column,
+            type=other.type if other.type.elems is not None and column.type.elems is None else column.type,
+            generated=other.generated,
+            stored=other.stored,
+            nullable=other.nullable,
+        )
+        for column, other in zip(told.columns, known.columns, strict=True)
+    )
+    return msgspec.structs.replace(told, columns=columns, indexes=known.indexes)
+
+
+def ddls_between(ddls: Iterable[Ddl], low: int, high: int) -> list[Ddl]:
+    """Return the DDLs with low <= commit_ts <= high."""
+    return [ddl for ddl in ddls if low <= (ddl.commit_ts or 0) <= high]
+
+
+PLACE: Final = "/"
+"""What stands for the whole place among the identities of a changelog."""
+
+
+def changes_of(listing: Listing) -> Iterator[int]:
+    """Return when each file was changed."""
+    yield from (file.changed_us for files in listing.data.values() for file in files.values())
+    yield from (file.changed_us for file in (*listing.schemas, *listing.indexes.values()))
+
+
+def accepted(state: State, made_anew_us: int) -> State:
+    """Return `state` without its positions if the address says that its place was made anew later than they are."""
+    if made_anew_us <= int(state.identities.get(PLACE, 0)):
+        return state
+    return msgspec.structs.replace(state, positions={}, halted=(), identities={PLACE: str(made_anew_us)})
+
+
+def noted(state: State, listing: Listing) -> State:
+    """Return `state` with what tells its place from another; one without files has nothing that does."""
+    newest = max(changes_of(listing), default=0)
+    known = int(state.identities.get(PLACE, 0))
+    if not max(newest, known):
+        return state
+    return msgspec.structs.replace(state, identities={PLACE: str(max(newest, known))})
+
+
+def check_same(state: State, listing: Listing, shown: str, needed_ts: int) -> None:
+    """Raise MadeAnew for a place that was made anew since its last batch, or begins behind `needed_ts`, where the sink
+    stands, while the changelog is new."""
+    oldest = min(changes_of(listing), default=0)
+    known = state.identities.get(PLACE)
+    if known is not None:
+        if oldest <= int(known):
+            return
+        since = f"all rows up to ts {state.frontier} have landed" if state.frontier else "nothing had landed whole"
+        what = (
+            f"{shown} was emptied and is written anew, or is a copy: all its files are younger than those that were "
+            f"read ({since})"
+        )
+        behind = state.frontier or needed_ts
+    elif state.frontier is None and needed_ts and oldest > (needed_ts >> LOGICAL_BITS) * 1000:
+        what = (
+            f"the target stands at ts {needed_ts}, and the changelog that led there is gone: {shown}, read anew, has "
+            "no file of that time, so rows behind it may be lost"
+        )
+        behind = needed_ts
+    else:
+        return
+    raise MadeAnew(
+        f"{what}. Ways out: let the upstream changefeed send everything since ts {behind} again (`cdc cli changefeed "
+        f"resume --overwrite-checkpoint-ts={behind}`), or do without, and read what is there from its first file, with "
+        f"made-anew={oldest} in the source's address; put back what was there; or start a fresh changefeed into a "
+        "fresh target"
+    )
+
+
+NUMBER_BITS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class CsvDialect:
+    """How csv is written; `handle_key` stands for the classic architecture's output-handle-key."""
+
+    options: CsvOptions
+    handle_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CanalDialect:
+    """How canal-json is written: what its decoder is told, and what ends a line."""
+
+    options: DecodeOptions = field(repr=False)
+    terminator: str = "\r\n"
+
+
+Dialect = CsvDialect | CanalDialect
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What all runs of a batch share; an `early` one does not come to `upto` in all files of its place."""
+
+    place: FilePlace
+    changelog: str
+    dialect: Dialect
+    after: int
+    upto: int
+    early: bool = False
+    events: EventFilter = field(default_factory=EventFilter)
+    resolutions: Mapping[Place, Resolution] = field(default_factory=dict)
+    halted: frozenset[Place] = frozenset()
+    """Places whose lines are already kept in the changelog for inspection."""
+    skip_dead: bool = False
+
+
+class FileJob(NamedTuple):
+    """One file; `is_last` of those of its stream, `is_loose` where no index names it."""
+
+    number: int
+    stored: PlacedFile
+    is_last: bool
+    is_loose: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunJob:
+    """Files of one stream, by number; all of them or none `is_loose`: named by no index."""
+
+    stream: str
+    table: FileLayout
+    files: tuple[FileJob, ...]
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether no index names the files."""
+        return self.files[0].is_loose
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the files."""
+        return sum(file.stored.size_bytes for file in self.files)
+
+
+def offset_of(number: int, record: int) -> int:
+    """Return the offset of a record of a file, both from 1."""
+    return number << NUMBER_BITS | record
+
+
+def file_of(offset: int) -> tuple[int, int]:
+    """Return the number of the file and of the record that an offset means."""
+    return offset >> NUMBER_BITS, offset & ((1 << NUMBER_BITS) - 1)
+
+
+GAPS_MAX: Final = 100
+"""Missing numbers of a stream that are waited for, the last ones."""
+LATEST: Final = -1
+"""The partition of a stream whose offset is the newest `changed_us` of the files below its position that are done."""
+Positions = Mapping[int, Reached]
+
+
+class Mark(NamedTuple):
+    """What is known of a file of a version that was read: `waits` is the least commit_ts that has not landed, None for
+    a file that is done."""
+
+    version: str
+    waits: int | None
+    is_cut: bool = False
+
+
+def position_of(stands: Positions) -> int:
+    """Return the first number of a stream that is not done."""
+    return stands[0].offset if 0 in stands else 1
+
+
+def gaps_of(stands: Positions) -> Iterator[int]:
+    """Return the numbers below a stream's position whose files have not come."""
+    return (number for number, reached in stands.items() if number and reached.offset == number)
+
+
+def latest_of(stands: Positions) -> int:
+    """Return when the newest file was changed that a stream is done with below its position."""
+    return stands[LATEST].offset if LATEST in stands else 0
+
+
+def is_behind(file: PlacedFile, number: int, stands: Positions) -> bool:
+    """Return True for a file below a stream's position that was not changed since."""
+    return number < position_of(stands) and file.changed_us <= latest_of(stands)
+
+
+def is_next(number: int, files: Mapping[int, PlacedFile], stands: Positions) -> bool:
+    """Return True for the first file from a stream's position on: once it is done, the position moves."""
+    return number == min((one for one in files if one >= position_of(stands)), default=None)
+
+
+def due(
+    files: Mapping[int, PlacedFile], top: int, stands: Positions, marks: Mapping[int, Mark], upto: int
+) -> list[FileJob]:
+    """Return the files of a stream in which rows up to `upto` may stand that have not landed; those above number `top`
+    are loose."""
+    gaps = set(gaps_of(stands))
+    last = max(files, default=0)
+    found = []
+    for number in sorted(files):
+        if is_behind(files[number], number, stands) and number not in gaps:
+            continue
+        mark = marks.get(number)
+        if mark is not None and mark.version == files[number].version:
+            is_followed = mark.is_cut and number < last
+            if not is_followed and (mark.waits is None or mark.waits > upto):
+                continue
+        found.append(FileJob(number, files[number], number == last, number > top))
+    return found
+
+
+def advanced(
+    files: Mapping[int, PlacedFile], top: int, stands: Positions, marks: Mapping[int, Mark]
+) -> list[tuple[int, int, int]]:
+    """Return what moves in a stream: (partition, where it stood, where it stands), a gap first at itself."""
+    begin = at = position_of(stands)
+    skipped: list[int] = []
+    for number in sorted(number for number in files if begin <= number <= top):
+        if not _is_done(marks.get(number), files[number]):
+            break
+        skipped += range(max(at, number - GAPS_MAX), number)
+        at = number + 1
+    filled = [number for number in gaps_of(stands) if _is_done(marks.get(number), files.get(number))]
+    moved = [(0, begin, at)] if at > begin or 0 not in stands else []
+    gaps = [*((gap, gap, gap) for gap in skipped[-GAPS_MAX:]), *((gap, gap, gap + 1) for gap in filled)]
+    latest = latest_of(stands)
+    changed = _latest(files, at, latest, marks)
+    return [*moved, *gaps, *([(LATEST, latest, changed)] if changed > latest else [])]
+
+
+def _latest(files: Mapping[int, PlacedFile], position: int, latest: int, marks: Mapping[int, Mark]) -> int:
+    """The newest change below a position, or just before the oldest whose file is not done."""
+    new = {number: file for number, file in files.items() if number < position and file.changed_us > latest}
+    waiting = [file.changed_us - 1 for number, file in new.items() if not _is_done(marks.get(number), file)]
+    return min(waiting, default=max((file.changed_us for file in new.values()), default=latest))
+
+
+def _is_done(mark: Mark | None, file: PlacedFile | None) -> bool:
+    return mark is not None and file is not None and mark.waits is None and mark.version == file.version
+
+
+def runs(jobs: Sequence[FileJob], most_bytes: int) -> Iterator[tuple[FileJob, ...]]:
+    """Return files in runs of about `most_bytes`."""
+    run: list[FileJob] = []
+    size = 0
+    for job in jobs:
+        if run and size + job.stored.size_bytes > most_bytes:
+            yield tuple(run)
+            run, size = [], 0
+        run.append(job)
+        size += job.stored.size_bytes
+    if run:
+        yield tuple(run)

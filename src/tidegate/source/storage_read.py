@@ -1,0 +1,504 @@
+"""The task of a storage landing: reads files of one stream in numeric order and writes their rows to the changelog.
+
+    file ─► cut off? ─► rows with after < commit_ts <= upto ─► Parquet files that no commit names yet
+                            └ bad lines: dead letters, or the run halts
+
+A file is done when no row of it is above `upto`; one with such rows is read again when `upto` has passed the least of
+them (`waits`).  An `early` run takes only files that are done, and stops before the first that is not.
+
+If the last file of its stream is truncated, it waits until it is complete or has a successor.  A truncated file with a
+successor is that of a crashed writer: its complete lines count, and the rest is in later files.
+
+Rows that a restarted writer wrote again are in two files, perhaps of two days.  They have one commit_ts, so they land
+in one batch; if one task reads both, and the table has a key, equal rows of one commit_ts land once.  Files that no
+index names come last: of them only rows land that earlier files do not have, also for a table without a key.
+
+`CanalFiles` reads canal-json: a line is a message without a key, decoded as those of a topic are.  `CsvFiles` reads csv
+by columns; a file with anything unusual is read line by line, which finds the line and its error.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.changelog.files import (
+    DEAD,
+    HALT,
+    ControlFiles,
+    Encoder,
+    Halt,
+    LandedFile,
+    RowColumns,
+    RowFiles,
+    TableRows,
+    landed_batch,
+)
+from tidegate.codec.columnar.csv import CsvTable
+from tidegate.codec.columnar.encode.encoder import events_of
+from tidegate.codec.columnar.values import MISFITS, why_singly
+from tidegate.codec.csv import CsvDecoder, CsvRow, Record, commit_ts_of, records, terminator_of, whole_bytes
+from tidegate.engine.change import DeadLetter, Place
+from tidegate.model.errors import DecodeError, InputError, SchemaError, SourceError
+from tidegate.model.event import Delete, Insert, RowChange, Update
+from tidegate.model.roads import Reason, RoadCounts, Why
+from tidegate.model.tso import MAX_TS
+from tidegate.objectstore.failpoint import reach
+from tidegate.source.kafka_messages import NO_ORDER, LandPlan, TopicMessages, land_messages
+from tidegate.source.storage_listing import CanalDialect, CsvDialect, FileJob, ReadPlan, RunJob, file_of, offset_of
+
+NO_COMMIT_TS: Final = (
+    "its rows carry no commit_ts, so they cannot be ordered. Set {key} on the changefeed that writes the files, "
+    "and let it write into a fresh place"
+)
+
+
+class Text(NamedTuple):
+    """A piece of a file that begins and ends between two records, and how many records and lines stand before it."""
+
+    body: bytes
+    records: int = 0
+    lines: int = 0
+
+
+@dataclass(slots=True)
+class FileRows:
+    """Rows of a text in a range of commit_ts as LANDED_SCHEMA, the lines that are none, and what else there was.
+
+    `waits` is the least commit_ts above the range, None where nothing waits; `undated` are lines that tell no
+    commit_ts, which are put aside when the file is done; `records` counts all."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    letters: list[DeadLetter] = field(default_factory=list)
+    undated: list[DeadLetter] = field(default_factory=list)
+    waits: int | None = None
+    records: int = 0
+    messages: int = 0
+    filtered: int = 0
+    roads: RoadCounts = field(default_factory=RoadCounts)
+    halt: Halt | None = None
+    halted_at: DeadLetter | None = None
+
+    def then(self, later: "FileRows") -> None:
+        """Take what the text behind this one tells, but for its rows."""
+        self.letters += later.letters
+        self.undated += later.undated
+        if later.waits is not None:
+            self.wait(later.waits)
+        self.records += later.records
+        self.messages += later.messages
+        self.filtered += later.filtered
+        self.roads.update(later.roads)
+
+    def wait(self, ts: int) -> None:
+        """Know of a row above the range."""
+        self.waits = ts if self.waits is None else min(ts, self.waits)
+
+    def gate(self, table: pa.Table, after: int, upto: int) -> None:
+        """Take the rows of a table with after < commit_ts <= upto."""
+        ts = table["commit_ts"]
+        later = pc.min(ts.filter(pc.greater(ts, upto))).as_py()
+        if later is not None:
+            self.wait(later)
+        inside = table.filter(pc.and_(pc.greater(ts, after), pc.less_equal(ts, upto)))
+        if inside.num_rows:
+            self.tables.append(inside)
+
+
+CHUNK: Final = 4_000
+"""Lines that are decoded together."""
+
+
+class CanalFiles:
+    """Reads the files of one run."""
+
+    def __init__(self, plan: ReadPlan, run: RunJob) -> None:
+        assert isinstance(plan.dialect, CanalDialect)
+        self._plan, self._end, self._encoder = plan, plan.dialect.terminator.encode(), Encoder()
+        self._land = LandPlan(
+            run.stream,
+            0,
+            plan.dialect.options,
+            resolutions={at.offset: one for at, one in plan.resolutions.items() if at.topic == run.stream},
+            skip_dead=plan.skip_dead,
+            judge=plan.events.messages(),
+        )
+
+    def whole(self, body: bytes) -> int:
+        """Return how many bytes stand before a line that was cut off."""
+        found = body.rfind(self._end)
+        return 0 if found < 0 else found + len(self._end)
+
+    def end(self, body: bytes) -> int:
+        """Return how many bytes stand before a line that was cut off."""
+        return self.whole(body)
+
+    def header(self, _body: bytes) -> int:
+        """Return how many bytes stand before the first record."""
+        return 0
+
+    def rows(self, job: FileJob, text: Text) -> FileRows:
+        """Return the rows of a text in the range of the plan, up to a line at which the run has to halt."""
+        lines, at = text.body.split(self._end)[:-1], 0
+        found = FileRows(records=len(lines))
+        while at < len(lines):
+            some = lines[at : at + CHUNK]
+            offsets = [offset_of(job.number, text.records + at + one) for one in range(1, len(some) + 1)]
+            landed = land_messages(TopicMessages(offsets, [None] * len(some), list(some)), self._land, self._encoder)
+            if landed.halt is not None:
+                return _halted_at(job, landed.halt, landed.halted_at)
+            for table in landed.tables.values():
+                found.gate(table, self._plan.after, self._plan.upto)
+            found.undated += landed.letters
+            found.messages, found.filtered = found.messages + landed.messages, found.filtered + landed.filtered
+            found.roads.update(landed.roads)
+            at += landed.messages
+        return found
+
+
+def _halted_at(job: FileJob, halt: Halt, letter: DeadLetter | None) -> FileRows:
+    reason = NO_COMMIT_TS.format(key="enable-tidb-extension=true") if halt.code == NO_ORDER else halt.reason
+    told = f"{job.stored.path} line {file_of(halt.offset)[1]}: {reason}"
+    return FileRows(halt=Halt(halt.topic, 0, halt.offset, halt.code, told, halt.order), halted_at=letter)
+
+
+SKIPPED = "CDC:ErrSkippedByResolution"
+
+
+class _Told(NamedTuple):
+    """A row and the record that tells it."""
+
+    record: Record
+    row: CsvRow
+
+
+class CsvFiles:
+    """Reads the files of one run."""
+
+    def __init__(self, plan: ReadPlan, run: RunJob) -> None:
+        assert isinstance(plan.dialect, CsvDialect)
+        name, wire, fields = run.table
+        self._has_header, handle_key = plan.dialect.options.output_field_header, plan.dialect.handle_key
+        options = msgspec.structs.replace(plan.dialect.options, output_field_header=False)
+        self._plan, self._run, self._options = plan, run, options
+        self._columns = CsvTable(name.schema, name.table, wire, fields, options, handle_key=handle_key)
+        self._lines = CsvDecoder(name.schema, name.table, wire, options, handle_key=handle_key)
+        self._width = self._lines.head + len(fields)
+        self._skipped = {at.offset for at in plan.resolutions if at.topic == run.stream}
+        judge = plan.events.messages()
+        self._judge = judge if judge is not None and judge.judges(*name) else None
+
+    def whole(self, body: bytes) -> int:
+        """Return how many bytes stand before a line that was cut off."""
+        return whole_bytes(body, self._options)
+
+    def end(self, body: bytes) -> int:
+        """Return how many bytes stand before a line that was cut off, and before an old image whose new one was."""
+        end = whole_bytes(body, self._options)
+        if not self._options.output_old_value or not end:
+            return end
+        begin = whole_bytes(body[: end - 1], self._options)
+        last = next(records(body[begin:end], self._options)).fields or ()
+        is_half = len(last) > 4 and last[0].text == "D" and last[4].text == "true"
+        return begin if is_half else end
+
+    def header(self, body: bytes) -> int:
+        """Return how many bytes stand before the first record."""
+        end = terminator_of(self._options).encode()
+        return body.find(end) + len(end) if self._has_header else 0
+
+    def rows(self, job: FileJob, text: Text) -> FileRows:
+        """Return the rows of a text in the range of the plan, up to a line at which the run has to halt."""
+        if any(file_of(offset)[0] == job.number for offset in self._skipped):
+            return self._line_by_line(job, text, Why(Reason.RESOLUTION, "a line with a resolution"))
+        try:
+            return self._by_columns(job, text)
+        except MISFITS as misfit:
+            return self._line_by_line(job, text, why_singly(misfit))
+
+    def _by_columns(self, job: FileJob, text: Text) -> FileRows:
+        batch, waits, lines = self._columns.lines(text.body, self._plan.after, self._plan.upto)
+        found = FileRows(waits=waits, records=lines)
+        if batch is None:
+            return found
+        first = offset_of(job.number, text.records + 1)
+        last = int(pc.max(batch.message).as_py())
+        rows = landed_batch(self._run.stream, 0, pa.array(range(first, first + last + 1), pa.int64()), batch)
+        found.messages = rows.num_rows
+        if self._judge is not None:
+            kept = [not self._judge.drops(row) for row in events_of(batch)]
+            rows = rows.filter(pa.array(kept, pa.bool_()))
+            found.filtered = found.messages - rows.num_rows
+        found.tables = [rows] if rows.num_rows else []
+        found.roads.add("land/columns", rows.num_rows)
+        return found
+
+    def _line_by_line(self, job: FileJob, text: Text, why: Why) -> FileRows:
+        found, encoder = FileRows(), Encoder()
+        into, rows = RowColumns(self._run.stream, 0, self._run.table.name), 0
+        for told, before in _paired(self._told(found, job, text)):
+            row = self._event(told.row, before)
+            found.messages += 1
+            try:
+                if self._judge is not None and self._judge.drops(row):
+                    found.filtered += 1
+                    continue
+            except (InputError, SchemaError) as error:
+                self._aside(found, job, told.record, error.code, str(error))
+                continue
+            into.add(offset_of(job.number, told.record.number), encoder.encode(row, 0))
+            rows += 1
+        if rows:
+            found.tables.append(into.table())
+        found.roads.add("land/rows", rows, why, self._run.table.name)
+        return found
+
+    def _told(self, found: FileRows, job: FileJob, text: Text) -> Iterator[_Told]:
+        """The rows in the range, one after the other, until the run has to halt."""
+        is_first = text.records == self._has_header
+        for one in records(text.body, self._options):
+            record = one._replace(number=text.records + one.number, line=text.lines + one.line)
+            found.records += 1
+            if offset_of(job.number, record.number) in self._skipped:
+                self._aside(found, job, record, SKIPPED, "a resolution says to skip it")
+                continue
+            try:
+                row = self._lines.row(record)
+            except DecodeError as error:
+                lacks = is_first and record.fields is not None and len(record.fields) == self._width - 1
+                self._aside(found, job, record, NO_ORDER if lacks else error.code, error.what)
+                if found.halt is not None:
+                    return
+                continue
+            is_first = False
+            if row.commit_ts > self._plan.upto:
+                found.wait(row.commit_ts)
+            elif row.commit_ts > self._plan.after:
+                yield _Told(record, row)
+
+    def _event(self, row: CsvRow, before: CsvRow | None) -> RowChange:
+        name, wire, fields = self._run.table
+        told: dict[str, Any] = {
+            "schema": name.schema,
+            "table": name.table,
+            "fields": fields,
+            "pk_names": wire.pk_names or None,
+            "commit_ts": row.commit_ts,
+        }
+        if before is not None:
+            return Update(before=before.values, after=row.values, **told)
+        return Delete(before=row.values, **told) if row.op == "D" else Insert(after=row.values, **told)
+
+    def _aside(self, found: FileRows, job: FileJob, record: Record, code: str, what: str) -> None:
+        """Make a dead letter of a line that is no row, or halt at it."""
+        place = Place(self._run.stream, 0, offset_of(job.number, record.number))
+        text = record.fields[3].text if record.fields and len(record.fields) > 3 else "unknown"
+        where = f"{job.stored.path} line {record.line}, a row of {self._run.table.name} at commit_ts {text:.20}: {what}"
+        if code == NO_ORDER:
+            told = NO_COMMIT_TS.format(key="include-commit-ts = true under [sink.csv]")
+            found.halt = Halt(
+                place.topic, 0, place.offset, code, f"{where}. Either {told}; or a field is missing", True
+            )
+            return
+        ts = commit_ts_of(text)
+        if ts is not None and not self._plan.after < ts <= self._plan.upto:
+            if ts > self._plan.after:
+                found.wait(ts)
+            return
+        letter = DeadLetter(place, code, where, 0, None, record.raw)
+        if self._plan.skip_dead or place.offset in self._skipped:
+            (found.undated if ts is None else found.letters).append(letter)
+        else:
+            found.halt, found.halted_at = Halt(place.topic, 0, place.offset, code, where), letter
+
+
+def _paired(told: Iterator[_Told]) -> Iterator[tuple[_Told, CsvRow | None]]:
+    """Each row; the new image of an UPDATE with its old one, which stands before it."""
+    held: _Told | None = None
+    for one in chain(told, [None]):
+        if held is not None and one is not None and _is_new(one.row, held.row):
+            yield _Told(held.record, one.row), held.row
+            held = None
+            continue
+        if held is not None:
+            yield held, None
+        held = one
+        if one is not None and not (one.row.op == "D" and one.row.is_update):
+            yield one, None
+            held = None
+
+
+def _is_new(row: CsvRow, before: CsvRow) -> bool:
+    return row.op == "I" and row.is_update and row.commit_ts == before.commit_ts
+
+
+LOGGER: Final = logging.getLogger(__name__)
+FLUSH_BYTES: Final = 64 << 20
+TEXT_BYTES: Final = 16 << 20
+"""What is decoded at once of a file, which may have 512 MiB: decoding takes some times its size."""
+SEEN_BYTES: Final = 128 << 20
+"""Rows of a table that are kept to know repeats, the last ones; a writer repeats what it wrote shortly before."""
+
+
+class FileRead(NamedTuple):
+    """What became of a file: its number and version; `waits` is the least commit_ts that was left for later, None
+    where all of it has landed; `is_cut` for one that was cut off."""
+
+    number: int
+    version: str
+    waits: int | None
+    is_cut: bool = False
+
+
+@dataclass(slots=True)
+class RunRead:
+    """What a run read; of a run that halts nothing counts but the halt."""
+
+    stream: str
+    is_loose: bool = False
+    read: list[FileRead] = field(default_factory=list)
+    files: tuple[LandedFile, ...] = ()
+    tables: tuple[TableRows, ...] = ()
+    messages: int = 0
+    filtered: int = 0
+    roads: RoadCounts = field(default_factory=RoadCounts)
+    dead: int = 0
+    halt: Halt | None = None
+
+
+def read_runs(plan: ReadPlan, runs: tuple[RunJob, ...]) -> list[RunRead]:
+    """Read some runs, one after the other; repeats are known among those of one table that follow each other.
+
+    SourceError."""
+    found: list[RunRead] = []
+    for _, group in groupby(runs, key=lambda run: run.table.name):
+        some = list(group)
+        has_key = any(one.handle for one in some[0].table.fields)
+        seen = _Seen(has_key=has_key, keeps=has_key or any(run.is_loose for run in some))
+        found += [read_run(plan, run, seen) for run in some]
+    return found
+
+
+def read_run(plan: ReadPlan, run: RunJob, seen: "_Seen") -> RunRead:
+    """Read files and write their rows into the changelog's directory; nothing is committed. SourceError."""
+    done = RunRead(run.stream, run.is_loose)
+    rows, controls = RowFiles(plan.changelog, flush_bytes=FLUSH_BYTES), ControlFiles(plan.changelog, FLUSH_BYTES)
+    reader = CsvFiles(plan, run) if isinstance(plan.dialect, CsvDialect) else CanalFiles(plan, run)
+    for job in run.files:
+        path, version = job.stored.path, job.stored.version
+        body = plan.place.read(path)
+        if body is None:
+            raise SourceError(f"{plan.place.shown}/{path} was there a moment ago, and is gone")
+        whole = reader.whole(body)
+        if whole < len(body) or not body:
+            if job.is_last:
+                done.read.append(FileRead(job.number, version, MAX_TS, is_cut=True))
+                break
+            LOGGER.warning("%s was cut off behind %d bytes: a writer crashed amid it", path, whole)
+            whole = reader.end(body)
+        found = FileRows()
+        for text in _texts(reader, body[:whole], found):
+            piece = reader.rows(job, text)
+            if piece.halt is not None:
+                return _halted(plan, done, piece)
+            if plan.early:
+                found.tables += piece.tables
+            else:
+                _keep(piece.tables, run, seen, rows)
+            found.then(piece)
+        if plan.early and found.waits is not None:
+            done.read.append(FileRead(job.number, version, plan.after))
+            break
+        done.read.append(FileRead(job.number, version, found.waits))
+        _keep(found.tables, run, seen, rows)
+        letters = [*found.letters, *(found.undated if found.waits is None else ())]
+        controls.add((), [(DEAD, letter) for letter in letters])
+        done.messages += found.messages
+        done.filtered += found.filtered
+        done.roads.update(found.roads)
+        reach("files/read")
+    done.files, done.tables, done.dead = (*rows.close(), *controls.close()), rows.counts(), controls.dead
+    return done
+
+
+def _texts(reader: CsvFiles | CanalFiles, body: bytes, found: FileRows) -> Iterator[Text]:
+    """A file in pieces of about TEXT_BYTES, cut between two records; `found` is what those before have told."""
+    at = reader.header(body)
+    head = lines = 1 if at else 0
+    while at < len(body):
+        size, end = TEXT_BYTES, 0
+        while not end:
+            part = body[at : at + size]
+            end = len(part) if at + size >= len(body) else reader.end(part)
+            size *= 2
+        yield Text(part[:end], head + found.records, lines)
+        lines += part.count(b"\n", 0, end)
+        at += end
+
+
+def _keep(tables: Iterable[pa.Table], run: RunJob, seen: "_Seen", rows: RowFiles) -> None:
+    """Hold the rows that no file before had."""
+    for table in tables:
+        if (kept := seen.fresh(table, is_loose=run.is_loose)).num_rows:
+            rows.add([(run.table.name, kept)])
+
+
+def _halted(plan: ReadPlan, done: RunRead, found: FileRows) -> RunRead:
+    """A run that stops, with the line that it stops at, kept to be looked at."""
+    controls = ControlFiles(plan.changelog, FLUSH_BYTES)
+    if found.halted_at is not None and found.halted_at.place not in plan.halted:
+        controls.add((), [(HALT, found.halted_at)])
+    return RunRead(done.stream, done.is_loose, halt=found.halt, files=controls.close())
+
+
+class _Seen:
+    """The rows of a table so far, to know again those that a restarted writer repeats.
+
+    Of a table without a key equal rows may be rows of their own: a loose file repeats as many as there are."""
+
+    def __init__(self, *, has_key: bool, keeps: bool) -> None:
+        self._has_key, self._keeps = has_key, keeps
+        self._tables, self._high, self._size_bytes = list[pa.Table](), -1, 0
+
+    def fresh(self, table: pa.Table, *, is_loose: bool) -> pa.Table:
+        """Return the rows that no file before had."""
+        if not self._keeps:
+            return table
+        low, high = pc.min_max(table["commit_ts"]).as_py().values()
+        if low <= self._high and (self._has_key or is_loose):
+            known = Counter(
+                row for one in self._tables for row in _values(one.filter(pc.greater_equal(one["commit_ts"], low)))
+            )
+            late = pc.less_equal(table["commit_ts"], self._high)
+            repeated = np.zeros(table.num_rows, bool)
+            repeated[late.to_numpy()] = [self._is_known(row, known) for row in _values(table.filter(late))]
+            table = table.filter(pa.array(~repeated))
+        self._high = max(high, self._high)
+        self._tables.append(table)
+        self._size_bytes += table.nbytes
+        while self._size_bytes > SEEN_BYTES and len(self._tables) > 1:
+            self._size_bytes -= self._tables.pop(0).nbytes
+        return table
+
+    def _is_known(self, row: Any, known: Counter[Any]) -> bool:
+        found = known[row] > 0
+        if found and not self._has_key:
+            known[row] -= 1
+        return found
+
+
+def _values(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """The rows of a table as values that compare."""
+    for row in table.select(["commit_ts", "op", "before", "after"]).to_pylist():
+        yield row["commit_ts"], row["op"], _tuple(row["before"]), _tuple(row["after"])
+
+
+def _tuple(image: list[bytes | None] | None) -> tuple[bytes | None, ...] | None:
+    return None if image is None else tuple(image)

@@ -1,1 +1,0 @@
-"""The change log of a TiDB as a source: keys and values in, rows and DDL events out."""

@@ -1,0 +1,478 @@
+"""Row changes of a change log between two DDLs: read by key span, mounted, as chunks of batches.
+
+    log ─► LogChunk ─┬─ table with many rows ───────────────── by columns ─┬─► Chunk: a part for each table,
+                     ├─ table with few rows ───────────┐                   │   numbers in commit order
+                     ├─ table that an event filter names ─── row by row ───┘
+                     └─ table unsuitable for columns ──┘
+
+One definition of each table is valid for the whole range, so definitions travel with the value.  Commit order is that
+of TiCDC's sorter: transactions by (commit_ts, start_ts), within one deletes first, updates before inserts, then by
+key, across the tables that were asked for.  A row that is repeated directly after itself is returned once.
+
+    commit order    t45 r1 | t45 r2, t47 r1 | t45 r3        one chunk: numbers 0 .. 3, transactions 0 1 1 2
+                                                            t45: 0 1 3      t47: 2
+
+A chunk ends with a transaction, after some thousand rows or some megabytes; a larger transaction is a chunk alone.
+
+Mounting by columns never raises: what it cannot mount goes row by row, which finds the first error in commit order and
+names table, timestamps and key.
+"""
+
+import gc
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.codec.columnar.values import MISFITS, why_singly
+from tidegate.codec.wire_table import wire_table
+from tidegate.engine.change import Chunk, ChunkPart, Layout
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.mount import Mounted, Mounter
+from tidegate.engine.mount_columns import ColumnMounter, Records, batch_of_rows
+from tidegate.engine.ports import RowRange
+from tidegate.kv.change_columns import changes_of, joined, numbers
+from tidegate.kv.keys import decode_table_key
+from tidegate.model.compiled import AVAILABLE
+from tidegate.model.errors import (
+    CorruptedRow,
+    DecodeError,
+    EncodeError,
+    KvDecodeError,
+    MessageTooLarge,
+    SchemaError,
+    TidegateError,
+)
+from tidegate.model.kv_change import KvChange, KvOp
+from tidegate.model.roads import LEFT_OUT, Reason, RoadCounts, Why, counted
+from tidegate.model.table import TableName
+from tidegate.mysql.encoding import decode_int
+from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot, TableVersion
+from tidegate.source.tidb_log import KvLog, LogPart, Span, Tables, Window, definition_of, name_of
+
+CHUNK_ROWS: Final = 16_384
+"""Enough that the calls of a chunk cost little a row; what follows holds some copies of it."""
+CHUNK_BYTES: Final = 16 << 20
+_PREFIX_BYTES: Final = 9
+
+
+class PhysicalRows(NamedTuple):
+    """Rows of one physical table (a record batch, kv/change_columns.py) and their numbers in the chunk."""
+
+    numbers: Any
+    rows: Any
+
+    @property
+    def records(self) -> Records:
+        """The rows as the mounter takes them. Raises KvDecodeError for a key that is none of a table."""
+        physical_id, _ = decode_int(_prefix(self.rows), 1)
+        keys, values, old_values = (self.rows.column(name) for name in ("key", "value", "old_value"))
+        times = (numbers(self.rows, name) for name in ("commit_ts", "start_ts"))
+        return Records(physical_id, keys, values, old_values, *times)
+
+
+@dataclass(frozen=True)
+class LogChunk:
+    """Whole transactions: rows of each physical table in commit order, tables in the order of their keys."""
+
+    parts: Window
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return sum(map(len, self.parts))
+
+    @property
+    def rows(self) -> list[KvChange]:
+        """All rows in commit order."""
+        return [row for _, row in numbered(self.tables())]
+
+    @property
+    def transaction(self) -> Any:
+        """Which transaction each row is of, counted from 0, by the row's number."""
+        found = np.zeros(len(self), np.int64)
+        times = [self._numbers(name)[self._order] for name in ("commit_ts", "start_ts")]
+        np.cumsum(np.logical_or.reduce([time[1:] != time[:-1] for time in times]), out=found[1:])
+        return found
+
+    def tables(self) -> list[PhysicalRows]:
+        """Return the rows of each physical table."""
+        place = np.empty(len(self), np.int64)
+        place[self._order] = np.arange(len(self))
+        found, start = [], 0
+        for part in self.parts:
+            found.append(PhysicalRows(place[start : start + len(part)], part))
+            start += len(part)
+        return found
+
+    @cached_property
+    def _order(self) -> Any:
+        """Places of the rows in commit order, as `in_order` has it; equal ones are of tables that follow each other."""
+        has_old = np.concatenate([part.column("old_value").is_valid() for part in self.parts])
+        ranks = np.where(self._numbers("op") == KvOp.DELETE, 0, np.where(has_old, 1, 2))
+        return np.lexsort((ranks, self._numbers("start_ts"), self._numbers("commit_ts")))
+
+    def _numbers(self, name: str) -> Any:
+        return np.concatenate([numbers(part, name) for part in self.parts])
+
+
+def numbered(tables: Sequence[PhysicalRows]) -> list[tuple[int, KvChange]]:
+    """Return the rows of some tables of a chunk in commit order, each with its number."""
+    every = (zip(table.numbers.tolist(), changes_of(table.rows), strict=True) for table in tables)
+    return sorted(chain.from_iterable(every), key=itemgetter(0))
+
+
+def chunks(
+    log: KvLog, stretch: tuple[int, int], spans: Sequence[Span], *, rows: int = CHUNK_ROWS, size: int = CHUNK_BYTES
+) -> Iterator[LogChunk]:
+    """Return the rows with commit_ts in (low, high], the two of `stretch`, that lie in `spans`.
+
+    Raises HistoryLost and DecodeError as `KvLog.windows` does."""
+    held: dict[bytes, list[Any]] = {}
+    count = held_bytes = 0
+    for window in log.windows(*stretch, spans):
+        for part in window:
+            held.setdefault(_prefix(part), []).append(part)
+            count += len(part)
+            held_bytes += int(_sizes(part).sum())
+        if count >= rows or held_bytes >= size:
+            *whole, rest = _cut({prefix: joined(parts) for prefix, parts in held.items()}, rows, size)
+            yield from map(_log_chunk, whole)
+            held = {prefix: [part] for prefix, part in rest.items()}
+            count = sum(map(len, rest.values()))
+            held_bytes = sum(int(_sizes(part).sum()) for part in rest.values())
+    if held:
+        yield _log_chunk({prefix: joined(parts) for prefix, parts in held.items()})
+
+
+_Parts: TypeAlias = dict[bytes, Any]
+"""Rows of tables, by the first bytes of their keys."""
+
+
+def _cut(held: _Parts, rows: int, size: int) -> list[_Parts]:
+    """Chunks, and what is left, which may be nothing."""
+    times = {prefix: numbers(part, "commit_ts") for prefix, part in held.items()}
+    every = np.concatenate(list(times.values()))
+    order = np.argsort(every, kind="stable")
+    every, sums = every[order], np.cumsum(np.concatenate([_sizes(part) for part in held.values()])[order])
+    found, start, at = [], dict.fromkeys(held, 0), 0
+    while at < len(every):
+        before = int(sums[at - 1]) if at else 0
+        last = min(at + rows - 1, int(np.searchsorted(sums, before + size)))
+        if last >= len(every):
+            break
+        ends = {prefix: int(np.searchsorted(time, every[last], "right")) for prefix, time in times.items()}
+        found.append({prefix: part.slice(start[prefix], ends[prefix] - start[prefix]) for prefix, part in held.items()})
+        start, at = ends, int(np.searchsorted(every, every[last], "right"))
+    found.append({prefix: part.slice(start[prefix]) for prefix, part in held.items()})
+    return [{prefix: part for prefix, part in parts.items() if len(part)} for parts in found]
+
+
+def _log_chunk(parts: _Parts) -> LogChunk:
+    return LogChunk([_once(part) for _, part in sorted(parts.items())])
+
+
+def _prefix(part: Any) -> bytes:
+    found: bytes = part.column("key")[0].as_py()[:_PREFIX_BYTES]
+    return found
+
+
+def _sizes(part: Any) -> Any:
+    """The bytes of each row's value and old value."""
+    lengths = (pc.binary_length(part.column(name)).fill_null(0) for name in ("value", "old_value"))
+    return sum(length.to_numpy().astype(np.int64) for length in lengths)
+
+
+def _once(part: Any) -> Any:
+    """Without repetitions: equal rows follow each other."""
+    again = np.zeros(len(part), np.bool_)
+    keys = part.column("key")
+    again[1:] = pc.equal(keys.slice(1), keys.slice(0, len(part) - 1))
+    if not again.any():
+        return part
+    for name in ("commit_ts", "start_ts"):
+        again[1:] &= np.diff(numbers(part, name)) == 0
+    return part.filter(pa.array(~again)) if again.any() else part
+
+
+class MountOptions(NamedTuple):
+    """How rows are mounted; `verify` compares checksums, and `refuse_corrupt` says whether one that fails is an
+    error (corruption-handle-level). With `bdr` what a replication wrote stays where it is, and DDLs go by role."""
+
+    force_replicate: bool = False
+    verify: bool = False
+    refuse_corrupt: bool = False
+    bdr: bool = False
+    keeps: bool = False
+    """The sink takes tables without a key."""
+
+
+def mounter_of(tables: Sequence[TableVersion], low: int, options: MountOptions) -> Mounter:
+    """Return the mounter of rows above `low`, as long as these definitions hold."""
+    by_id = {version.stored.id: version for version in tables}
+    logical = {physical: version.stored.id for version in tables for physical in version.stored.physical_ids}
+    snapshot = StoredSnapshot(ts=low, tables=by_id, logical=logical)
+    keyless = options.force_replicate or options.keeps
+    return Mounter(SchemaHistory(snapshot), force_replicate=keyless, verify=options.verify)
+
+
+def placed_error(error: TidegateError, where: str) -> TidegateError:
+    """Return the error with the words that say where it happened."""
+    match error:
+        case MessageTooLarge():
+            return MessageTooLarge(f"{error.table}, {where},", error.key, error.size, error.limit, error.options)
+        case KvDecodeError():
+            return KvDecodeError(f"{where}: {error.what}", error.codec, error.offset, error.key)
+        case DecodeError():
+            return type(error)(f"{where}: {error.what}", error.codec, error.offset)
+        case SchemaError() | EncodeError():
+            return type(error)(f"{where}: {error}")
+        case _:
+            return error
+
+
+def mounted_row(row: KvChange, mounter: Mounter, *, refuse: bool) -> Mounted | None:
+    """Return the change that a row of the log makes; None for one that is dropped. Errors name timestamps and key.
+
+    Raises CorruptedRow with `refuse` for a row whose checksum contradicts its values."""
+    try:
+        found = mounter.mount(row.key, row.value, row.old_value, row.commit_ts)
+    except TidegateError as error:
+        placed = placed_error(error, f"commit_ts {row.commit_ts}, start_ts {row.start_ts}, key {row.key.hex()}")
+        raise placed.at(table=_table_of(row, mounter), commit_ts=row.commit_ts) from error
+    if found is not None and found.corrupt and refuse:
+        raise CorruptedRow(
+            f"{found.row.schema}.{found.row.table} at commit_ts {row.commit_ts}, key {row.key.hex()}: the checksum of "
+            "the row does not fit its values; compare the row upstream, or set corruption-handle-level to warn"
+        ).at(table=str(found.table.info.name), commit_ts=row.commit_ts)
+    return found
+
+
+def _table_of(row: KvChange, mounter: Mounter) -> str:
+    """The name of the table that a key is of, "" where that is not known."""
+    with suppress(TidegateError):
+        key = decode_table_key(row.key)
+        table = mounter.table(key.table_id, row.commit_ts)
+        return "" if table is None else str(table.info.name)
+    return ""
+
+
+FEW_ROWS: Final = 12
+"""Fewer rows of a table are mounted one by one: the calls for columns cost as much as 7 rows of 16 columns, or 16 of
+4."""
+
+
+class LogSpan(NamedTuple):
+    """What parts of a log hold of a table in a range: `rows` at most, index entries counted, and what bounds their
+    commit_ts."""
+
+    rows: int
+    min_ts: int
+    max_ts: int
+
+
+def spans_of(tables: Mapping[int, TableVersion], parts: Iterable[LogPart], after: int, upto: int) -> dict[int, LogSpan]:
+    """Return what `parts` hold in (after, upto] of the tables, by table id; `tables` are by physical id."""
+    found: dict[int, LogSpan] = {}
+    for stored in (stored for part in parts for stored in part.stored):
+        version = tables.get(stored.table_id)
+        if version is None or stored.last_ts <= after or stored.first_ts > upto:
+            continue
+        low, high = max(stored.first_ts, after + 1), min(stored.last_ts, upto)
+        known = found.get(version.stored.id, LogSpan(0, low, high))
+        span = LogSpan(known.rows + stored.rows, min(known.min_ts, low), max(known.max_ts, high))
+        found[version.stored.id] = span
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class LogChanges:
+    """The row changes of `versions` with after < commit_ts <= upto; no DDL of theirs lies before `upto`.
+
+    `columns` says whether rows may be mounted by columns. A value that pickles: it reads when it is asked."""
+
+    log: KvLog
+    after: int
+    upto: int
+    versions: tuple[TableVersion, ...]
+    mount: MountOptions = field(default_factory=MountOptions)
+    events: EventFilter = field(default_factory=EventFilter)
+    columns: bool = True
+
+    def tables(self) -> dict[TableName, LogSpan]:
+        """Return the tables that may have rows in the range, by what the log tells without reading them."""
+        names = {version.stored.id: name_of(version) for version in self.versions}
+        spans = spans_of(self._physical(), self._parts(), self.after, self.upto)
+        return {names[table_id]: span for table_id, span in spans.items()}
+
+    def row_ranges(self) -> Iterator[RowRange]:
+        """Return the parts of the log, cut at the range, with the rows and bytes that they hold of the tables."""
+        physical = self._physical()
+        for part in self._parts():
+            low, high = max(part.low, self.after), min(part.high, self.upto)
+            mine = [one for one in part.stored if one.table_id in physical and one.last_ts > low]
+            mine = [one for one in mine if one.first_ts <= high]
+            if mine:
+                yield RowRange(low + 1, high, sum(one.rows for one in mine), sum(one.size_bytes for one in mine))
+
+    def layouts(self, name: TableName, after: int, upto: int) -> list[Layout]:  # noqa: ARG002 - a table has one
+        """Return the layout of a table's rows: one, as no DDL lies in the range."""
+        wires = (wire_table(definition_of(version)) for version in self._named((name,)))
+        return [Layout(wire.fields, wire.pk_names) for wire in wires]
+
+    def batches(self, name: TableName, after: int, upto: int) -> Iterator[Chunk]:
+        """Return the rows of one table in (after, upto], in commit order. Raises as `in_order` does."""
+        return self.in_order((name,), after, upto)
+
+    def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
+        """Return the rows of several tables in (after, upto]: whole transactions, in commit order.
+
+        Raises HistoryLost, DecodeError, CorruptedRow, RowFilterFailed, and SchemaError or KvDecodeError with the row's
+        table and timestamps. Cyclic garbage is not collected before the last chunk: none comes of rows."""
+        low, high = max(after, self.after), min(upto, self.upto)
+        versions = self._named(names)
+        if not versions or low >= high:
+            return
+        mounter = _ChunkMounter(versions, self)
+        spans = [span for version in versions for span in Tables.spans(version)]
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            for chunk in chunks(self.log, (low, high), spans):
+                found = mounter.mount(chunk)
+                if found is not None:
+                    yield found
+            if (counts := mounter.left_out()) is not None:
+                yield Chunk((), np.empty(0, np.int64), counts)
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _named(self, names: Collection[TableName]) -> list[TableVersion]:
+        keys = {name.key for name in names}
+        return [version for version in self.versions if name_of(version).key in keys]
+
+    def _physical(self) -> dict[int, TableVersion]:
+        return {physical: version for version in self.versions for physical in version.stored.physical_ids}
+
+    def _parts(self) -> Sequence[LogPart]:
+        return self.log.parts(self.after, self.upto)
+
+
+def _why_slow(changes: LogChanges) -> Why | None:
+    """Why no rows are tried by columns; None if they are."""
+    if changes.mount.verify:
+        return Why(Reason.CHECKSUMS, "the checksum of each row is verified")
+    if not changes.columns:
+        return Why(Reason.SWITCHED_OFF, "columns are switched off")
+    if not AVAILABLE:
+        return Why(Reason.SWITCHED_OFF, "there is no numba, which compiles what reads rows as columns")
+    return None
+
+
+class _ChunkMounter:
+    """Mounts chunks of some tables."""
+
+    def __init__(self, versions: Sequence[TableVersion], changes: LogChanges) -> None:
+        self._mounter = mounter_of(versions, changes.after, changes.mount)
+        self._slow = _why_slow(changes)
+        self._columns = ColumnMounter(self._mounter) if self._slow is None else None
+        self._filter = changes.events.rows(map(name_of, versions))
+        self._judged: frozenset[int] = frozenset()
+        if self._filter is not None:
+            judged = (version for version in versions if changes.events.rows([name_of(version)]) is not None)
+            self._judged = frozenset(physical for version in judged for physical in version.stored.physical_ids)
+        self._refuse = changes.mount.refuse_corrupt
+        self._left_out = 0
+        """Rows that event filters took out since the last chunk that is not empty."""
+        named = ((version, name_of(version)) for version in versions)
+        self._names = {
+            physical: (name.schema, name.table) for version, name in named for physical in version.stored.physical_ids
+        }
+
+    def mount(self, chunk: LogChunk) -> Chunk | None:
+        """Return the changes of a chunk; None when there are none."""
+        parts: list[ChunkPart] = []
+        singly: list[PhysicalRows] = []
+        whys: dict[tuple[str, str], Why] = {}
+        roads = RoadCounts()
+        for table in chunk.tables():
+            why = self._why_by_rows(table)
+            if why is None:
+                try:
+                    parts += self._by_columns(table)
+                    continue
+                except MISFITS as misfit:
+                    why = why_singly(misfit)
+            singly.append(table)
+            whys.setdefault(self._names[table.records.physical_id], why)
+        roads.add("mount/columns", sum(len(part.numbers) for part in parts))
+        found, corrupt = self._by_rows(singly)
+        if found or parts:
+            roads.add(LEFT_OUT, self._left_out)
+            self._left_out = 0
+        for batch, rows in found:
+            name = batch.schema, batch.table
+            roads.add("mount/rows", len(rows), whys.get(name), name)
+        return _chunk([*parts, *found], chunk, roads, corrupt)
+
+    def left_out(self) -> RoadCounts | None:
+        """Return the count of the rows that were taken out behind the last chunk; None if there are none."""
+        counts = RoadCounts()
+        counts.add(LEFT_OUT, self._left_out)
+        return counts if self._left_out else None
+
+    def _why_by_rows(self, table: PhysicalRows) -> Why | None:
+        """Why a table's rows are not tried by columns; None if they are."""
+        if self._slow is not None:
+            return self._slow
+        if len(table.numbers) < FEW_ROWS:
+            return Why(Reason.FEW_ROWS, f"{counted(len(table.numbers))} in a chunk, columns need {FEW_ROWS}")
+        if table.records.physical_id in self._judged:
+            return Why(Reason.EVENT_FILTER, "an event filter looks at each row")
+        return None
+
+    def _by_columns(self, table: PhysicalRows) -> list[ChunkPart]:
+        """The changes of a table's rows as one part or none. Raises what `MISFITS` names if they have to go singly."""
+        assert self._columns is not None
+        mounted = self._columns.mount(table.records)
+        return [] if mounted is None else [ChunkPart(mounted.batch, table.numbers[mounted.rows])]
+
+    def _by_rows(self, tables: Sequence[PhysicalRows]) -> tuple[list[ChunkPart], int]:
+        """The changes of some tables, one by one in commit order, and how many of them a checksum contradicts."""
+        found: dict[int, list[tuple[int, int, Mounted]]] = {}
+        corrupt = 0
+        for number, row in numbered(tables):
+            mounted = mounted_row(row, self._mounter, refuse=self._refuse)
+            if mounted is None:
+                continue
+            if self._filter is not None and not self._filter.kept((mounted,)):
+                self._left_out += 1
+                continue
+            corrupt += mounted.corrupt
+            found.setdefault(mounted.table.version.stored.id, []).append((number, row.start_ts, mounted))
+        return [_part(rows) for rows in found.values()], corrupt
+
+
+def _part(rows: Sequence[tuple[int, int, Mounted]]) -> ChunkPart:
+    at, start_ts, mounted = zip(*rows, strict=True)
+    return ChunkPart(batch_of_rows(mounted, start_ts), np.array(at))
+
+
+def _chunk(parts: Sequence[ChunkPart], chunk: LogChunk, roads: RoadCounts, corrupt: int) -> Chunk | None:
+    """The parts as a chunk: rows that were dropped leave no gap in its numbers."""
+    transaction = chunk.transaction
+    kept = sum(len(part.numbers) for part in parts)
+    if not kept:
+        return None
+    if kept < len(transaction):
+        numbers = np.sort(np.concatenate([part.numbers for part in parts]))
+        parts = [ChunkPart(part.batch, np.searchsorted(numbers, part.numbers)) for part in parts]
+        transaction = np.unique(transaction[numbers], return_inverse=True)[1]
+    return Chunk(tuple(parts), transaction, roads, corrupt)

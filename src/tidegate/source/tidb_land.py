@@ -1,0 +1,574 @@
+"""A TiDB's change log as a source, and landing it in the changelog.
+
+`LogSource` gives the log to the engine directly; `LogLanding` is the landing loop of changelog/source.py for it:
+
+    claim    the position, a timestamp; a new one begins with the log, or at start-ts; the schema there
+    plan     parts above the position, cut at DDLs and into splits           driver
+    read     one task per split: rows of its tables, mounted, as files       executors
+    commit   rows, DDLs and position of a batch: one commit
+
+A log has no partitions, so the position is the frontier: the ts up to which everything has landed.
+
+    parts    ├───────┼───┼─────────────────┼─────┼──┤      files of the log
+    DDLs               D1                    D2
+    splits   (── p1 ──](p2](───── p3 ──────](p4 ](p5]      cut at DDLs, and where a split has its share of rows
+                             ├ tables a c ┤
+                             ├ tables b   ┤                one part of many rows: its tables are divided among several
+
+A split has one schema, whose definitions travel with it.  What it reads depends on the log alone, so a batch that is
+planned again after a crash lands the same rows.  A row has no message; `seq` is its number in its chunk, so rows of a
+table keep their order: by transaction, within one deletes first and updates before inserts.
+
+A lake needs tables that existed before its feed began: their definitions land as CREATE statements at the begin's ts,
+before any row.  If it needs their rows as well (`complete`), it begins with the log, provided the log has them all, and
+start-ts is ignored: its state from start-ts on is the same.  Event filters apply here to rows above start-ts.  DDLs
+land unfiltered; the landing records those of ignore-txn-start-ts, since a landed DDL has no start_ts.
+
+`LogSource` ends segments at a DDL, the target, the frontier, or behind the part with which it exceeds `SEGMENT_ROWS`,
+so that a backlog has checkpoints; a part or a transaction is never cut for that.
+
+    checkpoint        DDL              target                 frontier
+    ────┼──────────────┼──────────────────┼──────────────────────┼───
+        (── segment ───]                                              the DDL follows the rows of its own ts
+                       (──── segment ─────]                           nothing above the target
+
+Between two schema changes each replicated table has one definition.  The schema moves with the `after` that is asked
+for, never back; looking ahead for the next DDL moves nothing.  All DDLs of a ts are returned at once, above `after`.
+The frontier also waits at a job that sends no DDL but changes where rows lie (EXCHANGE PARTITION with a filtered
+table), and before a DDL that cannot be followed: the rows before that one are read, then `failure` gives the error.
+"""
+
+import logging
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+
+from tidegate.changelog import changelog as ledger
+from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.files import ControlFiles, LandedFile, RowFiles, State, TableRows, TaskReport, landed_part
+from tidegate.changelog.source import TRIGGER_MS, BatchLoop
+from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.ports import Reading, Source, Tasks
+from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
+from tidegate.model.event import Ddl
+from tidegate.model.left_out import LeftOut
+from tidegate.model.roads import RoadCounts
+from tidegate.model.table import TableInfo, TableName
+from tidegate.schema.snapshot import SchemaState
+from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
+from tidegate.source.tidb_changes import LogChanges, MountOptions, spans_of
+from tidegate.source.tidb_ddl import DdlEvent, Timeline
+from tidegate.source.tidb_log import KvLog, LogPart, SafePoint, Tables, definition_of, name_of, without
+
+LOGGER: Final = logging.getLogger(__name__)
+BATCH_ROWS: Final = 400_000
+_TOPIC: Final = "tidb"
+"""As the topic of that name and its partition 0, with timestamps for offsets, a log stood in changelogs that were begun
+before positions could be empty."""
+
+Definitions = Callable[[StoredSnapshot, Tables, int], list[Ddl]]
+"""The statements that make the databases and replicated tables of a snapshot, as DDLs of a ts."""
+
+
+class LogLanding(BatchLoop):
+    """Lands a change log into the changelog of a lake; start it once."""
+
+    def __init__(
+        self,
+        log: KvLog,
+        lake: str,
+        feed: str,
+        *,
+        rules: TableFilter,
+        definitions: Definitions,
+        mount: MountOptions | None = None,
+        events: EventFilter | None = None,
+        start_ts: int | None = None,
+        complete: bool = True,
+        hold_as: str | None = None,
+        check: Callable[[Iterable[TableVersion]], None] | None = None,
+        trigger_ms: int = TRIGGER_MS,
+        ticdc_texts: bool = False,
+    ) -> None:
+        """`hold_as` names feed and lake to the log (None: the feed alone); `ticdc_texts`: DDLs as TiCDC prints them."""
+        super().__init__(feed, trigger_ms)
+        self.changelog = changelog_uri(lake)
+        self._log, self._definitions, self._start_ts, self._complete = log, definitions, start_ts, complete
+        self._mount = mount or MountOptions()
+        self._hold = SafePoint(log, hold_as or feed)
+        self._events = events or EventFilter()
+        left_out = EventFilter(self._events.start_ts)
+        force, keeps, bdr = self._mount.force_replicate, self._mount.keeps, self._mount.bdr
+        self._timeline = Timeline(
+            log, rules, force=force, keeps=keeps, events=left_out, ticdc_texts=ticdc_texts, bdr=bdr
+        )
+        self._at = 0
+        self._check = check
+        self._first: tuple[Ddl, ...] = ()
+        self._shown: StoredSnapshot | None = None
+        self._left_out: tuple[LeftOut, ...] = ()
+
+    def idle(self) -> bool:
+        return not any(part.stored for part in self._log.parts(self._at))
+
+    def _claim(self) -> State:
+        """Raises SourceBehind for a log that is not there yet, HistoryLost for one that begins above the position, and
+        what is wrong with the expressions of event filters, and what `check` raises, for a table that is there."""
+        state = ledger.claim(self.changelog, self._feed, None, self._completed)
+        if state.frontier is None and self._at > 0:
+            self._first = tuple(self._definitions(self._timeline.snapshot, self._timeline.tables, self._at))
+        return state
+
+    def _completed(self, state: State) -> State:
+        """No positions; the timeline starts at the frontier, or where a new feed begins."""
+        strangers = sorted(set(state.positions) - {_TOPIC})
+        if strangers:
+            raise ConfigError(
+                f"{self.changelog} was landed from topic {strangers[0]!r}; start a fresh feed in a lake of its own"
+            )
+        parts = self._log.parts(0)
+        if not parts:
+            raise SourceBehind("the change log is empty: an upstream that writes it makes a file within seconds")
+        high = parts[-1].high
+        at = self._beginning() if state.frontier is None else state.frontier
+        if state.frontier is None and 0 < self.needed_ts < at:
+            raise MadeAnew(
+                f"the target stands at ts {self.needed_ts}, and the changelog {self.changelog} that led there is gone: "
+                f"read anew it begins at ts {at}, so what lies between would be missing. Ways out: put the changelog "
+                "back; take away start-ts, if it is what begins so late; or start a fresh changefeed into a fresh "
+                "target"
+            )
+        if at > high:
+            raise SourceBehind(f"the change log goes up to {high}, below {at}: its upstream does not write it yet")
+        self._hold.at(at)
+        self._timeline.start(at, self.carried, self.needed_ts)
+        self._tell()
+        self._events.verify(self._timeline.tables.replicated(self._timeline.snapshot))
+        if self._check is not None:
+            self._check(self._timeline.tables.replicated(self._timeline.snapshot))
+        self._at = at
+        return msgspec.structs.replace(state, positions={})
+
+    def _tell(self) -> None:
+        if self._shown is not self._timeline.snapshot:
+            self._shown = self._timeline.snapshot
+            self._left_out = self._timeline.tables.left_out(self._shown)
+
+    def left_out(self) -> Sequence[LeftOut]:
+        return self._left_out
+
+    def _beginning(self) -> int:
+        """Where a new feed begins. Raises HistoryLost for a lake that would lack the rows from before the log."""
+        begin = self._log.begin()
+        if self._start_ts is not None and not (self._complete and begin.whole):
+            return self._start_ts
+        if not begin.whole:
+            raise HistoryLost(
+                f"the change log was trimmed up to {begin.ts}, so a new lake would lack the rows written before. Let "
+                "the upstream begin another log (--log with an empty directory), or go without them by a start-ts"
+            )
+        return begin.ts
+
+    def _batch(self) -> None:
+        low = self._at
+        parts = self._log.parts(low)
+        if not parts:
+            return
+        self._timeline.read(parts[-1].high)
+        batch = next_batch(self._timeline, low, parts, BATCH_ROWS, self._tasks.slots)
+        if batch is None:
+            return
+        log = without(self._log, self._events.start_ts, replicated=self._mount.bdr)
+        changes = LogChanges(log, low, batch.high, (), self._mount, self._events)
+        reports = self._tasks.run(partial(land_split, self.changelog, changes), batch.pieces)
+        if self._late:
+            return
+        ddls = self._placed(batch.events)
+        files = [file for one in reports for file in one.files]
+        counts = [table for one in reports for table in one.tables]
+        report = TaskReport(
+            start=low,
+            position=batch.high,
+            messages=sum(table.rows for table in counts) + len(ddls),
+            ddls=len(ddls),
+            tables=tuple(counts),
+            files=(*files, *self._controls(ddls)),
+        )
+        self._tell()
+        state = ledger.commit_batch(self.changelog, self._state, [report])
+        self._first, self._at = (), batch.high
+        self._hold.at(batch.high)
+        self._landed(state, {}, (one.roads for one in reports))
+        corrupt = sum(one.corrupt for one in reports)
+        if corrupt:
+            LOGGER.warning("%s: the checksums of %d rows up to %d do not fit", self._feed, corrupt, batch.high)
+
+    def _placed(self, events: Sequence[DdlEvent]) -> list[PlacedDdl]:
+        """The DDLs of a batch in their order; those of transactions that are left out are marked."""
+        found = (*map(DdlEvent, self._first), *events)
+        return [PlacedDdl(Place(seq=seq), event.ddl, event.left_out) for seq, event in enumerate(found)]
+
+    def _controls(self, ddls: Sequence[PlacedDdl]) -> tuple[LandedFile, ...]:
+        controls = ControlFiles(self.changelog, FLUSH_BYTES)
+        controls.add(ddls, ())
+        return controls.close()
+
+
+SEGMENT_ROWS: Final = 500_000
+"""Some seconds of work for a core; what a crash repeats at most, beside the part that brings it over."""
+
+
+def end_of_segment(
+    checkpoint: int, parts: Sequence[LogPart], stop: int | None, target: int | None, *, rows: int = SEGMENT_ROWS
+) -> int | None:
+    """Return the end of the next stretch; None when there is nothing to go on to. `parts` are those above
+    `checkpoint`."""
+    if not parts:
+        return None
+    limits = [parts[-1].high, *(ts for ts in (stop, target) if ts is not None)]
+    end, held = min(limits), 0
+    for part in parts:
+        held += sum(stored.rows for stored in part.stored)
+        if held >= rows:
+            end = min(end, part.high)
+            break
+    return end if end > checkpoint else None
+
+
+def rows_by_table(parts: Sequence[LogPart], low: int, high: int) -> dict[int, int]:
+    """Return how many rows and index entries of each table id (low, high] has at most; a table that is not named has
+    none."""
+    found: dict[int, int] = {}
+    for part in parts:
+        for stored in part.stored:
+            if stored.last_ts > low and stored.first_ts <= high:
+                found[stored.table_id] = found.get(stored.table_id, 0) + stored.rows
+    return found
+
+
+SHARE_ROWS: Final = 20_000
+"""Rows that are worth a task of their own."""
+
+
+class LogSplit(NamedTuple):
+    """Rows of `tables` with commit_ts in (low, high]; `rows` of them at most, index entries counted."""
+
+    low: int
+    high: int
+    tables: tuple[TableVersion, ...]
+    rows: int
+
+
+class LogBatch(NamedTuple):
+    """Everything above a position up to `high`, and the schema's changes in between."""
+
+    high: int
+    pieces: tuple[LogSplit, ...]
+    events: tuple[DdlEvent, ...]
+
+
+def next_batch(timeline: Timeline, low: int, parts: Sequence[LogPart], rows: int, tasks: int) -> LogBatch | None:
+    """Return the batch behind `low`, of `rows` rows or a part more; None when there is nothing. `parts` are those
+    above `low`.
+
+    A DDL that cannot be followed ends the batch before it, and is raised when it would begin the next one."""
+    end = end_of_segment(low, parts, None, None, rows=rows)
+    if end is None:
+        return None
+    held = sum(rows_by_table(parts, low, end).values())
+    share = max(SHARE_ROWS, held // max(tasks, 1))
+    at, pieces, events = low, list[LogSplit](), list[DdlEvent]()
+    while at < end:
+        stop = timeline.stop()
+        upto = end if stop is None else min(end, stop)
+        tables = {version.stored.id: version for version in timeline.tables.replicated(timeline.snapshot)}
+        found = partial(_pieces, parts, tables=tables, logical=timeline.snapshot.logical, share=share)
+        try:
+            events += timeline.walk(upto)
+        except TidegateError:
+            if upto - 1 == low:
+                raise
+            pieces += found((at, upto - 1)) if at < upto - 1 else ()
+            return LogBatch(upto - 1, tuple(pieces), tuple(events))
+        pieces += found((at, upto))
+        at = upto
+    return LogBatch(at, tuple(pieces), tuple(events))
+
+
+def _pieces(
+    parts: Sequence[LogPart],
+    stretch: tuple[int, int],
+    tables: Mapping[int, TableVersion],
+    logical: Mapping[int, int],
+    share: int,
+) -> Iterator[LogSplit]:
+    """The pieces of a stretch without DDLs."""
+    for low, high in _cut(parts, stretch, share):
+        counts: dict[int, int] = {}
+        for physical_id, rows in rows_by_table(parts, low, high).items():
+            table_id = logical.get(physical_id, 0)
+            if table_id in tables:
+                counts[table_id] = counts.get(table_id, 0) + rows
+        for dealt in _dealt(counts, share):
+            chosen = tuple(tables[table_id] for table_id in dealt)
+            yield LogSplit(low, high, chosen, sum(counts[table_id] for table_id in dealt))
+
+
+def _cut(parts: Sequence[LogPart], stretch: tuple[int, int], share: int) -> Iterator[tuple[int, int]]:
+    """The stretch divided behind parts, each piece with a share of rows or the last one."""
+    begin, high, held = *stretch, 0
+    for part in parts:
+        if part.high <= begin:
+            continue
+        if part.low >= high:
+            break
+        held += sum(stored.rows for stored in part.stored)
+        if held >= share and part.high < high:
+            yield begin, part.high
+            begin, held = part.high, 0
+    yield begin, high
+
+
+def _dealt(counts: Mapping[int, int], share: int) -> list[list[int]]:
+    """Tables in groups of about a share, the largest first."""
+    hands: list[tuple[int, list[int]]] = []
+    for table_id, rows in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if hands and hands[-1][0] + rows <= share:
+            hands[-1] = hands[-1][0] + rows, [*hands[-1][1], table_id]
+        else:
+            hands.append((rows, [table_id]))
+    return [dealt for _, dealt in hands]
+
+
+FLUSH_BYTES: Final = 32 << 20
+
+
+class SplitReport(NamedTuple):
+    """What a task wrote; `corrupt` rows landed though their checksum does not fit."""
+
+    files: tuple[LandedFile, ...]
+    tables: tuple[TableRows, ...]
+    corrupt: int
+    roads: RoadCounts
+
+
+def land_split(changelog: str, log: LogChanges, piece: LogSplit) -> SplitReport:
+    """Write the rows of a piece to files of the changelog at that URI; `log` says how rows are read, whatever its range
+    and tables are. Raises what reading, mounting and writing do."""
+    files, corrupt, roads = RowFiles(changelog, flush_bytes=FLUSH_BYTES, messages=piece.rows), 0, RoadCounts()
+    changes = replace(log, after=piece.low, upto=piece.high, versions=piece.tables)
+    for chunk in changes.in_order(list(map(name_of, piece.tables)), piece.low, piece.high):
+        files.add([(TableName(part.batch.schema, part.batch.table), landed_part(part)) for part in chunk.parts])
+        corrupt += chunk.corrupt
+        roads.update(chunk.roads)
+    return SplitReport(files.close(), files.counts(), corrupt, roads.of_stage("land"))
+
+
+class _Stop(NamedTuple):
+    """Where the schema of the replicated tables changes: the DDLs that are told, and the schema behind them."""
+
+    ts: int
+    ddls: tuple[PlacedDdl, ...]
+    snapshot: StoredSnapshot
+
+
+class _Failure(NamedTuple):
+    """A DDL that cannot be followed."""
+
+    ts: int
+    error: TidegateError
+
+
+@dataclass(frozen=True, slots=True)
+class _Replicated:
+    """The tables of a snapshot whose rows are sent, and the same by the ids of their keys."""
+
+    snapshot: StoredSnapshot
+    versions: tuple[TableVersion, ...]
+    physical: Mapping[int, TableVersion]
+
+    @classmethod
+    def of(cls, snapshot: StoredSnapshot, tables: Tables) -> "_Replicated":
+        versions = tuple(tables.replicated(snapshot))
+        return cls(snapshot, versions, {one: version for version in versions for one in version.stored.physical_ids})
+
+
+_NOTHING: Final[tuple[StoredSnapshot | None, tuple[LeftOut, ...]]] = None, ()
+"""Which tables are left out, by the schema that tells it."""
+
+
+class LogSource(Source):
+    """Reads a change log. `hold_as` names the feed and its sink to the log, which keeps what they need.
+
+    `start_ts` is where a new feed begins; None begins with the log.  DDLs have the texts of their users, or those that
+    TiCDC makes of them by `ticdc_texts`."""
+
+    def __init__(
+        self,
+        log: KvLog,
+        hold_as: str,
+        *,
+        rules: TableFilter,
+        mount: MountOptions,
+        events: EventFilter,
+        start_ts: int | None,
+        ticdc_texts: bool = False,
+    ) -> None:
+        self._log, self._rows = log, without(log, events.start_ts, replicated=mount.bdr)
+        self._mount, self._events, self._start_ts = mount, events, start_ts
+        self._hold = SafePoint(log, hold_as)
+        left_out = EventFilter(events.start_ts)
+        self._timeline = Timeline(
+            log,
+            rules,
+            force=mount.force_replicate,
+            keeps=mount.keeps,
+            events=left_out,
+            ticdc_texts=ticdc_texts,
+            bdr=mount.bdr,
+        )
+        self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)
+        self._told = _NOTHING
+        self._known: Container[tuple[str, str]] | None = None
+        self._next: _Stop | None = None
+        self._failure: _Failure | None = None
+        self._at = 0
+        self._high: int | None = None
+        self._parts: Sequence[LogPart] = ()
+
+    def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:  # noqa: ARG002 - nothing is read before it is asked
+        """Take up the schema at `checkpoint_ts`, or where a new feed begins; return that ts.
+
+        Raises SourceBehind for a log that is empty or ends below it, HistoryLost for one that begins above it, and what
+        is wrong with expressions of event filters for a table that is there."""
+        parts = self._log.parts(0)
+        if not parts:
+            raise SourceBehind("the change log is empty: an upstream that writes it makes a file within seconds")
+        known = self._start_ts if checkpoint_ts is None else checkpoint_ts
+        at = parts[0].low if known is None else known
+        if at > parts[-1].high:
+            raise SourceBehind(
+                f"the change log goes up to {parts[-1].high}, below {at}: its upstream does not write it yet"
+            )
+        if known is None:
+            self._check_begun(at)
+        self._hold.at(at)
+        self._timeline.start(at, self._known, at)
+        self._replicated = _Replicated.of(self._timeline.snapshot, self._timeline.tables)
+        self._events.verify(self._replicated.versions)
+        self._next = self._failure = None
+        self._told = _NOTHING
+        self._at, self._high, self._parts = at, parts[-1].high, ()
+        self.refresh()
+        return at
+
+    def _check_begun(self, at: int) -> None:
+        """Raise MadeAnew for a target without progress of a feed that has been further than a trimmed log begins."""
+        last = self._hold.last()
+        if last is None or last <= at or self._log.begin().whole:
+            return
+        raise MadeAnew(
+            f"the target has no progress of this changefeed, which was at ts {last} when it last ran, and the change "
+            f"log was trimmed up to ts {at}: the target was emptied, or restored from a time before, and would miss "
+            f"the rows written before that. Ways out: restore the target with its progress; begin at ts {at} without "
+            f"them, with start-ts={at}, or with a copy of them in the target; or start a fresh changefeed into a fresh "
+            "target"
+        )
+
+    def stop(self) -> None:
+        """Do nothing: no activity goes on by itself."""
+
+    def failure(self) -> TidegateError | None:
+        if self._failure is None or self._failure.ts - 1 > self._at:
+            return None
+        return self._failure.error
+
+    def idle(self) -> bool:
+        stored = (stored for part in self._log.parts(self._at) for stored in part.stored)
+        return not any(one.last_ts > self._at for one in stored)
+
+    def refresh(self) -> None:
+        parts = self._log.parts(self._at)
+        if parts:
+            self._parts, self._high = parts, parts[-1].high
+            self._timeline.read(self._high)
+            self._look()
+
+    def frontier(self) -> int | None:
+        """Return the end of the log as of the last `refresh`, or where reading waits; None before `start`."""
+        found = self._high
+        if found is not None and self._next is not None and not self._next.ddls:
+            found = min(found, self._next.ts)
+        if found is not None and self._failure is not None:
+            found = min(found, self._failure.ts - 1)
+        return found
+
+    def carry(self, known: SchemaState) -> None:
+        self._known = known.tables
+
+    def definitions(self, ts: int) -> list[TableInfo]:
+        self._move(ts)
+        return [definition_of(version) for version in self._replicated.versions]
+
+    def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
+        """Return the DDLs of the first stop with after < commit_ts <= upto, in their order.
+
+        Those that bdr-mode leaves out, or event filters by their transaction, are among them, marked; other rules are
+        for who applies them."""
+        self._move(after)
+        return [] if self._next is None or self._next.ts > upto else list(self._next.ddls)
+
+    def changes(self, after: int, upto: int) -> LogChanges:
+        """Return the row changes in (after, upto]; `upto` lies at or before the first stop behind `after`."""
+        self._move(after)
+        assert self._next is None or upto <= self._next.ts, (upto, self._next.ts)
+        spans = spans_of(self._replicated.physical, self._parts, after, upto)
+        versions = tuple(version for version in self._replicated.versions if version.stored.id in spans)
+        return LogChanges(self._rows, after, upto, versions, self._mount, self._events)
+
+    def release(self, checkpoint_ts: int) -> None:
+        """Tell the log that what lies at or below is not needed by this feed, and look ahead from there: the frontier
+        is that of the stop, or the failure, behind it."""
+        self._move(checkpoint_ts)
+        self._hold.at(checkpoint_ts)
+
+    def reading(self) -> Reading:
+        """Return the tables that are left out: rows are counted by the tasks that read them, and a log has no
+        partitions."""
+        snapshot = self._timeline.snapshot
+        if self._told[0] is not snapshot:
+            self._told = snapshot, self._timeline.tables.left_out(snapshot)
+        return Reading(left_out=self._told[1])
+
+    def _move(self, ts: int) -> None:
+        """Take up the schema at `ts`."""
+        while self._next is not None and self._next.ts <= ts:
+            self._replicated = _Replicated.of(self._next.snapshot, self._timeline.tables)
+            self._next = None
+            self._look()
+        self._at = max(self._at, ts)
+
+    def _look(self) -> None:
+        """Find the next stop, of those that were read."""
+        timeline = self._timeline
+        while self._next is None and self._failure is None and (ts := timeline.stop()) is not None:
+            before = timeline.snapshot
+            try:
+                events = timeline.walk(ts)
+            except TidegateError as error:
+                self._failure = _Failure(ts, error)
+                return
+            ddls = [PlacedDdl(Place(seq=seq), one.ddl, one.left_out, one.previous) for seq, one in enumerate(events)]
+            if ddls or self._moves(before, timeline.snapshot):
+                self._next = _Stop(ts, tuple(ddls), timeline.snapshot)
+
+    def _moves(self, before: StoredSnapshot, after: StoredSnapshot) -> bool:
+        """Whether a replicated table is another one in `after`."""
+        pairs = ((before, after), (after, before))
+        changed = (one for here, there in pairs for i, one in here.tables.items() if there.tables.get(i) is not one)
+        return any(map(self._timeline.tables.replicates, changed))

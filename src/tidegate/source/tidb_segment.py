@@ -1,0 +1,543 @@
+"""The change log as files in a directory: segments, base files, service safe points, and a `KvLog` over them.
+
+    <directory>/<low>-<high>.seg                 commit_ts in (low, high], both of 20 digits: names sort by time
+    <directory>/<ts>.base                        a segment whose rows are the keys of databases and tables at ts
+    <directory>/<ts>.full                        the same for a log that holds every row that existed at ts
+    <directory>/feeds/<changefeed>.<sink>.json   {"changefeed": "shop", "checkpoint_ts": 470606747354005504, ...}
+
+    "TGSEG002" | block | block | ... | footer | footer bytes 4 | crc32 of the footer 4 | "TGSEG002"
+               Arrow columns of one    msgpack: low, high, and of each block its first and last key,
+               table (or meta keys)    first and last commit_ts, offset, bytes, rows, crc32
+
+- Numbers at the end are big endian.  A row is a KvChange of type COMMITTED, a block a record batch of them
+  (kv/change_columns.py).
+- The low of a segment is the high of the one before it: there are no gaps.
+- A segment is written to a temporary file, flushed, and renamed, so a file named .seg is complete.  After a crash the
+  next writer begins at the last high and takes the rest from the store's versions, so the store must keep what is above
+  (its GC safe point stays at or below `SegmentWriter.low`).
+- A reader of a table reads footers, and blocks of that table only, about one block of each table at a time.  Footers
+  never change, so each is read once per process.
+
+    trimmed   30.base │ (30, 42] │ (42, 50] │        the schema keys at 30; segments below it are removed
+    begun     29.full │ (29, 30] │ (30, 42] │        on a store with data: all its rows as inserts at 30
+
+- The log begins at the newest base; older bases and segments below it are ignored, deleted or not.  `trim` writes the
+  base first, then deletes, and may be killed at any point.  It removes whole segments, and never the last one.
+- A base is only made at a ts where no DDL job runs: definitions are then those of finished jobs.
+
+The safe point is the least checkpoint of changefeeds active within gc-ttl (a day, as in TiCDC); a log is not trimmed
+above it.  A running changefeed replaces its file every few seconds, atomically.  `<sink>` is a digest of the sink's
+address, so two changefeeds of one name into different sinks have a safe point each; a file without it counts like any
+other until its ttl is over.
+
+`create_statements` gives the tables of a snapshot as the statements of SHOW CREATE, with its ts, for a lake that begins
+later than its upstream.
+"""
+
+import hashlib
+import os
+import re
+import time
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from heapq import merge
+from io import BytesIO
+from itertools import groupby
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tidegate.engine.filter import SYSTEM_SCHEMAS
+from tidegate.kv.change_columns import changes_of, columns_of, joined, numbers, packed, unpacked
+from tidegate.kv.keys import decode_meta_key, table_span
+from tidegate.model.errors import DecodeError, EnvironmentFault, HistoryLost, StoreUnavailable
+from tidegate.model.event import Ddl
+from tidegate.model.kept_state import StateKind, check_version, decode_state, encode_state
+from tidegate.model.kv_change import KvChange, KvOp
+from tidegate.model.mysql import ActionType
+from tidegate.model.name import lowered
+from tidegate.model.tso import MAX_TS
+from tidegate.mysql.encoding import decode_int
+from tidegate.schema.job import JOB_TABLE
+from tidegate.schema.stored.create import render_create_schema, render_create_table
+from tidegate.schema.stored.meta import Meta
+from tidegate.schema.stored.snapshot import StoredSnapshot, load_all
+from tidegate.source.tidb_log import LogBegin, LogPart, Span, Stored, Tables, Window, name_of
+from tidegate.spark.cache import PRIVATE_DIRECTORY, write_whole
+
+MAGIC: Final = b"TGSEG%03d" % StateKind.SEGMENT.version
+TABLE_BYTES: Final = 9
+"""`t` and the id of a table: keys with the same nine bytes share a block; all meta keys (`m`) share one."""
+BLOCK_ROWS: Final = 4_096
+
+_NAME: Final = re.compile(r"(\d{20})-(\d{20})\.seg")
+_ANY_MAGIC: Final = re.compile(rb"TGSEG([0-9]{3})")
+_TAIL_BYTES: Final = 8 + len(MAGIC)
+_CODEC: Final = "segment"
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Where rows of one table lie in a segment."""
+
+    first_key: bytes
+    last_key: bytes
+    offset: int
+    size_bytes: int
+    rows: int
+    crc32: int
+    first_ts: int = 0
+    last_ts: int = MAX_TS
+
+    def meets(self, start: bytes, end: bytes) -> bool:
+        """Return whether a key of [start, end) may be in it."""
+        return self.last_key >= start and (not end or self.first_key < end)
+
+    def lies_in(self, low: int, high: int) -> bool:
+        """Return whether a commit_ts of (low, high] may be in it."""
+        return self.last_ts > low and self.first_ts <= high
+
+
+class Footer(msgspec.Struct, frozen=True):
+    """What a segment holds: all rows with commit_ts in (low, high]."""
+
+    low: int
+    high: int
+    blocks: tuple[Block, ...]
+
+
+_FOOTER: Final = msgspec.msgpack.Decoder(Footer)
+
+
+def encode_segment(low: int, high: int, rows: list[KvChange]) -> bytes:
+    """Return the bytes of a segment; `rows` are in commit order."""
+    parts, blocks, offset = [MAGIC], [], len(MAGIC)
+    by_table = sorted(rows, key=lambda row: _table(row.key))
+    for _, group in groupby(by_table, key=lambda row: _table(row.key)):
+        of_table = list(group)
+        for at in range(0, len(of_table), BLOCK_ROWS):
+            chunk = of_table[at : at + BLOCK_ROWS]
+            keys, times = [row.key for row in chunk], [row.commit_ts for row in chunk]
+            data = packed(columns_of(chunk))
+            bounds = min(times), max(times)
+            blocks.append(Block(min(keys), max(keys), offset, len(data), len(chunk), zlib.crc32(data), *bounds))
+            parts.append(data)
+            offset += len(data)
+    footer = msgspec.msgpack.encode(Footer(low, high, tuple(blocks)))
+    tail = len(footer).to_bytes(4, "big") + zlib.crc32(footer).to_bytes(4, "big")
+    return b"".join((*parts, footer, tail, MAGIC))
+
+
+def decode_footer(segment: bytes, where: str = "a segment") -> Footer:
+    """Return the footer of a segment; DecodeError for damaged bytes, StateTooNew."""
+    _check_version(segment[: len(MAGIC)], segment[-len(MAGIC) :], where)
+    tail = len(segment) - _TAIL_BYTES
+    if tail < len(MAGIC) or segment[: len(MAGIC)] != MAGIC or segment[tail + 8 :] != MAGIC:
+        raise DecodeError("no segment of version 2", _CODEC, 0)
+    size = int.from_bytes(segment[tail : tail + 4], "big")
+    footer = segment[max(tail - size, 0) : tail]
+    if zlib.crc32(footer) != int.from_bytes(segment[tail + 4 : tail + 8], "big"):
+        raise DecodeError("the checksum of the footer does not hold", _CODEC, tail)
+    try:
+        found = _FOOTER.decode(footer)
+    except msgspec.MsgspecError as error:
+        raise DecodeError(f"footer: {error}", _CODEC, tail - size) from error
+    if any(block.offset < len(MAGIC) or block.size_bytes < 0 or block.rows < 0 for block in found.blocks):
+        raise DecodeError("footer: a block where none can lie", _CODEC, tail - size)
+    return found
+
+
+def _check_version(head: bytes, tail: bytes, where: str) -> None:
+    """Raise StateTooNew where both ends of a segment name a version that this release does not know."""
+    if head == tail and (found := _ANY_MAGIC.fullmatch(head)) is not None:
+        check_version(StateKind.SEGMENT, int(found[1]), where)
+
+
+def decode_segment(segment: bytes, where: str = "a segment") -> tuple[Footer, list[KvChange]]:
+    """Return the footer and all rows of a small segment, table by table; DecodeError for damaged bytes, StateTooNew."""
+    footer, file = decode_footer(segment, where), BytesIO(segment)
+    everything = ((b"", b""),)
+    rows = (changes_of(_columns_of_block(file, "segment", block, everything)) for block in footer.blocks)
+    return footer, [row for of_block in rows for row in of_block]
+
+
+def read_footer(path: Path) -> Footer:
+    """Return the footer of a segment's file, without its rows; DecodeError for a damaged one, StateTooNew."""
+    with path.open("rb") as file:
+        head, size = file.read(len(MAGIC)), file.seek(0, os.SEEK_END)
+        file.seek(max(size - _TAIL_BYTES, 0))
+        tail = file.read()
+        file.seek(max(size - _TAIL_BYTES - int.from_bytes(tail[:4], "big"), 0))
+        return decode_footer(head + file.read(), str(path))
+
+
+def segments(directory: Path) -> list[tuple[int, int, Path]]:
+    """(low, high, file) of each segment in `directory`, in the order of time."""
+    if not directory.is_dir():
+        return []
+    named = [(_NAME.fullmatch(path.name), path) for path in directory.iterdir()]
+    return sorted((int(name[1]), int(name[2]), path) for name, path in named if name)
+
+
+def read_spans(directory: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
+    """Return rows with commit_ts in (low, high] and keys in one of `spans`, which do not overlap, in commit order.
+
+    Raises HistoryLost when the segments do not cover (low, high], DecodeError for a damaged one."""
+    for window in read_windows(directory, low, high, spans):
+        yield from merge(*map(changes_of, window), key=in_order)
+
+
+def read_windows(directory: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[list[Any]]:
+    """Return rows of (low, high] in windows of time: all rows of some timestamps, each table's as columns.
+
+    Tables are in the order of their keys. A window holds about a block of each table."""
+    found = [item for item in segments(directory) if item[1] > low and item[0] < high]
+    edges = [low, *(item[1] for item in found)]
+    gap = any(item[0] > edge for item, edge in zip(found, edges, strict=False)) or edges[-1] < high
+    if gap:
+        held = ", ".join(f"({item[0]}, {item[1]}]" for item in found) or "nothing of it"
+        raise HistoryLost(f"changes of ({low}, {high}] are asked for, and {directory} holds {held}; start above it")
+    for _, _, path in found:
+        for window in _windows_of(path, low, high, spans):
+            kept = [_within(rows, low, high) for rows in window]
+            if any(kept):
+                yield list(filter(len, kept))
+
+
+def in_order(row: KvChange) -> tuple[int, int, int, bytes]:
+    """Return rows by commit_ts and start_ts; of one transaction deletes first, updates before inserts, then by key."""
+    rank = 0 if row.op is KvOp.DELETE else 1 if row.old_value is not None else 2
+    return row.commit_ts, row.start_ts, rank, row.key
+
+
+class SegmentWriter:
+    """Writes segments to `directory`, one after the other, from where the last writer stopped, else from `from_ts`.
+
+    `low` is the high of the last one: the next begins behind it. Raises StateTooNew behind one of a newer release.
+    """
+
+    def __init__(self, directory: Path, from_ts: int) -> None:
+        self.directory = directory
+        written = segments(directory)
+        for _, _, last in written[-1:]:
+            with last.open("rb") as file:
+                head = file.read(len(MAGIC))
+                file.seek(max(file.seek(0, os.SEEK_END) - len(MAGIC), 0))
+                _check_version(head, file.read(), str(last))
+        self.low = written[-1][1] if written else from_ts
+
+    def write(self, rows: list[KvChange], high: int) -> Path:
+        """Write all rows of (low, high], in commit order, and return the file.
+
+        Raises StoreUnavailable when the disk refuses."""
+        path = self.directory / f"{self.low:020d}-{high:020d}.seg"
+        publish(path, encode_segment(self.low, high, rows))
+        self.low = high
+        return path
+
+
+def _table(key: bytes) -> bytes:
+    return key[:TABLE_BYTES] if key[:1] == b"t" else key[:1]
+
+
+def _within(rows: Any, low: int, high: int) -> Any:
+    """The rows of (low, high]."""
+    first, last = np.searchsorted(numbers(rows, "commit_ts"), (low, high), "right").tolist()
+    return rows.slice(first, last - first)
+
+
+def _windows_of(path: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[list[Any]]:
+    """Windows of a segment: up to where the next block of some table begins.
+
+    Blocks with rows of other times are left out, single rows are not."""
+    within = [block for block in read_footer(path).blocks if block.lies_in(low, high)]
+    blocks = [block for block in within if any(block.meets(*span) for span in spans)]
+    with path.open("rb") as file:
+        left = [list(group)[::-1] for _, group in groupby(blocks, key=lambda block: _table(block.first_key))]
+        held: list[list[Any]] = [[] for _ in left]
+        while any(left):
+            for table, parts in zip(left, held, strict=True):
+                while table and (not parts or table[-1].first_ts <= numbers(parts[-1], "commit_ts")[-1]):
+                    parts.extend(filter(len, [_columns_of_block(file, path.name, table.pop(), spans)]))
+            bound = min((table[-1].first_ts for table in left if table), default=MAX_TS)
+            whole = [joined(parts) for parts in held]
+            yield [_within(rows, -1, bound - 1) for rows in whole]
+            held = [list(filter(len, [_within(rows, bound - 1, MAX_TS)])) for rows in whole]
+
+
+def _columns_of_block(file: BinaryIO, name: str, block: Block, spans: Sequence[Span]) -> Any:
+    file.seek(block.offset)
+    data = file.read(block.size_bytes)
+    if zlib.crc32(data) != block.crc32:
+        raise DecodeError(f"{name}: the checksum of a block does not hold", _CODEC, block.offset)
+    rows = unpacked(data)
+    if len(rows) != block.rows:
+        raise DecodeError(
+            f"{name}: a block holds {len(rows)} rows, and the footer says {block.rows}", _CODEC, block.offset
+        )
+    inside = [span for span in spans if block.meets(*span)]
+    if any(start <= block.first_key and (not end or block.last_key < end) for start, end in inside):
+        return rows
+    return rows.filter(pa.array([_meets(key, inside) for key in rows.column(0).to_pylist()], pa.bool_()))
+
+
+def _meets(key: bytes, spans: Sequence[Span]) -> bool:
+    return any(key >= start and (not end or key < end) for start, end in spans)
+
+
+def publish(path: Path, data: bytes) -> None:
+    """Put a file in its place, whole or not at all. Raises StoreUnavailable when the disk refuses."""
+    aside = path.with_suffix(".part")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside.unlink(missing_ok=True)
+        aside.touch(mode=0o600)
+        with aside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise StoreUnavailable(f"the segment {path} cannot be written: {error}") from error
+
+
+WHOLE: Final = ".full"
+_BASE_NAME: Final = re.compile(r"(\d{20})\.(?:base|full)")
+SCHEMA: Final[Span] = (b"m", b"n")
+ROWS: Final[Span] = (b"t", b"u")
+_JOBS: Final[Span] = table_span(JOB_TABLE.id)
+
+
+def base_of(directory: Path) -> tuple[int, Path] | None:
+    """Return the newest base; None for a log that begins at 0."""
+    return max(_bases(directory), default=None)
+
+
+def definitions(path: Path) -> StoredSnapshot:
+    """Return the databases and tables of a base. Raises DecodeError for a damaged one."""
+    footer, rows = decode_segment(path.read_bytes(), str(path))
+    return load_all(Meta(_Keys(rows)), footer.high).snapshot
+
+
+def trim(directory: Path, bound: int) -> int | None:
+    """Let the log begin as far up as `bound` allows; where it begins now, None if nothing went.
+
+    Raises HistoryLost for a log with a gap, StoreUnavailable when the disk refuses."""
+    found = base_of(directory)
+    begin, keys = (0, dict[bytes, KvChange]()) if found is None else (found[0], _read(found[1]))
+    chosen: tuple[int, list[KvChange]] | None = None
+    jobs: set[bytes] = set()
+    for low, high, _ in segments(directory)[:-1]:
+        if high <= begin:
+            continue
+        if high > bound:
+            break
+        for row in read_spans(directory, max(low, begin), high, (SCHEMA, _JOBS)):
+            _take(row, keys, jobs)
+        if not jobs:
+            chosen = high, [keys[key] for key in sorted(keys)]
+    if chosen is not None:
+        begin, rows = chosen
+        publish(directory / f"{begin:020d}.base", encode_segment(begin, begin, rows))
+    _sweep(directory, begin)
+    return None if chosen is None else begin
+
+
+def _take(row: KvChange, keys: dict[bytes, KvChange], jobs: set[bytes]) -> None:
+    """What a row of the log makes of the keys and of the jobs that run."""
+    if row.key[:1] == b"t":
+        (jobs.add if row.op is KvOp.PUT else jobs.discard)(row.key)
+    elif defines(row.key):
+        if row.op is KvOp.PUT:
+            keys[row.key] = row
+        else:
+            keys.pop(row.key, None)
+
+
+def _sweep(directory: Path, begin: int) -> None:
+    """Delete what lies below the begin, the oldest first."""
+    for _, high, path in segments(directory):
+        if high <= begin:
+            path.unlink(missing_ok=True)
+    for ts, path in sorted(_bases(directory)):
+        if ts < begin:
+            path.unlink(missing_ok=True)
+
+
+def _bases(directory: Path) -> Iterator[tuple[int, Path]]:
+    for path in directory.iterdir() if directory.is_dir() else ():
+        if found := _BASE_NAME.fullmatch(path.name):
+            yield int(found[1]), path
+
+
+def _read(path: Path) -> dict[bytes, KvChange]:
+    return {row.key: row for row in decode_segment(path.read_bytes(), str(path))[1]}
+
+
+def defines(key: bytes) -> bool:
+    """Return whether a schema key holds a database or a table; counters, differences and past jobs are not needed."""
+    found = decode_meta_key(key)
+    if found.name == b"DBs":
+        return True
+    return found.name.startswith(b"DB:") and (found.field or b"").startswith(b"Table:")
+
+
+class _Keys:
+    """Keys and values as a reader of the schema wants them."""
+
+    def __init__(self, rows: Iterable[KvChange]) -> None:
+        self._values = {row.key: row.value or b"" for row in rows}
+        self._order = sorted(self._values)
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._values.get(key)
+
+    def scan(self, start: bytes, end: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        for at in range(bisect_left(self._order, start), len(self._order)):
+            key = self._order[at]
+            if end and key >= end:
+                return
+            yield key, self._values[key]
+
+
+GC_TTL_MS: Final = 86_400_000
+_FEEDS: Final = "feeds"
+_DIGEST_CHARS: Final = 12
+
+
+class LogSafePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A changefeed that needs all above `checkpoint_ts`, when it said so last."""
+
+    changefeed: str
+    checkpoint_ts: int
+    time_ms: int
+
+    def lives(self, now_ms: int, ttl_ms: int) -> bool:
+        """Return whether it is waited for."""
+        return now_ms - self.time_ms < ttl_ms
+
+
+def safe_point_name(changefeed: str, sink: str) -> str:
+    """Return the name under which a changefeed into `sink` (its address, without passwords) holds a log."""
+    return f"{changefeed}.{hashlib.sha256(sink.encode()).hexdigest()[:_DIGEST_CHARS]}"
+
+
+def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> None:
+    """Put the safe point of the changefeed that holds the log as `name` (`safe_point_name`) in place of its last one.
+
+    Raises EnvironmentFault when the disk refuses, StateTooNew where a newer release put the last one."""
+    kept_safe_point(log, name)
+    hold = LogSafePoint(changefeed=name.partition(".")[0], checkpoint_ts=checkpoint_ts, time_ms=time_ms)
+    place = log / _FEEDS
+    try:
+        place.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        write_whole(place / f"{name}.json", encode_state(StateKind.SAFE_POINT, hold).decode())
+    except OSError as fault:
+        raise EnvironmentFault(
+            f"a changefeed keeps its safe point in {place}, which cannot be written ({fault.strerror}): without one "
+            "its upstream would let go of the log"
+        ) from fault
+
+
+def kept_safe_point(log: Path, name: str) -> int | None:
+    """Return the safe point of the changefeed that holds the log as `name`; None where it has none. StateTooNew."""
+    found = _safe_points_read(log / _FEEDS / f"{name}.json")
+    return None if found is None else found.checkpoint_ts
+
+
+def safe_points(log: Path) -> list[LogSafePoint]:
+    """Return all that are there, by name; files that are none of ours are passed over. StateTooNew."""
+    found = map(_safe_points_read, sorted((log / _FEEDS).glob("*.json")))
+    return [one for one in found if one is not None]
+
+
+def _safe_points_read(path: Path) -> LogSafePoint | None:
+    try:
+        return decode_state(StateKind.SAFE_POINT, path.read_bytes(), LogSafePoint, str(path))
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def safe_point(log: Path, now_ms: int, ttl_ms: int = GC_TTL_MS) -> int | None:
+    """Return the ts above which somebody needs the log; None when nobody does."""
+    return min((one.checkpoint_ts for one in safe_points(log) if one.lives(now_ms, ttl_ms)), default=None)
+
+
+_TABLE_KEY = b"t"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLog:
+    """The log in a directory."""
+
+    directory: Path
+
+    def begin(self) -> LogBegin:
+        """Return where the log begins, and its definitions. Raises HistoryLost for segments without their beginning."""
+        if (base := base_of(self.directory)) is not None:
+            return LogBegin(base[0], definitions(base[1]), base[1].suffix == WHOLE)
+        found = segments(self.directory)
+        if found and found[0][0] > 0:
+            raise HistoryLost(
+                f"the log {self.directory} goes back to {found[0][0]} without the definitions of that moment, so "
+                "tables made before it are not known; let its upstream write it from 0 on, or trim it with --log-keep"
+            )
+        return LogBegin(0, StoredSnapshot(), whole=True)
+
+    def hold(self, feed: str, ts: int) -> None:
+        put_safe_point(self.directory, feed, ts, time.time_ns() // 1_000_000)
+
+    def held(self, feed: str) -> int | None:
+        return kept_safe_point(self.directory, feed)
+
+    def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
+        """Return the segments that meet (low, high]; those below the begin are gone, though they may still lie
+        there."""
+        base = base_of(self.directory)
+        low = low if base is None else max(low, base[0])
+        return [
+            _part(path) for below, top, path in segments(self.directory) if top > low and (high is None or below < high)
+        ]
+
+    def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
+        """Return rows of (low, high] and of the spans, in commit order. Raises HistoryLost, DecodeError."""
+        return read_spans(self.directory, low, high, spans)
+
+    def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
+        return read_windows(self.directory, low, high, spans)
+
+
+@lru_cache(maxsize=1 << 16)
+def _part(path: Path) -> LogPart:
+    footer = read_footer(path)
+    of_tables = (block for block in footer.blocks if block.first_key[:1] == _TABLE_KEY)
+    stored = tuple(
+        Stored(decode_int(block.first_key, 1)[0], block.rows, block.first_ts, block.last_ts, block.size_bytes)
+        for block in of_tables
+    )
+    return LogPart(footer.low, footer.high, stored)
+
+
+def create_statements(snapshot: StoredSnapshot, tables: Tables, ts: int) -> list[Ddl]:
+    """Statements for all databases and for the tables that are replicated, databases first."""
+    found = []
+    for database in snapshot.schemas.values():
+        name = database.name.original
+        if lowered(name) not in SYSTEM_SCHEMAS:
+            query = render_create_schema(database)
+            found.append(Ddl(schema=name, table="", query=query, commit_ts=ts, type=int(ActionType.CREATE_SCHEMA)))
+    for version in tables.replicated(snapshot):
+        query = render_create_table(version.stored, schema=version.schema)
+        schema, table = name_of(version)
+        found.append(Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=int(ActionType.CREATE_TABLE)))
+    return found
