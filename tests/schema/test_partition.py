@@ -11,11 +11,12 @@ from zlib import crc32
 import pytest
 
 from tidegate.model.errors import SchemaError, UnsupportedError
-from tidegate.model.event import Value
+from tidegate.model.event import Ddl, Value
 from tidegate.model.mysql import MysqlType as T
-from tidegate.model.table import ColumnInfo, PartitionDef, PartitionInfo
+from tidegate.model.table import ColumnInfo, PartitionDef, PartitionInfo, TableInfo
 from tidegate.model.table import ColumnType as C
 from tidegate.schema.partition import partition_of
+from tidegate.schema.state import SchemaState, apply_ddl
 
 DATA = Path(__file__).parents[1] / "data" / "codec" / "partition" / "events.jsonl.gz"
 METHODS = {1: "RANGE", 2: "HASH", 3: "LIST", 4: "KEY"}
@@ -74,8 +75,16 @@ def test_recorded_physical_ids() -> None:
     assert set(methods) == set(METHODS.values())
 
 
-def columns(**kinds: C) -> tuple[ColumnInfo, ...]:
-    return tuple(ColumnInfo(number, name, kind) for number, (name, kind) in enumerate(kinds.items(), 1))
+def columns(**kinds: C | tuple[C, str]) -> tuple[ColumnInfo, ...]:
+    told = {name: kind if isinstance(kind, tuple) else (kind, "") for name, kind in kinds.items()}
+    return tuple(
+        ColumnInfo(number, name, kind, collation=collation)
+        for number, (name, (kind, collation)) in enumerate(told.items(), 1)
+    )
+
+
+def collated(collation: str) -> tuple[C, str]:
+    return C(T.VARCHAR, 20), collation
 
 
 def ranges(*bounds: str, expr: str = "", names: tuple[str, ...] = ()) -> PartitionInfo:
@@ -146,7 +155,7 @@ def test_list_columns() -> None:
     info = lists(("'a'|1", "'b'|NULL"), ("'c'|1",), names=("s", "n"))
     rows = [{"s": "a", "n": 1}, {"s": "b", "n": None}, {"s": "C ", "n": 1}]
     exact = partition_of(info, columns(s=TEXT, n=INT))
-    folded = partition_of(info, columns(s=TEXT, n=INT), ci_columns=("S",))
+    folded = partition_of(info, columns(s=collated("utf8mb4_general_ci"), n=INT))
     assert [exact(row) for row in rows] == ["p0", "p0", None]
     assert [folded(row) for row in rows] == ["p0", "p0", "p1"]
 
@@ -166,6 +175,86 @@ def test_key() -> None:
     assert locate({"a": "x  ", "b": 1}) == locate({"a": "x", "b": 1})
     assert locate({"a": "x", "b": 1}) == f"p{crc32(b'x1') % 1000}"
     assert locate({"a": None, "b": 1}) == f"p{crc32(bytes([0]) + b'1') % 1000}"
+
+
+def test_key_of_names() -> None:
+    """ENUM and SET are hashed by their names, whether a row has names or numbers."""
+    table = columns(e=C(T.ENUM, elems=("x", "y")), s=C(T.SET, elems=("a", "b")))
+    locate = partition_of(PartitionInfo("KEY", columns=("e", "s"), count=1000), table)
+    assert locate({"e": 2, "s": 3}) == locate({"e": "y", "s": "a,b"}) == f"p{crc32(b'ya,b') % 1000}"
+
+
+def table_of(*queries: str) -> TableInfo:
+    """What these DDLs leave behind."""
+    state = SchemaState()
+    for at, query in enumerate(queries, 1):
+        state, _ = apply_ddl(state, Ddl(schema="d", table="", query=query, commit_ts=at), 1)
+    (table,) = state.tables.values()
+    assert SchemaState.from_json(state.to_json()) == state
+    return table
+
+
+FOLDS, EXACT = "utf8mb4_general_ci", "utf8mb4_bin"
+COLLATED = (
+    (f"CREATE TABLE d.t (s VARCHAR(9) COLLATE {FOLDS})",),
+    (f"CREATE TABLE d.t (s VARCHAR(9)) COLLATE {FOLDS}",),
+    (f"CREATE DATABASE d COLLATE {FOLDS}", "CREATE TABLE d.t (s VARCHAR(9))"),
+    ("CREATE DATABASE d", f"ALTER DATABASE d COLLATE {FOLDS}", "CREATE TABLE d.t (s CHAR(9))"),
+    (f"CREATE TABLE d.t (i INT) COLLATE {FOLDS}", "ALTER TABLE d.t ADD s VARCHAR(9)"),
+    ("CREATE TABLE d.t (i INT)", f"ALTER TABLE d.t COLLATE {FOLDS}", "ALTER TABLE d.t ADD s VARCHAR(9)"),
+    (f"CREATE TABLE d.t (s VARCHAR(9) COLLATE {EXACT})", f"ALTER TABLE d.t MODIFY s VARCHAR(9) COLLATE {FOLDS}"),
+    ("CREATE TABLE d.t (s VARCHAR(9))", f"ALTER TABLE d.t CONVERT TO CHARACTER SET utf8mb4 COLLATE {FOLDS}"),
+    (f"CREATE TABLE d.u (s VARCHAR(9) COLLATE {FOLDS})", "RENAME TABLE d.u TO d.t"),
+    ("CREATE TABLE d.t (s VARCHAR(9) CHARACTER SET gbk)",),
+)
+
+
+@pytest.mark.parametrize("queries", COLLATED, ids=lambda queries: queries[-1][:60])
+def test_key_of_a_collation_without_case(queries: tuple[str, ...]) -> None:
+    """Wherever the collation was written, a row's partition is not guessed; a _bin collation in its place is hashed."""
+    table = table_of(*queries, "ALTER TABLE d.t PARTITION BY KEY (s) PARTITIONS 4")
+    assert table.partition is not None
+    with pytest.raises(UnsupportedError, match=r"KEY\(s\).*use a _bin collation, or leave the table out"):
+        partition_of(table.partition, table.columns)
+
+    table = table_of(
+        *queries, f"ALTER TABLE d.t MODIFY s VARCHAR(9) COLLATE {EXACT}, PARTITION BY KEY (s) PARTITIONS 4"
+    )
+    assert table.partition is not None
+    assert partition_of(table.partition, table.columns)({"s": "A "}) == f"p{crc32(b'A') % 4}"
+
+
+def test_texts_compare_by_their_collation() -> None:
+    """RANGE COLUMNS finds the partition that TiDB does, where bytes would say another one."""
+    create = (
+        "CREATE TABLE d.t (s VARCHAR(9) %s) PARTITION BY RANGE COLUMNS (s) (PARTITION p0 VALUES LESS THAN ('B'), %s)"
+    )
+    rest = "PARTITION p1 VALUES LESS THAN (MAXVALUE)"
+    found = {}
+    for collation in (EXACT, FOLDS, "utf8mb4_0900_ai_ci"):
+        table = table_of(create % (f"COLLATE {collation}", rest))
+        assert table.partition is not None
+        locate = partition_of(table.partition, table.columns)
+        found[collation] = [locate({"s": text}) for text in ("A", "a", "á", "b", "_")]
+
+    assert found == {
+        EXACT: ["p0", "p1", "p1", "p1", "p1"],
+        FOLDS: ["p0", "p0", "p0", "p1", "p1"],
+        "utf8mb4_0900_ai_ci": ["p0", "p0", "p0", "p1", "p0"],
+    }
+    table = table_of(create % ("CHARACTER SET gbk", rest))
+    assert table.partition is not None
+    with pytest.raises(UnsupportedError, match=r"gbk_chinese_ci.*leave the table out by a filter rule"):
+        partition_of(table.partition, table.columns)
+
+
+def test_key_of_a_timestamp() -> None:
+    """TiDB hashes it on the clocks of the session that wrote the row, which nobody tells; a DATETIME has none."""
+    by_key = PartitionInfo("KEY", columns=("c",), count=2)
+    with pytest.raises(UnsupportedError, match=r"KEY\(c\).*use a DATETIME, or leave the table out by a filter rule"):
+        partition_of(by_key, columns(c=C(T.TIMESTAMP)))
+    locate = partition_of(by_key, columns(c=C(T.DATETIME)))
+    assert locate({"c": "2024-01-01 00:00:00"}) == f"p{crc32(b'2024-01-01 00:00:00') % 2}"
 
 
 def test_key_without_columns() -> None:
@@ -192,7 +281,7 @@ def test_unknown() -> None:
     with pytest.raises(UnsupportedError, match="primary key"):
         partition_of(PartitionInfo("KEY", count=2), table)
     with pytest.raises(UnsupportedError, match="collation"):
-        partition_of(PartitionInfo("KEY", columns=("id",), count=2), table, ci_columns=("id",))
+        partition_of(PartitionInfo("KEY", columns=("id",), count=2), columns(id=collated("utf8mb4_general_ci")))
     with pytest.raises(SchemaError, match="'nope'"):
         partition_of(PartitionInfo("HASH", "nope", count=2), table)
     with pytest.raises(SchemaError, match="differ in number"):

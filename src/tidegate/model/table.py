@@ -68,6 +68,8 @@ class ColumnInfo(msgspec.Struct, frozen=True):
     stored: bool = False
     comment: str = ""
     auto_increment: bool = False
+    collation: str = ""
+    """Of a text column, where it is not the default of its charset in TiDB."""
 
     @property
     def virtual(self) -> bool:
@@ -123,6 +125,8 @@ class TableInfo(msgspec.Struct, frozen=True):
     """How many foreign keys it ever had: an unnamed one is called by the next number."""
     inferred: bool = False
     """True when read off messages because no DDL was seen; types are then as exact as the format lets them be."""
+    collation: str = ""
+    """Of new text columns, where it is not the default of the charset."""
 
     def column(self, name: str) -> ColumnInfo | None:
         """Return the column of that name in any case; None if there is none."""

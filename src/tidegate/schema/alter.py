@@ -38,9 +38,10 @@ from tidegate.model.errors import UnsupportedError
 from tidegate.model.name import lowered
 from tidegate.model.table import COLUMNS_MAX, ColumnInfo, IndexInfo, PartitionDef, PartitionInfo, TableInfo
 from tidegate.schema.build import DdlContext, add_index, build_column, complete_partition, first_twice, inline_indexes
-from tidegate.schema.columns import keep_default
+from tidegate.schema.columns import keep_default, own_collation
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.parse_table import MOST_PARTITIONS
+from tidegate.schema.snapshot import Database
 from tidegate.schema.statement import (
     AddColumns,
     AddForeignKey,
@@ -129,7 +130,7 @@ class _Columns:
             case ModifyColumn(name, definition, position, if_exists):
                 slot = self.find(name, missing_ok=if_exists)
                 if slot is not None:
-                    slot.now = build_column(definition, slot.now.id, self.table.charset, old=slot.now)
+                    slot.now = build_column(definition, slot.now.id, self.table, old=slot.now)
                     self.place(slot, position)
             case RenameColumn(old, new):
                 slot = self.find(old)
@@ -150,7 +151,7 @@ class _Columns:
             if len(self.slots) >= COLUMNS_MAX:
                 raise self.context.too_many(self.table.name, f"{COLUMNS_MAX} columns")
             self.max_id += 1
-            column = build_column(definition, self.max_id, self.table.charset, added=True)
+            column = build_column(definition, self.max_id, self.table, added=True)
             self.place(_Slot(None, column), spec.position)
 
 
@@ -306,7 +307,7 @@ def _reorganized(
     return (*before, *definitions, *after)
 
 
-def alter_table(table: TableInfo, specs: Sequence[Spec], context: DdlContext, database_charset: str) -> TableInfo:
+def alter_table(table: TableInfo, specs: Sequence[Spec], context: DdlContext, database: Database) -> TableInfo:
     """`table` after `specs`, as of the DDL's commit_ts.
 
     Raises SchemaError where a spec does not fit the table, UnsupportedError for one that we do not follow."""
@@ -317,7 +318,7 @@ def alter_table(table: TableInfo, specs: Sequence[Spec], context: DdlContext, da
                 f"table {table.name}: {spec.what} by DDL {context.query[:500]!r} at commit_ts {context.commit_ts} "
                 "is not followed; exclude the table by a filter rule or write the partitions out"
             )
-        changed = _options(changed, spec, database_charset)
+        changed = _options(changed, spec, database)
     changed = alter_columns(changed, specs, context)
     for spec in specs:
         changed = _remove_index(changed, spec, context)
@@ -331,29 +332,29 @@ def alter_table(table: TableInfo, specs: Sequence[Spec], context: DdlContext, da
     return msgspec.structs.replace(changed, version=context.commit_ts)
 
 
-def _options(table: TableInfo, spec: Spec, database_charset: str) -> TableInfo:
+def _options(table: TableInfo, spec: Spec, database: Database) -> TableInfo:
+    columns = table.columns
     match spec:
-        case TableOptions(charset, comment):
-            return msgspec.structs.replace(
-                table,
-                charset=table.charset if charset is None else charset,
-                comment=table.comment if comment is None else comment,
+        case TableOptions(None, comment):
+            charset, collation = table.charset, table.collation
+        case TableOptions(str(charset), comment):
+            collation = own_collation(spec.detail.collate, charset)
+        case ConvertCharset(new, written):
+            charset, collation = (database.charset, database.collation) if new is None else (new, "")
+            collation = own_collation(written, charset) if written else collation
+            comment = None
+            columns = tuple(
+                column
+                if column.type.charset == "binary"
+                else msgspec.structs.replace(
+                    column, type=msgspec.structs.replace(column.type, charset=charset), collation=collation
+                )
+                for column in columns
             )
-        case ConvertCharset(charset):
-            return _converted(table, database_charset if charset is None else charset)
         case _:
             return table
-
-
-def _converted(table: TableInfo, charset: str) -> TableInfo:
-    """`table` and all its text columns in another charset."""
-    columns = tuple(
-        column
-        if column.type.charset == "binary"
-        else msgspec.structs.replace(column, type=msgspec.structs.replace(column.type, charset=charset))
-        for column in table.columns
-    )
-    return msgspec.structs.replace(table, charset=charset, columns=columns)
+    comment = table.comment if comment is None else comment
+    return msgspec.structs.replace(table, charset=charset, collation=collation, comment=comment, columns=columns)
 
 
 def _same(index: IndexInfo, name: str) -> bool:

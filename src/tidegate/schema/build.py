@@ -16,7 +16,8 @@ from tidegate.model.errors import SchemaError, UnsupportedError
 from tidegate.model.mysql import INTEGERS
 from tidegate.model.name import lowered
 from tidegate.model.table import COLUMNS_MAX, KEYS_MAX, ColumnInfo, IndexInfo, PartitionInfo, TableInfo, TableName
-from tidegate.schema.columns import complete_type, keep_default, origin_default
+from tidegate.schema.columns import complete_type, keep_default, origin_default, own_collation
+from tidegate.schema.snapshot import Database
 from tidegate.schema.statement import ColumnDef, CreateTable, IndexDef
 
 
@@ -49,11 +50,21 @@ class DdlContext:
 
 
 def build_column(
-    definition: ColumnDef, column_id: int, charset: str, *, added: bool = False, old: ColumnInfo | None = None
+    definition: ColumnDef,
+    column_id: int,
+    parent: TableInfo | Database,
+    *,
+    added: bool = False,
+    old: ColumnInfo | None = None,
 ) -> ColumnInfo:
-    """Return the column of a definition; one that is `added` has an origin default, another that of the `old`
-    column."""
-    column_type = complete_type(definition.type, charset)
+    """Return the column of a definition, with charset and collation of its `parent` where none are written; one that
+    is `added` has an origin default, another that of the `old` column."""
+    column_type = complete_type(definition.type, parent.charset)
+    collation = definition.detail.collate
+    if collation is None and definition.type.binary:
+        collation = f"{column_type.charset}_bin"
+    elif collation is None and definition.type.charset is None:
+        collation = parent.collation
     default, is_expression = keep_default(definition.default, column_type)
     origin = None
     if old is not None:
@@ -73,6 +84,7 @@ def build_column(
         stored=definition.stored,
         comment=definition.comment,
         auto_increment=definition.auto_increment,
+        collation=own_collation(collation, column_type.charset),
     )
 
 
@@ -87,20 +99,22 @@ def inline_indexes(columns: tuple[ColumnDef, ...]) -> list[IndexDef]:
     return found
 
 
-def build_table(statement: CreateTable, charset: str, context: DdlContext, made: int) -> TableInfo:
-    """Return the table of CREATE TABLE, number `made` of this DDL, in a database with that charset."""
+def build_table(statement: CreateTable, database: Database, context: DdlContext, made: int) -> TableInfo:
+    """Return the table of CREATE TABLE, number `made` of this DDL, in that database."""
     if len(statement.columns) > COLUMNS_MAX:
         raise context.too_many(statement.table, f"{COLUMNS_MAX} columns")
-    charset = statement.options.charset or charset
-    columns = tuple(build_column(column, place, charset) for place, column in enumerate(statement.columns, start=1))
+    charset, collation = statement.options.charset, statement.options.detail.collate
+    parent = database if charset is None else Database("", charset, own_collation(collation, charset))
+    columns = tuple(build_column(column, at, parent) for at, column in enumerate(statement.columns, start=1))
     table = TableInfo(
         name=statement.table,
         incarnation=context.incarnation(made),
         version=context.commit_ts,
         columns=columns,
-        charset=charset,
+        charset=parent.charset,
         comment=statement.options.comment or "",
         max_column_id=len(columns),
+        collation=parent.collation,
     )
     twice = first_twice([lowered(column.name) for column in columns])
     if twice:

@@ -175,6 +175,18 @@ def default_collation(charset: str) -> str:
     return CHARSETS[charset].default
 
 
+def implied_collation(charset: str) -> str:
+    """Return the collation of a text of which only the charset is known; `_bin` for a charset that TiDB lacks."""
+    found = normal_charset(charset)
+    return CHARSETS[found].default if found in CHARSETS else f"{found}_bin"
+
+
+def own_collation(collation: str | None, charset: str) -> str:
+    """Return the collation as tables keep it: "" for the one that its charset implies."""
+    found = (collation or "").lower().replace("utf8mb3_", "utf8_", 1)
+    return "" if charset == "binary" or found == implied_collation(charset) else found
+
+
 class _Shape(Enum):
     """What may stand in the parentheses of a type."""
 

@@ -8,8 +8,10 @@
     KEY (..)             crc32 of the columns' texts, one after the other, mod count; NULL is one zero byte
 
 DROP, TRUNCATE and EXCHANGE PARTITION move rows without saying which, so a consumer has to know.
-KEY is crc32 (IEEE) over the collation key of each value's text: the decimal digits of a number, the UTF-8 bytes of a
-string without trailing spaces.  Collations whose keys are not their bytes (`_ci`) are refused for KEY.
+Texts compare by the sort keys of their column's collation (mysql/collation.py); one whose sort keys are not known is
+refused.  KEY is crc32 (IEEE) over the sort key of each value's text, for a number that of its decimal digits.  What KEY
+cannot be told for is refused: texts of a collation that ignores case, and TIMESTAMP, which TiDB hashes on the clocks of
+the session that wrote the row.
 
 A bound may be the text of a moment, in the time zone of the session that wrote it.  `in_zone` replaces it by the number
 that TiDB stores, since a later DDL may come in another zone.
@@ -21,7 +23,7 @@ Source: TiDB's table/tables/partition.go (locatePartition); physical table ids i
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -30,15 +32,17 @@ from zlib import crc32
 
 import msgspec
 
-from tidegate.expr.change import Family, family_of, type_name
-from tidegate.model.errors import SchemaError, TidegateError, UnsupportedError
+from tidegate.expr.change import Family, event_value, family_of, type_name
+from tidegate.model.errors import EncodeError, SchemaError, TidegateError, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, PartitionDef, PartitionInfo
+from tidegate.mysql.collation import sort_key
 from tidegate.mysql.column_value import parse_value
 from tidegate.mysql.conversion import float_text
 from tidegate.mysql.packed_time import Time
+from tidegate.schema.columns import implied_collation
 from tidegate.schema.expression import Evaluate, Row, column_reader, compile_expression, integer_of
 from tidegate.schema.literal import cast_literal
 from tidegate.schema.statement import (
@@ -121,14 +125,13 @@ def partition_of(
     columns: tuple[ColumnInfo, ...],
     *,
     time_zone: str = "UTC",
-    ci_columns: Collection[str] = (),
     primary_key: tuple[str, ...] = (),
 ) -> Locate:
     """Return a function that names the partition of a row.
 
-    `time_zone` is the zone of TIMESTAMP values, `ci_columns` are those whose collation ignores case,
-    `primary_key` is what KEY() without columns means.  Raises UnsupportedError for methods and expressions that it
-    cannot follow, SchemaError for columns that do not exist.
+    `time_zone` is the zone of TIMESTAMP values, `primary_key` is what KEY() without columns means.  Raises
+    UnsupportedError for methods, expressions and collations that it cannot follow, SchemaError for columns that do not
+    exist.
     """
     method = info.method.upper().removesuffix(" COLUMNS").removeprefix("LINEAR ")
     maker = _METHODS.get(method)
@@ -136,15 +139,15 @@ def partition_of(
         raise UnsupportedError(f"partitions BY {info.method} are not known; the rows' own partition ids are needed")
     if method == "KEY" and not info.columns:
         info = msgspec.structs.replace(info, columns=primary_key)
-    return maker(info, _Table(columns, time_zone, frozenset(lowered(name) for name in ci_columns)))
+    return maker(info, _Table(columns, time_zone))
 
 
 class _Table:
     """The columns of the table, as partition definitions refer to them."""
 
-    def __init__(self, columns: tuple[ColumnInfo, ...], time_zone: str, ci_columns: frozenset[str]) -> None:
+    def __init__(self, columns: tuple[ColumnInfo, ...], time_zone: str) -> None:
         self.by_name = {lowered(column.name): column for column in columns}
-        self.time_zone, self.ci_columns = time_zone, ci_columns
+        self.time_zone = time_zone
 
     def column(self, name: str) -> ColumnInfo:
         """Return the column of that name in any case; raises SchemaError if there is none."""
@@ -169,8 +172,7 @@ class _Table:
     def sort_key(self, name: str) -> Callable[[Value], _Key]:
         """Return a sort key of values of a column."""
         column = self.column(name)
-        folds = lowered(column.name) in self.ci_columns
-        return partial(_sort_key, column.type, folds=folds)
+        return partial(_sort_key, column.type, _text_key(column))
 
     def bounds(self, names: tuple[str, ...], texts: tuple[str, ...]) -> tuple[_Key, ...]:
         """Return the sort keys of one bound or list entry; raises SchemaError when it has not one value a column.
@@ -195,7 +197,24 @@ class _Table:
         return self.sort_key(name)(cast_literal(literal, column.type, time_zone=self.time_zone))
 
 
-def _sort_key(kind: ColumnType, value: Value, *, folds: bool) -> _Key:
+def _text_key(column: ColumnInfo) -> Callable[[str], bytes]:
+    """The sort key of a text of the column; UnsupportedError, at once, for a collation without known sort keys."""
+    collation = column.collation or implied_collation(column.type.charset)
+
+    def key(text: str) -> bytes:
+        try:
+            return sort_key(collation, text.encode("utf-8", "surrogateescape"))
+        except EncodeError as unknown:
+            raise UnsupportedError(
+                f"{column.name} of collation {collation} decides in which partition a row lies: {unknown}; leave the "
+                "table out by a filter rule"
+            ) from unknown
+
+    key("")
+    return key
+
+
+def _sort_key(kind: ColumnType, text_key: Callable[[str], bytes], value: Value) -> _Key:
     match value:
         case None:
             return _NULL
@@ -206,8 +225,7 @@ def _sort_key(kind: ColumnType, value: Value, *, folds: bool) -> _Key:
             assert isinstance(parsed, int | Decimal | Time), parsed
             return 1, parsed
         case str():
-            spelled = value.rstrip(" ")
-            return 1, (spelled.casefold() if folds else spelled).encode("utf-8", "surrogateescape")
+            return 1, text_key(value)
         case _:
             return 1, value
 
@@ -296,12 +314,17 @@ def _key(info: PartitionInfo, table: _Table) -> Locate:
 
 def _key_part(table: _Table, name: str) -> Callable[[Row], bytes]:
     column = table.column(name)
-    if lowered(column.name) in table.ci_columns:
+    if (column.collation or implied_collation(column.type.charset)).endswith("_ci"):
         raise UnsupportedError(
             f"PARTITION BY KEY({column.name}) hashes sort keys of a case-insensitive collation, unknown here; "
-            "use a _bin collation"
+            "use a _bin collation, or leave the table out by a filter rule"
         )
-    read, text = column_reader(column.name), _hash_text(column.type)
+    if column.type.code is MysqlType.TIMESTAMP:
+        raise UnsupportedError(
+            f"PARTITION BY KEY({column.name}) hashes a TIMESTAMP on the clocks of the session that wrote the row, "
+            "unknown here; use a DATETIME, or leave the table out by a filter rule"
+        )
+    read, text = column_reader(column.name), _hash_text(column)
 
     def part(row: Row) -> bytes:
         value = read(row)
@@ -310,8 +333,10 @@ def _key_part(table: _Table, name: str) -> Callable[[Row], bytes]:
     return part
 
 
-def _hash_text(kind: ColumnType) -> Callable[[Value], bytes]:
-    """The bytes that TiDB hashes of a value; only true strings of a binary column keep their trailing spaces."""
+def _hash_text(column: ColumnInfo) -> Callable[[Value], bytes]:
+    """The bytes that TiDB hashes of a value, of ENUM and SET those of the names; a BIT loses what looks like trailing
+    spaces."""
+    kind = column.type
     family = family_of(kind)
     if family in {Family.JSON, Family.VECTOR}:
         raise UnsupportedError(f"a column of type {type_name(kind)} cannot be a partition key")
@@ -321,9 +346,10 @@ def _hash_text(kind: ColumnType) -> Callable[[Value], bytes]:
     if family is Family.BIT:
         size = (max(kind.flen, 1) + 7) // 8
         return lambda value: int(value or 0).to_bytes(size, "big").rstrip(b" ")
-    return lambda value: (
-        value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape").rstrip(b" ")
-    )
+    key = _text_key(column)
+    if family in {Family.ENUM, Family.SET}:
+        return lambda value: key(value if isinstance(value, str) else str(event_value(kind, int(value or 0))))
+    return lambda value: value if isinstance(value, bytes) else key(str(value))
 
 
 _METHODS: Final[Mapping[str, Callable[[PartitionInfo, _Table], Locate]]] = {

@@ -28,10 +28,11 @@ Key = tuple[str, str]
 
 
 class Database(msgspec.Struct, frozen=True):
-    """A database and the default charset of its new tables."""
+    """A database, the charset of its new tables and their collation where it is not the default of the charset."""
 
     name: str
     charset: str = "utf8mb4"
+    collation: str = ""
 
 
 class LostTable(msgspec.Struct, frozen=True):
@@ -45,23 +46,16 @@ class _Bytes(msgspec.Struct, frozen=True):
     hex: str
 
 
+def _form(kind: type[msgspec.Struct], types: Mapping[str, Any]) -> Any:
+    """The JSON form of a struct: all of its fields, some with another type; `collation` is left out where it is ""."""
+    fields = msgspec.structs.fields(kind)
+    described = [(one.name, types.get(one.name, one.type)) for one in fields if one.name != "collation"]
+    return msgspec.defstruct(f"_{kind.__name__}", [*described, ("collation", str, "")], omit_defaults=True)
+
+
 _DEFAULTS: Final = ("default", "origin_default")
-_Column: Any = msgspec.defstruct(
-    "_Column",
-    [
-        (one.name, str | _Bytes | None if one.name in _DEFAULTS else one.type)
-        for one in msgspec.structs.fields(ColumnInfo)
-    ],
-)
-"""ColumnInfo's JSON form: a field for each, defaults as text or {"hex": ..}."""
-_Table: Any = msgspec.defstruct(
-    "_Table",
-    [
-        (one.name, tuple[_Column, ...] if one.name == "columns" else one.type)
-        for one in msgspec.structs.fields(TableInfo)
-    ],
-)
-"""TableInfo's JSON form."""
+_Column: Final = _form(ColumnInfo, dict.fromkeys(_DEFAULTS, str | _Bytes | None))
+_Table: Final = _form(TableInfo, {"columns": tuple[_Column, ...]})
 
 
 class _State(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,10 +80,9 @@ class SchemaState:
         """Return the table of that name in any case; None if there is none."""
         return self.tables.get(name.key)
 
-    def charset(self, database: str) -> str:
-        """Return the charset of new tables of a database; utf8mb4 for one whose creation was not seen."""
-        found = self.databases.get(lowered(database))
-        return "utf8mb4" if found is None else found.charset
+    def database(self, name: str) -> Database:
+        """Return the database of that name in any case; one of utf8mb4 if its creation was not seen."""
+        return self.databases.get(lowered(name), Database(name))
 
     def with_table(self, table: TableInfo) -> "SchemaState":
         """Return the state with `table` added or replaced under its name."""
@@ -166,31 +159,15 @@ class SchemaState:
             raise SchemaError(f"stored schema state cannot be read: {error}") from error
 
 
-def _pack_value(value: str | bytes | None) -> str | _Bytes | None:
-    return _Bytes(value.hex()) if isinstance(value, bytes) else value
-
-
-def _unpack_value(value: str | _Bytes | None) -> str | bytes | None:
-    return bytes.fromhex(value.hex) if isinstance(value, _Bytes) else value
-
-
 def _pack_table(table: TableInfo) -> Any:
-    fields = {name: getattr(table, name) for name in _Table.__struct_fields__ if name != "columns"}
-    return _Table(columns=tuple(map(_pack_column, table.columns)), **fields)
-
-
-def _pack_column(column: ColumnInfo) -> Any:
-    fields = {name: getattr(column, name) for name in _Column.__struct_fields__}
-    defaults = {name: _pack_value(fields[name]) for name in _DEFAULTS}
-    return _Column(**{**fields, **defaults})
+    columns = [msgspec.structs.asdict(column) for column in table.columns]
+    for column in columns:
+        column.update({name: _Bytes(column[name].hex()) for name in _DEFAULTS if isinstance(column[name], bytes)})
+    return _Table(**{**msgspec.structs.asdict(table), "columns": tuple(_Column(**column) for column in columns)})
 
 
 def _unpack_table(table: Any) -> TableInfo:
-    fields = {name: getattr(table, name) for name in _Table.__struct_fields__ if name != "columns"}
-    return TableInfo(columns=tuple(map(_unpack_column, table.columns)), **fields)
-
-
-def _unpack_column(column: Any) -> ColumnInfo:
-    fields = {name: getattr(column, name) for name in _Column.__struct_fields__}
-    defaults = {name: _unpack_value(fields[name]) for name in _DEFAULTS}
-    return ColumnInfo(**{**fields, **defaults})
+    columns = [msgspec.structs.asdict(column) for column in table.columns]
+    for column in columns:
+        column.update({name: bytes.fromhex(column[name].hex) for name in _DEFAULTS if isinstance(column[name], _Bytes)})
+    return TableInfo(**{**msgspec.structs.asdict(table), "columns": tuple(ColumnInfo(**column) for column in columns)})

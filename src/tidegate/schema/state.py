@@ -28,6 +28,7 @@ from tidegate.model.tso import compose
 from tidegate.schema import effects
 from tidegate.schema.alter import alter_table, named_partitions
 from tidegate.schema.build import DdlContext, build_table
+from tidegate.schema.columns import own_collation
 from tidegate.schema.effects import Effect, NoEffect
 from tidegate.schema.meant import meant
 from tidegate.schema.parse_ddl import parse
@@ -168,10 +169,12 @@ def _set_database(state: SchemaState, statement: CreateDatabase | AlterDatabase)
     if isinstance(statement, CreateDatabase):
         if known is not None:
             return state, [NoEffect(f"database {statement.name} exists already")]
-        database = Database(statement.name, statement.charset or "utf8mb4")
+        charset = statement.charset or "utf8mb4"
+        database = Database(statement.name, charset, own_collation(statement.collate, charset))
     else:
-        old = known or Database(statement.name)
-        database = old if statement.charset is None else Database(old.name, statement.charset)
+        database = known or Database(statement.name)
+        if (charset := statement.charset) is not None:
+            database = Database(database.name, charset, own_collation(statement.collate, charset))
     databases = {**state.databases, key: database}
     return replace(state, databases=databases), [NoEffect("a database holds no rows itself")]
 
@@ -201,7 +204,7 @@ def _create_table(state: SchemaState, statement: CreateTable, context: DdlContex
             f"table {statement.table}: {statement.not_supported} by DDL {context.query[:500]!r} at commit_ts "
             f"{context.commit_ts} is not followed; exclude the table by a filter rule"
         )
-    table = build_table(statement, state.charset(statement.table.schema), context, made)
+    table = build_table(statement, state.database(statement.table.schema), context, made)
     return state.with_table(table), [effects.TableCreated(table)]
 
 
@@ -288,7 +291,7 @@ def _alter_table(state: SchemaState, statement: AlterTable, context: DdlContext)
         return state, [_unknown(statement.table)]
     if exchange is not None:
         return _exchange_partition(state, old, exchange, context)
-    new = alter_table(old, statement.specs, context, state.charset(old.name.schema))
+    new = alter_table(old, statement.specs, context, state.database(old.name.schema))
     state = state.with_table(new)
     found = _alter_effects(old, new, statement, context)
     if rename is not None:

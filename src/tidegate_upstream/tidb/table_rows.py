@@ -234,8 +234,7 @@ def _locator(
     info = table_info(parted, "", 0)
     if info.partition is None:
         raise UnsupportedError(f"table {table.name.original}: partitions of type {way.type} are not known")
-    folding = [column.name.original for column in table.cols or [] if column.type.collate.endswith("_ci")]
-    locate = partition_of(info.partition, info.columns, ci_columns=folding, primary_key=_primary(info.indexes))
+    locate = partition_of(info.partition, info.columns, primary_key=_primary(info.indexes))
     return _by_id(table, locate, {one.name.original: one.id for one in definitions})
 
 

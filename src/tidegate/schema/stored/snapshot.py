@@ -53,6 +53,7 @@ from tidegate.model.table import (
     TableInfo,
     TableName,
 )
+from tidegate.schema.columns import own_collation
 from tidegate.schema.job import Job, JobState, SchemaDiff
 from tidegate.schema.stored.arguments import RenameTableArgs, RenameTablesArgs
 from tidegate.schema.stored.definition import (
@@ -98,6 +99,7 @@ def table_info(table: StoredTable, schema: str, version: int, *, every_state: bo
         max_column_id=table.max_col_id,
         max_index_id=table.max_idx_id,
         max_fk_id=table.max_fk_id,
+        collation=own_collation(table.collate, table.charset),
     )
 
 
@@ -115,6 +117,7 @@ def _column(column: StoredColumn) -> ColumnInfo:
         stored=column.generated_stored,
         comment=column.comment,
         auto_increment=bool(column.type.flag & AUTO_INCREMENT),
+        collation=own_collation(column.type.collate, kind.charset),
     )
 
 

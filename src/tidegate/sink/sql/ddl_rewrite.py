@@ -39,7 +39,7 @@ from tidegate.expr.tokens import TokenKind, lex, quote_name, quote_names
 from tidegate.model.errors import SqlError
 from tidegate.model.name import lowered, printable, qualified
 from tidegate.model.table import TableName
-from tidegate.schema.columns import CHARSETS, default_collation, normal_charset
+from tidegate.schema.columns import implied_collation
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.restore_ddl import settled_ddl
 from tidegate.schema.restore_reader import NameKind, PrintedName
@@ -364,7 +364,7 @@ class _Writing:
                 token = cursor.next()
                 pieces += [part[at : token.start], charset_for(self.target, token.text)]
                 if not collated and token.text.upper() != "BINARY":
-                    pieces.append(f" COLLATE {collation_for(self.target, _collation(token.text))}")
+                    pieces.append(f" COLLATE {collation_for(self.target, implied_collation(token.text))}")
                 at = token.end
             elif cursor.accept("COLLATE"):
                 found = True
@@ -377,7 +377,7 @@ class _Writing:
         text = "".join([*pieces, part[at:]])
         if found or default is None:
             return text
-        collation = collation_for(self.target, _collation(default))
+        collation = collation_for(self.target, implied_collation(default))
         return f"{text} DEFAULT CHARACTER SET {charset_for(self.target, default)} COLLATE {collation}"
 
 
@@ -400,11 +400,6 @@ def _partitioning(text: str) -> int:
         else:
             cursor.next()
     return len(text)
-
-
-def _collation(charset: str) -> str:
-    named = normal_charset(charset)
-    return default_collation(named) if named in CHARSETS else f"{named}_bin"
 
 
 _INDEX: Final = ("CREATE INDEX", "CREATE UNIQUE INDEX", "DROP INDEX")

@@ -126,7 +126,7 @@ class DdlTask:
     def place(self, *, inherits: bool, rules: TableFilter = TAKES_ALL) -> DdlPlace:
         """Return what the text does not say itself; `inherits` where the target's database has the right charset,
         `rules` are those of the feed."""
-        charset = None if inherits else self.before.charset(self.ddl.schema)
+        charset = None if inherits else self.before.database(self.ddl.schema).charset
         names = {key: one.name for key, one in self.before.tables.items()}
         schema, databases = self.schema, self._databases
         place = DdlPlace(
