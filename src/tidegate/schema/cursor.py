@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from tidegate.expr.tokens import Token, TokenKind, fail, is_reserved, lex
 from tidegate.model.errors import SqlError
@@ -50,9 +50,10 @@ class Qualified:
 
 
 class Cursor:
-    """Tokens of a text, read under SQL modes, and a position. Words of `reserved` are names only in quotes."""
+    """Tokens of a text, read under SQL modes, and a position. Words of `reserved` are names only in quotes, `schema` is
+    the database of tables without one."""
 
-    __slots__ = ("at", "reserved", "text", "tokens", "words")
+    __slots__ = ("at", "reserved", "schema", "text", "tokens", "words")
 
     def __init__(
         self,
@@ -60,8 +61,10 @@ class Cursor:
         modes: AbstractSet[str] = frozenset(),
         features: AbstractSet[str] | None = None,
         reserved: AbstractSet[str] = frozenset(),
+        schema: str = "",
     ) -> None:
         self.text, self.tokens, self.at, self.reserved = text, lex(text, modes, features), 0, reserved
+        self.schema = schema
         self.words = tuple(token.word for token in self.tokens)
 
     def peek(self, ahead: int = 0) -> Token:
@@ -144,6 +147,15 @@ class Cursor:
         """`table` or `schema.table` here, moving past it."""
         first = self.name("a table name")
         return Qualified(first, self.name("a table name")) if self.sign(".") else Qualified(None, first)
+
+    def table_name(self) -> TableName:
+        """Return the full name of the table here, moving past it."""
+        return self.qualified().within(self.schema)
+
+    def first_of(self, rules: Mapping[str, Callable[[Self], T]]) -> T | None:
+        """Return what the rule reads whose leading words stand here; None if no words of the table do."""
+        words = self.accept(*rules)
+        return rules[words](self) if words else None
 
     def several(self, read: Callable[["Cursor"], T]) -> tuple[T, ...]:
         """Return what `read` finds, once and after each comma here, moving past it."""

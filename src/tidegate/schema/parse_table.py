@@ -98,77 +98,55 @@ _SETTINGS: Final[Mapping[str, Mapping[str, bool]]] = {
 """Options that are words alone, and the fields of ColumnDef that they set."""
 
 
+_VALUED_OPTIONS: Final = ("DEFAULT", "COMMENT", "COLLATE", "GENERATED ALWAYS AS", "AS", "ON UPDATE", "AUTO_RANDOM")
+_PASSED_OPTIONS: Final = ("VISIBLE", "INVISIBLE", "GLOBAL", "LOCAL", "ENFORCED", "NOT ENFORCED")
+_PASSED_VALUES: Final = ("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
+
+
 def _read_option(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
     """`column` with the option at the cursor; None if there is no option."""
-    setting = cursor.accept(*_SETTINGS)
-    if setting:
+    if setting := cursor.accept(*_SETTINGS):
         return replace(column, **_SETTINGS[setting])  # type: ignore[arg-type]
-    match cursor.accept("DEFAULT", "COMMENT", "COLLATE", "GENERATED ALWAYS AS", "AS"):
+    detail = column.detail
+    match cursor.accept(*_VALUED_OPTIONS):
         case "DEFAULT":
             return replace(column, default=read_default(cursor))
         case "COMMENT":
             return replace(column, comment=cursor.string())
         case "COLLATE":
-            return _collated(column, read_charset_name(cursor))
+            collation = read_charset_name(cursor)
+            if column.type.charset is None:
+                column = replace(column, type=replace(column.type, charset=charset_of_collation(collation)))
+            return replace(column, detail=replace(detail, collate=collation.lower()))
         case "GENERATED ALWAYS AS" | "AS":
             expression = cursor.skip_group()
             stored = cursor.accept("VIRTUAL", "STORED", "PERSISTENT") in ("STORED", "PERSISTENT")
             return replace(column, generated=expression, stored=stored)
-    return _read_detail(cursor, column)
-
-
-def _read_detail(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
-    """`column` with an option that only TiDB's own definition has; None if there is no option."""
-    detail = column.detail
-    match cursor.accept("ON UPDATE", "AUTO_RANDOM", "CONSTRAINT", "CHECK"):
         case "ON UPDATE":
             cursor.word("a function")
-            detail = replace(detail, on_update=_read_digits(cursor))
+            return replace(column, detail=replace(detail, on_update=_read_digits(cursor)))
         case "AUTO_RANDOM":
-            detail = replace(detail, auto_random=_read_auto_random(cursor))
-        case "CONSTRAINT":
-            name = None if cursor.looking_at("CHECK") else cursor.name()
-            if cursor.accept("CHECK"):
-                detail = replace(detail, checks=(*detail.checks, read_check(cursor, name, in_column=True)))
-        case "CHECK":
-            detail = replace(detail, checks=(*detail.checks, read_check(cursor, None, in_column=True)))
-        case _:
-            return column if _skip_option(cursor) else None
-    return replace(column, detail=detail)
+            bits = cursor.group(lambda here: here.integer("a number of bits")) if cursor.is_sign("(") else (5,)
+            return replace(column, detail=replace(detail, auto_random=(*bits, 64)[:2]))
+    return _read_check(cursor, column)
 
 
-def _read_auto_random(cursor: Cursor) -> tuple[int, int]:
-    """(shard bits, range bits) after AUTO_RANDOM, moving past them; 5 and 64 unless written."""
-    if not cursor.sign("("):
-        return 5, 64
-    shard = cursor.integer("a number of bits")
-    space = cursor.integer("a number of bits") if cursor.sign(",") else 64
-    cursor.expect_sign(")")
-    return shard, space
-
-
-def _skip_option(cursor: Cursor) -> bool:
-    """True after moving past a column option that changes nothing at all."""
-    match cursor.accept("REFERENCES", "COLUMN_FORMAT", "STORAGE"):
-        case "REFERENCES":
-            read_references(cursor)
-        case "COLUMN_FORMAT" | "STORAGE":
-            cursor.word("a word")
-        case _:
-            if cursor.accept("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"):
-                cursor.sign("=")
-                cursor.string()
-                return True
-            return cursor.accept("VISIBLE", "INVISIBLE", "GLOBAL", "LOCAL", "ENFORCED", "NOT ENFORCED") != ""
-    return True
-
-
-def _collated(column: ColumnDef, collation: str) -> ColumnDef:
-    """`column` with the charset of `collation` where no charset was written."""
-    column = replace(column, detail=replace(column.detail, collate=collation.lower()))
-    if column.type.charset is not None:
-        return column
-    return replace(column, type=replace(column.type, charset=charset_of_collation(collation)))
+def _read_check(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
+    """`column` with the check at the cursor, or as it is behind an option that changes nothing; None if there is none."""
+    named = cursor.accept("CONSTRAINT") != ""
+    name = cursor.name() if named and not cursor.looking_at("CHECK") else None
+    if cursor.accept("CHECK"):
+        check = read_check(cursor, name, in_column=True)
+        return replace(column, detail=replace(column.detail, checks=(*column.detail.checks, check)))
+    if cursor.accept("REFERENCES"):
+        read_references(cursor)
+    elif cursor.accept("COLUMN_FORMAT", "STORAGE"):
+        cursor.word("a word")
+    elif cursor.accept(*_PASSED_VALUES):
+        cursor.string()
+    elif not named and not cursor.accept(*_PASSED_OPTIONS):
+        return None
+    return column
 
 
 def _read_digits(cursor: Cursor) -> int:
@@ -397,18 +375,13 @@ def _read_definition(cursor: Cursor) -> PartitionDef:
     if cursor.accept("VALUES LESS THAN"):
         less_than = ("MAXVALUE",) if cursor.accept("MAXVALUE") else cursor.group(_read_value)
     elif cursor.accept("VALUES IN"):
-        in_values = cursor.group(_read_tuple)
+        in_values = cursor.group(lambda c: c.group(_read_value) if c.is_sign("(") else (_read_value(c),))
     elif cursor.accept("DEFAULT"):
         in_values = (("DEFAULT",),)
     read_options(cursor, commas=False)
     if cursor.is_sign("("):
         cursor.skip_group()
     return PartitionDef(name, less_than, in_values)
-
-
-def _read_tuple(cursor: Cursor) -> tuple[str, ...]:
-    """One tuple of `(1, 2)` or `((1, 'a'), (2, 'b'))`."""
-    return cursor.group(_read_value) if cursor.is_sign("(") else (_read_value(cursor),)
 
 
 def _read_value(cursor: Cursor) -> str:
@@ -447,7 +420,7 @@ _WORDS: Final[Mapping[str, Mapping[str, object]]] = {
 }
 
 
-def read_sequence(cursor: Cursor, default_schema: str) -> StatementDetail | None:
+def read_sequence(cursor: Cursor) -> StatementDetail | None:
     """Return the sequence statement at the cursor, moving into it; None if the grammar does not know it."""
     verb = cursor.accept("CREATE", "ALTER", "DROP")
     if not (verb and cursor.accept("SEQUENCE")):
@@ -455,11 +428,11 @@ def read_sequence(cursor: Cursor, default_schema: str) -> StatementDetail | None
     passed = cursor.accept("IF NOT EXISTS", "IF EXISTS") != ""
     if not cursor.is_name():
         return None
-    name = cursor.qualified().within(default_schema)
+    name = cursor.table_name()
     if verb == "DROP":
         names = [name]
         while cursor.sign(",") and cursor.is_name():
-            names.append(cursor.qualified().within(default_schema))
+            names.append(cursor.table_name())
         return DropSequences(tuple(names), passed)
     found = SequenceDef(name, verb == "ALTER", passed)
     while (more := _create_read_option(cursor, found)) is not None:
@@ -505,10 +478,10 @@ CREATED: Final = frozenset(
 """What CREATE makes besides tables, which change capture passes over."""
 
 
-def ignore(cursor: Cursor, default_schema: str) -> Statement:
+def ignore(cursor: Cursor) -> Statement:
     """Return the statement at the cursor as one that leaves all tables as they are, moving past it."""
     what = " ".join(word for ahead in range(2) if (word := cursor.peek(ahead).word))
-    detail = read_sequence(cursor, default_schema) if what.endswith(" SEQUENCE") else None
+    detail = read_sequence(cursor) if what.endswith(" SEQUENCE") else None
     cursor.rest()
     return Ignored(what, detail)
 
@@ -521,7 +494,7 @@ def database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
     return options.charset, options.detail.collate
 
 
-def read_create(cursor: Cursor, default_schema: str) -> Statement:
+def read_create(cursor: Cursor) -> Statement:
     """Return the CREATE statement at the cursor, moving past it."""
     start = cursor.at
     cursor.expect("CREATE")
@@ -529,10 +502,10 @@ def read_create(cursor: Cursor, default_schema: str) -> Statement:
         return _create_database(cursor)
     temporary = cursor.accept("GLOBAL TEMPORARY", "TEMPORARY")
     if cursor.accept("TABLE"):
-        return _create_table(cursor, default_schema, temporary)
+        return _create_table(cursor, temporary)
     unique = cursor.accept("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
     if cursor.accept("INDEX"):
-        return _create_index(cursor, default_schema, unique)
+        return _create_index(cursor, unique)
     or_replace = cursor.accept("OR REPLACE") != ""
     if cursor.accept("ALGORITHM"):
         cursor.sign("=")
@@ -544,16 +517,16 @@ def read_create(cursor: Cursor, default_schema: str) -> Statement:
     if cursor.accept("SQL SECURITY"):
         cursor.next()
     if cursor.accept("VIEW"):
-        return _create_view(cursor, default_schema, or_replace=or_replace)
+        return _create_view(cursor, or_replace=or_replace)
     cursor.at = start
     if cursor.peek(1).word not in CREATED:
         raise cursor.error("not a CREATE statement that we know")
-    return ignore(cursor, default_schema)
+    return ignore(cursor)
 
 
-def _create_view(cursor: Cursor, default_schema: str, *, or_replace: bool) -> Statement:
+def _create_view(cursor: Cursor, *, or_replace: bool) -> Statement:
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
-    view = cursor.qualified().within(default_schema)
+    view = cursor.table_name()
     columns = cursor.group(Cursor.name) if cursor.is_sign("(") else ()
     cursor.accept("AS")
     start = cursor.at
@@ -571,7 +544,7 @@ def _create_database(cursor: Cursor) -> Statement:
     return CreateDatabase(name, charset, if_not_exists, collate)
 
 
-def _create_index(cursor: Cursor, default_schema: str, kind: str) -> Statement:
+def _create_index(cursor: Cursor, kind: str) -> Statement:
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     name = cursor.name("an index name")
     if cursor.accept("USING", "TYPE"):
@@ -581,13 +554,13 @@ def _create_index(cursor: Cursor, default_schema: str, kind: str) -> Statement:
     index = read_index_tail(cursor, IndexDef(name, (), unique=kind == "UNIQUE"))
     if kind in ("VECTOR", "COLUMNAR"):
         index = IndexDef(name, ())
-    return AlterTable(table.within(default_schema), doubtful=False, specs=(AddIndex(index, if_not_exists),))
+    return AlterTable(table.within(cursor.schema), doubtful=False, specs=(AddIndex(index, if_not_exists),))
 
 
-def _create_table(cursor: Cursor, default_schema: str, temporary: str) -> Statement:
+def _create_table(cursor: Cursor, temporary: str) -> Statement:
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     named = cursor.qualified()
-    table = named.within(default_schema)
+    table = named.within(cursor.schema)
     like = "(" if cursor.is_sign("(") and cursor.looking_at("LIKE", ahead=1) else ""
     if like:
         cursor.expect_sign("(")
@@ -600,7 +573,7 @@ def _create_table(cursor: Cursor, default_schema: str, temporary: str) -> Statem
             pass
         if temporary == "TEMPORARY":
             return Ignored("CREATE TEMPORARY TABLE")
-        return CreateTableLike(table, source.within(default_schema), doubtful, if_not_exists)
+        return CreateTableLike(table, source.within(cursor.schema), doubtful, if_not_exists)
     columns: list[ColumnDef] = []
     indexes: list[IndexDef] = []
     checks: list[CheckDef] = []

@@ -193,11 +193,6 @@ class SqlReader(Cursor):
         """Return what `rule` reads, once and after each comma."""
         return joint.join(self.several(lambda _: rule(self)))
 
-    def first_of(self, rules: "Mapping[str, Rule]") -> str | None:
-        """Return what the rule reads whose leading words stand here; None if no words of the table do."""
-        found = self.accept(*rules)
-        return rules[found](self) if found else None
-
     def every(self, rules: "Mapping[str, Rule]", *, commas: bool = False) -> list[str]:
         """Return what the rules of the table read, in any order, as long as one applies; `commas` may stand between."""
         parts: list[str] = []
