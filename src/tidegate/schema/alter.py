@@ -37,7 +37,15 @@ from tidegate.expr.tokens import TokenKind, quote_name
 from tidegate.model.errors import UnsupportedError
 from tidegate.model.name import lowered
 from tidegate.model.table import COLUMNS_MAX, ColumnInfo, IndexInfo, PartitionDef, PartitionInfo, TableInfo
-from tidegate.schema.build import DdlContext, add_index, build_column, complete_partition, first_twice, inline_indexes
+from tidegate.schema.build import (
+    DdlContext,
+    add_index,
+    build_column,
+    complete_partition,
+    first_twice,
+    inline_indexes,
+    not_null,
+)
 from tidegate.schema.columns import keep_default, own_collation
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.parse_table import MOST_PARTITIONS
@@ -169,14 +177,18 @@ def alter_columns(table: TableInfo, specs: Iterable[Spec], context: DdlContext) 
     if not names:
         raise context.error(table.name, "no column is left")
     renamed = {slot.was: slot.now.name for slot in columns.slots if slot.was is not None}
+    partition = table.partition
+    if partition is not None and any(old != lowered(new) for old, new in renamed.items()):
+        parted = tuple(renamed.get(lowered(name), name) for name in partition.columns)
+        partition = msgspec.structs.replace(partition, columns=parted, expr=_rename_in(partition.expr, renamed))
     changed = msgspec.structs.replace(
         table,
         columns=tuple(slot.now for slot in columns.slots),
         indexes=tuple(index for old in table.indexes if (index := _follow(old, renamed)) is not None),
-        partition=None if table.partition is None else _follow_partition(table.partition, renamed),
+        partition=partition,
         max_column_id=columns.max_id,
     )
-    return _keep_primary_not_null(changed)
+    return not_null(changed, {name for index in changed.indexes if index.primary for name in index.columns})
 
 
 def _follow(index: IndexInfo, renamed: dict[str, str]) -> IndexInfo | None:
@@ -186,14 +198,6 @@ def _follow(index: IndexInfo, renamed: dict[str, str]) -> IndexInfo | None:
     if index.columns and not kept:
         return None
     return msgspec.structs.replace(index, columns=kept)
-
-
-def _follow_partition(partition: PartitionInfo, renamed: dict[str, str]) -> PartitionInfo:
-    """`partition` with the new names of its columns, in its expression too."""
-    if all(old == lowered(new) for old, new in renamed.items()):
-        return partition
-    columns = tuple(renamed.get(lowered(name), name) for name in partition.columns)
-    return msgspec.structs.replace(partition, columns=columns, expr=_rename_in(partition.expr, renamed))
 
 
 def _rename_in(expr: str, renamed: dict[str, str]) -> str:
@@ -209,16 +213,6 @@ def _rename_in(expr: str, renamed: dict[str, str]) -> str:
             parts += [expr[end : token.start], quote_name(new)]
             end = token.end
     return "".join([*parts, expr[end:]])
-
-
-def _keep_primary_not_null(table: TableInfo) -> TableInfo:
-    """`table` with NOT NULL on its primary key, whatever MODIFY said."""
-    primary = {name for index in table.indexes if index.primary for name in index.columns}
-    columns = tuple(
-        msgspec.structs.replace(column, nullable=False) if column.name in primary and column.nullable else column
-        for column in table.columns
-    )
-    return msgspec.structs.replace(table, columns=columns)
 
 
 def named_partitions(table: TableInfo, names: tuple[str, ...], context: DdlContext) -> tuple[str, ...]:

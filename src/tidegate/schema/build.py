@@ -8,6 +8,7 @@
 Source: TiDB pkg/ddl/create_table.go (buildColumnsAndConstraints, checkConstraintNames, BuildTableInfo).
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -170,7 +171,8 @@ def add_index(
         if table.inferred:
             return table
         raise context.error(table.name, f"key {name!r} exists already")
-    row_key = created and index.primary and index.clustered is not False and _is_integer_key(table, columns)
+    integer = len(columns) == 1 and (column := table.column(columns[0])) is not None and column.type.code in INTEGERS
+    row_key = created and index.primary and index.clustered is not False and integer
     index_id = 0 if row_key else table.max_index_id + 1
     clustered = (created and index.clustered is not False) if index.primary else None
     added = IndexInfo(index_id, name, columns, index.unique, index.primary, index.visible, clustered)
@@ -180,7 +182,7 @@ def add_index(
         max_index_id=max(table.max_index_id, index_id),
         max_column_id=table.max_column_id + columns.count(""),
     )
-    return _not_null(changed, columns) if index.primary else changed
+    return not_null(changed, columns) if index.primary else changed
 
 
 def _own_name(table: TableInfo, name: str, context: DdlContext) -> str:
@@ -201,14 +203,10 @@ def _free_name(columns: tuple[str, ...], taken: set[str]) -> str:
     return name
 
 
-def _is_integer_key(table: TableInfo, columns: tuple[str, ...]) -> bool:
-    column = table.column(columns[0]) if len(columns) == 1 else None
-    return column is not None and column.type.code in INTEGERS
-
-
-def _not_null(table: TableInfo, names: tuple[str, ...]) -> TableInfo:
+def not_null(table: TableInfo, names: Collection[str]) -> TableInfo:
     """`table` with these columns NOT NULL."""
     columns = tuple(
-        msgspec.structs.replace(column, nullable=False) if column.name in names else column for column in table.columns
+        msgspec.structs.replace(column, nullable=False) if column.nullable and column.name in names else column
+        for column in table.columns
     )
     return msgspec.structs.replace(table, columns=columns)

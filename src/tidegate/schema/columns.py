@@ -289,6 +289,19 @@ def charset_of_collation(collation: str) -> str:
     return normal_charset(collation.split("_", 1)[0])
 
 
+_CHARSET_WORDS: Final = ("CHARACTER SET", "CHAR SET", "CHARSET")
+_ATTRIBUTES: Final[Mapping[str, Mapping[str, object]]] = {
+    "UNSIGNED": {"unsigned": True},
+    "SIGNED": {},
+    "ZEROFILL": {"unsigned": True, "zerofill": True},
+    "BINARY": {"binary": True},
+    "BYTE": {"charset": "binary"},
+    "ASCII": {"charset": "latin1"},
+    "UNICODE": {"charset": "ucs2"},
+}
+"""Attributes of a type, and the fields of TypeDef that they set."""
+
+
 def read_type(cursor: Cursor) -> TypeDef:
     """Return the type at the cursor, its attributes included, moving past it."""
     words = cursor.accept(*_LONGEST_FIRST)
@@ -301,7 +314,10 @@ def read_type(cursor: Cursor) -> TypeDef:
     found = TypeDef(word.code, flen=word.flen, charset=word.charset)
     if cursor.is_sign("(") and word.shape is not _Shape.NONE:
         found = _read_arguments(cursor, word, found)
-    return _read_attributes(cursor, found)
+    while attribute := cursor.accept(*_ATTRIBUTES, *_CHARSET_WORDS):
+        charset = {"charset": normal_charset(read_charset_name(cursor))} if attribute in _CHARSET_WORDS else {}
+        found = replace(found, **_ATTRIBUTES.get(attribute, charset))  # type: ignore[arg-type]
+    return found
 
 
 def _read_arguments(cursor: Cursor, word: _Word, found: TypeDef) -> TypeDef:
@@ -329,40 +345,6 @@ def _read_elem(cursor: Cursor) -> str:
     if token.kind is not TokenKind.STRING:
         raise cursor.error("expected a string")
     return token.text.rstrip(" ")
-
-
-def _read_attributes(cursor: Cursor, found: TypeDef) -> TypeDef:
-    while True:
-        match cursor.accept(
-            "UNSIGNED",
-            "SIGNED",
-            "ZEROFILL",
-            "CHARACTER SET",
-            "CHAR SET",
-            "CHARSET",
-            "BINARY",
-            "BYTE",
-            "ASCII",
-            "UNICODE",
-        ):
-            case "UNSIGNED":
-                found = replace(found, unsigned=True)
-            case "ZEROFILL":
-                found = replace(found, unsigned=True, zerofill=True)
-            case "CHARACTER SET" | "CHAR SET" | "CHARSET":
-                found = replace(found, charset=normal_charset(read_charset_name(cursor)))
-            case "BYTE":
-                found = replace(found, charset="binary")
-            case "ASCII":
-                found = replace(found, charset="latin1")
-            case "UNICODE":
-                found = replace(found, charset="ucs2")
-            case "BINARY":
-                found = replace(found, binary=True)
-            case "SIGNED":
-                pass
-            case _:
-                return found
 
 
 def read_charset_name(cursor: Cursor) -> str:

@@ -18,7 +18,7 @@ from tidegate.expr.dialect import Node
 from tidegate.expr.parse import parse_expression
 from tidegate.expr.scope import Scope, Slot
 from tidegate.expr.tokens import UNITS
-from tidegate.model.errors import EncodeError, InputError, SchemaError, SqlError, SqlRefused, UnsupportedError
+from tidegate.model.errors import EncodeError, SchemaError, SqlError, SqlRefused, UnsupportedError
 from tidegate.model.event import Value
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo
@@ -42,6 +42,7 @@ _FORMS: Final = frozenset(
 """Nodes that an expression may consist of."""
 _NOW: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _UNKNOWN_COLUMN: Final = 1054
+_NESTED: Final = "the partition expression {!r} is nested too deeply"
 
 
 def compile_expression(text: str, columns: Sequence[ColumnInfo], *, time_zone: str = "UTC") -> Evaluate:
@@ -58,9 +59,15 @@ def compile_expression(text: str, columns: Sequence[ColumnInfo], *, time_zone: s
         named = {_unqualified(column) for column in node.find_all(exp.Column)}
         compiled = compile_scalar(node, Scope(slots, clause="partition function"))
     except SqlRefused as refused:
-        raise _explained(refused, text) from refused
+        if refused.mysql_code == _UNKNOWN_COLUMN:
+            raise SchemaError(
+                f"the partition expression {text!r} names a column that the table lacks: {refused.message}"
+            ) from refused
+        if "nested" in refused.message:
+            raise UnsupportedError(_NESTED.format(text[:80])) from refused
+        raise SqlError(f"cannot read the partition expression {text!r}: {refused.message}") from refused
     except RecursionError as error:
-        raise UnsupportedError(f"the partition expression {text[:80]!r} is nested too deeply") from error
+        raise UnsupportedError(_NESTED.format(text[:80])) from error
     used = [
         (at, column, column_reader(column.name)) for at, column in enumerate(columns) if lowered(column.name) in named
     ]
@@ -120,11 +127,3 @@ def _unqualified(column: Node) -> str:
     column.set("db", None)
     name: str = column.name
     return lowered(name)
-
-
-def _explained(refused: SqlRefused, text: str) -> InputError | SchemaError:
-    if refused.mysql_code == _UNKNOWN_COLUMN:
-        return SchemaError(f"the partition expression {text!r} names a column that the table lacks: {refused.message}")
-    if "nested" in refused.message:
-        return UnsupportedError(f"the partition expression {text[:80]!r} is nested too deeply")
-    return SqlError(f"cannot read the partition expression {text!r}: {refused.message}")

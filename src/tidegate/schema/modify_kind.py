@@ -78,15 +78,9 @@ def _bytes(kind: ColumnType) -> int:
 
 
 def _longer(old: ColumnType, new: ColumnType) -> ModifyKind:
-    if new.flen >= old.flen:
-        return _LOSSLESS
-    return _LOSSY if old.charset == "binary" else _CHECKED
-
-
-def _binary_or_char(old: ColumnType, new: ColumnType) -> ModifyKind:
     if old.charset == "binary":
         return _LOSSLESS if new.flen == old.flen else _LOSSY
-    return _longer(old, new)
+    return _LOSSLESS if new.flen >= old.flen else _CHECKED
 
 
 def _members(old: ColumnType, new: ColumnType) -> ModifyKind:
@@ -99,7 +93,7 @@ def _bits(old: ColumnType, new: ColumnType) -> ModifyKind:
 
 
 _SAME_TYPE: Final[Mapping[T, Callable[[ColumnType, ColumnType], ModifyKind]]] = {
-    T.STRING: _binary_or_char,
+    T.STRING: _longer,
     T.ENUM: _members,
     T.SET: _members,
     T.BIT: _bits,

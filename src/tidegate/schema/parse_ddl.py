@@ -133,10 +133,6 @@ def _add_partition(cursor: Cursor) -> Spec:
     return AddPartitions(read_partition_definitions(cursor), 0, if_not_exists)
 
 
-def _drop_constraint(cursor: Cursor, word: str) -> Spec:
-    return NoChange(f"DROP {word}", _CONSTRAINTS[word](if_exists=_if_exists(cursor), name=cursor.name()))
-
-
 def _drop_column(cursor: Cursor) -> Spec:
     found = DropColumn(if_exists=_if_exists(cursor), name=cursor.name("a column name"))
     cursor.accept("RESTRICT", "CASCADE")
@@ -166,13 +162,6 @@ def _alter_column(cursor: Cursor) -> Spec:
         case "DROP DEFAULT":
             return SetDefault(name, None)
     return NoChange("column visibility")
-
-
-def _alter_index(cursor: Cursor) -> Spec:
-    _if_exists(cursor)
-    return SetVisibility(
-        cursor.name("an index name"), cursor.expect("VISIBLE", "INVISIBLE", "NOT INVISIBLE") != "INVISIBLE"
-    )
 
 
 def _convert(cursor: Cursor) -> Spec:
@@ -248,7 +237,6 @@ _STARTS: Final = _PASSED | frozenset(
     """ADD DROP MODIFY CHANGE ALTER CONVERT RENAME COMMENT ENGINE DEFAULT CHARACTER CHARSET AUTO_INCREMENT""".split()  # noqa: SIM905
 )
 """Words that begin a spec where a column of ORDER BY might stand."""
-_CONSTRAINTS: Final = {"FOREIGN KEY": DropForeignKey, "CONSTRAINT": DropConstraint, "CHECK": DropConstraint}
 _INTERVALS: Final = ("FIRST PARTITION", "LAST PARTITION", "MERGE FIRST PARTITION", "SPLIT MAXVALUE PARTITION", "SPLIT")
 _SPECS: Final[Mapping[str, Callable[[Cursor], Spec]]] = _by_words(
     {
@@ -256,14 +244,22 @@ _SPECS: Final[Mapping[str, Callable[[Cursor], Spec]]] = _by_words(
         "ADD STATS_EXTENDED": lambda c: _pass(c, NoChange("ADD STATS_EXTENDED")),
         "ADD": _add,
         "DROP PRIMARY KEY": lambda _: DropPrimaryKey(),
-        **{f"DROP {word}": partial(_drop_constraint, word=word) for word in _CONSTRAINTS},
+        "DROP FOREIGN KEY": lambda c: NoChange(
+            "DROP FOREIGN KEY", DropForeignKey(if_exists=_if_exists(c), name=c.name())
+        ),
+        "DROP CONSTRAINT": lambda c: NoChange(
+            "DROP CONSTRAINT", DropConstraint(if_exists=_if_exists(c), name=c.name())
+        ),
+        "DROP CHECK": lambda c: NoChange("DROP CHECK", DropConstraint(if_exists=_if_exists(c), name=c.name())),
         "DROP INDEX|DROP KEY": lambda c: DropIndex(if_exists=_if_exists(c), name=c.name("an index name")),
         "DROP PARTITION": lambda c: DropPartitions(if_exists=_if_exists(c), names=c.names()),
         "DROP STATS_EXTENDED": lambda c: _pass(c, NoChange("DROP STATS_EXTENDED")),
         "DROP COLUMN|DROP": _drop_column,
         "MODIFY COLUMN|MODIFY": _modify,
         "CHANGE COLUMN|CHANGE": partial(_modify, renames=True),
-        "ALTER INDEX|ALTER KEY": _alter_index,
+        "ALTER INDEX IF EXISTS|ALTER INDEX|ALTER KEY IF EXISTS|ALTER KEY": lambda c: SetVisibility(
+            c.name("an index name"), c.expect("VISIBLE", "INVISIBLE", "NOT INVISIBLE") != "INVISIBLE"
+        ),
         "ALTER CHECK|ALTER CONSTRAINT": lambda c: NoChange(
             "ALTER CHECK", AlterCheck(c.name(), c.expect("ENFORCED", "NOT ENFORCED") == "ENFORCED")
         ),
@@ -371,16 +367,11 @@ def _drop_index(cursor: Cursor) -> Statement:
     return AlterTable(table, doubtful=False, specs=(dropped,))
 
 
-def _dropped(cursor: Cursor) -> tuple[tuple[TableName, ...], bool]:
+def _drop(cursor: Cursor, make: Callable[[tuple[TableName, ...], bool], Statement]) -> Statement:
     if_exists = _if_exists(cursor)
     tables = cursor.several(Cursor.table_name)
     cursor.accept("RESTRICT", "CASCADE")
-    return tables, if_exists
-
-
-def _drop_temporary(cursor: Cursor) -> Statement:
-    _dropped(cursor)
-    return Ignored("DROP TEMPORARY TABLE")
+    return make(tables, if_exists)
 
 
 def _renamed(cursor: Cursor) -> RenamePair:
@@ -391,28 +382,18 @@ def _renamed(cursor: Cursor) -> RenamePair:
     return RenamePair(old.within(cursor.schema), new.within(cursor.schema), doubtful=doubtful)
 
 
-def _recover_database(cursor: Cursor) -> Statement:
-    name = cursor.name("a database name")
-    return RecoverDatabase(name, cursor.name("a database name") if cursor.accept("TO") else None)
-
-
-def _flashback_cluster(cursor: Cursor) -> Statement:
-    raise cursor.error("FLASHBACK CLUSTER rewrites all tables, which no change feed tells of")
-
-
-def _flashback_table(cursor: Cursor) -> Statement:
-    table = cursor.table_name()
+def _recover(cursor: Cursor, *, flashback: bool = False) -> Statement:
+    if cursor.accept("CLUSTER"):
+        raise cursor.error("FLASHBACK CLUSTER rewrites all tables, which no change feed tells of")
+    cursor.expect("TABLE")
+    by_job = cursor.accept("BY JOB") != ""
+    table = TableName(cursor.schema, "") if by_job else cursor.table_name()
     if cursor.looking_at("TO TIMESTAMP") or cursor.looking_at("TO TSO"):
         raise cursor.error("FLASHBACK TABLE to a point in time rewrites rows, which no change feed tells of")
-    return RecoverTable(table, cursor.name("a table name") if cursor.accept("TO") else None)
-
-
-def _recover_table(cursor: Cursor) -> Statement:
-    by_job = cursor.accept("BY JOB")
-    table = TableName(cursor.schema, "") if by_job else cursor.table_name()
-    if by_job or not cursor.done():
+    to = cursor.name("a table name") if flashback and cursor.accept("TO") else None
+    if by_job or not (flashback or cursor.done()):
         cursor.integer("the number of a job")
-    return RecoverTable(table)
+    return RecoverTable(table, to)
 
 
 _STATEMENTS: Final[Mapping[str, Callable[[Cursor], Statement]]] = _by_words(
@@ -421,17 +402,18 @@ _STATEMENTS: Final[Mapping[str, Callable[[Cursor], Statement]]] = _by_words(
         "ALTER TABLE|ALTER IGNORE TABLE": _alter_table,
         "DROP DATABASE|DROP SCHEMA": lambda c: DropDatabase(if_exists=_if_exists(c), name=c.name("a database name")),
         "DROP INDEX": _drop_index,
-        "DROP TEMPORARY TABLES|DROP TEMPORARY TABLE": _drop_temporary,
-        "DROP TABLES|DROP TABLE|DROP GLOBAL TEMPORARY TABLES|DROP GLOBAL TEMPORARY TABLE": lambda c: DropTables(
-            *_dropped(c)
+        "DROP TEMPORARY TABLES|DROP TEMPORARY TABLE": partial(_drop, make=lambda *_: Ignored("DROP TEMPORARY TABLE")),
+        "DROP TABLES|DROP TABLE|DROP GLOBAL TEMPORARY TABLES|DROP GLOBAL TEMPORARY TABLE": partial(
+            _drop, make=DropTables
         ),
-        "DROP VIEW": lambda c: DropViews(*_dropped(c)),
+        "DROP VIEW": partial(_drop, make=DropViews),
         "RENAME TABLES|RENAME TABLE": lambda c: RenameTables(c.several(_renamed)),
         "TRUNCATE TABLE|TRUNCATE": lambda c: TruncateTable(c.table_name()),
-        "FLASHBACK DATABASE|FLASHBACK SCHEMA|RECOVER DATABASE|RECOVER SCHEMA": _recover_database,
-        "FLASHBACK CLUSTER|RECOVER CLUSTER": _flashback_cluster,
-        "FLASHBACK TABLE": _flashback_table,
-        "RECOVER TABLE": _recover_table,
+        "FLASHBACK DATABASE|FLASHBACK SCHEMA|RECOVER DATABASE|RECOVER SCHEMA": lambda c: RecoverDatabase(
+            c.name("a database name"), c.name("a database name") if c.accept("TO") else None
+        ),
+        "FLASHBACK": partial(_recover, flashback=True),
+        "RECOVER": _recover,
     }
 )
 _IGNORED: Final[Mapping[str, AbstractSet[str]]] = {

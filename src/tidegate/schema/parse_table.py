@@ -132,7 +132,7 @@ def _read_option(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
 
 
 def _read_check(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
-    """`column` with the check at the cursor, or as it is behind an option that changes nothing; None if there is none."""
+    """`column` with the check here, or as it is behind an option that changes nothing; None if neither is here."""
     named = cursor.accept("CONSTRAINT") != ""
     name = cursor.name() if named and not cursor.looking_at("CHECK") else None
     if cursor.accept("CHECK"):

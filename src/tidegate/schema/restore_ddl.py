@@ -393,12 +393,6 @@ def _lock_and_algorithm(r: SqlReader) -> str:
 # ---------------------------------------------------------------------------------------------------- sequences
 
 
-def _restart(r: SqlReader) -> str:
-    r.accept("WITH")
-    r.sign("=")
-    return f"RESTART WITH {r.signed()}" if not r.done() and not r.is_name() else "RESTART"
-
-
 _SEQUENCE: Final = by_words(
     "INCREMENT: 'INCREMENT BY '<BY|WITH><=>signed",
     "START: 'START WITH '<BY|WITH><=>signed",
@@ -410,8 +404,8 @@ _SEQUENCE: Final = by_words(
     "NOCACHE|NO CACHE: 'NOCACHE'",
     "CYCLE",
     "NOCYCLE|NO CYCLE: 'NOCYCLE'",
-    "RESTART: restart",
-    restart=_restart,
+    "RESTART<WITH><=>number",
+    number=lambda r: "" if r.done() or r.is_name() else f" WITH {r.signed()}",
 )
 
 
@@ -448,12 +442,6 @@ def _alter_policy(r: SqlReader) -> str:
 # ---------------------------------------------------------------------------------------------------- resource groups
 
 
-def _burstable(r: SqlReader) -> str:
-    if r.sign("=") and (value := r.accept("OFF", "UNLIMITED", "MODERATED", "TRUE", "FALSE")):
-        return "BURSTABLE = {}".format({"TRUE": "MODERATED", "FALSE": "OFF"}.get(value, value))
-    return "BURSTABLE = MODERATED"
-
-
 def _limits(settings: Mapping[str, Rule], joint: str) -> Rule:
     def rule(r: SqlReader) -> str:
         if r.accept("NULL"):
@@ -483,14 +471,22 @@ _RUNAWAY: Final = by_words(
     duration=_duration,
 )
 _BACKGROUND: Final = by_words("TASK_TYPES = string", "UTILIZATION_LIMIT = integer")
+_BURSTABLE: Final = {
+    "OFF": "OFF",
+    "UNLIMITED": "UNLIMITED",
+    "MODERATED": "MODERATED",
+    "TRUE": "MODERATED",
+    "FALSE": "OFF",
+    "": "MODERATED",
+}
 _RESOURCES: Final = by_words(
     "RU_PER_SEC = rate",
     "PRIORITY = word",
-    "BURSTABLE: burstable",
+    "BURSTABLE: 'BURSTABLE = '<=>burstable",
     "QUERY_LIMIT = query_limit",
     "BACKGROUND = background",
     rate=lambda r: r.accept("UNLIMITED") or str(r.integer()),
-    burstable=_burstable,
+    burstable=lambda r: _BURSTABLE[r.accept(*_BURSTABLE)],
     query_limit=_limits(_RUNAWAY, " "),
     background=_limits(_BACKGROUND, ", "),
 )

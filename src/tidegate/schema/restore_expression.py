@@ -155,10 +155,6 @@ def _pieces(r: SqlReader) -> str:
     return ", ".join(parts)
 
 
-def _format_kind(r: SqlReader) -> str:
-    return r.expect("DATETIME", "DATE", "TIMESTAMP", "TIME").replace("TIMESTAMP", "DATETIME")
-
-
 def _shift(r: SqlReader) -> str:
     """ADDDATE(a, 1) adds days; DATE_ADD takes intervals only."""
     return (try_interval(r) if r.looking_at("INTERVAL") else None) or f"INTERVAL {r.read_expression()} DAY"
@@ -209,7 +205,7 @@ FORMS: Final = by_words(
     trimmed=_trimmed,
     pieces=_pieces,
     unit=_unit,
-    format_kind=_format_kind,
+    format_kind=lambda r: r.expect("DATETIME", "DATE", "TIMESTAMP", "TIME").replace("TIMESTAMP", "DATETIME"),
     shift=_shift,
     bytes=lambda r: r.expect("CHARACTER", "CHAR", "BINARY").replace("CHARACTER", "CHAR"),
     order_item=order_item,
@@ -280,10 +276,6 @@ def _predicate(r: SqlReader) -> str:
     return text if rest is None else f"{text} {negated}{rest}"
 
 
-def _among(r: SqlReader) -> str:
-    return subquery(r) if is_query(r, 1) else _several(r)
-
-
 def _escape(r: SqlReader) -> str:
     escape = r.string() if r.accept("ESCAPE") else ""
     return "" if escape in ("", "\\") else f" ESCAPE {quote(escape)}"
@@ -302,26 +294,24 @@ def operand(r: SqlReader, least: int = 0) -> str:
         text = interval_text
     else:
         text = _simple(r)
-    while (operator := _operator(r)) is not None and operator[1] >= least:
+    while True:
+        token = r.peek()
+        table, key = (_RANKS, token.text) if token.kind is TokenKind.SIGN else (_WORD_RANKS, token.word)
+        sign, rank = table.get(key, ("", -1))
+        if rank < least:
+            return text
         r.next()
-        sign, rank = operator
         if rank == _ADDITIVE and r.looking_at("INTERVAL") and (interval_here := try_interval(r)):
             text = f"DATE_{'ADD' if sign == '+' else 'SUB'}({text}, {interval_here})"
         else:
             text = f"{text}{sign}{operand(r, rank + 1)}"
-    return text
 
 
-_RANKS: Final = {"|": 0, "&": 1, "<<": 2, ">>": 2, "+": 3, "-": 3, "*": 4, "/": 4, "%": 4, "^": 5}
+_RANKS: Final = {
+    sign: (sign, rank) for rank, signs in enumerate(("|", "&", "<< >>", "+ -", "* / %", "^")) for sign in signs.split()
+}
 _WORD_RANKS: Final = {"DIV": (" DIV ", 4), "MOD": ("%", 4)}
 _ADDITIVE: Final = 3
-
-
-def _operator(r: SqlReader) -> tuple[str, int] | None:
-    token = r.peek()
-    if token.kind is TokenKind.SIGN and token.text in _RANKS:
-        return token.text, _RANKS[token.text]
-    return _WORD_RANKS.get(token.word)
 
 
 def _leading_interval(r: SqlReader) -> str:
@@ -363,7 +353,7 @@ _PREDICATES: Final = by_words(
     "ILIKE simple~escape",
     "REGEXP|RLIKE: 'REGEXP 'simple",
     "MEMBER: 'MEMBER OF '<OF>(expression)",
-    among=_among,
+    among=lambda r: subquery(r) if is_query(r, 1) else _several(r),
     predicate=_predicate,
     simple=_simple,
     escape=_escape,
@@ -424,7 +414,7 @@ def _marked(r: SqlReader) -> str:
     if r.is_sign("@"):
         return _user_variable(r)
     if r.sign("{"):
-        kind = {"D": "DATE", "T": "TIME", "TS": "TIMESTAMP"}[r.next().word]
+        kind = {"D": "DATE", "T": "TIME", "TS": "TIMESTAMP"}[r.expect("D", "T", "TS")]
         text = f"{kind} {quote(escaped(r.string()))}"
         r.expect_sign("}")
         return text

@@ -17,6 +17,7 @@ from tidegate.schema.restore_reader import (
     bracketed,
     by_words,
     column_type,
+    escaped,
     fixed,
     literal,
     now,
@@ -133,18 +134,8 @@ def _on_update(r: SqlReader) -> str:
     return "ON UPDATE " + text
 
 
-def _column_comment(r: SqlReader) -> str:
-    return "COMMENT " + quote(r.string().replace("\\", "\\\\"))
-
-
-def _constraint(r: SqlReader) -> str:
-    named = "" if r.looking_at("CHECK") else f"CONSTRAINT {r.one_name()} "
-    r.expect("CHECK")
-    return named + check_rest(r)
-
-
 check_rest: Final = template(
-    "'CHECK'(expression) enforced", enforced=lambda r: r.accept("NOT ENFORCED", "ENFORCED") or "ENFORCED"
+    "(expression) enforced", enforced=lambda r: r.accept("NOT ENFORCED", "ENFORCED") or "ENFORCED"
 )
 """A check with whether it is enforced, after the word CHECK."""
 _COLUMN_OPTIONS: Final[Mapping[str, Rule]] = by_words(
@@ -158,8 +149,8 @@ _COLUMN_OPTIONS: Final[Mapping[str, Rule]] = by_words(
     "ON UPDATE: on_update",
     "COMMENT: comment",
     "GENERATED ALWAYS AS|AS: 'GENERATED ALWAYS AS'(expression) kind",
-    "CONSTRAINT: constraint",
-    "CHECK: check",
+    "CONSTRAINT[ name] CHECK check",
+    "CHECK check",
     "COLLATE lower",
     "REFERENCES: references",
     "/*T![auto_rand] AUTO_RANDOM[(integer, ..)] */",
@@ -170,9 +161,8 @@ _COLUMN_OPTIONS: Final[Mapping[str, Rule]] = by_words(
     scope=global_or_local,
     default=default_value,
     on_update=_on_update,
-    comment=_column_comment,
+    comment=lambda r: f"COMMENT {quote(escaped(r.string()))}",
     kind=lambda r: r.accept("VIRTUAL", "STORED") or "VIRTUAL",
-    constraint=_constraint,
     check=check_rest,
     references=references,
 )
@@ -199,20 +189,17 @@ def partitioning(r: SqlReader) -> str:
         below, _ = _method(r)
         if r.accept("SUBPARTITIONS"):
             below_count = str(r.integer())
+    at = r.at
     parts = _definitions(r) if r.is_sign("(") else ""
     if parts and below:
-        below_count = str(_subpartitions(parts) or below_count)
+        words = r.words[at : r.at]
+        below_count = str(words.count("SUBPARTITION") // words.count("PARTITION") or below_count)
     if counted and not parts:
         text += f" PARTITIONS {counted}"
     if below:
         text += f" SUBPARTITION BY {below}" + (f" SUBPARTITIONS {below_count}" if below_count else "")
     text += f" {parts}" if parts else ""
     return "PARTITION BY " + text + update_indexes(r)
-
-
-def _subpartitions(parts: str) -> int:
-    first = parts.find("(SUBPARTITION ")
-    return parts[first : parts.find("),PARTITION", first)].count("SUBPARTITION `") if first >= 0 else 0
 
 
 def _method(r: SqlReader) -> tuple[str, str]:
@@ -330,7 +317,7 @@ def constraint(r: SqlReader) -> str:
     if r.accept("CONSTRAINT") and not is_constraint(r):
         named = r.one_name()
     if r.accept("CHECK"):
-        return (f"CONSTRAINT {named} " if named else "") + check_rest(r)
+        return f"{f'CONSTRAINT {named} ' if named else ''}CHECK{check_rest(r)}"
     if r.accept("FOREIGN KEY"):
         exists = _if_not_exists(r)
         own = "" if r.is_sign("(") else r.one_name()
@@ -395,7 +382,7 @@ def table_options(r: SqlReader) -> list[str]:
     while (option := table_option(r)) is not None:
         if option != NOTHING:
             parts.append(option)
-        if r.is_sign(",") and not _is_option(r, 1):
+        if r.is_sign(",") and not any(r.looking_at(words, 1) for words in TABLE_OPTIONS):
             break
         r.sign(",")
     return parts
@@ -403,10 +390,6 @@ def table_options(r: SqlReader) -> list[str]:
 
 NOTHING: Final = "\0"
 """What an option gives that leaves not even its blank."""
-
-
-def _is_option(r: SqlReader, ahead: int) -> bool:
-    return any(r.looking_at(words, ahead) for words in TABLE_OPTIONS)
 
 
 def table_option(r: SqlReader) -> str | None:

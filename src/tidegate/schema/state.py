@@ -17,6 +17,7 @@ Source: TiCDC entry/schema/snapshot.go; TiDB pkg/ddl.
 """
 
 from dataclasses import replace
+from typing import Final
 
 import msgspec
 
@@ -111,8 +112,12 @@ def _apply(state: SchemaState, statement: Statement, context: DdlContext, *, mad
             return _alter_table(state, statement, context)
         case RecoverTable():
             return _recover_table(state, statement, context)
-        case CreateView() | DropViews():
-            return _set_views(state, statement)
+        case CreateView(view):
+            return replace(state, views={**state.views, view.key: view}), [_VIEWS]
+        case DropViews(views):
+            gone = {view.key for view in views}
+            kept = {key: view for key, view in state.views.items() if key not in gone}
+            return replace(state, views=kept), [_VIEWS]
         case Ignored(what):
             return state, [NoEffect(f"{what} changes no table")]
         case _:
@@ -134,13 +139,7 @@ def _apply_to_database(
             )
 
 
-def _set_views(state: SchemaState, statement: CreateView | DropViews) -> _Step:
-    if isinstance(statement, CreateView):
-        views = {**state.views, statement.view.key: statement.view}
-    else:
-        gone = {view.key for view in statement.views}
-        views = {key: view for key, view in state.views.items() if key not in gone}
-    return replace(state, views=views), [NoEffect("views carry no rows")]
+_VIEWS: Final = NoEffect("views carry no rows")
 
 
 def _unknown(name: TableName) -> Effect:

@@ -82,11 +82,8 @@ def render_full_type(column: StoredColumn) -> str:
 def render_create_schema(schema: StoredSchema) -> str:
     """Return the text of SHOW CREATE DATABASE."""
     head = f"CREATE DATABASE {quote_name(schema.name.original)}"
-    return f"{head} /*!40100 DEFAULT CHARACTER SET {schema.charset}{_database_collate(schema)} */"
-
-
-def _database_collate(schema: StoredSchema) -> str:
-    return "" if schema.collate in ("", default_collation(schema.charset)) else f" COLLATE {schema.collate}"
+    collate = "" if schema.collate in ("", default_collation(schema.charset)) else f" COLLATE {schema.collate}"
+    return f"{head} /*!40100 DEFAULT CHARACTER SET {schema.charset}{collate} */"
 
 
 def render_create_table(

@@ -73,6 +73,7 @@ from tidegate.schema.stored.definition import (
 from tidegate.schema.stored.meta import Meta
 
 _COUNTED: Final = frozenset({"HASH", "KEY"})
+_MOMENTS: Final = frozenset({MysqlType.TIMESTAMP, MysqlType.DATETIME, MysqlType.DATE})
 
 
 def table_info(table: StoredTable, schema: str, version: int, *, every_state: bool = False) -> TableInfo:
@@ -111,7 +112,8 @@ def _column(column: StoredColumn) -> ColumnInfo:
         type=kind,
         nullable=not column.type.flag & NOT_NULL,
         default=_default(column.default, column.default_bit, kind),
-        default_is_expr=column.default_is_expr or _is_now(column, kind),
+        default_is_expr=column.default_is_expr
+        or (kind.code in _MOMENTS and str(column.default or "").upper().startswith("CURRENT_")),
         origin_default=_default(column.origin_default, column.origin_default_bit, kind),
         generated=column.generated_expr_string or None,
         stored=column.generated_stored,
@@ -119,11 +121,6 @@ def _column(column: StoredColumn) -> ColumnInfo:
         auto_increment=bool(column.type.flag & AUTO_INCREMENT),
         collation=own_collation(column.type.collate, kind.charset),
     )
-
-
-def _is_now(column: StoredColumn, kind: ColumnType) -> bool:
-    moments = (MysqlType.TIMESTAMP, MysqlType.DATETIME, MysqlType.DATE)
-    return kind.code in moments and str(column.default or "").upper().startswith("CURRENT_")
 
 
 def _default(text: str | float | None, bits: bytes | None, kind: ColumnType) -> str | bytes | None:
@@ -278,20 +275,13 @@ def _drop_schema(draft: _Draft) -> None:
 
 
 def _create_table(draft: _Draft) -> None:
-    stored = draft.definition
-    if stored.is_view:
-        same = [i for i, found in draft.tables.items() if _is_same_view(found, draft.job.schema_id, stored)]
-        for table_id in same:
-            draft.remove(table_id)
-    draft.add(stored, draft.job.schema_id)
-
-
-def _is_same_view(found: TableVersion, schema_id: int, stored: StoredTable) -> bool:
-    return found.schema_id == schema_id and found.stored.is_view and found.stored.name.lower == stored.name.lower
-
-
-def _create_tables(draft: _Draft) -> None:
-    for stored in (draft.job.binlog and draft.job.binlog.tables) or []:
+    for stored in (draft.job.binlog and draft.job.binlog.tables) or [draft.definition]:
+        for table_id, found in list(draft.tables.items()) if stored.is_view else ():
+            if found.stored.is_view and (found.schema_id, found.stored.name.lower) == (
+                draft.job.schema_id,
+                stored.name.lower,
+            ):
+                draft.remove(table_id)
         draft.add(stored, draft.job.schema_id)
 
 
@@ -350,14 +340,9 @@ def rename_steps(job: Job) -> list[RenameTableArgs]:
 def _replace_table(draft: _Draft) -> None:
     stored = draft.definition
     old = draft.tables.get(stored.id)
+    if old is not None and draft.job.type in _REPARTITIONS:
+        draft.forget(old.stored.physical_ids, stored.physical_ids)
     draft.add(stored, old.schema_id if old else draft.job.schema_id)
-
-
-def _change_partitions(draft: _Draft) -> None:
-    old = draft.tables.get(draft.definition.id)
-    if old is not None:
-        draft.forget(old.stored.physical_ids, draft.definition.physical_ids)
-    _replace_table(draft)
 
 
 def _exchange_partition(draft: _Draft) -> None:
@@ -372,17 +357,16 @@ def _exchange_partition(draft: _Draft) -> None:
     draft.add(msgspec.structs.replace(other.stored, id=gone.pop()), other.schema_id)
 
 
+_REPARTITIONS: Final = frozenset({20, 23})
 _STEPS: Final[Mapping[int, Callable[[_Draft], None]]] = {
     1: _create_schema,
     26: _create_schema,
     2: _drop_schema,
-    **dict.fromkeys((3, 21, 25), _create_table),
-    60: _create_tables,
+    **dict.fromkeys((3, 21, 25, 60), _create_table),
     **dict.fromkeys((4, 24), _drop_table),
     11: _truncate_table,
     14: _rename_table,
     47: _rename_tables,
-    **dict.fromkeys((20, 23), _change_partitions),
     42: _exchange_partition,
     **dict.fromkeys((71, 72), _rename_table),
 }
