@@ -189,7 +189,7 @@ _CLAUSES: Final = (
         "DISCARD PARTITION partitions TABLESPACE",
         "IMPORT TABLESPACE",
         "IMPORT PARTITION partitions TABLESPACE",
-        "EXCHANGE PARTITION name WITH TABLE table<WITH VALIDATION>[ WITHOUT VALIDATION]",
+        "EXCHANGE PARTITION exchanged WITH TABLE table<WITH VALIDATION>[ WITHOUT VALIDATION]",
         "REORGANIZE PARTITION~binlog[ name,.. INTO (definition, ..)]",
         "COALESCE PARTITION~binlog integer",
         "COMPACT[ PARTITION name,..][ TIFLASH REPLICA]",

@@ -27,6 +27,7 @@ Source: TiDB types/parser_driver/value_expr.go; recorded answers.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum
 from typing import Final, NamedTuple
@@ -34,7 +35,7 @@ from typing import Final, NamedTuple
 from tidegate.expr.tokens import TokenKind, quote, quote_name
 from tidegate.model.mysql import MysqlType, sql_name
 from tidegate.schema.columns import read_type
-from tidegate.schema.cursor import Cursor
+from tidegate.schema.cursor import Cursor, Qualified
 from tidegate.schema.statement import TypeDef
 
 _FEATURES: Final = frozenset(
@@ -69,17 +70,22 @@ class NameKind(Enum):
     """Of a table of which the statement takes no rows: the new name of a RENAME, the parent of a foreign key."""
     DATABASE = "database"
     FUNCTION = "function"
+    PARTITION = "partition"
+    """The partition that an exchange names."""
     QUERY = "query"
     """No name: a query that makes the rows of a table, of which no event tells."""
 
 
-class PrintedName(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PrintedName:
     """A name that was printed; `schema` is None where the text leaves it to the session, and the name of a database is
-    "" where it does."""
+    "" where it does. `after` is the word or sign before it and `span` where it stands, in the text that was read."""
 
     kind: NameKind
     name: str
     schema: str | None = None
+    after: str = field(default="", compare=False)
+    span: tuple[int, int] = field(default=(0, 0), compare=False)
 
 
 def path_of(schema: str | None, name: str) -> str:
@@ -132,17 +138,24 @@ class SqlReader(Cursor):
         return self._table(NameKind.BESIDE)
 
     def _table(self, kind: "NameKind") -> str:
-        found = self.qualified()
+        found = self._recorded(kind, self.qualified)
         if self.is_sign("."):
             raise self.error("expected a table")
-        self.named.append(PrintedName(kind, found.table, found.schema))
+        return found
+
+    def _recorded(self, kind: "NameKind", read: Callable[[], Qualified]) -> str:
+        before, first, found = self.peek(-1), self.peek(), read()
+        span = first.start, self.peek(-1).end
+        self.named.append(PrintedName(kind, found.table, found.schema, before.word or before.text, span))
         return path_of(found.schema, found.table)
 
     def database(self) -> str:
         """Return the name of a database as printed, and record it."""
-        name = self.name("a database name")
-        self.named.append(PrintedName(NameKind.DATABASE, name))
-        return quote_name(name)
+        return self._recorded(NameKind.DATABASE, lambda: Qualified(None, self.name("a database name")))
+
+    def exchanged(self) -> str:
+        """Return the name of a partition as printed, and record it."""
+        return self._recorded(NameKind.PARTITION, lambda: Qualified(None, self.name("a partition name")))
 
     def of_session(self) -> None:
         """Record that the statement is about the session's database, without its name."""
@@ -241,6 +254,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "table": SqlReader.table,
     "beside": SqlReader.beside,
     "database": SqlReader.database,
+    "exchanged": SqlReader.exchanged,
     "expression": SqlReader.read_expression,
     "operand": SqlReader.read_operand,
     "query": SqlReader.read_query,

@@ -41,7 +41,7 @@ from tidegate.model.name import lowered, printable, qualified
 from tidegate.model.table import TableName
 from tidegate.schema.columns import implied_collation
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.restore_ddl import settled_ddl
+from tidegate.schema.restore_ddl import RestoredDdl, settled_ddl
 from tidegate.schema.restore_reader import NameKind, PrintedName
 from tidegate.sink.sql.connection import ServerKind, TargetServer
 from tidegate.sink.sql.ddl_rules import (
@@ -114,13 +114,13 @@ def statement_for(target: TargetServer, query: str, place: DdlPlace = DdlPlace()
         if not several:
             return TargetDdl(DdlVerdict.SKIPPED, "", ("an empty statement",))
         # As it came, since placement prints nothing; and as printed, since something may stand before its first word.
-        left = _left_out(target, several[0]) or _left_out(target, whole := settled_ddl(query).text)
+        left = _left_out(target, several[0]) or _left_out(target, (whole := settled_ddl(query)).text)
         if left is not None:
             return left
-        text = _spelled(_named(whole, place), place)
+        text = _spelled(_named(whole, place), place, moved=True)
         if not text:
             return TargetDdl(DdlVerdict.SKIPPED, "", ("placement is the upstream's",))
-        written = settled_ddl(_spelled(whole, place)).named
+        written = settled_ddl(_spelled(whole, place, moved=False)).named
         named = [*settled_ddl(text).named, *(name for name in written if name.schema is not None)]
     except SqlError as unread:
         return TargetDdl(DdlVerdict.FORBIDDEN, "", (f"nobody here can read it: {unread}",))
@@ -142,12 +142,8 @@ def statement_for(target: TargetServer, query: str, place: DdlPlace = DdlPlace()
     if not text:
         return TargetDdl(DdlVerdict.SKIPPED, "", tuple(writing.left_out) or ("nothing of it is the target's",))
     text = _IF_EXISTS.sub(r"\1 IF EXISTS \2", text)
-    verdict = DdlVerdict.PASSES if text == whole else DdlVerdict.REWRITTEN
+    verdict = DdlVerdict.PASSES if text == whole.text else DdlVerdict.REWRITTEN
     return TargetDdl(verdict, text, tuple(dict.fromkeys(writing.left_out)))
-
-
-def _spelled(text: str, place: DdlPlace) -> str:
-    return spelled(text, place.schema, place.tables, place.databases, place.exchanged)
 
 
 _COMMENT: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`|\ ?/\*.*?\*/""", re.DOTALL)
@@ -185,32 +181,42 @@ def _joined(found: Sequence[TargetDdl]) -> TargetDdl:
 _ONCE: Final = re.compile(r"^(CREATE (?:TABLE|DATABASE))(?! IF NOT EXISTS) (.*)", re.DOTALL)
 
 
-def _named(text: str, place: DdlPlace) -> str:
-    """The text with the names that its tables have now."""
-    if place.renames:
+def _named(found: RestoredDdl, place: DdlPlace) -> RestoredDdl:
+    """The statement with the tables that a job was about, where its text does not name them."""
+    if place.renames and found.text.startswith("RENAME TABLE"):
         pairs = ", ".join(f"{quote_path(old)} TO {quote_path(new)}" for old, new in place.renames)
-        return f"RENAME TABLE {pairs}" if text.startswith("RENAME TABLE") else text
-    if place.table is None:
-        return text
-    if text.startswith("RECOVER TABLE BY JOB"):
-        return f"RECOVER TABLE {quote_path(place.table)}"
-    cursor = Cursor(text)
-    if not cursor.accept("ALTER TABLE", "TRUNCATE TABLE"):
-        while cursor.peek().kind is not TokenKind.END and not cursor.accept("ON"):
-            cursor.next()
-        if not text.startswith(("CREATE INDEX", "CREATE UNIQUE INDEX", "DROP INDEX")):
-            return text
-    parts = [text[: cursor.peek().start], quote_path(place.table)]
-    cursor.qualified()
-    at = cursor.tokens[cursor.at - 1].end
-    while place.other is not None and cursor.peek().kind is not TokenKind.END:
-        if not cursor.accept("WITH TABLE"):
-            cursor.next()
-            continue
-        parts += [text[at : cursor.peek().start], quote_path(place.other)]
-        cursor.qualified()
-        at = cursor.tokens[cursor.at - 1].end
+        return settled_ddl(f"RENAME TABLE {pairs}")
+    if not place.renames and place.table is not None and found.text.startswith("RECOVER TABLE BY JOB"):
+        return settled_ddl(f"RECOVER TABLE {quote_path(place.table)}")
+    return found
+
+
+def _spelled(found: RestoredDdl, place: DdlPlace, *, moved: bool) -> str:
+    """The text with the names that tables, databases and an exchanged partition have in the replica; of a statement
+    about a table that was `moved`, with the names that its tables have now."""
+    text, parts, at = found.text, list[str](), 0
+    words = {*_BEFORE_NAMES, *(["ON"] if text.startswith(_INDEX) else []), *(text.startswith("DROP TABLE") * [","])}
+    moved = moved and not place.renames and text.startswith(("ALTER TABLE", "TRUNCATE TABLE", *_INDEX))
+    table, other = (place.table, place.other) if moved and place.table is not None else (None, None)
+    for one in found.named:
+        (start, end), became = one.span, ""
+        if one.kind is NameKind.PARTITION:
+            became = quote_name(place.exchanged) if place.exchanged else ""
+        elif one.kind is NameKind.DATABASE:
+            own = place.databases.get(lowered(one.name), one.name)
+            became = "" if own == one.name else quote_name(own)
+        elif one.after in words and start >= at:
+            written = TableName(place.schema if one.schema is None else one.schema, one.name)
+            now, table = table or (other if one.after == "TABLE" else None) or written, None
+            spelling = place.tables.get(now.key, now)
+            became = "" if spelling == written and now is written else quote_path(spelling)
+        if became:
+            parts += [text[at:start], became]
+            at = end
     return "".join([*parts, text[at:]])
+
+
+_BEFORE_NAMES: Final = ("TABLE", "REFERENCES", "EXISTS", "LIKE")
 
 
 def _left_out(target: TargetServer, text: str) -> TargetDdl | None:
@@ -403,49 +409,11 @@ def _partitioning(text: str) -> int:
 
 
 _INDEX: Final = ("CREATE INDEX", "CREATE UNIQUE INDEX", "DROP INDEX")
-_EXISTS: Final = ("IF NOT EXISTS", "IF EXISTS")
 
 
 def quote_path(name: TableName) -> str:
     """Return the full name of a table in SQL."""
     return quote_names(name.schema, name.table)
-
-
-def spelled(
-    text: str,
-    schema: str,
-    tables: Mapping[tuple[str, str], TableName],
-    databases: Mapping[str, str],
-    partition: str = "",
-) -> str:
-    """Return a statement with the names that tables and databases have; `schema` is the one of names without any,
-    `partition` the name that an exchanged partition has."""
-    cursor, parts, at = Cursor(text), list[str](), 0
-    words = ("TABLE", "REFERENCES", "DATABASE", *(["ON"] if text.startswith(_INDEX) else []))
-    while cursor.peek().kind is not TokenKind.END:
-        if partition and cursor.accept("EXCHANGE PARTITION"):
-            token = cursor.next()
-            parts += [text[at : token.start], quote_name(partition)]
-            at = token.end
-        word = cursor.accept(*words)
-        if not word:
-            cursor.next()
-            continue
-        cursor.accept(*_EXISTS)
-        while cursor.peek().kind is TokenKind.NAME:
-            start, found = cursor.peek().start, cursor.qualified()
-            name = found.within(schema)
-            if word == "DATABASE":
-                own = databases.get(lowered(found.table), found.table)
-                became = None if own == found.table else quote_name(own)
-            else:
-                became = None if tables.get(name.key, name) == name else quote_path(tables[name.key])
-            if became:
-                parts += [text[at:start], became]
-                at = cursor.tokens[cursor.at - 1].end
-            if not (cursor.accept("LIKE") or (text.startswith("DROP TABLE") and cursor.sign(","))):
-                break
-    return "".join([*parts, text[at:]])
 
 
 FUNCTIONS: Final = frozenset(
@@ -488,8 +456,9 @@ def forbidden_in(
 def _strangers(named: Sequence[PrintedName], schema: str, rules: TableFilter, *, of_table: bool) -> Iterator[str]:
     if not any(one.kind in _PLACES for one in named):
         yield "it names neither a table nor a database"
-    for kind, name, written in named:
-        database = schema if written is None else written
+    for one in named:
+        kind, name = one.kind, one.name
+        database = schema if one.schema is None else one.schema
         shown = printable(qualified(database, name))
         match kind:
             case NameKind.TABLE if not rules.matches(database, name):
