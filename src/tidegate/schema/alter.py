@@ -80,15 +80,13 @@ from tidegate.schema.statement import (
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """One column on its way: `was` is its folded name before the statement, None for a new one."""
+    """A column of the table; `was` is its folded name before the statement, None for a new column."""
 
     was: str | None
     now: ColumnInfo
 
 
 class _Columns:
-    """The slots of one table, changed spec by spec."""
-
     __slots__ = ("context", "max_id", "slots", "table")
 
     def __init__(self, table: TableInfo, context: DdlContext) -> None:
@@ -192,7 +190,7 @@ def alter_columns(table: TableInfo, specs: Iterable[Spec], context: DdlContext) 
 
 
 def _follow(index: IndexInfo, renamed: dict[str, str]) -> IndexInfo | None:
-    """`index` with the new names of its columns, without dropped ones; None if none is left."""
+    """`index` with renamed columns renamed and dropped columns left out; None if no column is left."""
     columns = tuple(renamed.get(lowered(name), "") for name in index.columns)
     kept = tuple(new for old, new in zip(index.columns, columns, strict=True) if new or not old)
     if index.columns and not kept:
@@ -201,7 +199,7 @@ def _follow(index: IndexInfo, renamed: dict[str, str]) -> IndexInfo | None:
 
 
 def _rename_in(expr: str, renamed: dict[str, str]) -> str:
-    """SQL text with column names replaced: names and words that no `(` follows."""
+    """SQL text with column names replaced: names and words that are not followed by `(`."""
     cursor = Cursor(expr)
     parts, end = [], 0
     while not cursor.done():
@@ -389,7 +387,7 @@ def _with(table: TableInfo, old: IndexInfo, new: IndexInfo) -> tuple[IndexInfo, 
 
 
 def _added_indexes(spec: Spec, before: TableInfo) -> list[tuple[IndexDef, bool]]:
-    """The keys that a spec brings, each with its IF NOT EXISTS."""
+    """The keys that a spec adds, each with its IF NOT EXISTS."""
     match spec:
         case AddIndex(index, if_not_exists):
             return [(index, if_not_exists)]

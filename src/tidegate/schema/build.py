@@ -186,7 +186,6 @@ def add_index(
 
 
 def _own_name(table: TableInfo, name: str, context: DdlContext) -> str:
-    """The column's name in the case of its definition."""
     if name == "":
         return name
     column = table.column(name)

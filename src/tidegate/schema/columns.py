@@ -188,7 +188,7 @@ def own_collation(collation: str | None, charset: str) -> str:
 
 
 class _Shape(Enum):
-    """What may stand in the parentheses of a type."""
+    """What the parentheses of a type may contain."""
 
     NONE = "nothing"
     WIDTH = "display width"
@@ -201,7 +201,7 @@ class _Shape(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """What a type's name stands for; `charset` is None for text, "binary" for everything else."""
+    """Type, arguments and charset of a type name; `charset` is None for text, "binary" for all other types."""
 
     code: T
     shape: _Shape

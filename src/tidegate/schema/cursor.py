@@ -344,7 +344,6 @@ _INDEX_TYPES: Final[Mapping[str, int]] = {"BTREE": 1, "HASH": 2, "RTREE": 3}
 
 
 def _read_index_option(cursor: Cursor, option: str, detail: IndexDetail) -> IndexDetail:
-    """`detail` with the value of `option` at the cursor, moving past it."""
     cursor.sign("=")
     if cursor.is_sign("("):
         cursor.skip_group()
@@ -358,7 +357,7 @@ def _read_index_option(cursor: Cursor, option: str, detail: IndexDetail) -> Inde
 
 
 def _read_parts(cursor: Cursor) -> tuple[tuple[str, ...], IndexDetail]:
-    """The column names of `(part, ..)`, '' for an expression, and what else the parts say; moving past it."""
+    """Read `(part, ..)`: column names ('' for an expression), and lengths and expressions as detail."""
     names, lengths, expressions = zip(*cursor.group(_read_part), strict=True)
     return names, IndexDetail(lengths, expressions)
 

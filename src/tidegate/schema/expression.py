@@ -106,7 +106,7 @@ def column_reader(name: str) -> Callable[[Row], Value]:
 
 
 def _check(node: Node, text: str) -> None:
-    """UnsupportedError for what may not stand in PARTITION BY."""
+    """Raise UnsupportedError for an expression that PARTITION BY does not allow."""
     for part in node.walk():
         if isinstance(part, exp.Literal) and not part.is_string and len(part.this) > LONGEST_NUMBER:
             raise SqlError(f"the number {part.this[:20]}.. in a partition expression is longer than any of MySQL's")
@@ -122,7 +122,7 @@ def _check(node: Node, text: str) -> None:
 
 
 def _unqualified(column: Node) -> str:
-    """The name of a column in lower case, whose table's name is taken off."""
+    """Drop schema and table of a column reference; return its name in lower case."""
     column.set("table", None)
     column.set("db", None)
     name: str = column.name

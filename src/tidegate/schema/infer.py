@@ -78,7 +78,7 @@ def unusable(fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> str
 
 
 def _ids(names: Iterable[str], taken: Iterable[int]) -> list[int]:
-    """The ids of columns, each by its name, none of them `taken`."""
+    """Column ids derived from the names, distinct from each other and from `taken`."""
     used, found = set(taken), []
     for name in names:
         column_id = NAMED_FROM + crc32(lowered(name).encode("utf-8", "surrogatepass")) % NAMED_FROM
@@ -90,7 +90,7 @@ def _ids(names: Iterable[str], taken: Iterable[int]) -> list[int]:
 
 
 def _digest(name: TableName) -> str:
-    """A text that no two names share: each of its parts stands behind its length, so that no end is a beginning."""
+    """A digest that is unique to a name: each part is prefixed with its length."""
     parts = [part.encode("utf-8", "surrogatepass") for part in name.key]
     return sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts)).hexdigest()[:DIGEST_CHARS]
 

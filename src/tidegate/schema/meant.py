@@ -97,7 +97,7 @@ def meant(state: SchemaState, statement: Statement, ddl: Ddl) -> Statement:
 
 
 def _with(clause: Spec, label: TableName) -> Spec:
-    """EXCHANGE PARTITION with the table that its event names."""
+    """EXCHANGE PARTITION with the table of its event."""
     if isinstance(clause, ExchangePartition) and clause.table.key != label.key:
         return replace(clause, table=label)
     return clause

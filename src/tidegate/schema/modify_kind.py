@@ -73,7 +73,7 @@ def _is_long(kind: ColumnType) -> bool:
 
 
 def _bytes(kind: ColumnType) -> int:
-    """The most bytes that a value takes."""
+    """The maximum size of a value in bytes."""
     return _BLOBS.get(kind.code) or kind.flen * character_bytes(kind.charset)
 
 

@@ -201,7 +201,6 @@ def _partition_by(cursor: Cursor) -> Spec:
 
 
 def _pass(cursor: Cursor, what: Spec) -> Spec:
-    """Move past the rest of the spec."""
     cursor.skip_balanced(",")
     return what
 
@@ -224,7 +223,7 @@ def _other(cursor: Cursor, word: str) -> Spec:
 
 
 def _by_words(rules: Mapping[str, Callable[[Cursor], _T]]) -> dict[str, Callable[[Cursor], _T]]:
-    """The table with a key for each of the leading words that its keys join by `|`."""
+    """Split keys such as `DROP INDEX|DROP KEY` into one key per alternative."""
     return {words: rule for keys, rule in rules.items() for words in keys.split("|")}
 
 

@@ -104,7 +104,7 @@ _PASSED_VALUES: Final = ("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
 
 
 def _read_option(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
-    """`column` with the option at the cursor; None if there is no option."""
+    """Apply the option at the cursor to `column`; None if there is no option."""
     if setting := cursor.accept(*_SETTINGS):
         return replace(column, **_SETTINGS[setting])  # type: ignore[arg-type]
     detail = column.detail
@@ -132,7 +132,7 @@ def _read_option(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
 
 
 def _read_check(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
-    """`column` with the check here, or as it is behind an option that changes nothing; None if neither is here."""
+    """Add the check at the cursor to `column`, or skip an option without effect; None if there is neither."""
     named = cursor.accept("CONSTRAINT") != ""
     name = cursor.name() if named and not cursor.looking_at("CHECK") else None
     if cursor.accept("CHECK"):
@@ -150,7 +150,7 @@ def _read_check(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
 
 
 def _read_digits(cursor: Cursor) -> int:
-    """The fractional digits after CURRENT_TIMESTAMP, 0 unless written, moving past their brackets."""
+    """Read the fractional digits after CURRENT_TIMESTAMP; 0 if there are none."""
     if not cursor.sign("("):
         return 0
     digits = 0 if cursor.is_sign(")") else cursor.integer("fractional digits")
@@ -179,7 +179,7 @@ def read_default(cursor: Cursor) -> Default:
 
 
 def _read_default_group(cursor: Cursor) -> Default:
-    """DEFAULT (x): the literal x if it is one, else an expression."""
+    """Read DEFAULT (x): a literal if x is one, else an expression."""
     start = cursor.at
     inside = cursor.skip_group()
     after, cursor.at = cursor.at, start + 1
@@ -190,7 +190,7 @@ def _read_default_group(cursor: Cursor) -> Default:
 
 
 def _read_literal(cursor: Cursor) -> Default | None:
-    """The literal at the cursor, moving past it; None, without moving, if there is none."""
+    """Read a literal; None, without moving, if there is none."""
     token, following = cursor.peek(), cursor.peek(1)
     if token.word == "NULL":
         cursor.next()
@@ -224,7 +224,6 @@ def _read_literal(cursor: Cursor) -> Default | None:
 
 
 def _whole(number: str) -> str:
-    """The number with a digit before its point."""
     return f"0{number}" if number.startswith(".") else number
 
 
@@ -268,7 +267,7 @@ def read_options(cursor: Cursor, *, commas: bool) -> tuple[TableOptions, int]:
 
 
 def _read_ttl(cursor: Cursor) -> tuple[str, str, str]:
-    """(column, count, unit) of `= col + INTERVAL 1 DAY`, moving past it."""
+    """Read `= col + INTERVAL 1 DAY` as (column, count, unit)."""
     cursor.sign("=")
     column = cursor.name("a column name")
     cursor.expect_sign("+")
@@ -290,7 +289,7 @@ _TEXTS: Final = {"COMPRESSION": "compression", "TTL_JOB_INTERVAL": "ttl_job_inte
 
 
 def _read_valued(cursor: Cursor, detail: OptionsDetail) -> OptionsDetail | None:
-    """`detail` with the option at the cursor, moving past it; None, having moved perhaps, if none stands here."""
+    """Apply a table option to `detail`; None if there is no option, and the cursor may have moved."""
     if cursor.accept(*_PASSED):
         return detail
     option = cursor.accept(*_VALUED)
@@ -385,7 +384,7 @@ def _read_definition(cursor: Cursor) -> PartitionDef:
 
 
 def _read_value(cursor: Cursor) -> str:
-    """The SQL text of one bound; the words MAXVALUE, DEFAULT and NULL in capitals, no introducer before a string."""
+    """Read a bound as SQL text: MAXVALUE, DEFAULT and NULL in capitals, strings without introducer."""
     if cursor.peek().word.startswith("_") and cursor.peek(1).kind is TokenKind.STRING:
         cursor.next()
     start = cursor.at

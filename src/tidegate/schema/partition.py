@@ -143,7 +143,7 @@ def partition_of(
 
 
 class _Table:
-    """The columns of the table, as partition definitions refer to them."""
+    """The columns of a table, by the names that partition definitions use."""
 
     def __init__(self, columns: tuple[ColumnInfo, ...], time_zone: str) -> None:
         self.by_name = {lowered(column.name): column for column in columns}
@@ -198,7 +198,7 @@ class _Table:
 
 
 def _text_key(column: ColumnInfo) -> Callable[[str], bytes]:
-    """The sort key of a text of the column; UnsupportedError, at once, for a collation without known sort keys."""
+    """Return the sort key function of a text column; UnsupportedError if its collation is not supported."""
     collation = column.collation or implied_collation(column.type.charset)
 
     def key(text: str) -> bytes:
@@ -279,7 +279,7 @@ def _is_default(entries: tuple[tuple[str, ...], ...]) -> bool:
 
 
 def _hashed_names(info: PartitionInfo) -> tuple[str, ...]:
-    """The partitions of HASH and KEY in order; p0, p1, .. unless the definition names them."""
+    """Partition names of HASH and KEY in order; p0, p1, .. where the definition has none."""
     if info.definitions:
         return tuple(definition.name for definition in info.definitions)
     return tuple(f"p{index}" for index in range(max(info.count, 1)))
@@ -334,8 +334,7 @@ def _key_part(table: _Table, name: str) -> Callable[[Row], bytes]:
 
 
 def _hash_text(column: ColumnInfo) -> Callable[[Value], bytes]:
-    """The bytes that TiDB hashes of a value, of ENUM and SET those of the names; a BIT loses what looks like trailing
-    spaces."""
+    """Return the function from a value to the bytes that TiDB hashes; ENUM and SET are hashed by name."""
     kind = column.type
     family = family_of(kind)
     if family in {Family.JSON, Family.VECTOR}:

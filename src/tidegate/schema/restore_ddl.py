@@ -79,14 +79,14 @@ def _with_tail(named: str, parts: list[str], tail: str) -> str:
 
 
 def _clause(r: SqlReader) -> str | None:
-    """Return the clause here: NOTHING if it prints nothing, None if it is none."""
+    """Return the clause here: NOTHING if it is not printed, None if there is no clause."""
     forced = r.looking_at("FORCE AUTO_INCREMENT") or r.looking_at("FORCE AUTO_RANDOM_BASE")
     found = None if forced else r.first_of(_CLAUSES)
     return _options(r) if found is None else found
 
 
 def _options(r: SqlReader) -> str | None:
-    """Return table options that stand side by side; exactly charset then collate print another way."""
+    """Return adjacent table options; exactly charset and collation, in this order, have a form of their own."""
     at = r.at
     parts: list[str] = []
     while (option := table_option(r)) is not None:
@@ -113,12 +113,11 @@ def _binlog(r: SqlReader) -> str:
 
 
 def _partitions(r: SqlReader) -> str:
-    """All partitions, or a list of them."""
     return r.accept("ALL") or r.list_of(SqlReader.one_name, ",")
 
 
 def _one_partition(r: SqlReader) -> str:
-    """ALTER TABLE t PARTITION p ..: options of placement, which print nothing."""
+    """Read the placement options of ALTER TABLE t PARTITION p, which are not printed."""
     named = r.one_name()
     if r.accept("ATTRIBUTES"):
         return dropped(r)
@@ -276,7 +275,7 @@ _QUOTED: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`""", re
 
 
 def _is_open(comment: str) -> bool:
-    """Whether a comment ends amid a string or name of it, for a server to which all of it is a comment."""
+    """Return True if a comment ends inside a string or name that a server would take as part of the comment."""
     return any(sign in _QUOTED.sub("", comment) for sign in "'`")
 
 
@@ -340,7 +339,7 @@ def _is_database_option(r: SqlReader, ahead: int) -> bool:
 
 
 def _view(r: SqlReader) -> str:
-    """A view with its options; the three that views always print have defaults."""
+    """Return a view with its options; three of them are always printed."""
     found = {"ALGORITHM": "UNDEFINED", "DEFINER": "CURRENT_USER", "SQL SECURITY": "DEFINER"}
     while option := r.accept(*found):
         if option != "SQL SECURITY":
@@ -372,7 +371,7 @@ _viewed: Final = template("VIEW table[ (name,..)] AS query<WITH CASCADED CHECK O
 
 
 def _index(r: SqlReader) -> str:
-    """A new index: its type stands before ON or behind the columns."""
+    """Return a new index; its type may be written before ON or after the columns."""
     named = _new_index(r)
     method = r.next().word if r.accept("USING", "TYPE") else ""
     return named + _indexed(r) + index_options(r, method) + _lock_and_algorithm(r)
@@ -420,7 +419,7 @@ def _settings(r: SqlReader) -> str:
 
 
 def _policy_settings(r: SqlReader) -> str:
-    """Move past the settings of a policy, of which blanks are left."""
+    """Skip the settings of a placement policy; only the blanks between them are printed."""
     count = 0
     while not r.done():
         r.name()

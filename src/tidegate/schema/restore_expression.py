@@ -324,7 +324,7 @@ def _leading_interval(r: SqlReader) -> str:
 
 
 def _is_list(r: SqlReader) -> bool:
-    """Return True if the brackets after the word here hold a comma of their own."""
+    """Return True if the parentheses after the word here contain a comma at their top level."""
     depth, ahead = 0, 1
     while r.peek(ahead).kind is not TokenKind.END:
         depth += r.is_sign("(", ahead) - r.is_sign(")", ahead)
@@ -558,7 +558,7 @@ def _from(r: SqlReader) -> str:
 
 
 def _hints(text: str) -> str:
-    """Return the hints that TiDB knows among those of the comment."""
+    """Return the hints of the comment that TiDB knows."""
     found: list[str] = []
     for word, inside in re.findall(r"(\w+)\s*\(([^)]*)\)", text):
         joint = _KNOWN_HINTS.get(word.upper())
@@ -606,7 +606,6 @@ def _limit(r: SqlReader) -> str:
 
 
 def _literal_or_mark(r: SqlReader) -> str:
-    """Return a number or `?`."""
     return "?" if r.sign("?") else literal(r)
 
 
@@ -614,7 +613,7 @@ def _literal_or_mark(r: SqlReader) -> str:
 
 
 def _tables(r: SqlReader) -> str:
-    """Return table references; a comma is a join of what stands before it, in brackets."""
+    """Return table references; a comma joins everything to its left, in parentheses."""
     return _crossed(r, _joined(r))
 
 

@@ -272,7 +272,7 @@ _RULES: Final[Mapping[str, Rule]] = {
 
 
 class _Part(NamedTuple):
-    """A piece of a template; `stands` tells whether it stands here, None for one that reads nothing."""
+    """An element of a template; `stands` tests whether it begins here, None if it reads nothing."""
 
     read: Rule
     stands: Callable[[SqlReader], bool] | None = None
@@ -310,7 +310,7 @@ def one_of(rules: Mapping[str, Rule]) -> Rule:
 
 
 def _parts(elements: Iterator[re.Match[str]], rules: Mapping[str, Rule]) -> list[_Part]:
-    """The pieces up to the end of the template or of the optional part that has begun."""
+    """The elements up to the end of the template or of the current optional part."""
     parts: list[_Part] = []
     for element in elements:
         if element["sign"] == "]":

@@ -203,7 +203,7 @@ def partitioning(r: SqlReader) -> str:
 
 
 def _method(r: SqlReader) -> tuple[str, str]:
-    """Return the method with its columns, and how many partitions it makes when nobody says."""
+    """Return the method with its columns, and its default number of partitions."""
     linear = "LINEAR " if r.accept("LINEAR") else ""
     text = _KINDS(r)
     return linear + text, "1" if text.startswith(("HASH", "KEY")) else ""

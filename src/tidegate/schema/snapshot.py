@@ -47,7 +47,7 @@ class _Bytes(msgspec.Struct, frozen=True):
 
 
 def _form(kind: type[msgspec.Struct], types: Mapping[str, Any]) -> Any:
-    """The JSON form of a struct: all of its fields, some with another type; `collation` is left out where it is ""."""
+    """The JSON form of a struct: its fields, some with other types; an empty `collation` is omitted."""
     fields = msgspec.structs.fields(kind)
     described = [(one.name, types.get(one.name, one.type)) for one in fields if one.name != "collation"]
     return msgspec.defstruct(f"_{kind.__name__}", [*described, ("collation", str, "")], omit_defaults=True)

@@ -92,7 +92,7 @@ def _commit_ts(ddl: Ddl) -> int:
 
 
 def _made(found: list[Effect]) -> int:
-    """How many tables these effects created or emptied."""
+    """Count the tables that these effects created or emptied."""
     return sum(isinstance(effect, effects.TableCreated | effects.TableTruncated) for effect in found)
 
 
@@ -147,7 +147,7 @@ def _unknown(name: TableName) -> Effect:
 
 
 def _needed(state: SchemaState, source: TableName, name: TableName, context: DdlContext) -> None:
-    """SchemaError when a statement about `name` needs a table that was lost."""
+    """Raise SchemaError if a statement about `name` needs a lost table."""
     lost = state.lost.get(source.key)
     if lost is not None:
         raise SchemaError(

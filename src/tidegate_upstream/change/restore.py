@@ -55,8 +55,6 @@ def restore_bound(text: str) -> str:
 
 
 class _Writer(Cursor):
-    """Writes one expression from its tokens."""
-
     __slots__ = ("columns", "introducers", "parts", "upper")
 
     def __init__(self, text: str, *, upper: bool, introducers: bool) -> None:

@@ -188,7 +188,7 @@ def shown_default(column: StoredColumn, zone: tzinfo) -> str:
 
 
 def _moved(text: str, zone: tzinfo) -> str:
-    """A moment that is stored in UTC, on the clocks of `zone`."""
+    """Convert a timestamp from UTC to `zone`."""
     moment = datetime.fromisoformat(text).replace(tzinfo=UTC).astimezone(zone)
     return moment.strftime("%Y-%m-%d %H:%M:%S") + (f".{text.partition('.')[2]}" if "." in text else "")
 

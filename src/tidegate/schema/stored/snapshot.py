@@ -448,13 +448,13 @@ def load_all(meta: Meta, ts: int) -> LoadedSchema:
 
 
 def _usable(meta: Meta) -> int:
-    """The newest version whose step is committed, or may have been given up."""
+    """The newest version whose step is committed or was abandoned."""
     newest = meta.version
     return newest if newest == 0 or meta.diff(newest) is not None else newest - 1
 
 
 def _note(diff: SchemaDiff, changed: set[int], schemas: set[int]) -> None:
-    """The tables and databases that a difference names, under old and new ids."""
+    """Collect the tables and databases of a schema diff, by old and new ids."""
     if diff.type in (_CREATE_SCHEMA, _DROP_SCHEMA, _ALTER_SCHEMA):
         schemas.add(diff.schema_id)
         return
@@ -467,7 +467,7 @@ def _note(diff: SchemaDiff, changed: set[int], schemas: set[int]) -> None:
 
 
 def _updated(meta: Meta, ts: int, old: StoredSnapshot, changed: set[int], named: set[int]) -> StoredSnapshot:
-    """The old snapshot with the named tables and databases as they are now."""
+    """The old snapshot with these tables and databases read again."""
     named = (named | {old.tables[table].schema_id for table in changed if table in old.tables}) - {0}
     schemas, tables = dict(old.schemas), dict(old.tables)
     fresh: set[int] = set()

@@ -168,7 +168,7 @@ def statements_of(text: str) -> list[str]:
 
 
 def _joined(found: Sequence[TargetDdl]) -> TargetDdl:
-    """Several CREATE TABLE of one job: those that are there already are not made again."""
+    """Join several CREATE TABLE of one job; existing tables are not created again."""
     for verdict in (DdlVerdict.FORBIDDEN, DdlVerdict.REFUSED):
         refused = [phrase for one in found if one.verdict is verdict for phrase in one.why]
         if refused:
@@ -182,7 +182,7 @@ _ONCE: Final = re.compile(r"^(CREATE (?:TABLE|DATABASE))(?! IF NOT EXISTS) (.*)"
 
 
 def _named(found: RestoredDdl, place: DdlPlace) -> RestoredDdl:
-    """The statement with the tables that a job was about, where its text does not name them."""
+    """Name the tables of a job whose text does not name them."""
     if place.renames and found.text.startswith("RENAME TABLE"):
         pairs = ", ".join(f"{quote_path(old)} TO {quote_path(new)}" for old, new in place.renames)
         return settled_ddl(f"RENAME TABLE {pairs}")
@@ -192,8 +192,8 @@ def _named(found: RestoredDdl, place: DdlPlace) -> RestoredDdl:
 
 
 def _spelled(found: RestoredDdl, place: DdlPlace, *, moved: bool) -> str:
-    """The text with the names that tables, databases and an exchanged partition have in the replica; of a statement
-    about a table that was `moved`, with the names that its tables have now."""
+    """Return the text with the names of tables, databases and an exchanged partition as the replica spells them;
+    where the table was `moved`, with its current name."""
     text, parts, at = found.text, list[str](), 0
     words = {*_BEFORE_NAMES, *(["ON"] if text.startswith(_INDEX) else []), *(text.startswith("DROP TABLE") * [","])}
     moved = moved and not place.renames and text.startswith(("ALTER TABLE", "TRUNCATE TABLE", *_INDEX))
@@ -220,7 +220,7 @@ _BEFORE_NAMES: Final = ("TABLE", "REFERENCES", "EXISTS", "LIKE")
 
 
 def _left_out(target: TargetServer, text: str) -> TargetDdl | None:
-    """What becomes of the whole statement, if its first words tell that it is not for the target."""
+    """Return the outcome of a statement that the target does not support as a whole, by its first words."""
     cursor = Cursor(text)
     for rule in WHOLE:
         if rule.on(target) and rule.words.move(cursor):
@@ -229,7 +229,7 @@ def _left_out(target: TargetServer, text: str) -> TargetDdl | None:
 
 
 def _refused(target: TargetServer, text: str, place: DdlPlace) -> str:
-    """What in the whole statement the target cannot do; "" for nothing."""
+    """Return why the target cannot run the statement; "" if it can."""
     if target.kind is ServerKind.TIDB:
         return ""
     if any(token.kind is TokenKind.NAME and max(token.text, default="") > _LAST_CHARACTER for token in lex(text)):
@@ -247,7 +247,7 @@ _NO_TABLE: Final = TableName("", "")
 
 @dataclass(slots=True)
 class _Writing:
-    """One statement on its way to a target other than TiDB: what is left out of it, and what it cannot say."""
+    """Rewrites one statement for a target; collects what is left out and what is refused."""
 
     target: TargetServer
     place: DdlPlace
@@ -313,8 +313,7 @@ class _Writing:
         return f"{text[:start]}{','.join(kept)}{text[end:]}"
 
     def _keyed(self, part: str) -> str:
-        """The clause or key, after the key that a foreign key brings along in TiDB: the target knows fewer reasons for
-        one, and another name."""
+        """Precede a foreign key with the index that TiDB creates for it: the target would name it differently."""
         found = _FOREIGN.match(part)
         if found is None or self.target.kind is ServerKind.TIDB:
             return part
@@ -324,7 +323,7 @@ class _Writing:
         return part if name is None else f"{found['add']}INDEX {quote_name(name)}{found['columns']}, {part}"
 
     def _fits(self, part: str) -> bool:
-        """Whether the target knows a clause or key; what it does not know is noted."""
+        """Return whether the target supports a clause or key; note what it does not support."""
         rules = [rule for rule in PARTS if rule.on(self.target) and rule.words.move(Cursor(part))]
         if _KEY.match(part):
             bare = _QUOTED.sub("x", part)
@@ -358,7 +357,7 @@ class _Writing:
         return self._collation_of(text) if cursor.accept("ALTER DATABASE") else text
 
     def _collation_of(self, part: str, default: str | None = None) -> str:
-        """A column, a clause or a table's options; `default` is its charset where it names neither."""
+        """Translate charsets and collations of a column, clause or table options, `default` where there are none."""
         cursor, pieces, at = Cursor(part), list[str](), 0
         words = cursor.words
         collated = "COLLATE" in words
@@ -396,7 +395,7 @@ _QUOTED: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`""", re
 
 
 def _partitioning(text: str) -> int:
-    """Where PARTITION BY or REMOVE PARTITIONING begins; the end if neither stands there."""
+    """The offset of PARTITION BY or REMOVE PARTITIONING; the length of the text if there is neither."""
     cursor = Cursor(text.replace(")", " ", 1) if text.startswith(")") else text)
     while cursor.peek().kind is not TokenKind.END:
         if cursor.looking_at("PARTITION BY") or cursor.looking_at("REMOVE PARTITIONING"):

@@ -123,7 +123,7 @@ class DdlRunner:
         raise SinkError(f"the connection was lost {LOST_TRIES} times amid DDL {task.ddl.query[:500]!r}: {lost}")
 
     def _settle(self, session: DdlConnection, task: DdlTask) -> None:
-        """Do a DDL that may have been begun before."""
+        """Run a DDL that may have been started before."""
         ddl = task.ddl
         with session.transaction():
             self._writer.fence(session)
@@ -164,7 +164,7 @@ class DdlRunner:
             self._warn_once(f"left out of {self._target}: {'; '.join(found.why)}, as in {ddl.query[:300]!r}")
 
     def _values(self, session: DdlConnection, task: DdlTask) -> ValueTable | None:
-        """What of the DDL's values is computed here."""
+        """Return the values of the DDL that are computed here."""
         try:
             found = computed_values(task, self._target)
         except UnsupportedError as error:
@@ -173,7 +173,7 @@ class DdlRunner:
         return None if found is None else ValueTable(session, self._target, found, name)
 
     def _complete(self, session: DdlConnection, task: DdlTask, record: DdlRecord, values: ValueTable | None) -> None:
-        """Do what is left to do behind a statement that was done."""
+        """Finish a DDL whose statement was executed."""
         self._verify(session, task, record)
         if values is not None:
             values.write(record.facts, lambda: self._writer.fence(session))
@@ -205,8 +205,8 @@ class DdlRunner:
         session.ask(sent.ZONE, (OWN_ZONE,))
 
     def _take_zone(self, session: DdlConnection, task: DdlTask) -> None:
-        """Give a session the time zone that the DDL's had. SinkRefused where the values need it and the server has it
-        not."""
+        """Set the session's time zone to that of the DDL. Raises SinkRefused if values depend on a zone that the server
+        does not know."""
         zone = task.ddl.told.zone
         if not zone or zone == "UTC":
             return
@@ -223,7 +223,7 @@ class DdlRunner:
                 ) from error
 
     def _is_settled(self, session: DdlConnection, task: DdlTask, change: ShapeChange, error: StatementFailed) -> bool:
-        """Return whether an error says that what the statement makes or takes away is there, or gone, already."""
+        """Return whether an error means that the objects of the statement exist, or are gone, already."""
         if error.number not in IGNORABLE or not task.is_followed:
             return False
         if not (change.gone or change.come):
@@ -234,7 +234,7 @@ class DdlRunner:
         return difference(task.before, task.after, task.effects, self._target, ids_of(record.facts))
 
     def _was_done(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> bool:
-        """Return whether a statement that somebody began was done, once the server runs it no more."""
+        """Return whether a statement that was started was executed, once the server no longer runs it."""
         ddl, mark = task.ddl, self._mark(task.ddl, record)
         self._wait(lambda: running_statement(session, mark) is None, f"DDL of ts {ddl.commit_ts}: {ddl.query[:200]!r}")
         if self._target.traits.jobs:
@@ -267,7 +267,7 @@ class DdlRunner:
         return executed is Executed.YES
 
     def _verify(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> None:
-        """Compare what stands there with what schema/ says; columns, keys and partitions have to be there."""
+        """Check that the columns, keys and partitions of the schema exist in the target."""
         ddl, change = task.ddl, self._change(task, record)
         now = read_facts(session, task.keys, self._target)
         wanted = ShapeChange(change.gone - ids_of(change.gone), change.come - ids_of(change.come))
@@ -279,7 +279,7 @@ class DdlRunner:
             )
 
     def _note(self, session: DdlConnection, ddl: Ddl, state: str, why: str) -> None:
-        """Write into the ledger that a DDL is not run, and why."""
+        """Record in the ledger that a DDL is not run, and why."""
         self._ledger.write(session, ddl, DdlRecord(state, note=why))
         reach("ddl/noted")
 
@@ -299,7 +299,7 @@ class DdlRunner:
         )
 
     def _failure(self, why: str, kind: type[SinkError], ddl: Ddl) -> SinkError:
-        """Return the error of a DDL that the server refused, with the ways out where trying again is none."""
+        """Return the error of a refused DDL, with the ways out where a retry does not help."""
         text = f"DDL of ts {ddl.commit_ts} failed: {why}: {ddl.query[:500]!r}"
         if kind is not SinkRefused:
             return kind(text)
@@ -313,7 +313,7 @@ class DdlRunner:
 
     @contextmanager
     def _session(self) -> Iterator[DdlConnection]:
-        """A session that alone runs DDLs of this feed."""
+        """Open the session that runs the DDLs of this feed alone."""
         session = DdlConnection(self._connect, self._target)
         try:
             if not self._is_made:
@@ -325,7 +325,7 @@ class DdlRunner:
             session.close()
 
     def _take_lock(self, session: DdlConnection) -> None:
-        """Wait until no other session runs a statement of this feed; end one that only holds the lock."""
+        """Wait until no other session runs a statement of this feed; end a session that only holds the lock."""
 
         def taken() -> bool:
             ((got,),) = session.ask(sent.LOCK, (self._lock,))
@@ -349,7 +349,7 @@ class DdlRunner:
             ) from error
 
     def _wait(self, is_over: Callable[[], bool], what: str) -> None:
-        """Ask again and again, ever slower, until it is over; say now and then what is waited for."""
+        """Poll with growing intervals until the condition holds; log now and then what is awaited."""
         pause_s, since_s, reported_s = POLL_S, time.monotonic(), 0.0
         while not is_over():
             waited_s = time.monotonic() - since_s
@@ -363,7 +363,7 @@ class DdlRunner:
         return f"tidegate:{self._lock[-12:]}:{ddl.commit_ts}:{ddl_id_of(ddl)}:{record.note}"
 
     def _marks(self, task: DdlTask, record: DdlRecord) -> list[tuple[str, str]]:
-        """The statements, each with its mark: several of one text are told apart by their numbers."""
+        """The statements, each with its mark; equal texts are numbered."""
         mark = self._mark(task.ddl, record)
         texts = statements_of(record.executed)
         return [(text, f"{mark}.{at};" if len(texts) > 1 else mark) for at, text in enumerate(texts)]
@@ -376,6 +376,6 @@ class DdlRunner:
 
 
 def _marked(text: str, mark: str) -> str:
-    """The statement with its mark behind the first word, where servers and their lists of jobs keep it."""
+    """Insert the mark after the first word, where servers and their job lists keep it."""
     verb, _, rest = text.partition(" ")
     return f"{verb} /* {mark} */ {rest}"

@@ -150,7 +150,7 @@ def _moves(effect: Effect, ids: Facts) -> Iterable[tuple[Fact, Fact]]:
 
 
 def _last(effects: Sequence[Effect], ids: Facts) -> Facts:
-    """Where all numbers are in the end."""
+    """The facts after all effects."""
     for effect in effects:
         moves = dict(_moves(effect, ids))
         ids = frozenset(moves.get(fact, fact) for fact in ids)

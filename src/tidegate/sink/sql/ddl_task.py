@@ -79,7 +79,7 @@ class DdlTask:
 
     @property
     def _databases(self) -> dict[str, str]:
-        """How databases are spelled, by their folded names."""
+        """Spellings of databases, by folded name."""
         known = {key: database.name for key, database in self.before.databases.items()}
         return known | {key[0]: table.name.schema for key, table in self.before.tables.items()}
 
@@ -158,7 +158,7 @@ class DdlTask:
         )
 
     def _brought(self) -> dict[tuple[str, ...], str]:
-        """The names of the keys that foreign keys of the statements bring along, by table and columns."""
+        """Names of the indexes that foreign keys of the statements add, by table and columns."""
         keys = [key for statement in self.statements for key in _keys(statement)]
         written = {lowered(key.name) for key in keys if key.name and not key.foreign}
         named = [(tuple(map(lowered, key.columns)), lowered(key.name or "")) for key in keys if key.foreign]
@@ -182,7 +182,7 @@ class DdlTask:
 
 
 def _exchanged(statement: Statement) -> TableName | None:
-    """The table that an EXCHANGE PARTITION puts in the place of a partition."""
+    """The table of an EXCHANGE PARTITION."""
     specs = statement.specs if isinstance(statement, AlterTable) else ()
     return next((spec.table for spec in specs if isinstance(spec, ExchangePartition)), None)
 
@@ -192,7 +192,6 @@ _UNNAMED: Final = re.compile(r"fk_\d+")
 
 
 def _keys(statement: Statement) -> Iterable[IndexDef]:
-    """The keys and foreign keys of CREATE TABLE and ALTER TABLE."""
     match statement:
         case CreateTable():
             yield from statement.indexes

@@ -171,7 +171,7 @@ def _is_filled(column: ColumnInfo, target: TargetServer) -> bool:
 
 
 def _stays(old: ColumnType, new: ColumnType) -> bool:
-    """Whether equal values are equal still, one as it was and the other as it is now."""
+    """Return whether values that were equal before the change stay equal."""
     return old.charset == new.charset and family_of(old) is family_of(new) and keeps_values(old, new)
 
 
@@ -423,7 +423,7 @@ class ValueTable:
             self._session.ask(sent.SETTING.format(name="check_constraint_checks", value=int(on)))
 
     def _kept(self, table: str = "") -> str:
-        """Assignments that keep columns with ON UPDATE as they are."""
+        """Assignments that keep the values of ON UPDATE columns."""
         own = {lowered(one.new.name) for one in self._found.columns}
         touched = [name for (name,) in self._session.ask(sent.TOUCHED_COLUMNS, self._found.new.key)]
         names = [quote_name(name) for name in touched if lowered(name) not in own]
@@ -435,7 +435,7 @@ def _names(letter: str, columns: Sequence[object]) -> list[str]:
 
 
 def _check_type(column: ColumnInfo, kind: str, charset: str | None) -> None:
-    """Raise SchemaError for a column that has another kind of values in the target, as one that was changed already."""
+    """Raise SchemaError if the column has another kind of values in the target, as after an earlier change."""
     own = family_of(column.type)
     try:
         found = family_of(parse_type(kind, charset or "binary"))
@@ -446,7 +446,6 @@ def _check_type(column: ColumnInfo, kind: str, charset: str | None) -> None:
 
 
 def _computed(column: ComputedColumn, answer: Any) -> Value:
-    """What becomes of a value."""
     if answer is None:
         return None
     value = read_value(column.old.type, answer)
@@ -460,7 +459,7 @@ def _computed(column: ComputedColumn, answer: Any) -> Value:
 
 
 def _mismatch(column: ComputedColumn, found: Any, expected: Any) -> str:
-    """What the target makes otherwise of a value; "" for nothing."""
+    """Describe a value that the target computed differently; "" if it did not."""
     made = None if found is None else _stored(column.new.type, read_value(column.new.type, found))
     if found is None or made == expected:
         return ""
@@ -491,7 +490,7 @@ def read_value(kind: ColumnType, answer: Any) -> Value:
 
 
 def _stored(kind: ColumnType, value: Value) -> Value:
-    """A value as it is written: names by their numbers."""
+    """The form in which a value is written: ENUM and SET by number."""
     if value is None or kind.code not in (T.ENUM, T.SET):
         return value
     number = enum_index if kind.code is T.ENUM else set_mask
