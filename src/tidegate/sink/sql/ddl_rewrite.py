@@ -133,10 +133,7 @@ def statement_for(target: TargetServer, query: str, place: DdlPlace = DdlPlace()
     writing = _Writing(target, place)
     if target.kind is not ServerKind.TIDB:
         text = _COMMENT.sub(lambda found: found[0] if found[0][0] in "'`" else "", text)
-    text = writing.worded(text)
-    text = writing.parted(text)
-    if text and target.kind is not ServerKind.TIDB:
-        text = writing.collated(text, place.charset)
+    text = writing.parted(writing.worded(text))
     if writing.refusals:
         return TargetDdl(DdlVerdict.REFUSED, "", tuple(writing.refusals))
     if not text:
@@ -277,40 +274,45 @@ class _Writing:
         return "".join([*parts, text[at:]])
 
     def parted(self, text: str) -> str:
-        """Return the text without the parts that the target does not know; "" if nothing is left."""
+        """Return the text without the parts that the target does not know, with its charsets and collations and TiDB's
+        defaults written out; "" if nothing is left."""
         cursor = Cursor(text)
-        if cursor.accept("ALTER TABLE"):
-            return self._altered(text, cursor)
-        if cursor.accept("CREATE TABLE"):
-            cursor.accept("IF NOT EXISTS")
-            self.table = cursor.qualified().within(self.place.schema)
-            return text if not cursor.is_sign("(") or cursor.looking_at("LIKE", 1) else self._grouped(text, cursor)
-        if cursor.accept("CREATE INDEX", "CREATE UNIQUE INDEX"):
-            return text if self._fits(text) else ""
-        return text
-
-    def _altered(self, text: str, cursor: Cursor) -> str:
+        statement = cursor.accept("ALTER TABLE", "CREATE TABLE", "CREATE DATABASE", "ALTER DATABASE")
+        if statement.endswith("DATABASE"):
+            return self._collated(text, "utf8mb4" if statement.startswith("CREATE") else None)
+        if not statement:
+            return text if not text.startswith(_NEW_INDEX) or self._fits(text) else ""
+        cursor.accept("IF NOT EXISTS")
         self.table = cursor.qualified().within(self.place.schema)
-        head, rest = text[: cursor.tokens[cursor.at - 1].end], text[cursor.tokens[cursor.at - 1].end :]
-        at = _partitioning(rest)
-        kept = ", ".join(part for part in map(self._clause, split(rest[:at])) if part)
-        return " ".join(part for part in (head, kept, rest[at:].strip()) if part) if kept or rest[at:].strip() else ""
+        start = cursor.peek(-1).end
+        if statement == "ALTER TABLE":
+            at = _partitioning(cursor)
+            clauses = ", ".join(filter(None, map(self._clause, split(text[start:at]))))
+            tail = text[at:].strip()
+            return " ".join(filter(None, (text[:start], clauses, tail))) if clauses or tail else ""
+        if not cursor.is_sign("(") or cursor.looking_at("LIKE", 1):
+            return text
+        head, options = self._grouped(text, cursor)
+        if self.target.kind is ServerKind.TIDB:
+            return head + options
+        at = _partitioning(cursor) - len(text) + len(options)
+        return f"{head}{self._collated(options[:at].rstrip(), self.place.charset)} {options[at:]}".rstrip()
 
     def _clause(self, clause: str) -> str:
         if clause in ("", "ADD") or not self._fits(clause):
             return ""
-        if clause.startswith("ADD COLUMN ("):
-            cursor = Cursor(clause)
-            cursor.accept("ADD COLUMN")
-            return self._grouped(clause, cursor)
-        return self._keyed(clause)
+        cursor = Cursor(clause)
+        if cursor.accept("ADD COLUMN") and cursor.is_sign("("):
+            return "".join(self._grouped(clause, cursor))
+        return self._collated(self._keyed(clause))
 
-    def _grouped(self, text: str, cursor: Cursor) -> str:
+    def _grouped(self, text: str, cursor: Cursor) -> tuple[str, str]:
+        """The text up to the end of the group at the cursor, and the rest from its closing parenthesis on."""
         start = cursor.peek().end
         cursor.skip_group()
-        end = cursor.tokens[cursor.at - 1].start
-        kept = [self._keyed(part) for part in split(text[start:end]) if part and self._fits(part)]
-        return f"{text[:start]}{','.join(kept)}{text[end:]}"
+        end = cursor.peek(-1).start
+        kept = [self._collated(self._keyed(part)) for part in split(text[start:end]) if part and self._fits(part)]
+        return f"{text[:start]}{','.join(kept)}", text[end:]
 
     def _keyed(self, part: str) -> str:
         """Precede a foreign key with the index that TiDB creates for it: the target would name it differently."""
@@ -334,53 +336,28 @@ class _Writing:
             self.note(rule)
         return not rules
 
-    def collated(self, text: str, charset: str | None) -> str:
-        """Return the text with the target's charsets and collations, and TiDB's defaults written out."""
-        cursor = Cursor(text)
-        if cursor.accept("CREATE TABLE"):
-            cursor.accept("IF NOT EXISTS")
-            cursor.qualified()
-            if not cursor.is_sign("(") or cursor.looking_at("LIKE", 1):
-                return text
-            start = cursor.peek().end
-            cursor.skip_group()
-            end = cursor.tokens[cursor.at - 1].start
-            inside = ",".join(self._collation_of(part) for part in split(text[start:end]))
-            at = end + _partitioning(text[end:])
-            return f"{text[:start]}{inside}{self._collation_of(text[end:at].rstrip(), charset)} {text[at:]}".rstrip()
-        if cursor.accept("CREATE DATABASE"):
-            return self._collation_of(text, "utf8mb4")
-        if cursor.accept("ALTER TABLE"):
-            cursor.qualified()
-            head = text[: cursor.tokens[cursor.at - 1].end]
-            return f"{head} {', '.join(map(self._collation_of, split(text[len(head) :])))}"
-        return self._collation_of(text) if cursor.accept("ALTER DATABASE") else text
-
-    def _collation_of(self, part: str, default: str | None = None) -> str:
+    def _collated(self, part: str, default: str | None = None) -> str:
         """Translate charsets and collations of a column, clause or table options, `default` where there are none."""
+        if self.target.kind is ServerKind.TIDB:
+            return part
         cursor, pieces, at = Cursor(part), list[str](), 0
-        words = cursor.words
-        collated = "COLLATE" in words
-        found = False
+        collated = "COLLATE" in cursor.words
         while cursor.peek().kind is not TokenKind.END:
-            if cursor.accept("CHARACTER SET"):
-                found = True
-                cursor.sign("=")
-                token = cursor.next()
-                pieces += [part[at : token.start], charset_for(self.target, token.text)]
-                if not collated and token.text.upper() != "BINARY":
-                    pieces.append(f" COLLATE {collation_for(self.target, implied_collation(token.text))}")
-                at = token.end
-            elif cursor.accept("COLLATE"):
-                found = True
-                cursor.sign("=")
-                token = cursor.next()
-                pieces += [part[at : token.start], collation_for(self.target, token.text)]
-                at = token.end
-            else:
+            if not (words := cursor.accept("CHARACTER SET", "COLLATE")):
                 cursor.next()
+                continue
+            cursor.sign("=")
+            token = cursor.next()
+            name = token.text
+            pieces += [
+                part[at : token.start],
+                (collation_for if words == "COLLATE" else charset_for)(self.target, name),
+            ]
+            if not collated and name.upper() != "BINARY":
+                pieces.append(f" COLLATE {collation_for(self.target, implied_collation(name))}")
+            at = token.end
         text = "".join([*pieces, part[at:]])
-        if found or default is None:
+        if pieces or default is None:
             return text
         collation = collation_for(self.target, implied_collation(default))
         return f"{text} DEFAULT CHARACTER SET {charset_for(self.target, default)} COLLATE {collation}"
@@ -394,20 +371,20 @@ _EXPRESSION: Final = re.compile(r"\(\(|, \(")
 _QUOTED: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`""", re.DOTALL)
 
 
-def _partitioning(text: str) -> int:
-    """The offset of PARTITION BY or REMOVE PARTITIONING; the length of the text if there is neither."""
-    cursor = Cursor(text.replace(")", " ", 1) if text.startswith(")") else text)
-    while cursor.peek().kind is not TokenKind.END:
-        if cursor.looking_at("PARTITION BY") or cursor.looking_at("REMOVE PARTITIONING"):
-            return cursor.peek().start
+def _partitioning(cursor: Cursor) -> int:
+    """Move to PARTITION BY or REMOVE PARTITIONING, or to the end of the text if there is neither; return its offset."""
+    while not (cursor.looking_at("PARTITION BY") or cursor.looking_at("REMOVE PARTITIONING")):
+        if cursor.peek().kind is TokenKind.END:
+            break
         if cursor.is_sign("("):
             cursor.skip_group()
         else:
             cursor.next()
-    return len(text)
+    return cursor.peek().start
 
 
-_INDEX: Final = ("CREATE INDEX", "CREATE UNIQUE INDEX", "DROP INDEX")
+_NEW_INDEX: Final = ("CREATE INDEX", "CREATE UNIQUE INDEX")
+_INDEX: Final = (*_NEW_INDEX, "DROP INDEX")
 
 
 def quote_path(name: TableName) -> str:
