@@ -301,8 +301,9 @@ class _Writing:
     def _clause(self, clause: str) -> str:
         if clause in ("", "ADD") or not self._fits(clause):
             return ""
-        cursor = Cursor(clause)
-        if cursor.accept("ADD COLUMN") and cursor.is_sign("("):
+        if clause.startswith("ADD COLUMN ("):
+            cursor = Cursor(clause)
+            cursor.accept("ADD COLUMN")
             return "".join(self._grouped(clause, cursor))
         return self._collated(self._keyed(clause))
 
