@@ -239,8 +239,19 @@ _REFERENCE_ACTIONS: Final = tuple(
     for event in ("DELETE", "UPDATE")
     for action in ("CASCADE", "RESTRICT", "SET NULL", "SET DEFAULT", "NO ACTION")
 )
-_VALUED_INDEX_OPTIONS: Final = ("USING", "TYPE", "KEY_BLOCK_SIZE", "WITH PARSER", "ALGORITHM", "LOCK", "COMMENT")
-_MORE_VALUED_INDEX_OPTIONS: Final = ("PRE_SPLIT_REGIONS", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
+_VALUED_INDEX_OPTIONS: Final = (
+    *("USING", "TYPE", "KEY_BLOCK_SIZE", "WITH PARSER", "ALGORITHM", "LOCK", "COMMENT"),
+    *("PRE_SPLIT_REGIONS", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"),
+)
+_INDEX_SETTINGS: Final[Mapping[str, Mapping[str, bool]]] = {
+    "VISIBLE": {"visible": True},
+    "INVISIBLE": {"visible": False},
+    "CLUSTERED": {"clustered": True},
+    "NONCLUSTERED": {"clustered": False},
+    "LOCAL": {},
+    "ADD_COLUMNAR_REPLICA_ON_DEMAND": {},
+}
+"""Options that are words alone, and the fields of IndexDef that they set."""
 
 
 def read_check(cursor: Cursor, name: str | None, *, in_column: bool = False) -> CheckDef:
@@ -315,29 +326,17 @@ def read_index_tail(cursor: Cursor, index: IndexDef) -> IndexDef:
     columns, detail = _read_parts(cursor)
     index = replace(index, columns=columns, detail=detail)
     while True:
-        option = cursor.accept(*_VALUED_INDEX_OPTIONS) or cursor.accept(*_MORE_VALUED_INDEX_OPTIONS)
-        if option:
+        if option := cursor.accept(*_VALUED_INDEX_OPTIONS):
             index = replace(index, detail=_read_index_option(cursor, option, index.detail))
-            continue
-        match cursor.accept("VISIBLE", "INVISIBLE", "CLUSTERED", "NONCLUSTERED", "GLOBAL", "LOCAL", "WHERE"):
-            case "VISIBLE":
-                index = replace(index, visible=True)
-            case "INVISIBLE":
-                index = replace(index, visible=False)
-            case "CLUSTERED":
-                index = replace(index, clustered=True)
-            case "NONCLUSTERED":
-                index = replace(index, clustered=False)
-            case "WHERE":
-                cursor.skip_balanced(",")
-                index = replace(index, unique=False)
-            case "GLOBAL":
-                index = replace(index, detail=replace(index.detail, is_global=True))
-            case "LOCAL":
-                pass
-            case _:
-                if not cursor.accept("ADD_COLUMNAR_REPLICA_ON_DEMAND"):
-                    return index
+        elif setting := cursor.accept(*_INDEX_SETTINGS):
+            index = replace(index, **_INDEX_SETTINGS[setting])  # type: ignore[arg-type]
+        elif cursor.accept("GLOBAL"):
+            index = replace(index, detail=replace(index.detail, is_global=True))
+        elif cursor.accept("WHERE"):
+            cursor.skip_balanced(",")
+            index = replace(index, unique=False)
+        else:
+            return index
 
 
 _INDEX_TYPES: Final[Mapping[str, int]] = {"BTREE": 1, "HASH": 2, "RTREE": 3}

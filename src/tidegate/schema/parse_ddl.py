@@ -30,15 +30,16 @@ from tidegate.schema.columns import charset_of_collation, normal_charset, read_c
 from tidegate.schema.cursor import Cursor, is_constraint, read_constraint
 from tidegate.schema.parse_table import (
     CREATED,
+    CREATES,
     database_charset,
     ignore,
     read_body,
     read_column,
-    read_create,
     read_default,
     read_options,
     read_partition_by,
     read_partition_definitions,
+    read_view,
 )
 from tidegate.schema.statement import (
     AddCheck,
@@ -395,7 +396,7 @@ def _recover(cursor: Cursor, *, flashback: bool = False) -> Statement:
     return RecoverTable(table, to)
 
 
-_STATEMENTS: Final[Mapping[str, Callable[[Cursor], Statement]]] = _by_words(
+_STATEMENTS: Final[Mapping[str, Callable[[Cursor], Statement]]] = CREATES | _by_words(
     {
         "ALTER DATABASE|ALTER SCHEMA": _alter_database,
         "ALTER TABLE|ALTER IGNORE TABLE": _alter_table,
@@ -415,7 +416,9 @@ _STATEMENTS: Final[Mapping[str, Callable[[Cursor], Statement]]] = _by_words(
         "RECOVER": _recover,
     }
 )
+_BEFORE_VIEW: Final = frozenset({"VIEW", "OR", "ALGORITHM", "DEFINER", "SQL"})
 _IGNORED: Final[Mapping[str, AbstractSet[str]]] = {
+    "CREATE": CREATED,
     "ALTER": CREATED | {"INSTANCE", "RANGE"},
     "DROP": CREATED | {"STATS", "PREPARE"},
     "RENAME": {"USER"},
@@ -428,10 +431,10 @@ _IGNORED: Final[Mapping[str, AbstractSet[str]]] = {
 
 
 def _read_statement(cursor: Cursor) -> Statement:
-    if cursor.looking_at("CREATE"):
-        return read_create(cursor)
     if (found := cursor.first_of(_STATEMENTS)) is not None:
         return found
+    if cursor.peek(1).word in _BEFORE_VIEW and cursor.accept("CREATE"):
+        return read_view(cursor)
     seconds = _IGNORED.get(cursor.peek().word)
     if seconds is None or (seconds and cursor.peek(1).word not in seconds):
         raise cursor.error("not a DDL statement that we know")

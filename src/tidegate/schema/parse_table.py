@@ -21,8 +21,9 @@ Source: TiDB parser/parser.y (ColumnDef, ColumnOption, TableOption, PartitionOpt
 CreateIndexStmt, CreateViewStmt, CreateDatabaseStmt).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from tidegate.expr.tokens import TokenKind
@@ -457,22 +458,8 @@ def _create_read_option(cursor: Cursor, found: SequenceDef) -> SequenceDef | Non
 
 
 CREATED: Final = frozenset(
-    [
-        "SEQUENCE",
-        "PLACEMENT",
-        "RESOURCE",
-        "USER",
-        "ROLE",
-        "BINDING",
-        "SESSION",
-        "GLOBAL",
-        "STATISTICS",
-        "EXTERNAL",
-        "MASKING",
-        "TRIGGER",
-        "PROCEDURE",
-        "FUNCTION",
-    ]
+    """SEQUENCE PLACEMENT RESOURCE USER ROLE BINDING SESSION GLOBAL STATISTICS EXTERNAL MASKING TRIGGER PROCEDURE
+    FUNCTION""".split()  # noqa: SIM905
 )
 """What CREATE makes besides tables, which change capture passes over."""
 
@@ -493,37 +480,13 @@ def database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
     return options.charset, options.detail.collate
 
 
-def read_create(cursor: Cursor) -> Statement:
-    """Return the CREATE statement at the cursor, moving past it."""
-    start = cursor.at
-    cursor.expect("CREATE")
-    if cursor.accept("DATABASE", "SCHEMA"):
-        return _create_database(cursor)
-    temporary = cursor.accept("GLOBAL TEMPORARY", "TEMPORARY")
-    if cursor.accept("TABLE"):
-        return _create_table(cursor, temporary)
-    unique = cursor.accept("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
-    if cursor.accept("INDEX"):
-        return _create_index(cursor, unique)
+def read_view(cursor: Cursor) -> Statement:
+    """Return the view after CREATE, moving past it."""
     or_replace = cursor.accept("OR REPLACE") != ""
-    if cursor.accept("ALGORITHM"):
-        cursor.sign("=")
-        cursor.next()
-    if cursor.accept("DEFINER"):
-        cursor.sign("=")
-        while not (cursor.done() or cursor.looking_at("SQL SECURITY") or cursor.looking_at("VIEW")):
+    if cursor.accept("ALGORITHM", "DEFINER", "SQL SECURITY"):
+        while not (cursor.done() or cursor.looking_at("VIEW")):
             cursor.next()
-    if cursor.accept("SQL SECURITY"):
-        cursor.next()
-    if cursor.accept("VIEW"):
-        return _create_view(cursor, or_replace=or_replace)
-    cursor.at = start
-    if cursor.peek(1).word not in CREATED:
-        raise cursor.error("not a CREATE statement that we know")
-    return ignore(cursor)
-
-
-def _create_view(cursor: Cursor, *, or_replace: bool) -> Statement:
+    cursor.expect("VIEW")
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     view = cursor.table_name()
     columns = cursor.group(Cursor.name) if cursor.is_sign("(") else ()
@@ -543,20 +506,20 @@ def _create_database(cursor: Cursor) -> Statement:
     return CreateDatabase(name, charset, if_not_exists, collate)
 
 
-def _create_index(cursor: Cursor, kind: str) -> Statement:
+def _create_index(cursor: Cursor, kind: str = "") -> Statement:
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     name = cursor.name("an index name")
     if cursor.accept("USING", "TYPE"):
         cursor.word("an index type")
     cursor.expect("ON")
-    table = cursor.qualified()
+    table = cursor.table_name()
     index = read_index_tail(cursor, IndexDef(name, (), unique=kind == "UNIQUE"))
     if kind in ("VECTOR", "COLUMNAR"):
         index = IndexDef(name, ())
-    return AlterTable(table.within(cursor.schema), doubtful=False, specs=(AddIndex(index, if_not_exists),))
+    return AlterTable(table, doubtful=False, specs=(AddIndex(index, if_not_exists),))
 
 
-def _create_table(cursor: Cursor, temporary: str) -> Statement:
+def _create_table(cursor: Cursor, temporary: str = "") -> Statement:
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     named = cursor.qualified()
     table = named.within(cursor.schema)
@@ -603,3 +566,16 @@ def read_body(cursor: Cursor) -> tuple[list[ColumnDef], list[IndexDef], list[Che
     columns = [one for one in found if isinstance(one, ColumnDef)]
     indexes = [one for one in found if isinstance(one, IndexDef)]
     return columns, indexes, [one for one in found if isinstance(one, CheckDef)]
+
+
+CREATES: Final[Mapping[str, Callable[[Cursor], Statement]]] = {
+    **dict.fromkeys(("CREATE DATABASE", "CREATE SCHEMA"), _create_database),
+    "CREATE TABLE": _create_table,
+    **{f"CREATE {kind} TABLE": partial(_create_table, temporary=kind) for kind in ("TEMPORARY", "GLOBAL TEMPORARY")},
+    "CREATE INDEX": _create_index,
+    **{
+        f"CREATE {kind} INDEX": partial(_create_index, kind=kind)
+        for kind in ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
+    },
+}
+"""Statements that create tables, indexes and databases, by their leading words."""
