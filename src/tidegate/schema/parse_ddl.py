@@ -21,7 +21,7 @@ events).
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache, partial
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from tidegate.expr.tokens import TokenKind, fail
 from tidegate.model.errors import SqlError
@@ -86,8 +86,6 @@ from tidegate.schema.statement import (
     TruncatePartitions,
     TruncateTable,
 )
-
-_T = TypeVar("_T", Spec, Statement)
 
 
 def _if_exists(cursor: Cursor) -> bool:
@@ -223,7 +221,7 @@ def _other(cursor: Cursor, word: str) -> Spec:
     return NoChange(word)
 
 
-def _by_words(rules: Mapping[str, Callable[[Cursor], _T]]) -> dict[str, Callable[[Cursor], _T]]:
+def _by_words(rules: Mapping[str, Callable[[Cursor], Any]]) -> dict[str, Any]:
     """Split keys such as `DROP INDEX|DROP KEY` into one key per alternative."""
     return {words: rule for keys, rule in rules.items() for words in keys.split("|")}
 
@@ -396,8 +394,9 @@ def _recover(cursor: Cursor, *, flashback: bool = False) -> Statement:
     return RecoverTable(table, to)
 
 
-_STATEMENTS: Final[Mapping[str, Callable[[Cursor], Statement]]] = CREATES | _by_words(
+_STATEMENTS: Final[Mapping[str, Callable[[Cursor], Statement]]] = _by_words(
     {
+        **CREATES,
         "ALTER DATABASE|ALTER SCHEMA": _alter_database,
         "ALTER TABLE|ALTER IGNORE TABLE": _alter_table,
         "DROP DATABASE|DROP SCHEMA": lambda c: DropDatabase(if_exists=_if_exists(c), name=c.name("a database name")),

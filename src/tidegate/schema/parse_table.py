@@ -128,7 +128,7 @@ def _read_option(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
             return replace(column, detail=replace(detail, on_update=_read_digits(cursor)))
         case "AUTO_RANDOM":
             bits = cursor.group(lambda here: here.integer("a number of bits")) if cursor.is_sign("(") else (5,)
-            return replace(column, detail=replace(detail, auto_random=(*bits, 64)[:2]))
+            return replace(column, detail=replace(detail, auto_random=(bits[0], bits[1] if len(bits) > 1 else 64)))
     return _read_check(cursor, column)
 
 

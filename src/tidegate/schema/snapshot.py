@@ -54,8 +54,8 @@ def _form(kind: type[msgspec.Struct], types: Mapping[str, Any]) -> Any:
 
 
 _DEFAULTS: Final = ("default", "origin_default")
-_Column: Final = _form(ColumnInfo, dict.fromkeys(_DEFAULTS, str | _Bytes | None))
-_Table: Final = _form(TableInfo, {"columns": tuple[_Column, ...]})
+_Column: Any = _form(ColumnInfo, dict.fromkeys(_DEFAULTS, str | _Bytes | None))
+_Table: Any = _form(TableInfo, {"columns": tuple[_Column, ...]})
 
 
 class _State(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -172,8 +172,9 @@ def _set_database(state: SchemaState, statement: CreateDatabase | AlterDatabase)
         database = Database(statement.name, charset, own_collation(statement.collate, charset))
     else:
         database = known or Database(statement.name)
-        if (charset := statement.charset) is not None:
-            database = Database(database.name, charset, own_collation(statement.collate, charset))
+        if statement.charset is not None:
+            collation = own_collation(statement.collate, statement.charset)
+            database = Database(database.name, statement.charset, collation)
     databases = {**state.databases, key: database}
     return replace(state, databases=databases), [NoEffect("a database holds no rows itself")]
 

@@ -86,6 +86,7 @@ from tidegate.mysql.client import connect, driver, faults
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
 from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.parse_ddl import parse
+from tidegate.schema.snapshot import Database
 from tidegate.schema.statement import CreateTable
 from tidegate.source.upstream_address import parse_address
 
@@ -170,7 +171,7 @@ def defined(name: TableName, text: str, ts: int) -> Definition:
         raise SchemaError(f"{name}: the upstream's definition at ts {ts} cannot be read: {error}") from error
     if not isinstance(statement, CreateTable):
         raise SchemaError(f"{name} is no table in the upstream at ts {ts}")
-    table = wire_table(build_table(statement, "utf8mb4", DdlContext(ts, 0, text), 0))
+    table = wire_table(build_table(statement, Database(name.schema), DdlContext(ts, 0, text), 0))
     return Definition(
         name, ts, table, tuple(kind_of(mysql_type(column, full=False), False) for column in table.columns)
     )
