@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +15,6 @@ from tests.failpoint import armed
 from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
 from tidegate.cli.main import main
-from tidegate.engine import checkpoints
 from tidegate.engine.progress import Progress, line
 from tidegate.model.errors import (
     EnvironmentFault,
@@ -25,6 +25,7 @@ from tidegate.model.errors import (
 )
 from tidegate.source.tidb_log import LogPart
 from tidegate.source.tidb_segment import SegmentLog
+from tidegate.spark import cache
 from tidegate.testing.validators import rows
 
 pytestmark = pytest.mark.slow
@@ -173,9 +174,14 @@ def test_a_log_that_cannot_be_read_now(tmp_path: Path) -> None:
 
 def full(patch: pytest.MonkeyPatch) -> Callable[[], None]:
     """A disk without room for the checkpoint, and how to make room."""
-    opened = checkpoints.private
-    patch.setattr(checkpoints, "private", lambda _path, _flags: os.open("/dev/full", os.O_WRONLY))
-    return lambda: patch.setattr(checkpoints, "private", opened)
+    opened = cache.private
+
+    def full_for_checkpoints(path: str, flags: int) -> int:
+        checkpoint = re.search(r"/\.feed\.(json|schema)", str(path))
+        return os.open("/dev/full", os.O_WRONLY) if checkpoint else opened(path, flags)
+
+    patch.setattr(cache, "private", full_for_checkpoints)
+    return lambda: patch.setattr(cache, "private", opened)
 
 
 def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

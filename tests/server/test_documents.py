@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.s3 import BUCKET, environment, serving
-from tidegate.objectstore.stores import store
-from tidegate.server.documents import Changed, Documents, SqliteDocuments, StoreAway, documents_in
+from tidegate.objectstore.stores import Changed, store
+from tidegate.server.documents import Documents, SqliteDocuments, StoreAway, documents_in
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ from tidegate.model.event import Ddl, ToldSession
 from tidegate.model.kept_state import StateKind, convert_state, stamped
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import opened, store
+from tidegate.objectstore.stores import opened, read_file, store
 
 PART: Final = "part"
 DELTA_TYPES: Final[Mapping[pa.DataType, object]] = {
@@ -493,12 +493,10 @@ class Changelog:
 
     def _newer(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         """The commits behind `version`, each as its actions."""
-        place = store(self.uri)
         while self.version >= 0:
             version = self.version + 1
-            try:
-                body = obstore.get(place, f"_delta_log/{version:020d}.json").bytes().to_bytes()
-            except FileNotFoundError:
+            body = read_file(self.uri, f"_delta_log/{version:020d}.json")
+            if body is None:
                 if self._was_cut():
                     self._load()
                 if self.version < version:

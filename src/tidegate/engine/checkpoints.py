@@ -20,7 +20,6 @@ So the run that began last goes on, whatever became of the one before it: its ma
 
 import fcntl
 import hashlib
-import os
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -30,15 +29,23 @@ from typing import Any, Final
 
 import msgspec
 import obstore
-from obstore.exceptions import AlreadyExistsError, PreconditionError
 
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, StateUnwritable
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.objectstore.stores import STORE_ERRORS, check_store, delete, first_line, store, unchanged
+from tidegate.objectstore.stores import (
+    STORE_ERRORS,
+    Changed,
+    Versioned,
+    VersionedFile,
+    check_store,
+    delete,
+    first_line,
+    store,
+)
 from tidegate.schema.state import SchemaState
-from tidegate.spark.cache import PRIVATE_DIRECTORY, locked, private
+from tidegate.spark.cache import PRIVATE_DIRECTORY, locked, write_whole
 
 LOST_MAX: Final = 3
 """Answers of a store that are lost in a row before that is an error."""
@@ -88,11 +95,13 @@ class StateFiles(ABC):
         """Return what the file says; None where there is none.
 
         Raises ConfigError for a file that is no checkpoint, StateTooNew for a newer release's."""
-        try:
-            body = self._read(self._name)
-            return decode_state(StateKind.CHECKPOINT, body, KeptCheckpoint, f"{self.place}/{self._name}")
-        except FileNotFoundError:
+        return self._decoded(self._read(self._name))
+
+    def _decoded(self, found: Versioned | None) -> KeptCheckpoint | None:
+        if found is None:
             return None
+        try:
+            return decode_state(StateKind.CHECKPOINT, found.body, KeptCheckpoint, f"{self.place}/{self._name}")
         except msgspec.DecodeError as error:
             raise ConfigError(
                 f"{self.place}/{self._name} is no checkpoint of a changefeed: {error}; give another --state-dir"
@@ -143,10 +152,10 @@ class StateFiles(ABC):
         if not digest:
             return SchemaState()
         name = self._schema_name(digest)
-        try:
-            state = SchemaState.from_json(self._read(name))
-        except FileNotFoundError as gone:
-            raise ConfigError(f"{self.place}/{self._name} needs {name}, which is gone") from gone
+        found = self._read(name)
+        if found is None:
+            raise ConfigError(f"{self.place}/{self._name} needs {name}, which is gone")
+        state = SchemaState.from_json(found.body)
         self._written = state, digest
         return state
 
@@ -165,16 +174,14 @@ class StateFiles(ABC):
         return f"{self.changefeed}.schema-{digest}.json"
 
     @abstractmethod
-    def _read(self, name: str) -> bytes:
-        """The bytes of a file. FileNotFoundError."""
+    def _read(self, name: str) -> Versioned | None: ...
 
     @abstractmethod
-    def _write(self, name: str, body: bytes) -> None:
-        """Put a file in place, whole."""
+    def _write(self, name: str, body: bytes) -> None: ...
 
     @abstractmethod
     def _replace(self, kept: KeptCheckpoint) -> None:
-        """Put the checkpoint in place, whole. Fenced where another run has replaced it."""
+        """Write the checkpoint. Raises Fenced if another run has replaced it."""
 
     @abstractmethod
     def _forget(self, before: str | None, digest: str) -> None:
@@ -215,18 +222,13 @@ class DirectoryCheckpoints(StateFiles):
             return False
         return False
 
-    def _read(self, name: str) -> bytes:
-        return (self.directory / name).read_bytes()
+    def _read(self, name: str) -> Versioned | None:
+        with suppress(FileNotFoundError):
+            return Versioned((self.directory / name).read_bytes(), None)
+        return None
 
     def _write(self, name: str, body: bytes) -> None:
-        path = self.directory / name
-        aside = path.with_suffix(".part")
-        aside.unlink(missing_ok=True)
-        with open(aside, "xb", opener=private) as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
+        write_whole(self.directory / name, body, sync=True)
 
     def _replace(self, kept: KeptCheckpoint) -> None:
         self._write(self._name, encode_state(StateKind.CHECKPOINT, kept))
@@ -246,8 +248,6 @@ class StoreCheckpoints(StateFiles):
         self._owner = uuid.uuid4().hex
         self._version: Any = None
         """Of the checkpoint that the next one replaces; None where there is none."""
-        self._seen: Any = None
-        """Of the checkpoint that was read last."""
         self._fit = self._holds = self._taken = False
 
     def prepare(self) -> None:
@@ -271,22 +271,21 @@ class StoreCheckpoints(StateFiles):
         run has done so since."""
         if self._holds:
             self.prepare()
-        saved = self._saved(found := self.kept())
-        if found is not None:
-            foreign = self._holds and found.owner != self._owner
+        found = self._read(self._name)
+        kept = self._decoded(found)
+        saved = self._saved(kept)
+        if found is not None and kept is not None:
+            foreign = self._holds and kept.owner != self._owner
             if foreign and self._taken:
                 raise self._fenced()
-            self._version = self._seen
+            self._version = found.version
             if foreign:
-                self._replace(msgspec.structs.replace(found, owner=self._owner))
+                self._replace(msgspec.structs.replace(kept, owner=self._owner))
         self._taken = self._holds
         return saved
 
-    def _read(self, name: str) -> bytes:
-        found = obstore.get(store(self.place), name)
-        if name == self._name:
-            self._seen = unchanged(found.meta)
-        return bytes(found.bytes())
+    def _read(self, name: str) -> Versioned | None:
+        return VersionedFile(self.place, name).read()
 
     def _write(self, name: str, body: bytes) -> None:
         obstore.put(store(self.place), name, body)
@@ -295,15 +294,14 @@ class StoreCheckpoints(StateFiles):
         body = encode_state(StateKind.CHECKPOINT, kept)
         for _ in range(LOST_MAX):
             try:
-                done = obstore.put(store(self.place), self._name, body, mode=self._version or "create")
-            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
-                found = self.kept()
-                if found is None or found.owner != self._owner:
+                self._version = VersionedFile(self.place, self._name).write(body, version=self._version)
+            except Changed as changed:
+                kept_now = self._decoded(changed.found)
+                if changed.found is None or kept_now is None or kept_now.owner != self._owner:
                     raise self._fenced() from None
-                self._version = self._seen  # the answer to an earlier try was lost: what stands there is ours
-                continue
-            self._version = unchanged(done)
-            return
+                self._version = changed.found.version  # ours: the answer to an earlier checkpoint was lost
+            else:
+                return
         raise OSError(f"{LOST_MAX} answers were lost")
 
     def _forget(self, before: str | None, digest: str) -> None:  # noqa: ARG002

@@ -34,15 +34,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
-import obstore
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from obstore.exceptions import AlreadyExistsError
 
 from tidegate.model.errors import SinkError
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import StoredFile, delete, delta_options, store, storing
+from tidegate.objectstore.stores import Changed, StoredFile, VersionedFile, delete, delta_options, read_file, storing
 
 Action = dict[str, Any]
 LOGGER: Final = logging.getLogger("tidegate.deltalog")
@@ -162,15 +160,11 @@ def commit(uri: str, version: int, actions: Sequence[Action], *, operation: str,
         },
     }
     text = "\n".join(json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in [info, *actions])
-    path, body = f"_delta_log/{version:020d}.json", text.encode()
     try:
         with storing(uri):
-            obstore.put(store(uri), path, body, mode="create")
-    except AlreadyExistsError as taken:
-        with storing(uri):
-            ours = obstore.get(store(uri), path).bytes().to_bytes() == body  # the answer to a first try was lost
-        if not ours:
-            raise CommitConflict(f"{uri}: version {version} is taken") from taken
+            VersionedFile(uri, f"_delta_log/{version:020d}.json").write(text.encode())
+    except Changed as taken:
+        raise CommitConflict(f"{uri}: version {version} is taken") from taken
     if version and version % CHECKPOINT_EVERY == 0:
         _checkpoint(uri, version)
 
@@ -299,10 +293,7 @@ def user_metadata(uri: str, version: int) -> dict[str, Any]:
 
 def actions(uri: str, version: int) -> list[Action]:
     """Return the actions of one commit; none when the log no longer holds it."""
-    try:
-        body = obstore.get(store(uri), f"_delta_log/{version:020d}.json").bytes().to_bytes()
-    except FileNotFoundError:
-        return []
+    body = read_file(uri, f"{LOG}{version:020d}.json") or b""
     return [json.loads(line) for line in body.splitlines() if line.strip()]
 
 
@@ -349,9 +340,8 @@ class Lifespans:
             self.spans = {file.path: VersionSpan(first) for file in snapshot.files()}
             self.version = first
         for _ in range(commits_max):
-            try:
-                body = obstore.get(store(self.uri), f"{LOG}{self.version + 1:020d}.json").bytes().to_bytes()
-            except FileNotFoundError:
+            body = read_file(self.uri, f"{LOG}{self.version + 1:020d}.json")
+            if body is None:
                 return True
             self.version += 1
             for line in body.splitlines():

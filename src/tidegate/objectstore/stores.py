@@ -20,18 +20,25 @@ store's own first line, to be retried: a full disk, a directory without permissi
 `opened` gives Parquet readers a seekable file.  The first request for an object reads its last TAIL bytes, which hold
 the footer and tell the size; each read is one more request, unless the tail has it.
 
+A `VersionedFile` is replaced only while it is the version that its writer knows: who comes second gets `Changed`.
+
+    object store    put with If-Match or If-None-Match; after a lost answer, a second try finds its own bytes
+    directory       a new link, or a replacement under a lock of the directory
+
 `check_store` tests whether the store keeps conditional writes, on which all guarantees of lakes and checkpoints about
 writers and crashes rest.  Some S3-compatible servers ignore `If-None-Match` or `If-Match`, and some honour them only
 while nobody else writes, so several writers race for one name, a few times.
 """
 
+import fcntl
 import io
 import os
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache, partial
 from itertools import takewhile
@@ -43,7 +50,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
 from obstore.store import LocalStore, from_url
 
-from tidegate.model.errors import ConfigError, SinkError, SinkRefused
+from tidegate.model.errors import ConfigError, Retry, SinkError, SinkRefused
 from tidegate.objectstore.failpoint import reach
 
 RETRIES: Final = 8
@@ -149,6 +156,74 @@ def _connection(uri: str) -> dict[str, str]:
 def unchanged(meta: Mapping[str, Any]) -> Any:
     """Return the put mode that replaces an object only if it still is the version in `meta`, from a get or a put."""
     return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
+
+
+def read_file(uri: str, path: str) -> bytes | None:
+    """Return the file at `path` below `uri`; None if it does not exist."""
+    try:
+        return bytes(obstore.get(store(uri), path).bytes())
+    except FileNotFoundError:
+        return None
+
+
+class Versioned(NamedTuple):
+    """The content of a file, and the version that a writer replaces."""
+
+    body: bytes
+    version: Any
+
+
+class Changed(SinkError):
+    """A file is not the version that was to be replaced, or exists already; `found` is its content now."""
+
+    code = "CDC:ErrMetaOpFailed"
+    retry = Retry.NEVER
+    found: Versioned | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedFile:
+    """The file at `path` below `uri`, which is replaced as a whole and only if nobody else has replaced it."""
+
+    uri: str
+    path: str
+
+    def read(self) -> Versioned | None:
+        """Return the content and its version; None if there is no file."""
+        try:
+            found = obstore.get(store(self.uri), self.path)
+        except FileNotFoundError:
+            return None
+        return Versioned(bytes(found.bytes()), unchanged(found.meta))
+
+    def write(self, *pieces: bytes | memoryview, version: Any = None) -> Any:
+        """Replace `version`, or create the file if that is None; return the new version.
+
+        Raises Changed if another writer was faster, and FileNotFoundError for a store that does not exist."""
+        try:
+            return self._put(pieces, version)
+        except (AlreadyExistsError, PreconditionError, FileNotFoundError) as faster:
+            if version is None and isinstance(faster, FileNotFoundError):
+                raise
+            found = self.read()
+            if found is not None and found.body == b"".join(pieces):
+                return found.version  # ours: the answer to an earlier try was lost
+            changed = Changed(f"{self.uri}/{self.path} was replaced by another writer")
+            changed.found = found
+            raise changed from faster
+
+    def _put(self, pieces: Sequence[bytes | memoryview], version: Any) -> Any:
+        place, mode = store(self.uri), "create" if version is None else version
+        if version is None or "://" in self.uri:
+            return unchanged(obstore.put(place, self.path, iter(pieces), mode=mode, use_multipart=False))
+        directory = os.open(Path(self.uri, self.path).parent, os.O_RDONLY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            if unchanged(obstore.head(place, self.path)) != version:
+                raise PreconditionError(f"{self.path} was replaced")
+            return unchanged(obstore.put(place, self.path, iter(pieces), use_multipart=False))
+        finally:
+            os.close(directory)
 
 
 STORE_ERRORS: Final = (OSError, BaseError)
@@ -271,25 +346,15 @@ def stored_files(uri: str, prefix: str | None = None) -> list[StoredFile]:
 
 def delete(uri: str, paths: Sequence[str]) -> None:
     """Delete files in order, a batch at a time; files that are gone already are no error."""
-    for batch in _batches(paths):
+    for at in range(0, len(paths), DELETE_AT_ONCE):
+        batch = list(paths[at : at + DELETE_AT_ONCE])
         reach("upkeep/before-delete")
         try:
             obstore.delete(store(uri), batch)
         except FileNotFoundError:
             for path in batch:
-                _delete_one(uri, path)
-
-
-def _delete_one(uri: str, path: str) -> None:
-    try:
-        obstore.delete(store(uri), path)
-    except FileNotFoundError:
-        return
-
-
-def _batches(paths: Sequence[str]) -> Iterator[list[str]]:
-    for at in range(0, len(paths), DELETE_AT_ONCE):
-        yield list(paths[at : at + DELETE_AT_ONCE])
+                with suppress(FileNotFoundError):
+                    obstore.delete(store(uri), path)
 
 
 WRITERS: Final = 8
@@ -312,7 +377,8 @@ def check_store(uri: str, *, overwrites: bool = False) -> None:
     except FileNotFoundError as missing:
         raise SinkRefused(f"{uri}: there is no such bucket: {first_line(missing)}") from missing
     finally:
-        _remove(uri, paths)
+        with suppress(*STORE_ERRORS):  # what a store that is away keeps of the probes is a few bytes
+            delete(uri, paths)
 
 
 def _race(uri: str, pool: Executor, wins: Callable[[bytes], bool], deed: str, header: str) -> None:
@@ -330,11 +396,3 @@ def _wins(place: Any, path: str, mode: Any, body: bytes) -> bool:
     except (AlreadyExistsError, PreconditionError):  # perhaps by ourselves: an answer may be lost
         return bool(obstore.get(place, path).bytes().to_bytes() == body)
     return True
-
-
-def _remove(uri: str, paths: list[str]) -> None:
-    """Upkeep knows nothing of probes; what a store that is away keeps of them is a few bytes."""
-    try:
-        delete(uri, paths)
-    except (OSError, BaseError):
-        return

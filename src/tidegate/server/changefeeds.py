@@ -60,10 +60,10 @@ from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.model.errors import EnvironmentFault, HistoryLost, InputError, TidegateError, UriInvalid
 from tidegate.model.tso import compose
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import STORE_ERRORS, delete, first_line, store
+from tidegate.objectstore.stores import STORE_ERRORS, Changed, delete, first_line, store
 from tidegate.schema.state import SchemaState
 from tidegate.server.config import ServerConfig
-from tidegate.server.documents import Changed, Documents, StoreAway, check_kept
+from tidegate.server.documents import Documents, StoreAway, check_kept
 from tidegate.server.metrics import Metrics
 from tidegate.server.record import (
     RUNS,

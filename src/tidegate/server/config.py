@@ -32,7 +32,8 @@ from tidegate.config.uri import nearest, read_token, state_place
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.host import reaches_others
 from tidegate.model.name import all_digits
-from tidegate.server.documents import Changed, Documents
+from tidegate.objectstore.stores import Changed
+from tidegate.server.documents import Documents
 from tidegate.server.web_server import Tls
 from tidegate.spark.cache import cache_dir, write_whole
 
@@ -208,11 +209,8 @@ def _kept(home: Path, word: str) -> str:
     """The word in the file of a directory, which is there whole or not at all."""
     file = home / NAME
     if not file.exists():
-        aside = home / f".{NAME}.{word}"
-        write_whole(aside, f"{word}\n")
         with suppress(FileExistsError):
-            os.link(aside, file)
-        aside.unlink()
+            write_whole(file, f"{word}\n", new=True)
     return read_token(file, "the server's token")
 
 

@@ -16,15 +16,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import obstore
-from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-from tidegate.model.errors import EnvironmentFault, Retry, SinkError
+from tidegate.model.errors import EnvironmentFault, Retry
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.objectstore.stores import STORE_ERRORS, check_store, delete, first_line, store, unchanged
+from tidegate.objectstore.stores import (
+    STORE_ERRORS,
+    Changed,
+    Versioned,
+    VersionedFile,
+    check_store,
+    delete,
+    first_line,
+    store,
+)
 from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE
 
 FILE: Final = "server.db"
@@ -36,25 +44,11 @@ _TABLE: Final = (
 )
 
 
-class Changed(SinkError):
-    """The document is not the one that was to be replaced."""
-
-    code = "CDC:ErrMetaOpFailed"
-    retry = Retry.NEVER
-
-
 class StoreAway(EnvironmentFault):
     """The server's store does not answer."""
 
     code = "CDC:ErrMetaOpFailed"
     retry = Retry.LATER
-
-
-class Versioned(NamedTuple):
-    """A document and what says that it is unchanged."""
-
-    body: bytes
-    version: Any
 
 
 class Documents(Protocol):
@@ -94,12 +88,10 @@ class SqliteDocuments:
         return [name for (name,) in rows]
 
     def read(self, name: str) -> Versioned | None:
-        """Return a document; None where there is none."""
         rows = self._do("select body, version from documents where name = ?", name)
         return Versioned(*rows[0]) if rows else None
 
     def write(self, name: str, body: bytes, version: Any = None) -> Any:
-        """Put a document in place of that `version`, or make it; return its version. Raises Changed."""
         if version is None:
             made = "insert into documents values (?, 1, ?) on conflict do nothing returning version"
             rows = self._do(made, name, body)
@@ -143,24 +135,12 @@ class StoreDocuments:
         return sorted(name for name in found if name.startswith(prefix))
 
     def read(self, name: str) -> Versioned | None:
-        """Return a document; None where there is none."""
         with self._answering():
-            try:
-                found = obstore.get(store(self._uri), name)
-            except FileNotFoundError:
-                return None
-            return Versioned(bytes(found.bytes()), unchanged(found.meta))
+            return VersionedFile(self._uri, name).read()
 
     def write(self, name: str, body: bytes, version: Any = None) -> Any:
-        """Put a document in place of that `version`, or make it; return its version. Raises Changed."""
         with self._answering():
-            try:
-                return unchanged(obstore.put(store(self._uri), name, body, mode=version or "create"))
-            except (AlreadyExistsError, PreconditionError, FileNotFoundError) as faster:
-                found = self.read(name)
-                if found is None or found.body != body:
-                    raise Changed(f"{self._uri}/{name} was written by another server") from faster
-                return found.version  # ours: the answer to an earlier try was lost
+            return VersionedFile(self._uri, name).write(body, version=version)
 
     def remove(self, name: str) -> None:
         with self._answering():

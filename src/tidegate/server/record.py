@@ -39,7 +39,8 @@ from tidegate.config.entry import feed_id
 from tidegate.config.uri import mask_text
 from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.model.errors import ChangefeedIdInvalid, EnvironmentFault, InputError, Retry, TidegateError
-from tidegate.server.documents import Changed, Documents, StoreAway
+from tidegate.objectstore.stores import Changed
+from tidegate.server.documents import Documents, StoreAway
 
 
 class ApiParamInvalid(InputError):

@@ -50,7 +50,8 @@ from tidegate.engine.ports import Tasks
 from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.model.errors import Fenced, Retry, TidegateError
-from tidegate.server.documents import Changed, Documents, StoreAway
+from tidegate.objectstore.stores import Changed
+from tidegate.server.documents import Documents, StoreAway
 from tidegate.server.record import FeedCrashed, FeedId, NotOwner
 from tidegate.spark.tasks import SparkEnded, SparkTasks
 

@@ -20,9 +20,10 @@ from typing import Final
 import msgspec
 
 from tidegate.model.errors import EnvironmentFault
+from tidegate.objectstore.stores import Changed
 from tidegate.server.changefeeds import SAMPLE_S, STOP_S, Changefeeds
 from tidegate.server.config import ServerConfig, write_token
-from tidegate.server.documents import Changed, StoreAway, check_kept, documents_in
+from tidegate.server.documents import StoreAway, check_kept, documents_in
 from tidegate.server.record import Capture
 from tidegate.server.running import Lease, SparkHost, steady_s
 

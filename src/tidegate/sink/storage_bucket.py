@@ -3,7 +3,6 @@
     create    put if absent: an existing file is either the same already, or another writer's (`NameTaken`)
     raise_    index and `metadata`: replaced only by what ranks higher, and only if nobody replaced it meanwhile
 
-A local directory has no conditional replacement; there a lock in the state directory keeps a second writer out.
 Errors name `shown`, since the address that is opened may hold keys.
 
 The clean-up schedule is a cron line of six fields, as TiCDC writes it:
@@ -28,14 +27,12 @@ takes the first date anywhere in a path.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, PreconditionError
 
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
@@ -43,14 +40,7 @@ from tidegate.codec.storage import FileNames, index_path
 from tidegate.engine.dispatch import SplitPolicy
 from tidegate.model.errors import SinkConfigInvalid, SinkError
 from tidegate.model.name import all_digits
-from tidegate.objectstore.stores import check_store, delete, store, storing, unchanged
-
-
-class StoredObject(NamedTuple):
-    """The content of a file, and the version that shows whether it was replaced since."""
-
-    body: bytes
-    version: Any
+from tidegate.objectstore.stores import Changed, Versioned, VersionedFile, check_store, delete, store, storing
 
 
 class NameTaken(SinkError):
@@ -68,40 +58,43 @@ class Bucket:
 
     def check(self) -> None:
         """Raise SinkRefused for an object store in which two writers can win, or for one that is not there."""
-        if self._is_remote:
+        if "://" in self.uri:
             try:
                 check_store(self.uri, overwrites=True)
             except SinkError as refused:
                 raise type(refused)(str(refused).replace(self.uri, self.shown)) from None
 
-    def read(self, path: str) -> StoredObject | None:
+    def read(self, path: str) -> Versioned | None:
         """Return a file; None if it does not exist."""
+        with storing(self.shown):
+            return VersionedFile(self.uri, path).read()
+
+    def create(self, path: str, *body: bytes | memoryview, version: Any = None) -> None:
+        """Write a file, in pieces, that does not exist yet or is that version; one with the same bytes is accepted.
+        Raises NameTaken."""
         try:
             with storing(self.shown):
-                found = obstore.get(store(self.uri), path)
-                return StoredObject(bytes(found.bytes()), unchanged(found.meta))
-        except FileNotFoundError:
-            return None
-
-    def create(self, path: str, *body: bytes | memoryview) -> None:
-        """Write a file, in pieces, that does not exist yet; one with the same bytes is accepted. Raises NameTaken."""
-        try:
-            self._put(path, body, "create")
-        except NameTaken:
-            found = self.read(path)
-            if found is None or found.body != b"".join(body):
-                raise
+                VersionedFile(self.uri, path).write(*body, version=version)
+        except Changed as taken:
+            raise NameTaken(
+                f"{self.shown}/{path} is another writer's, or was left by a try that stopped amid it"
+            ) from taken
+        except FileNotFoundError as missing:
+            raise SinkError(f"{self.shown}: there is no such place") from missing
 
     def write(self, path: str, body: bytes) -> None:
         """Write a file, replacing any other."""
-        self._put(path, (body,), "overwrite")
+        try:
+            with storing(self.shown):
+                obstore.put(store(self.uri), path, body, use_multipart=False)
+        except FileNotFoundError as missing:
+            raise SinkError(f"{self.shown}: there is no such place") from missing
 
     def raise_(self, path: str, body: bytes, rank: Callable[[bytes], int]) -> None:
         """Replace a file by `body` if that ranks higher than the present content."""
         found = self.read(path)
-        if found is not None and rank(found.body) >= rank(body):
-            return
-        self._put(path, (body,), "create" if found is None else found.version if self._is_remote else "overwrite")
+        if found is None or rank(found.body) < rank(body):
+            self.create(path, body, version=found and found.version)
 
     def names(self, directory: str, after: str = "") -> list[str]:
         """Return the names of the files directly in a directory that sort after `after`."""
@@ -127,26 +120,6 @@ class Bucket:
         """Delete files; one that is gone already is as good."""
         with storing(self.shown):
             delete(self.uri, paths)
-
-    @property
-    def _is_remote(self) -> bool:
-        return "://" in self.uri
-
-    def _put(self, path: str, body: Iterable[bytes | memoryview], mode: Any) -> None:
-        try:
-            with storing(self.shown), _races(f"{self.shown}/{path}"):
-                obstore.put(store(self.uri), path, iter(body), mode=mode, use_multipart=False)
-        except FileNotFoundError as missing:
-            raise SinkError(f"{self.shown}: there is no such place") from missing
-
-
-@contextmanager
-def _races(where: str) -> Iterator[None]:
-    """A conditional write that finds its condition broken fails with NameTaken."""
-    try:
-        yield
-    except (AlreadyExistsError, PreconditionError) as raced:
-        raise NameTaken(f"{where} is another writer's, or was left by a try that stopped amid it") from raced
 
 
 _BOUNDS: Final = ((0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 7))

@@ -65,7 +65,7 @@ from tidegate.model.mysql import ActionType
 from tidegate.model.name import all_digits, lowered
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import LOGICAL_BITS
-from tidegate.objectstore.stores import STORE_ERRORS, first_line, store
+from tidegate.objectstore.stores import STORE_ERRORS, first_line, read_file, store
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.source.kafka_messages import Resolution
 
@@ -136,11 +136,8 @@ class FilePlace:
     def read(self, path: str) -> bytes | None:
         """Return a file; None where there is none. SourceError where the place does not answer."""
         self._check(path)
-        try:
-            with self._answering():
-                return bytes(obstore.get(store(self.uri), path).bytes())
-        except FileNotFoundError:
-            return None
+        with self._answering():
+            return read_file(self.uri, path)
 
     def files(self) -> Iterator[PlacedFile]:
         """Return all files. SourceError where the place does not answer; ConfigError for a link that is not read."""

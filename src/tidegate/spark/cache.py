@@ -119,11 +119,24 @@ def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] = lambda
             fcntl.flock(handle, fcntl.LOCK_UN)
 
 
-def write_whole(path: Path, text: str, *, mode: int = PRIVATE_FILE) -> None:
-    """Write `text` to `path` in one step: readers see the old file or the new one."""
+def write_whole(
+    path: Path, content: str | bytes, *, mode: int = PRIVATE_FILE, sync: bool = False, new: bool = False
+) -> None:
+    """Write `content` to `path` in one step: readers see the old file or the new one.
+
+    With `sync` the content is flushed to disk first. With `new` a file that exists stays (FileExistsError)."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.unlink(missing_ok=True)
-    with open(part, "x", opener=private) as file:
-        file.write(text)
+    with open(part, "xb", opener=private) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
     part.chmod(mode)
-    part.replace(path)
+    if new:
+        try:
+            os.link(part, path)
+        finally:
+            part.unlink()
+    else:
+        part.replace(path)

@@ -54,7 +54,7 @@ import msgspec
 import obstore
 
 from tidegate.model.errors import SinkError
-from tidegate.objectstore.stores import STORE_ERRORS, first_line, store, storing
+from tidegate.objectstore.stores import STORE_ERRORS, first_line, read_file, store, storing
 from tidegate.sink.delta.iceberg_format import VERSION, Metadata, current, current_schema
 from tidegate.sink.delta.iceberg_projection import METADATA, each, location_of, metadata_uri
 from tidegate.sink.delta.options import DeltaOptions
@@ -677,9 +677,8 @@ class RestCatalog:
         return _Ours(place, msgspec.json.decode(body))
 
     def _noted(self) -> frozenset[Owned]:
-        try:
-            body = obstore.get(store(self._options.control_uri), NOTE).bytes().to_bytes()
-        except FileNotFoundError:
+        body = read_file(self._options.control_uri, NOTE)
+        if body is None:
             return frozenset()
         note = msgspec.json.decode(body, type=_Note)
         return frozenset(note.tables if (note.uri, note.warehouse) == (self._rest.uri, self._rest.warehouse) else ())

@@ -58,7 +58,7 @@ from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, TableDescription, TableSnapshot, VersionSpan
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import STORE_ERRORS, StoredFile, store, storing
+from tidegate.objectstore.stores import STORE_ERRORS, StoredFile, read_file, store, storing
 from tidegate.sink.delta.columns import logical_key, stored_columns
 from tidegate.sink.delta.iceberg_format import (
     ADDED,
@@ -507,19 +507,14 @@ def project_lake(options: DeltaOptions, runner: Runner) -> int:
 
 def is_projected(options: DeltaOptions) -> bool:
     """Return True for a lake whose published versions all have metadata for its current location."""
-    try:
-        body = obstore.get(store(options.control_uri), NOTE).bytes().to_bytes()
-    except FileNotFoundError:
-        return False
-    return msgspec.json.decode(body, type=_Note).location == location_of(options.root)
+    body = read_file(options.control_uri, NOTE)
+    return body is not None and msgspec.json.decode(body, type=_Note).location == location_of(options.root)
 
 
 def forget_projection(options: DeltaOptions) -> None:
     """Withdraw the promise that published versions have metadata."""
-    try:
+    with suppress(FileNotFoundError):
         obstore.delete(store(options.control_uri), NOTE)
-    except FileNotFoundError:
-        return
 
 
 def project_all(options: DeltaOptions, tables: Sequence[TableProjection], runner: Runner) -> None:

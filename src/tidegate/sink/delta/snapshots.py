@@ -39,7 +39,6 @@ from typing import Final, TypeAlias
 
 import msgspec
 import obstore
-from obstore.exceptions import AlreadyExistsError
 
 from tidegate.engine.event_filter import EventRule
 from tidegate.engine.filter import SelectorRule, TableFilter
@@ -53,7 +52,7 @@ from tidegate.model.table import ColumnInfo, TableInfo, TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, TableSnapshot
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import delete, store, stored_files, storing
+from tidegate.objectstore.stores import Changed, VersionedFile, delete, read_file, store, stored_files, storing
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.options import (
@@ -238,11 +237,9 @@ def keep_schema(options: DeltaOptions, state: SchemaState) -> str:
 
 
 def _body(options: DeltaOptions, number: int) -> SnapshotBody:
-    place = store(options.control_uri)
-    try:
-        raw = obstore.get(place, _path(number)).bytes().to_bytes()
-    except FileNotFoundError:  # upkeep forgot it between listing and reading, and keeps what it names for a while
-        raw = obstore.get(place, _path(number, "forgotten")).bytes().to_bytes()
+    raw = read_file(options.control_uri, _path(number))
+    if raw is None:  # upkeep forgot it between listing and reading, and keeps what it names for a while
+        raw = obstore.get(store(options.control_uri), _path(number, "forgotten")).bytes().to_bytes()
     return decode_body(raw, f"{options.control_uri}/{_path(number)}")
 
 
@@ -256,7 +253,6 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
 
     If another run took the number, raises Fenced, or Overtaken if that run is an earlier one.
     """
-    place = store(options.control_uri)
     digest = snapshot.digest or keep_schema(options, snapshot.state)
     checkpoint = snapshot.checkpoint
     now_ms = int(time.time() * 1000)
@@ -279,15 +275,12 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
     try:
         with storing(options.control_uri):
             reach("publish/before-snapshot")
-            obstore.put(place, _path(snapshot.number), encoded, mode="create")
-    except AlreadyExistsError as taken:
-        with storing(options.control_uri):
-            found = obstore.get(place, _path(snapshot.number)).bytes().to_bytes()
-        if found != encoded:  # else it is ours, whose answer was lost
-            where = f"lake {options.root}: snapshot {snapshot.number}"
-            if decode_body(found, where).epoch < snapshot.epoch:
-                raise Overtaken(f"{where} was published by a run before this one") from taken
-            raise Fenced(f"{where} was published by another run; run one changefeed per lake") from taken
+            VersionedFile(options.control_uri, _path(snapshot.number)).write(encoded)
+    except Changed as taken:
+        where = f"lake {options.root}: snapshot {snapshot.number}"
+        if taken.found is not None and decode_body(taken.found.body, where).epoch < snapshot.epoch:
+            raise Overtaken(f"{where} was published by a run before this one") from taken
+        raise Fenced(f"{where} was published by another run; run one changefeed per lake") from taken
     reach("publish/after-snapshot")
     return digest
 

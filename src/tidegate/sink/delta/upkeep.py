@@ -71,7 +71,7 @@ from tidegate.objectstore.deltalog import (
     sweep,
 )
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import STORE_ERRORS, StoredFile, delete, first_line, store, stored_files
+from tidegate.objectstore.stores import STORE_ERRORS, StoredFile, delete, first_line, read_file, store, stored_files
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.columns import bounded, stored_columns
 from tidegate.sink.delta.files import by_key, is_small, read, within, write
@@ -423,9 +423,8 @@ class Shelf:
         return numbers
 
     def _move(self, old: str, new: str) -> None:
-        try:
-            body = obstore.get(self._place, old).bytes().to_bytes()
-        except FileNotFoundError:  # another upkeep was faster
+        body = read_file(self._uri, old)
+        if body is None:  # another upkeep was faster
             return
         obstore.put(self._place, new, body)
         reach("upkeep/snapshot-copied")
@@ -552,10 +551,8 @@ def note_limits(options: DeltaOptions, limits: Limits) -> None:
 
 def noted_limits(options: DeltaOptions) -> Limits:
     """Return the limits stored by the lake's feed; the defaults for a lake without any."""
-    try:
-        return msgspec.json.decode(obstore.get(store(options.control_uri), LIMITS).bytes().to_bytes(), type=Limits)
-    except FileNotFoundError:
-        return Limits()
+    body = read_file(options.control_uri, LIMITS)
+    return Limits() if body is None else msgspec.json.decode(body, type=Limits)
 
 
 def storing_errors(runner: Runner) -> Runner:
