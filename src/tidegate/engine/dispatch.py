@@ -377,7 +377,6 @@ class Router:
 def _hashed_names(
     rule: DispatchRule, name: TableName, fields: tuple[Field, ...], info: TableInfo | None
 ) -> tuple[str, ...]:
-    """The columns by which the rule goes."""
     match rule.by:
         case PartitionDispatcher.TABLE | PartitionDispatcher.TS:
             return ()
@@ -397,7 +396,6 @@ def _hashed_names(
 
 
 def _indexed(rule: DispatchRule, name: TableName, info: TableInfo | None) -> tuple[str, ...]:
-    """The columns of the named index that rows carry."""
     if info is None:
         raise DispatcherFailed(
             f"index {rule.index!r} of {name} is to dispatch rows, but the definition of the table is not known"
@@ -515,7 +513,6 @@ class Splitter:
         return False
 
     def _moves(self, update: Update) -> bool:
-        """Whether the dispatcher hashes the two images differently, so that their partitions may differ."""
         if self.plan.by in {PartitionDispatcher.TABLE, PartitionDispatcher.TS}:
             return False
         return self.plan.hash_of(update, update.before) != self.plan.hash_of(update, update.after)
@@ -528,7 +525,6 @@ def halves(update: Update) -> tuple[Delete, Insert]:
 
 
 def _carried(update: Update) -> dict[str, Any]:
-    """Everything of an event but its images."""
     return {name: getattr(update, name) for name in update.__struct_fields__ if name not in {"before", "after"}}
 
 

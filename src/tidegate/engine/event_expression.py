@@ -133,7 +133,6 @@ def _test(  # noqa: PLR0917
 
 
 def _slots(version: TableVersion) -> tuple[Slot, ...]:
-    """The columns that may be named, by their places in images."""
     carried = [
         column
         for column in version.stored.cols or []

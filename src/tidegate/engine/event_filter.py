@@ -138,7 +138,6 @@ class _Tests(NamedTuple):
     def of(
         cls, kind: type[RowChange], rules: Sequence[RowRule], fields: tuple[Field, ...], compiled: Compile
     ) -> "_Tests":
-        """Return the tests of these rules. Raises what `compiled` does."""
         if any(kind in rule.kinds for rule in rules):
             return cls(every=True, pairs=(), unmoved=())
         texts = [_texts(kind, rule.rule) for rule in rules]
@@ -151,7 +150,6 @@ class _Tests(NamedTuple):
         )
 
     def drop(self, row: RowChange) -> bool:
-        """Return whether the row is left out."""
         if self.every:
             return True
         before, after = images(row)
@@ -250,7 +248,6 @@ class MessageFilter:
 
 
 def _texts(kind: type[RowChange], rule: EventRule) -> tuple[str, str]:
-    """The expressions of the old and of the new image of such a row."""
     if kind is Insert:
         return "", rule.ignore_insert_value_expr
     if kind is Delete:
@@ -461,8 +458,6 @@ _EVERY_DDL: Final = frozenset[int]().union(*DDL_EVENTS.values())
 
 
 class _Parsed(NamedTuple):
-    """A rule ready to be asked."""
-
     takes: Callable[[str, str], bool]
     takes_schema: Callable[[str], bool]
     rows: frozenset[type[RowChange]]

@@ -235,8 +235,6 @@ def _first(verdicts: Iterable[bool]) -> bool:
 
 
 class _Reader:
-    """Reads one rule from left to right; `at` is the next unread character."""
-
     def __init__(self, text: str, *, any_case: bool = True) -> None:
         self.text = text.rstrip(" \t")
         self.any_case = any_case
@@ -289,7 +287,6 @@ class _Reader:
         return self.name(re.escape(found[1].replace(quote * 2, quote)))
 
     def name(self, escaped: str) -> _Pattern:
-        """Return the pattern of one name, which comes as an expression without anything but letters."""
         plain = re.sub(r"\\(.)", r"\1", escaped, flags=re.DOTALL)
         return _Pattern(exact=lowered(plain) if self.any_case else plain, any_case=self.any_case)
 
@@ -303,7 +300,6 @@ class _Reader:
         return _Pattern() if self.text[start : self.at] == "*" else _Pattern(self.compile("".join(out)))
 
     def wildcard(self, char: str) -> str:
-        """Return one step of a wildcard pattern as a regular expression."""
         if char in _WILDCARDS:
             self.at += 1
             return _WILDCARDS[char]

@@ -86,8 +86,6 @@ Partition = TypeVar("Partition", bound=Hashable)
 
 
 class _Held(NamedTuple):
-    """An event in its place: rows before DDLs of their ts, both as they came."""
-
     ts: int
     is_ddl: bool
     number: int

@@ -253,7 +253,6 @@ class Meter:
             self.warn(warning)
 
     def _roads(self) -> dict[str, object]:
-        """Which way rows went, in the source and behind it."""
         every = self.landed + self.written
         return {"roads": every.by_road(), "slow_roads": every.slow(), "rows_left_out": every.left_out}
 
@@ -279,7 +278,6 @@ class Meter:
                 self.warn(f"table {one.table} is parked, the others go on: {one.code}: {one.message}")
 
     def _count_tables(self, planned: Round, results: Sequence[Result], ts: int) -> None:
-        """Rows and lag of each table that results name."""
         lag_ms = int(time.time() * 1000) - physical_ms(ts)
         for result in results:
             if result.name is None:

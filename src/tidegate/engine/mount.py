@@ -73,7 +73,6 @@ class MountTable:
 
     @property
     def is_partition(self) -> bool:
-        """Whether `physical_id` is a partition's."""
         return self.version.stored.partition is not None and self.version.stored.partition.enable
 
 
@@ -129,7 +128,6 @@ class Mounter:
 
     @property
     def utc(self) -> bool:
-        """Whether TIMESTAMPs stay in UTC."""
         return self._zone is UTC
 
     def table(self, physical_id: int, commit_ts: int) -> MountTable | None:

@@ -70,8 +70,6 @@ class MountedColumns(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """A column made ready."""
-
     plan: ColumnPlan
     type: ColumnType
     read: ReadColumn
@@ -129,7 +127,6 @@ class ColumnMounter:
         return MountedColumns(table, rows, replace(batch, start_ts=start_ts, row_ids=row_ids))
 
     def _arrays(self, ready: _Ready, images: _Images, of_handles: Mapping[int, Any]) -> list[Any]:
-        """An array for each column."""
         cells = locate(images.values, [column.plan.id for column in ready.columns], ready.foreign)
         unread = ~cells.fits
         arrays: list[Any] = []
@@ -214,7 +211,6 @@ def _column(column: _Column, cells: RowCells, handles: Any) -> tuple[Any, Any]:
 
 
 def _plainly(table: MountTable, key: bytes, value: bytes) -> Sequence[Any]:
-    """The values of one row."""
     found = decode_table_key(key)
     assert isinstance(found, RecordKey)
     values = values_of(table, decode_row_value(table.layout, found, value))
@@ -287,7 +283,6 @@ def batch_of_rows(rows: Sequence[Mounted], start_ts: Sequence[int]) -> Batch:
 
 
 def _typed(rows: Sequence[Values], kinds: Sequence[Any], fields: Sequence[Field]) -> Any:
-    """The images as columns. Raises Misfit."""
     columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
     arrays = [_column_of(values, kind) for values, kind in zip(columns, kinds, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
@@ -303,5 +298,4 @@ def _column_of(values: Sequence[Any], kind: Any) -> Any:
 
 
 def _texts(rows: Sequence[Values], width: int) -> RowTexts:
-    """The images as the changelog writes them."""
     return RowTexts(pa.array([encode_value(value) for row in rows for value in row], pa.binary()), width)

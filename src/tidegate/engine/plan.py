@@ -149,7 +149,6 @@ class Unit(msgspec.Struct, frozen=True):
 
     @property
     def row_steps(self) -> list[Rows]:
-        """The steps that are rows."""
         return [step for step in self.steps if isinstance(step, Rows)]
 
     @property
@@ -170,7 +169,6 @@ class Unit(msgspec.Struct, frozen=True):
 
     @property
     def incarnations(self) -> frozenset[str]:
-        """The ids of those tables' rows."""
         return frozenset(table.incarnation for table in self.tables)
 
 
@@ -190,7 +188,6 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def steps(self) -> list[Rows]:
-        """A step for each of the tables."""
         return [Rows(table, self.after, self.upto) for table in self.tables]
 
 
@@ -336,7 +333,6 @@ def _of_session(effect: Effect) -> Iterator[str]:
 
 
 def _is_filled(column: ColumnInfo) -> bool:
-    """Whether a new column holds what the session's clocks say in rows that were there."""
     default = column.origin_default
     if not isinstance(default, str) or column.type.code not in (
         MysqlType.DATE,
@@ -472,12 +468,10 @@ class PlannedDdl:
 
     @property
     def ddl(self) -> Ddl:
-        """The DDL, its commit_ts set."""
         return self.placed.ddl
 
     @property
     def commit_ts(self) -> int:
-        """The timestamp of the DDL."""
         return self.ddl.commit_ts or 0
 
     @cached_property
@@ -487,7 +481,6 @@ class PlannedDdl:
 
     @property
     def table(self) -> str:
-        """The name of its table, or of its database."""
         return qualified(self.ddl.schema, self.ddl.table) if self.ddl.table else self.ddl.schema
 
     def refused(self, error: TidegateError) -> SinkRefused:
@@ -523,7 +516,6 @@ class Round:
 
     @property
     def rows(self) -> int:
-        """How many row changes it holds at most."""
         return sum(unit.rows for unit in self.units) + (self.segment.rows if self.segment is not None else 0)
 
     @property
@@ -535,7 +527,6 @@ class Round:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it only moves the checkpoint."""
         return not (self.units or self.ddls or (self.segment is not None and self.segment.tables))
 
 
@@ -686,15 +677,12 @@ class _Plan:
             self.warnings.append(f"table {table.name} has no primary or not-null unique key: kept as a log of changes")
 
     def leaves_out(self, placed: PlacedDdl) -> bool:
-        """Return whether event filters leave the DDL out."""
         return placed.left_out or self.dropped(placed.ddl)
 
     def dropped(self, ddl: Ddl) -> bool:
-        """Return whether their rules leave it out."""
         return self.landed.drops is not None and self.landed.drops(ddl, renamed_away(self.state, ddl))
 
     def pass_over(self, placed: PlacedDdl, seq: int) -> None:
-        """Note a DDL that is left out."""
         ddl = placed.ddl
         self.left_out += 1
         sure = self.lacking.pass_over(ddl, foreseen(self.state, ddl, seq), for_good=placed.left_out)
@@ -762,7 +750,6 @@ class _Plan:
         return True
 
     def is_kept(self, effect: Effect) -> bool:
-        """Return whether an effect is on a table that is stored."""
         table = getattr(effect, "new", None) or getattr(effect, "table", None)
         return table is not None and self.stored(table)
 

@@ -220,7 +220,6 @@ class Progress:
 
     @property
     def behind(self) -> int:
-        """Messages in the topics that have not landed yet, as far as their ends are known."""
         return sum(max(part.high - part.offset, 0) for part in self.partitions if part.high is not None)
 
     @property
@@ -297,12 +296,10 @@ def left_out_words(told: "LeavesOut") -> str:
 
 
 def _state(progress: Progress) -> str:
-    """The phase; the state where it says more."""
     return progress.phase if progress.state in {"pending", "normal", "stopped"} else progress.state
 
 
 def _waiting(progress: Progress) -> str:
-    """What an outage looks like."""
     return _one_line(str(progress.error), 300)
 
 

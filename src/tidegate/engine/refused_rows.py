@@ -98,7 +98,6 @@ def blamed(error: TidegateError, steps: Iterable[Rows], changes: Changes) -> Tid
 
 
 def _rarest(changes: Changes, step: Rows) -> tuple[Message, ...]:
-    """The messages with rows in the layout that fewest have."""
     found: dict[Layout, list[Message]] = {}
     for batch, layout in _batches(changes, step.table.name, step.after, step.upto):
         if batch.place is not None:

@@ -95,7 +95,6 @@ def resized(batch: Batch, rows: Any, codes: Any, before: Any, after: Any) -> Bat
 
 
 def _splits(batch: Batch, codes: Any, splitter: Splitter) -> Any:
-    """Which rows are updates that have to be split."""
     found = np.zeros(len(codes), np.bool_)
     updates = np.flatnonzero(codes == UPDATE)
     if not len(updates):
@@ -114,7 +113,6 @@ def _splits(batch: Batch, codes: Any, splitter: Splitter) -> Any:
 
 
 def _changed(old: Any, new: Any, text: ValueText) -> Any:
-    """Which values have another text."""
     if pa.types.is_integer(old.type):
         return differing(old, new)
     if pa.types.is_floating(old.type):

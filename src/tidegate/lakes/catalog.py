@@ -195,7 +195,6 @@ def parse_call(method: str, raw_path: str, query: Mapping[str, str], etag: str =
 
 
 def _match(path: tuple[str, ...], told: tuple[str, ...]) -> dict[str, str] | None:
-    """The parts of a path by their names; None for another path."""
     if len(path) != len(told):
         return None
     pairs = [(part, word) for part, word in zip(path, told, strict=True) if part != word]
@@ -367,7 +366,6 @@ class LakeCatalog:
         return json_answer({"defaults": {}, "overrides": overrides, "endpoints": TOLD})
 
     def _pinned(self, warehouse: str) -> int | None:
-        """The snapshot at which a session stays."""
         try:
             view = parse_warehouse(warehouse)
         except ConfigError as error:
@@ -516,7 +514,6 @@ def application(root: str, token: str | None) -> "Starlette":
 
 
 def _admitted(request: "Request", token: str | None) -> Call:
-    """The call of a request. CatalogRefused for one that may not ask."""
     path = request.scope["raw_path"].decode("ascii", "replace")
     host = request.url.hostname or ""
     if token is None and reaches_others(host):

@@ -107,7 +107,6 @@ class Moved:
 
     @property
     def time(self) -> datetime:
-        """The physical part of the checkpoint."""
         return to_datetime(self.checkpoint_ts)
 
 

@@ -156,7 +156,6 @@ class Live:
 
     @property
     def checkpoint_ts(self) -> int:
-        """Everything at or below it is in this view; the same as `ts`."""
         return self.ts
 
     @property
@@ -256,7 +255,6 @@ class Live:
         return stored, self._tail(table, stored)
 
     def _stored(self, table: TableInfo) -> deltalog.TableSnapshot:
-        """The table as it was merged."""
         published = self.base.tables.get(table.incarnation)
         version = self.base.retired[table.incarnation] if published is None else published.version
         return stored_table(self.options.table_uri(table.incarnation), version, str(table.name))
@@ -271,7 +269,6 @@ class Live:
         return Tail(tuple(part for part in parts if part is not None))
 
     def _following(self, step: Step, merged_ts: int, columns: Sequence[LakeColumn]) -> NetChanges | pa.Table | None:
-        """What one step brings; None where it has no rows."""
         assert isinstance(step, Rows), step
         chunks = if_any(self._slice.batches(step.table.name, max(step.after, merged_ts), step.upto))
         if chunks is None:
@@ -298,7 +295,6 @@ def reaches_back(changelog: Changelog, base: Snapshot) -> bool:
 
 
 def _reach(root: str, base: Snapshot, frontier: int | None, upto: int | None) -> int:
-    """The ts of a view."""
     reached = max(frontier or 0, base.checkpoint.ts)
     if not reached:
         raise ConfigError(f"{root} holds no snapshot and nothing has landed completely: there is no moment to look at")

@@ -118,7 +118,6 @@ class Tail:
 
     @property
     def empty(self) -> bool:
-        """True when nothing follows."""
         return not self.parts
 
 
@@ -163,7 +162,6 @@ def stored_rows(
 
 
 def _part(uri: str, file: DataFile, asked: Sequence[LakeColumn], wanted: Wanted) -> pa.Table:
-    """The wanted rows of a file; the columns that decide are read first, the others only where there is a row."""
     if not wanted.columns:
         return read(uri, file, asked)
     places = wanted.places(read(uri, file, wanted.columns))
@@ -200,7 +198,6 @@ def without_keys(rows: pa.Table, tail: Tail) -> pa.Table:
 
 
 def _without(rows: pa.Table, keys: pa.Table) -> pa.Table:
-    """The rows whose key is not among `keys`."""
     if not keys.num_rows or not rows.num_rows:
         return rows
     names = keys.column_names

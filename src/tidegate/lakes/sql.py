@@ -102,7 +102,6 @@ def references(query: str, tables: Sequence[str]) -> list[Reference]:
 
 
 def _reason(broken: SqlglotError) -> str:
-    """What the parser says, without its colours."""
     for place in getattr(broken, "errors", ()):
         return f"{place['description']}, line {place['line']} column {place['col']}"
     return str(broken).partition("\n")[0]
@@ -136,7 +135,6 @@ def _span(parts: Sequence[exp.Expression]) -> tuple[int, int]:
 
 
 def _known(table: exp.Table, catalog: Mapping[str, str]) -> str:
-    """The lake's name for a table of the query."""
     wanted = lowered(qualified(*(part.name for part in table.parts)))
     matches = [catalog[wanted]] if wanted in catalog else []
     if not table.db:

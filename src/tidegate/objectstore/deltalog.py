@@ -170,7 +170,6 @@ def commit(uri: str, version: int, actions: Sequence[Action], *, operation: str,
 
 
 def _checkpoint(uri: str, version: int) -> None:
-    """Fold the log so far into one file: readers open faster; a failure costs nothing, the next one comes soon."""
     reach("log/before-checkpoint")
     try:
         DeltaTable(uri, version=version, storage_options=delta_options(uri)).create_checkpoint()

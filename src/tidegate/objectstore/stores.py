@@ -128,7 +128,6 @@ def delta_options(uri: str) -> dict[str, str] | None:
 
 
 def _parameters(uri: str) -> tuple[str, dict[str, str]]:
-    """An address without its parameters, and what they mean. ConfigError for one that is not known."""
     place, _, query = uri.partition("?")
     scheme, _, rest = place.partition("://")
     scheme = ALIASES.get(scheme, scheme)
@@ -270,8 +269,6 @@ TAIL: Final = 64 << 10
 
 
 class _Ranges(io.RawIOBase):
-    """An object of a store."""
-
     def __init__(self, where: Any, path: str, size: int | None) -> None:
         super().__init__()
         self._where, self._path, self._at = where, path, 0

@@ -241,10 +241,8 @@ class StorageOptions:
 
     @property
     def names(self) -> FileNames:
-        """Names of data files."""
         return FileNames(".csv" if isinstance(self.protocol, CsvOptions) else ".json", self.index_digits)
 
     @property
     def split(self) -> SplitPolicy:
-        """Which UPDATEs become a DELETE and an INSERT."""
         return SplitPolicy(unique_keys=not self.raw_change_event, dispatch_key=False, newarch=True)

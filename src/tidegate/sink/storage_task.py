@@ -117,15 +117,12 @@ class StoredRows(Written):
 
 
 class _Lines(NamedTuple):
-    """Lines in their order, with the transaction and the physical partition (-1: none) of each."""
-
     lines: Any
     transaction: Any
     partition: Any
 
 
 def _once(found: _Lines) -> _Lines:
-    """Leave out lines that stand in their transaction already."""
     codes = found.lines.dictionary_encode().indices.to_numpy().astype(np.int64)
     _, first = np.unique(found.transaction * len(codes) + codes, return_index=True)
     if len(first) == len(codes):
@@ -171,8 +168,6 @@ def write_table(job: FilesJob) -> StoredRows:
 
 
 class _DirectoryWriter:
-    """Cuts the lines of one directory into files, and writes them."""
-
     def __init__(self, job: FilesJob, directory: str, header: bytes, done: StoredRows) -> None:
         self._options, self._directory, self._header, self._done = job.options, directory, header, done
         self._number = job.numbers.get(directory, 0)
@@ -180,7 +175,6 @@ class _DirectoryWriter:
         self._size = 0
 
     def append(self, lines: Any, transaction: Any) -> None:
-        """Take lines; write the files that they fill."""
         ends, text = seen_content(lines)
         last = np.flatnonzero(np.append(transaction[1:] != transaction[:-1], True))
         stops = ends[1:][last]
@@ -196,7 +190,6 @@ class _DirectoryWriter:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
         if not self._waiting:
             return
         self._number += 1
@@ -209,8 +202,6 @@ class _DirectoryWriter:
 
 
 class _TableLines:
-    """Makes lines of the rows of one table."""
-
     def __init__(self, job: FilesJob) -> None:
         info, options = job.step.table, job.options
         self.wire: WireTable = wire_table(info)
@@ -220,7 +211,6 @@ class _TableLines:
         self._router = Router.of((), "", EncodeOptions(protocol="canal-json"))
 
     def by_columns(self, chunk: Chunk, encoder: Lines) -> _Lines:
-        """Encode column by column. Raises MISFITS for what has to go row by row."""
         found = []
         for batch, numbers in chunk.parts:
             typed = self._typed(batch)
@@ -234,7 +224,6 @@ class _TableLines:
         return _Lines(lines.take(pa.array(order)), transaction[order], partition[order])
 
     def by_rows(self, chunk: Chunk, encoder: Lines) -> _Lines:
-        """Encode row by row. EncodeError with table and commit_ts."""
         lines: list[bytes] = []
         places: list[tuple[int, int]] = []
         for transaction, rows in self._transactions(chunk):
@@ -246,7 +235,6 @@ class _TableLines:
         return _Lines(pa.array(lines, BINARY), transactions, partitions)
 
     def _transactions(self, chunk: Chunk) -> Iterator[tuple[int, tuple[RowChange, ...]]]:
-        """The rows of each transaction as they are sent."""
         rows = []
         for at, (batch, numbers) in enumerate(chunk.parts):
             typed = self._typed(batch)

@@ -95,7 +95,6 @@ def members(*, python: bool = False, also: Sequence[str] = ()) -> dict[str, Path
 
 
 def _distributions(also: Sequence[str]) -> dict[str, metadata.Distribution]:
-    """Tidegate, `also` and what they require, as far as it is installed."""
     found: dict[str, metadata.Distribution] = {}
     asked: list[tuple[str, frozenset[str]]] = [("tidegate", frozenset(EXTRAS)), *((name, frozenset()) for name in also)]
     seen = set(asked)
@@ -126,7 +125,6 @@ def _unrecorded(name: str) -> list[metadata.PackagePath]:
 
 
 def _own(distribution: metadata.Distribution) -> dict[str, Path]:
-    """Tidegate itself, from where it is imported, and what says which release it is."""
     home = Path(str(files_of("tidegate")))
     files = {f"packages/tidegate/{path.relative_to(home)}": path for path in _below(home, NOT_RUN)}
     for file in distribution.files or _unrecorded("tidegate"):

@@ -88,7 +88,6 @@ class JavaHome:
 
     @property
     def java(self) -> Path:
-        """The program to start."""
         return self.home / "bin" / "java"
 
 
@@ -142,7 +141,6 @@ def _probe(java: Path) -> tuple[Path, str] | str:
 
 
 def _settings(text: str) -> dict[str, str]:
-    """The `name = value` lines of `java -XshowSettings:properties`."""
     pairs = (line.split(" = ", 1) for line in text.splitlines() if " = " in line)
     return {name.strip(): value.strip() for name, value in pairs}
 

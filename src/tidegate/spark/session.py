@@ -242,13 +242,11 @@ def _cores() -> int:
 
 
 def _credentials() -> dict[str, str]:
-    """Settings by which executors get the credentials of this process."""
     known = {name: value for name, value in os.environ.items() if name.startswith(CREDENTIALS)}
     return {f"spark.executorEnv.{name}": value for name, value in known.items()}
 
 
 def _driver(memory: str) -> dict[str, str]:
-    """Settings and environment of a JVM of ours."""
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     jars = sorted(ensure_jars("spark").glob("*.jar"))
@@ -272,7 +270,6 @@ def _driver(memory: str) -> dict[str, str]:
 
 
 def _local(cores: int) -> dict[str, str]:
-    """Settings and environment where workers are of this machine."""
     os.environ["PYSPARK_PYTHON"] = str(find_python())
     return {
         **LOCAL,
@@ -283,7 +280,6 @@ def _local(cores: int) -> dict[str, str]:
 
 
 def _connected(spark: "SparkSession", archive: str | Path | None) -> "SparkSession":
-    """A session of a server, whose workers are sent an archive if there is one."""
     if archive is not None:
         spark.addArtifacts(f"{Path(archive).resolve()}#{UNPACKED}", archive=True)
         spark.conf.set(WORKERS_PYTHON, EXECUTORS_PYTHON)

@@ -155,7 +155,6 @@ def run_tasks(spark: "SparkSession", work: Callable[[Any], Any], jobs: Sequence[
 
 
 def _checked(outcomes: Sequence[Any]) -> list[Any]:
-    """The outcomes, if none is an error of ours."""
     for outcome in outcomes:
         if isinstance(outcome, TidegateError):
             raise outcome

@@ -114,7 +114,6 @@ class CacheReader(RowReader):
                     yield Difference("extra", stored_key=_shown(key))
 
     def _kept(self, found: Sequence[Sequence[bytes]]) -> list[bool]:
-        """Of which groups of keys none was changed behind the ts."""
         keys = [key for several in found for key in several]
         versions = dict(zip(keys, versions_of(self._servers, keys), strict=True))
         return [all(int(versions[key][:TS_DIGITS] or 0) <= self._ts for key in several) for several in found]

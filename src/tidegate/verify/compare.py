@@ -103,7 +103,6 @@ class Difference:
 
     @property
     def has_values(self) -> bool:
-        """Whether it is one value, `expected` in the upstream and `found` in the target."""
         return self.kind in {"value", "different"} and bool(self.column)
 
     def __str__(self) -> str:
@@ -133,7 +132,6 @@ class TableReport:
 
     @property
     def equal(self) -> bool:
-        """True when nothing differs."""
         return not self.differences
 
 
@@ -171,7 +169,6 @@ def _real(value: Plain) -> bytes:
 
 
 def _single(value: Plain) -> Plain:
-    """A number as a FLOAT holds it."""
     assert isinstance(value, float), value
     return nearest_single(value)
 
@@ -509,7 +506,6 @@ def _letter_by_letter(
 
 
 def _columns(expected: ComparedTable, found: ComparedTable) -> list[Difference]:
-    """Columns that one side lacks; VIRTUAL ones are not compared."""
     virtual = {lowered(column.name) for column in expected.columns if column.generated == "virtual"}
     wanted, have = ({lowered(column.name) for column in one.columns} for one in (expected, found))
     missing = [

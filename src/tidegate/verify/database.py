@@ -213,7 +213,6 @@ def _readable_point(session: TargetSession, feed: str, ts: int | None) -> int | 
 def _side(
     session: TargetSession, second: TargetSession, feed: str, ts: int | None, passes: Passes
 ) -> tuple[DatabaseReader, int] | None:
-    """The tables in a snapshot in which the feed stands at `ts`; None where it does not."""
     session.ask(*_BEGIN)
     found = standing(session, feed)
     if found.stands and ts in {None, found.checkpoint_ts}:

@@ -346,7 +346,6 @@ def _check_alike(
     theirs: Sequence[LakeColumn],
     options: DeltaOptions,
 ) -> None:
-    """Raises ColumnSelectorFailed when column selectors leave out of the partner what is stored of the table."""
     selectors, have = selectors_of(options), {lowered(column.name) for column in theirs}
     for column in mine:
         if column.upstream_id < 0 or lowered(column.name) in have:
@@ -363,7 +362,6 @@ def _everything(rows: pa.Table) -> Any:
 
 
 def _before(step: Exchange, table: TableInfo, options: DeltaOptions) -> TableSnapshot:
-    """A partner's snapshot just before its half of the exchange, done or not."""
     uri = options.table_uri(table.incarnation)
     snapshot = deltalog.load(uri)
     while snapshot is not None and position(snapshot, options.feed) >= position_of(step):
@@ -396,7 +394,6 @@ def _as_columns(rows: pa.Table, partner: Sequence[LakeColumn], columns: Sequence
 def _inside(
     columns: Sequence[LakeColumn], table: TableInfo, partitions: Iterable[str], options: DeltaOptions
 ) -> Callable[[pa.Table], Any]:
-    """A mask for stored rows: which of them lie in the named partitions."""
     if table.partition is None:
         raise SinkRefused(f"table {table.name} is not partitioned in the definition of ts {table.version}")
     stored_definition(table, options)
@@ -486,7 +483,6 @@ def seen_since(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptions)
 
 
 def _makes_key(change: Evolution, step: Alter) -> bool:
-    """Whether a change gives the table a key, or values of its key."""
     if step.old == step.new or not step.new.handle_key:
         return False
     came = {fill.column.name for fill in change.fills} | {turn.new.name for turn in change.conversions}
@@ -507,7 +503,6 @@ def _new_key(
 
 
 def _check_key(rows: pa.Table, step: Alter) -> pa.Table:
-    """Return rows that have their key. SinkRefused where a column of it is NULL, which upstream it cannot be."""
     for name in step.new.handle_key if not _is_past(rows) else ():
         if name in rows.column_names and rows.column(name).null_count:
             raise SinkRefused(
@@ -589,7 +584,6 @@ RESHAPES: Final[Mapping[tuple[Form, Form], Callable[[pa.Table, Sequence[str]], p
 def _with_old_images(
     rows: pa.Table, before: Sequence[LakeColumn], change: Evolution, step: Alter, options: DeltaOptions
 ) -> pa.Table:
-    """Stored rows after a change of columns, and the old images in a log likewise."""
     changed = _changed(rows, before, change, step, options, past=_is_past(rows))
     if BEFORE not in rows.column_names or BEFORE not in changed.column_names:
         return changed
@@ -633,7 +627,6 @@ def _is_past(rows: pa.Table) -> bool:
 
 
 def _converted(stored: Any, turn: Convert, step: Alter, options: DeltaOptions, *, past: bool) -> Any:
-    """A stored column after its change of type; plain widening of numbers is one cast."""
     zone = options.time_zone
     rule = converter(turn.old.type, turn.new.type, time_zone=zone, commit_ts=step.ts, session=step.session.zone)
     numbers = all(is_number(arrow_type(side.delta)) for side in (turn.source, turn.target))
@@ -655,7 +648,6 @@ def _same(value: Value) -> Value:
 
 
 def _or_null(rule: Rule) -> Rule:
-    """The rule, NULL where it has no answer."""
 
     def convert(value: Value) -> Value:
         try:
@@ -732,8 +724,6 @@ def _retrying(work: Callable[[], T]) -> T:
 
 @dataclass(slots=True)
 class _Tally:
-    """Counts the rows of chunks while a step reads them."""
-
     rows: int = 0
     corrupt: int = 0
     roads: RoadCounts = field(default_factory=RoadCounts)
@@ -755,7 +745,6 @@ class _Done(NamedTuple):
 
 
 def _run(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) -> _Done:
-    """Do one step for one table, unless it is done."""
     uri = options.table_uri(table.incarnation)
     snapshot = deltalog.load(uri)
     if snapshot is not None:

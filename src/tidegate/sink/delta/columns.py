@@ -243,7 +243,6 @@ def _named(strings: pa.Array, column: ColumnType, *, exact: bool) -> pa.Array:
 
 
 def _by_distinct(array: pa.Array, function: Callable[[Any], Any], result: pa.DataType) -> pa.Array:
-    """`function` of every non-null value, called once per distinct value."""
     encoded = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     encoded = pc.dictionary_encode(encoded)
     values = pa.array([function(value) for value in encoded.dictionary.to_pylist()], result)

@@ -102,7 +102,6 @@ def write(uri: str, rows: pa.Table, columns: Sequence[LakeColumn], key: Sequence
 
 
 def _parts(rows: pa.Table) -> Iterator[pa.Table]:
-    """`rows` in equal stretches, halved where one is still too large."""
     if not rows.num_rows:
         return
     count = max(-(-rows.nbytes // FILE_BYTES), -(-rows.num_rows // ROWS_PER_FILE))
@@ -225,7 +224,6 @@ def _plain(scalar: Any) -> Any:
 
 
 def _ascending(keys: pa.Table, compare: Any) -> bool:
-    """True when each key compares so with the next."""
     if keys.num_rows < 2:
         return True
     *leading, last = [_whole(column) for column in keys.columns]

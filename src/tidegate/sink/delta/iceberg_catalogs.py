@@ -270,7 +270,6 @@ def _columns(theirs: Metadata, ours: Metadata) -> tuple[int, list[Update]]:
 
 
 def _told(fields: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """Fields without what a catalog may write in several ways."""
     return [(one["id"], one["name"], one["required"], one["type"], one.get("doc", "")) for one in fields]
 
 
@@ -412,7 +411,6 @@ class EmbeddedCatalog:
         return {(space, table): place for space, table, place in rows}
 
     def _warn(self, name: str, place: str | None) -> None:
-        """Tell of a pointer that is not one of ours."""
         if place is not None and METADATA.search(place) is None:
             LOGGER.warning(
                 "%s: table %s was %s, a commit of somebody else: the catalog shows the lake's own version again. What "
@@ -439,22 +437,17 @@ Owned = tuple[str, str, str]
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """The lake's tables in a catalog."""
-
     uri: str
     warehouse: str
     tables: tuple[Owned, ...] = ()
 
 
 class _Ours(NamedTuple):
-    """A published table: where its metadata lies, and that."""
-
     place: str
     metadata: Metadata
 
     @property
     def uuid(self) -> str:
-        """What tells the table from all others, whatever its name."""
         return str(self.metadata["table-uuid"])
 
 
@@ -636,7 +629,6 @@ class RestCatalog:
         return True
 
     def _drop(self, name: Name) -> None:
-        """Forget a name; its files stay."""
         try:
             self._rest.ask(DROP, None, "?purgeRequested=false", namespace=name[0], table=name[1])
         except CatalogAnswer as answer:

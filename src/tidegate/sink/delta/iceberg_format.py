@@ -353,17 +353,14 @@ class ManifestEntry:
 
     @property
     def path(self) -> str:
-        """The whole address of the file."""
         return str(self.file["file_path"])
 
     @property
     def rows(self) -> int:
-        """How many rows the file has."""
         return int(self.file["record_count"])
 
     @property
     def size_bytes(self) -> int:
-        """How large it is."""
         return int(self.file["file_size_in_bytes"])
 
 

@@ -318,14 +318,12 @@ def _from(uri: str, at: int, version: int) -> TableMove | None:
 
 
 def _listed(uri: str, metadata: Metadata) -> list[dict[str, Any]]:
-    """The manifests of the snapshot that the metadata shows."""
     snapshot = current(metadata)
     assert snapshot is not None, "what was written here has a snapshot"
     return decode_list(get_file(uri, inside(uri, snapshot["manifest-list"])))
 
 
 def _take(move: TableMove, uri: str, action: Action) -> None:
-    """Take up what a commit adds or removes."""
     match action:
         case {"add": added}:
             move.come[address_of(uri, unquote(added["path"]))] = _told(added)
@@ -347,7 +345,6 @@ def _told(added: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole(uri: str, version: int) -> TableMove:
-    """The way from nothing."""
     table = deltalog.load(uri, version)
     if table is None:
         raise SinkError(f"{uri}: there is no table to be seen as an Iceberg table")

@@ -267,7 +267,6 @@ def _bounds(column: Any) -> tuple[Any, Any]:
 
 
 def _misses(file: DataFile, physical: str, low: Any, high: Any) -> bool:
-    """True if the file's bounds rule out every key between `low` and `high`."""
     file_low, file_high = file.lows.get(physical), file.highs.get(physical)
     if low is None or file_low is None or file_high is None or type(file_low) is not type(low):
         return False
@@ -285,8 +284,6 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class _Touch:
-    """A data file, the places in it whose key is touched, and by which of the ordered changes."""
-
     file: DataFile
     places: Any
     by: Any
@@ -304,8 +301,6 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Merge:
-    """What stays the same from file to file."""
-
     uri: str
     columns: Sequence[LakeColumn]
     keyed: Sequence[LakeColumn]
@@ -364,7 +359,6 @@ def _ordered(uri: str, columns: Sequence[LakeColumn], changes: NetChanges) -> _M
 
 
 def _touched(work: _Merge, file: DataFile) -> _Touch | None:
-    """What the changes touch in a file; None when that is nothing."""
     physical = work.keyed[0].physical
     begin, end = between(_first(work), file.lows.get(physical), file.highs.get(physical))
     if begin == end:
@@ -413,7 +407,6 @@ def _small(
 
 
 def _done(work: _Merge, job: _Job) -> list[Action]:
-    """The files that a job becomes."""
     with nullcontext() if all(is_small(touch.file) for touch in job.touches) else LARGE_TURNS:
         return _rewritten(work, job)
 

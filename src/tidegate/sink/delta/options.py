@@ -158,12 +158,10 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def control_uri(self) -> str:
-        """Where the changelog, snapshots and schemas lie."""
         return f"{self.root.rstrip('/')}/_tidegate"
 
     @property
     def changelog_uri(self) -> str:
-        """Where the changelog lies."""
         return f"{self.control_uri}/changelog"
 
 

@@ -141,11 +141,9 @@ class ImageReader:
         return self._refused(f"table {self.table.name}: a row has no value in column {column} of the key", rows)
 
     def _refused(self, what: str, rows: Iterable[int], rest: str = "") -> TidegateError:
-        """The error of some rows, with the place of the first in its text, and the messages of all of them."""
         return refused_rows(self.batch, rows, what, rest)
 
     def _where(self, row: int) -> dict[str, Any]:
-        """Table, commit_ts and, where the source has messages, message of a row of the batch."""
         place = {} if self.batch.place is None else self.batch.place.slice(row, 1).to_pylist()[0]
         return {"table": str(self.table.name), "commit_ts": self.batch.commit_ts[row].as_py(), **place}
 
@@ -217,7 +215,6 @@ class ImageReader:
 
 
 def _fitting(convert: Callable[[Any], Any], values: Any) -> list[Any]:
-    """Each value as it is stored, None for those that do not fit."""
     fitting = []
     for at in range(len(values)):
         try:
@@ -304,7 +301,6 @@ def parted(rows: pa.Table, columns: Sequence[LakeColumn], leaves: Callable[[pa.T
 
 
 def _as_rows(updates: pa.Table, columns: Sequence[LakeColumn], op: str) -> pa.Table:
-    """Rows of the operation `op` that hold the old images of `updates`."""
     images = unpacked(updates.column(BEFORE), columns)
     for name in (OP, COMMIT_TS, BEFORE):
         images = images.append_column(name, updates.column(name))
@@ -459,7 +455,6 @@ def counted(rows: pa.Table, comes: Any) -> Any:
 
 
 def _widened(rows: pa.Table, columns: Sequence[LakeColumn]) -> pa.Table:
-    """The rows with all `columns`, NULL where they have none."""
     have = dict(zip(rows.column_names, rows.columns, strict=True))
     schema = logical_schema(columns)
     return pa.table([have.get(field.name, pa.nulls(rows.num_rows, field.type)) for field in schema], schema=schema)
@@ -551,7 +546,6 @@ def log_rows(
 
 
 def _stamped(reader: ImageReader, side: Side, some: Any, columns: Sequence[LakeColumn]) -> pa.Table:
-    """Images of a log with the operation and the commit_ts of their changes."""
     rows = reader.read(side, some, columns)
     for name, values in ((OP, reader.batch.op.filter(pa.array(some))), (COMMIT_TS, reader.commit_ts(some))):
         at = rows.schema.get_field_index(name)
@@ -560,7 +554,6 @@ def _stamped(reader: ImageReader, side: Side, some: Any, columns: Sequence[LakeC
 
 
 def _with_old_images(reader: ImageReader, some: Any, columns: Sequence[LakeColumn]) -> pa.Table:
-    """The new images of a log, those of UPDATEs with their old ones beside them."""
     rows = _stamped(reader, "after", some, columns)
     updates = some & reader.rows("U")
     if BEFORE not in rows.column_names or not updates.any():

@@ -184,7 +184,6 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
     def _run(
         self, tasks: Tasks, units: Sequence[Unit], changes: Changes
     ) -> tuple[list[TableResult], list[UnitFailure]]:
-        """What the units did, and what some of them met."""
         if not units:
             return [], []
         workers = self.workers
@@ -296,7 +295,6 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         self.snapshot = adopt(self.snapshot, done.kept)
 
     def _name(self) -> None:
-        """Let each catalog name what is published, once all of it has metadata."""
         if self._begun and self.snapshot.number >= 0:
             reach("iceberg/before-names")
             for catalog in self._catalogs:

@@ -77,7 +77,6 @@ class PublishedTable(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> TableName:
-        """The table's name."""
         return TableName(self.schema, self.table)
 
 
@@ -361,7 +360,6 @@ def ask(options: DeltaOptions, snapshot: Snapshot, names: Collection[str]) -> li
 
 
 def _parked(snapshot: Snapshot, name: str) -> list[Parked]:
-    """The groups with a table of that name, which is one unless it was dropped and made anew."""
     found = [group for group in snapshot.parked if lowered(name) in map(lowered, group.names)]
     if found:
         return found

@@ -122,7 +122,6 @@ def compact(job: Compaction, options: DeltaOptions) -> int:
 
 
 def _same_rows(uri: str, published: int, head: int) -> bool:
-    """True if nothing but compactions came after the published version."""
     ahead = range(published + 1, head + 1)
     return all(deltalog.user_metadata(uri, version).get(UPKEEP) for version in ahead)
 
@@ -499,7 +498,6 @@ class Pass:
 
     @property
     def unfinished(self) -> bool:
-        """True if there is more to do at once."""
         return self.kept.unfinished or self.trimmed.unfinished
 
 
