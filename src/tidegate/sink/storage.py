@@ -256,7 +256,10 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
 
     def _publish(self, saved: Saved) -> None:
         """Write what the notes of a checkpoint name: index files, schema files, then `metadata`."""
-        for _ in self._pool.map(self._point, *zip(*saved.notes.get(NUMBERS, {}).items(), strict=True)):
+        for _ in self._pool.map(
+            lambda at: self._bucket.raise_(index_path(at[0]), self._names.index(at[1]), self._names.indexed),
+            saved.notes.get(NUMBERS, {}).items(),
+        ):
             reach("storage/index-written")
         for path, text in saved.notes.get(SCHEMAS, {}).items():
             self._bucket.write(path, text.encode())
@@ -264,9 +267,6 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         self._checkpoint_ts = saved.standing.checkpoint.ts
         self._bucket.raise_(METADATA, render_metadata(saved.standing.checkpoint.ts), parse_metadata)
         reach("storage/published")
-
-    def _point(self, directory: str, number: int) -> None:
-        self._bucket.raise_(index_path(directory), self._names.index(number), self._names.indexed)
 
     def _met(
         self, steps: Sequence[Rows], known: Mapping[tuple[str, str], _Place | None], date: str

@@ -132,13 +132,13 @@ def _once(found: _Lines) -> _Lines:
 
 
 def write_tables(jobs: Sequence[FilesJob]) -> list[StoredRows]:
-    """Write the rows of some tables, one after the other. Raises what `write_table` does."""
-    return [write_table(job) for job in jobs]
+    """Write the rows of some tables into files, one table after the other.
+
+    Raises EncodeError with table and commit_ts of a row that cannot be written."""
+    return [_write_files(job) for job in jobs]
 
 
-def write_table(job: FilesJob) -> StoredRows:
-    """Write the rows of a table; return when its files lie there. EncodeError with table and commit_ts of a row that
-    cannot be written."""
+def _write_files(job: FilesJob) -> StoredRows:
     step, options = job.step, job.options
     name = step.table.name
     done = StoredRows(name)

@@ -38,7 +38,7 @@ that does not fit the new type, and that upstream no longer had to convert, beco
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -48,7 +48,7 @@ import pyarrow.compute as pc
 from tidegate.engine.change import Chunk
 from tidegate.engine.plan import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
 from tidegate.engine.ports import Changes
-from tidegate.expr.change import Rule, converter
+from tidegate.expr.change import converter
 from tidegate.model.errors import ColumnSelectorFailed, SchemaError, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Value
 from tidegate.model.name import lowered
@@ -122,7 +122,6 @@ from tidegate.sink.delta.options import (
 from tidegate.sink.delta.rows import (
     COMES,
     OLD,
-    NetChanges,
     change_rows,
     counted,
     folded,
@@ -168,18 +167,6 @@ class Moves(NamedTuple):
     move: Callable[[TableSnapshot, TableInfo, Columns, Moving], list[Action]]
 
 
-def _merge(snapshot: TableSnapshot, columns: Columns, changes: NetChanges) -> list[Action]:
-    return merge(snapshot.uri, snapshot.files(), columns, changes)
-
-
-def _append(snapshot: TableSnapshot, columns: Columns, rows: pa.Table) -> list[Action]:
-    return append(snapshot.uri, rows, columns)
-
-
-def _append_changes(snapshot: TableSnapshot, columns: Columns, log: pa.Table) -> list[Action]:
-    return list(write(snapshot.uri, log.select([column.name for column in columns]), columns, [CHANGE_TS]))
-
-
 def _read_news(chunks: Iterable[Chunk], table: TableInfo, columns: Columns, options: DeltaOptions) -> News:
     names = logical_key(table, columns)
     if len(names) < len(table.handle_key):
@@ -198,9 +185,9 @@ def _merge_news(snapshot: TableSnapshot, columns: Columns, news: News) -> list[A
 
 
 ROW_STEPS: Final[Mapping[Form, RowSteps]] = {
-    "ROWS": RowSteps(net_changes, _merge, "MERGE"),
-    "LOG": RowSteps(log_rows, _append, "WRITE"),
-    "CHANGES": RowSteps(change_rows, _append_changes, "WRITE"),
+    "ROWS": RowSteps(net_changes, lambda at, columns, changes: merge(at.uri, at.files(), columns, changes), "MERGE"),
+    "LOG": RowSteps(log_rows, lambda at, columns, rows: append(at.uri, rows, columns), "WRITE"),
+    "CHANGES": RowSteps(change_rows, lambda at, columns, log: append(at.uri, log, columns, [CHANGE_TS]), "WRITE"),
     "VERSIONS": RowSteps(_read_news, _merge_news, "MERGE"),
 }
 
@@ -243,7 +230,7 @@ def _append_moves(snapshot: TableSnapshot, table: TableInfo, columns: Columns, m
     now = _folded(snapshot, table, columns)
     gone = (moved_rows(rows.filter(moving.leaves(rows)), "delete", moving.at) for rows in now)
     come = (moved_rows(rows, "insert", moving.at) for rows in moving.coming)
-    return [action for log in chain(gone, come) for action in _append_changes(snapshot, columns, log)]
+    return [action for log in chain(gone, come) for action in append(snapshot.uri, log, columns, [CHANGE_TS])]
 
 
 def _end_and_begin(snapshot: TableSnapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
@@ -325,7 +312,15 @@ def exchange(step: Exchange, table: TableInfo, snapshot: TableSnapshot, options:
     partner_info = step.other if gains_all else step.partitioned
     partner = _before(step, partner_info, options)
     theirs = stored_columns(partner)
-    _check_alike(table, mine, partner_info, theirs, options)
+    selectors, have = selectors_of(options), {lowered(column.name) for column in theirs}
+    for column in mine:
+        if column.upstream_id < 0 or lowered(column.name) in have:
+            continue
+        if partner_info.column(column.name) is not None and not selectors.keeps(partner_info.name, column.name):
+            raise ColumnSelectorFailed(
+                f"column selectors choose {column.name} of {table.name} and not of {partner_info.name}, so the lake "
+                "lacks values of the rows that change places; let them choose the same columns of both tables"
+            )
     now = MOVES[form_of(partner_info, options.mode)].now(partner, partner_info, theirs)
     if gains_all:
         leaves = _inside(mine, table, (step.partition,), options)
@@ -337,24 +332,6 @@ def exchange(step: Exchange, table: TableInfo, snapshot: TableSnapshot, options:
     incoming = (_as_columns(rows, theirs, mine) for rows in coming)
     move = MOVES[form_of(table, options.mode)].move
     return move(snapshot, table, mine, Moving(position_of(step), leaves, incoming))
-
-
-def _check_alike(
-    table: TableInfo,
-    mine: Sequence[LakeColumn],
-    partner: TableInfo,
-    theirs: Sequence[LakeColumn],
-    options: DeltaOptions,
-) -> None:
-    selectors, have = selectors_of(options), {lowered(column.name) for column in theirs}
-    for column in mine:
-        if column.upstream_id < 0 or lowered(column.name) in have:
-            continue
-        if partner.column(column.name) is not None and not selectors.keeps(partner.name, column.name):
-            raise ColumnSelectorFailed(
-                f"column selectors choose {column.name} of {table.name} and not of {partner.name}, so the lake lacks "
-                "values of the rows that change places; let them choose the same columns of both tables"
-            )
 
 
 def _everything(rows: pa.Table) -> Any:
@@ -560,7 +537,7 @@ def _collapsed(log: pa.Table, key: Sequence[str]) -> pa.Table:
     return alive.filter(alive.column("_comes"))
 
 
-def _alter_versions(log: pa.Table, key: Sequence[str]) -> pa.Table:
+def _versions_of_log(log: pa.Table, key: Sequence[str]) -> pa.Table:
     """The versions that a log of changes tells of; of a log that leaves old images out, by the key that the table has
     from now on."""
     own = {column.name for column in OWN_COLUMNS["CHANGES"]}
@@ -575,7 +552,7 @@ def _alter_versions(log: pa.Table, key: Sequence[str]) -> pa.Table:
 
 RESHAPES: Final[Mapping[tuple[Form, Form], Callable[[pa.Table, Sequence[str]], pa.Table]]] = {
     ("LOG", "ROWS"): _collapsed,
-    ("CHANGES", "VERSIONS"): _alter_versions,
+    ("CHANGES", "VERSIONS"): _versions_of_log,
     ("VERSIONS", "CHANGES"): lambda versions, _key: changes_of(versions),
 }
 """What becomes of stored rows when a table gets its first key or loses its last."""
@@ -632,30 +609,24 @@ def _converted(stored: Any, turn: Convert, step: Alter, options: DeltaOptions, *
     numbers = all(is_number(arrow_type(side.delta)) for side in (turn.source, turn.target))
     if rule is None and numbers:
         return stored.cast(arrow_type(turn.target.delta))
+
+    def convert(value: Value) -> Value:
+        try:
+            return value if rule is None else rule(value)
+        except TidegateError:
+            if not past:
+                raise
+            return None
+
     return map_neutral(
         stored,
         turn.old.type,
         turn.new.type,
         turn.target.delta,
-        _or_null(rule or _same) if past else rule or _same,
+        convert,
         time_zone=zone,
         zero_date=options.zero_date,
     )
-
-
-def _same(value: Value) -> Value:
-    return value
-
-
-def _or_null(rule: Rule) -> Rule:
-
-    def convert(value: Value) -> Value:
-        try:
-            return rule(value)
-        except TidegateError:
-            return None
-
-    return convert
 
 
 TRIES_MAX: Final = 5
@@ -682,8 +653,12 @@ def run_unit(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableR
     last: dict[str, TableInfo] = {}
     since: dict[str, int] = {}
     for step in unit.steps:
-        for nth, table in enumerate(_tables_of(step)):
-            done = _retrying(lambda step=step, table=table: _run(step, table, changes, options))  # type: ignore[misc]
+        if isinstance(step, Exchange):
+            tables = [step.partitioned, step.other]
+        else:
+            tables = [step.new if isinstance(step, Alter | Trim) else step.table]
+        for nth, table in enumerate(tables):
+            done = _retrying(step, table, changes, options)
             if isinstance(step, Exchange) and nth == 0:
                 reach("apply/exchange-half")
             result = results.setdefault(table.incarnation, TableResult(table.incarnation, table.name, 0))
@@ -700,23 +675,10 @@ def run_unit(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableR
     return list(results.values())
 
 
-def _tables_of(step: Step) -> tuple[TableInfo, ...]:
-    match step:
-        case Rows() | Create():
-            return (step.table,)
-        case Alter() | Trim():
-            return (step.new,)
-        case Exchange():
-            return step.partitioned, step.other
-
-
-T = TypeVar("T")
-
-
-def _retrying(work: Callable[[], T]) -> T:
+def _retrying(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) -> "_Done":
     for _ in range(TRIES_MAX):
         try:
-            return work()
+            return _run(step, table, changes, options)
         except CommitConflict as conflict:
             last = conflict
     raise SinkError(f"{last}: another run keeps committing to this table; run one changefeed per lake") from last
@@ -765,20 +727,23 @@ def _run(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) 
             return _run(step, table, changes, options)
         return _rows(step, at, snapshot, changes, options)
     try:
-        actions = _ddl_actions(step, table, snapshot, options)
+        match step:
+            case Alter():
+                reach("apply/before-alter")
+                actions = alter(step, snapshot, options)
+            case Trim():
+                reach("apply/before-trim")
+                actions = trim(step, snapshot, options)
+            case Exchange():
+                actions = exchange(step, table, snapshot, options)
     except TidegateError as error:
-        raise _located(error, step, table) from error
+        ts, _ = position_of(step)
+        located = type(error)(f"table {table.name} at ts {ts}: {error}. DDL: {getattr(step, 'query', '')}")
+        raise located.at(table=str(table.name), commit_ts=ts) from error
     reach("apply/ddl-written")
     _commit(snapshot, actions, step, options, type(step).__name__.upper())
     reach("apply/ddl-committed")
     return _Done(snapshot.version, snapshot.version + 1)
-
-
-def _located(error: TidegateError, step: Step, table: TableInfo) -> TidegateError:
-    ts, _ = position_of(step)
-    query = getattr(step, "query", "")
-    located = type(error)(f"table {table.name} at ts {ts}: {error}. DDL: {query}")
-    return located.at(table=str(table.name), commit_ts=ts)
 
 
 def _commit(
@@ -826,17 +791,3 @@ def _rows(
     _commit(snapshot, actions, step, options, how.operation)
     reach("apply/rows-committed")
     return _Done(snapshot.version, snapshot.version + 1, tally)
-
-
-def _ddl_actions(
-    step: Alter | Trim | Exchange, table: TableInfo, snapshot: TableSnapshot, options: DeltaOptions
-) -> list[Action]:
-    match step:
-        case Alter():
-            reach("apply/before-alter")
-            return alter(step, snapshot, options)
-        case Trim():
-            reach("apply/before-trim")
-            return trim(step, snapshot, options)
-        case Exchange():
-            return exchange(step, table, snapshot, options)

@@ -109,19 +109,15 @@ def delta_type(column: ColumnType, *, inferred: bool = False, zero_date: str = "
     if code in DATES:
         return "string" if zero_date == "string" else DATES[code]
     if code in (T.DECIMAL, T.DECIMAL_OLD):
-        return _decimal_type(column, inferred=inferred)
+        if column.flen <= 0:
+            return "string" if inferred else "decimal(10,0)"
+        exact = column.decimal <= column.flen <= DECIMAL_DIGITS_MAX
+        return f"decimal({column.flen},{max(column.decimal, 0)})" if exact else "string"
     if code is T.BIT:
         return "long" if 0 < column.flen < 64 or (column.flen < 0 and not inferred) else UINT64
     if code in TEXTS:
         return "binary" if column.charset == "binary" else "string"
     return FIXED.get(code, "string")
-
-
-def _decimal_type(column: ColumnType, *, inferred: bool) -> str:
-    if column.flen <= 0:
-        return "string" if inferred else "decimal(10,0)"
-    exact = column.decimal <= column.flen <= DECIMAL_DIGITS_MAX
-    return f"decimal({column.flen},{max(column.decimal, 0)})" if exact else "string"
 
 
 def arrow_type(delta: str) -> pa.DataType:

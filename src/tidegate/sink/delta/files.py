@@ -41,6 +41,7 @@ GROUP_ROWS_MAX: Final = 500_000
 GROUP_BYTES_MAX: Final = 16 << 20
 """Of compressed files: what is read at once to make one of small ones."""
 TEXT_BOUND_CHARS_MAX: Final = 32
+BOUNDED_TYPES: Final = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_decimal)
 
 
 def read(uri: str, file: DataFile, columns: Sequence[LakeColumn]) -> pa.Table:
@@ -89,7 +90,11 @@ def within(files: Sequence[DataFile]) -> list[list[int]]:
 
 def write(uri: str, rows: pa.Table, columns: Sequence[LakeColumn], key: Sequence[str]) -> Iterator[Action]:
     """Write `rows` (stored names, in the order of `columns`) as data files; yield their add actions."""
-    physical = rows.rename_columns([column.physical for column in columns]).cast(_physical_schema(columns))
+    schema = pa.schema(
+        pa.field(column.physical, arrow_type(column.delta), metadata={"PARQUET:field_id": str(column.mapping_id)})
+        for column in columns
+    )
+    physical = rows.rename_columns([column.physical for column in columns]).cast(schema)
     bounded = [column.physical for column in columns if column.name in key]
     for part in _parts(physical):
         sink = pa.BufferOutputStream()
@@ -114,31 +119,18 @@ def _parts(rows: pa.Table) -> Iterator[pa.Table]:
             yield part
 
 
-def _physical_schema(columns: Sequence[LakeColumn]) -> pa.Schema:
-    return pa.schema(
-        [
-            pa.field(column.physical, arrow_type(column.delta), metadata={"PARQUET:field_id": str(column.mapping_id)})
-            for column in columns
-        ],
-    )
-
-
 def _stats(rows: pa.Table, bounded: Sequence[str]) -> dict[str, Any]:
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}
     for name in bounded:
-        bounds = pc.min_max(rows.column(name)) if _can_bound(rows.schema.field(name).type) else None
-        if bounds is None:
+        if not any(fits(rows.schema.field(name).type) for fits in BOUNDED_TYPES):
             continue
+        bounds = pc.min_max(rows.column(name))
         low, high = (_exact(bounds[end].as_py()) for end in ("min", "max"))
         if low is not None and high is not None:
             lows[name], highs[name] = low, high
     nulls = {name: rows.column(name).null_count for name in lows}
     return {"numRecords": rows.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
-
-
-def _can_bound(kind: pa.DataType) -> bool:
-    return any(fits(kind) for fits in (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_decimal))
 
 
 def _exact(value: Any) -> Any:

@@ -389,26 +389,25 @@ class EmbeddedCatalog:
         self._last, self._shown = dict(names), snapshot
 
     def _move(self, database: sqlite3.Connection, names: Named) -> None:
-        there = self._there(database)
+        rows = database.execute(
+            "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?",
+            (CATALOG,),
+        )
+        there = {(space, table): place for space, table, place in rows}
         over = [name for name, place in there.items() if name not in names and place.startswith(self._home)]
         where = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
         database.executemany(f"DELETE FROM iceberg_tables WHERE {where}", [(CATALOG, *name) for name in over])  # noqa: S608
         moved = {name: place for name, place in names.items() if there.get(name) != place}
         for name in moved:
             self._warn(".".join(name), there.get(name))
-        rows = [(CATALOG, *name, place, there.get(name)) for name, place in moved.items()]
-        database.executemany("INSERT OR REPLACE INTO iceberg_tables VALUES (?, ?, ?, ?, ?, 'TABLE')", rows)
+        database.executemany(
+            "INSERT OR REPLACE INTO iceberg_tables VALUES (?, ?, ?, ?, ?, 'TABLE')",
+            [(CATALOG, *name, place, there.get(name)) for name, place in moved.items()],
+        )
         spaces = [(CATALOG, space) for space in {space for space, _ in names}]
         database.executemany(
             "INSERT OR IGNORE INTO iceberg_namespace_properties VALUES (?, ?, 'exists', 'true')", spaces
         )
-
-    def _there(self, database: sqlite3.Connection) -> dict[tuple[str, str], str]:
-        rows = database.execute(
-            "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?",
-            (CATALOG,),
-        )
-        return {(space, table): place for space, table, place in rows}
 
     def _warn(self, name: str, place: str | None) -> None:
         if place is not None and METADATA.search(place) is None:
@@ -553,7 +552,13 @@ class RestCatalog:
     def _change(self, name: Name, ours: _Ours, number: int, known: Collection[str]) -> Update | None:
         there = self._load(name)
         if there is not None and there["table-uuid"] not in known:
-            self._leave(name)
+            if name not in self._strangers:
+                self._strangers.add(name)
+                LOGGER.warning(
+                    "catalog %s has a table %s that is not this lake's: it is left alone, and the lake's own table is "
+                    "not shown. Drop or rename it there, or show the lake in a catalog or warehouse of its own",
+                    *(self._rest.uri, ".".join(name)),
+                )
             return None
         self._strangers.discard(name)
         if there is not None and there["table-uuid"] != ours.uuid:
@@ -653,15 +658,6 @@ class RestCatalog:
             if answer.status != 409:
                 raise
         self._spaces.add(space)
-
-    def _leave(self, name: Name) -> None:
-        if name not in self._strangers:
-            self._strangers.add(name)
-            LOGGER.warning(
-                "catalog %s has a table %s that is not this lake's: it is left alone, and the lake's own table is not "
-                "shown. Drop or rename it there, or show the lake in a catalog or warehouse of its own",
-                *(self._rest.uri, ".".join(name)),
-            )
 
     def _read(self, place: str) -> _Ours:
         root = self._options.root

@@ -90,14 +90,13 @@ def kinds_of(fields: Sequence[Mapping[str, Any]], names: Mapping[str, int]) -> K
 def iceberg_bounds(bounds: Mapping[str, Any], kinds: Kinds) -> dict[int, bytes]:
     """Return bounds by name in Parquet files, as in the log, as bytes by field id; only for types that have bounds."""
     known = ((*kinds[name], value) for name, value in bounds.items() if name in kinds and value is not None)
-    told = ((number, _packed(kind, value)) for number, kind, value in known)
-    return {number: value for number, value in told if value is not None}
-
-
-def _packed(kind: str, value: Any) -> bytes | None:
-    if match := ICEBERG_DECIMAL.fullmatch(kind):
-        return _decimal(Decimal(str(value)), int(match[1]))
-    return PACKED[kind](value) if kind in PACKED else None
+    packed: dict[int, bytes] = {}
+    for number, kind, value in known:
+        if match := ICEBERG_DECIMAL.fullmatch(kind):
+            packed[number] = _decimal(Decimal(str(value)), int(match[1]))
+        elif kind in PACKED:
+            packed[number] = PACKED[kind](value)
+    return packed
 
 
 def _decimal(value: Decimal, scale: int) -> bytes:
@@ -107,15 +106,12 @@ def _decimal(value: Decimal, scale: int) -> bytes:
     return unscaled.to_bytes((unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1, "big", signed=True)
 
 
-def _days(value: Any) -> bytes:
-    day = value if isinstance(value, date) else date.fromisoformat(value)
-    return (day.toordinal() - EPOCH).to_bytes(4, "little", signed=True)
-
-
 PACKED: Final[Mapping[str, Callable[[Any], bytes]]] = {
     "int": lambda value: int(value).to_bytes(4, "little", signed=True),
     "long": lambda value: int(value).to_bytes(8, "little", signed=True),
-    "date": _days,
+    "date": lambda value: (
+        (value if isinstance(value, date) else date.fromisoformat(value)).toordinal() - EPOCH
+    ).to_bytes(4, "little", signed=True),
     "string": lambda value: str(value).encode(),
 }
 

@@ -273,16 +273,16 @@ class TableMove:
 
 def read_ahead(uri: str, version: int) -> None:
     """Begin to read what a projection from that version needs while rows are merged; only where requests take time."""
+
+    def read() -> None:
+        with suppress(*STORE_ERRORS):  # whoever needs it meets the error again
+            metadata = read_metadata(uri, version)
+            manifests = [] if metadata is None else _listed(uri, metadata)
+            if len(manifests) == 1:
+                get_file(uri, inside(uri, manifests[0]["manifest_path"]))
+
     if "://" in uri:
-        threading.Thread(target=_read_ahead, args=(uri, version), daemon=True).start()
-
-
-def _read_ahead(uri: str, version: int) -> None:
-    with suppress(*STORE_ERRORS):  # whoever needs it meets the error again
-        metadata = read_metadata(uri, version)
-        manifests = [] if metadata is None else _listed(uri, metadata)
-        if len(manifests) == 1:
-            get_file(uri, inside(uri, manifests[0]["manifest_path"]))
+        threading.Thread(target=read, daemon=True).start()
 
 
 def move_to(uri: str, version: int, since: int | None, there: Collection[int] | None) -> TableMove:

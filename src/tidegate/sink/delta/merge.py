@@ -53,9 +53,8 @@ from tidegate.objectstore.deltalog import Action, DataFile, TableSnapshot, remov
 from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.files import FILE_BYTES, between, by_key, is_small, key_order, match, read, within, write
 from tidegate.sink.delta.options import CHANGE_SEQ, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS, VALID_FROM, VALID_TO
-from tidegate.sink.delta.rows import COMES, NetChanges, stamped
+from tidegate.sink.delta.rows import COMES, NUMBER, NetChanges, stamped
 
-NUMBER: Final = "_tidegate_number"
 _COMES: Final = "_tidegate_comes"
 
 
@@ -173,7 +172,11 @@ def merge_versions(
             kinds[file.path in closed].append(file)
         else:
             touched.append((file, *found))
-    folded = [file for idle in kinds for file in _many_small(idle)]
+    folded: list[DataFile] = []
+    for idle in kinds:
+        small = sorted(filter(is_small, idle), key=lambda file: (file.rows, file.path))
+        if len(small) > SMALL_OF_A_KIND_MAX:
+            folded += [small[at] for at in within(small)[0]]
 
     def parts() -> Iterator[pa.Table]:
         yield from fresh
@@ -209,7 +212,9 @@ def ending_keys(uri: str, columns: Sequence[LakeColumn], key: Sequence[str], new
     low, high = _bounds(news.keys.column(0))
 
     def ending(file: DataFile) -> tuple[Any, Any] | None:
-        if not news.keys.num_rows or _misses(file, keyed[0].physical, low, high):
+        file_low, file_high = (bounds.get(keyed[0].physical) for bounds in (file.lows, file.highs))
+        bounded = low is not None and file_low is not None and file_high is not None and type(file_low) is type(low)
+        if not news.keys.num_rows or (bounded and (file_low > high or low > file_high)):
             return None
         stored = read(uri, file, [*keyed, *stamp])
         places, numbers = match(stored, news.keys)
@@ -241,11 +246,6 @@ def _closed_paths(snapshot: TableSnapshot, columns: Sequence[LakeColumn]) -> set
     return {unquote(path) for path, nulls in counts if nulls == 0}
 
 
-def _many_small(files: Sequence[DataFile]) -> list[DataFile]:
-    small = sorted((file for file in files if is_small(file)), key=lambda file: (file.rows, file.path))
-    return [small[at] for at in within(small)[0]] if len(small) > SMALL_OF_A_KIND_MAX else []
-
-
 def _gathered(parts: Iterable[pa.Table], columns: Sequence[LakeColumn]) -> Iterator[pa.Table]:
     """The parts as tables of about the size of a file, so that a long history never lies in memory whole."""
     names = [column.name for column in columns]
@@ -264,13 +264,6 @@ def _bounds(column: Any) -> tuple[Any, Any]:
         return None, None
     found = pc.min_max(column)
     return found["min"].as_py(), found["max"].as_py()
-
-
-def _misses(file: DataFile, physical: str, low: Any, high: Any) -> bool:
-    file_low, file_high = file.lows.get(physical), file.highs.get(physical)
-    if low is None or file_low is None or file_high is None or type(file_low) is not type(low):
-        return False
-    return bool(file_low > high or low > file_high)
 
 
 SMALL_FILES_MAX: Final = 8
@@ -329,9 +322,9 @@ def merge(
     return removed + [action for actions in _each(lambda job: _done(work, job), jobs) for action in actions]
 
 
-def append(uri: str, rows: pa.Table, columns: Sequence[LakeColumn]) -> list[Action]:
-    """Return the add actions of rows that affect no stored row."""
-    return list(write(uri, rows.select([column.name for column in columns]), columns, ()))
+def append(uri: str, rows: pa.Table, columns: Sequence[LakeColumn], key: Sequence[str] = ()) -> list[Action]:
+    """Return the add actions of rows that affect no stored row; `key` are the columns with bounds."""
+    return list(write(uri, rows.select([column.name for column in columns]), columns, key))
 
 
 def rewrite(
@@ -360,16 +353,13 @@ def _ordered(uri: str, columns: Sequence[LakeColumn], changes: NetChanges) -> _M
 
 def _touched(work: _Merge, file: DataFile) -> _Touch | None:
     physical = work.keyed[0].physical
-    begin, end = between(_first(work), file.lows.get(physical), file.highs.get(physical))
+    first = work.keys.column(0)
+    first = first.chunk(0) if first.num_chunks else first
+    begin, end = between(first, file.lows.get(physical), file.highs.get(physical))
     if begin == end:
         return None
     places, by = match(read(work.uri, file, work.keyed), work.keys.slice(begin, end - begin))
     return _Touch(file, places, by + begin, (begin, end)) if len(places) else None
-
-
-def _first(work: _Merge) -> Any:
-    column = work.keys.column(0)
-    return column.chunk(0) if column.num_chunks else column
 
 
 def _jobs(work: _Merge, touches: Sequence[_Touch], files: Sequence[DataFile]) -> list[_Job]:

@@ -128,9 +128,10 @@ class ImageReader:
             way_out = "a DDL is missing before it: start the feed anew"
             if "topic" in told:
                 way_out = "a DDL did not reach the topic: start the feed anew from a topic that has it"
-            raise self._refused(
-                f"table {self.table.name}: column {unknown} stands in a row at ts {told['commit_ts']}",
+            raise refused_rows(
+                self.batch,
                 range(self.batch.rows),
+                f"table {self.table.name}: column {unknown} stands in a row at ts {told['commit_ts']}",
                 f" but not in the definition of ts {self.table.version}; {way_out}",
             )
         for name in self.table.handle_key:
@@ -138,10 +139,8 @@ class ImageReader:
                 raise self._keyless(name, range(self.batch.rows))
 
     def _keyless(self, column: str, rows: Iterable[int]) -> TidegateError:
-        return self._refused(f"table {self.table.name}: a row has no value in column {column} of the key", rows)
-
-    def _refused(self, what: str, rows: Iterable[int], rest: str = "") -> TidegateError:
-        return refused_rows(self.batch, rows, what, rest)
+        what = f"table {self.table.name}: a row has no value in column {column} of the key"
+        return refused_rows(self.batch, rows, what)
 
     def _where(self, row: int) -> dict[str, Any]:
         place = {} if self.batch.place is None else self.batch.place.slice(row, 1).to_pylist()[0]
@@ -205,10 +204,11 @@ class ImageReader:
             fitting = _fitting(convert, values)
             if self.options.schema_change in PERMISSIVE and not exact:
                 return pa.array([None if one is None else one.as_py() for one in fitting], arrow_type(stored.delta))
-            raise self._refused(
+            raise refused_rows(
+                self.batch,
+                _unfit(rows, fitting, values),
                 f"table {self.table.name} column {column.name}: a value does not fit the definition of ts "
                 f"{self.table.version} ({stored.delta}): {broken}",
-                _unfit(rows, fitting, values),
             ) from broken
         except SinkRefused as refused:
             raise refused.at(**self._where(_unfit(rows, _fitting(convert, values), values)[0])) from None
@@ -239,7 +239,7 @@ _DECODE: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 def packed(images: pa.Table, columns: Sequence[LakeColumn]) -> pa.Array:
     """Return images as texts, one per row, with the upstream's columns among `columns`."""
-    data = _data(columns)
+    data = row_columns(columns)
     names = [column.physical for column in data]
     rows = zip(*(_texts(images.column(column.name)) for column in data), strict=True)
     texts = [{name: text for name, text in zip(names, row, strict=True) if text is not None} for row in rows]
@@ -249,7 +249,7 @@ def packed(images: pa.Table, columns: Sequence[LakeColumn]) -> pa.Array:
 def unpacked(texts: Any, columns: Sequence[LakeColumn]) -> pa.Table:
     """Return the images in texts, one each, with the upstream's columns among `columns`."""
     images = [_DECODE(text) for text in texts.to_pylist()]
-    data = _data(columns)
+    data = row_columns(columns)
     arrays = [_values([image.get(column.physical) for image in images], column) for column in data]
     return pa.Table.from_arrays(arrays, names=[column.name for column in data])
 
@@ -313,10 +313,6 @@ def _without_old_image(log: pa.Table, op: str) -> pa.Table:
         at = log.schema.get_field_index(name)
         log = log.set_column(at, log.schema.field(at), array)
     return log
-
-
-def _data(columns: Sequence[LakeColumn]) -> list[LakeColumn]:
-    return [column for column in columns if column.upstream_id >= 0]
 
 
 def _texts(values: Any) -> list[str | None]:
@@ -387,7 +383,7 @@ def change_rows(
     parts = [nothing, *(one for kind in IMAGES for one in found[kind])]
     key = logical_key(table, data)
     told = bool(key) and len(key) == len(table.handle_key)
-    return _changelog_rows_once(pa.concat_tables(parts), key if told else [column.name for column in data])
+    return _unique_images(pa.concat_tables(parts), key if told else [column.name for column in data])
 
 
 def _numbered(images: pa.Table, numbers: Any) -> pa.Table:
@@ -460,7 +456,7 @@ def _widened(rows: pa.Table, columns: Sequence[LakeColumn]) -> pa.Table:
     return pa.table([have.get(field.name, pa.nulls(rows.num_rows, field.type)) for field in schema], schema=schema)
 
 
-def _changelog_rows_once(log: pa.Table, identity: Sequence[str]) -> pa.Table:
+def _unique_images(log: pa.Table, identity: Sequence[str]) -> pa.Table:
     """The images in order of time, of those with one identity that leave or come at one ts the first."""
     comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
     marked = log.select([CHANGE_TS, *identity]).append_column("_comes", comes)
@@ -558,8 +554,8 @@ def _with_old_images(reader: ImageReader, some: Any, columns: Sequence[LakeColum
     updates = some & reader.rows("U")
     if BEFORE not in rows.column_names or not updates.any():
         return rows
-    data = [column for column in columns if column.upstream_id >= 0]
-    return with_old_images(rows, reader.read("before", updates, data), pa.array(updates[some]), columns)
+    images = reader.read("before", updates, row_columns(columns))
+    return with_old_images(rows, images, pa.array(updates[some]), columns)
 
 
 def _once(readers: Sequence[ImageReader]) -> list[Any]:

@@ -398,29 +398,23 @@ def check_round(snapshot: Snapshot, planned: Round, options: DeltaOptions) -> No
     for table in planned.state.tables.values():
         name = names.get(table.incarnation, table.name)
         if name != table.name and accepted(table.name, options):
-            _check_renamed(table, name, options)
-    if options.schema_change not in ("lenient", "ignore"):  # these keep other columns than those of the definition
-        _check_recovered(snapshot, planned, options)
-
-
-def _check_recovered(snapshot: Snapshot, planned: Round, options: DeltaOptions) -> None:
-    there = {table.incarnation for table in planned.state.tables.values()}
+            before, after = (chosen_ids(msgspec.structs.replace(table, name=x), options) for x in (name, table.name))
+            differing = [column.name for column in table.columns if column.id in before ^ after]
+            if differing:
+                raise ColumnSelectorFailed(
+                    f"table {name} becomes {table.name} at ts {table.version}, and column selectors choose other "
+                    f"columns of it under its new name ({', '.join(differing)}); let them choose the same under both "
+                    "names"
+                )
+    if options.schema_change in ("lenient", "ignore"):  # these keep other columns than those of the definition
+        return
+    incarnations = {table.incarnation for table in planned.state.tables.values()}
     for table in snapshot.state.dropped:
         version = snapshot.retired.get(table.incarnation, PURGED)
-        if version != PURGED and table.incarnation in there:
+        if version != PURGED and table.incarnation in incarnations:
             chosen = chosen_ids(table, options)
             stored = _stored_ids(table, version, options)
             _refuse(table.name, [one for one in table.columns if one.id in chosen ^ stored and not one.virtual], chosen)
-
-
-def _check_renamed(table: TableInfo, name: TableName, options: DeltaOptions) -> None:
-    before, after = (chosen_ids(msgspec.structs.replace(table, name=one), options) for one in (name, table.name))
-    differing = [column.name for column in table.columns if column.id in before ^ after]
-    if differing:
-        raise ColumnSelectorFailed(
-            f"table {name} becomes {table.name} at ts {table.version}, and column selectors choose other columns of it "
-            f"under its new name ({', '.join(differing)}); let them choose the same under both names"
-        )
 
 
 def _refuse(name: TableName, differing: Iterable[ColumnInfo], chosen: frozenset[int]) -> None:

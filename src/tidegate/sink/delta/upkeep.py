@@ -103,7 +103,10 @@ def compact(job: Compaction, options: DeltaOptions) -> int:
     """Compact the table's small files if there are many; return the version that holds the published rows now."""
     uri = options.table_uri(job.table.incarnation)
     snapshot = deltalog.load(uri)
-    if snapshot is None or not _same_rows(uri, job.version, snapshot.version):
+    if snapshot is None:
+        return job.version
+    since = range(job.version + 1, snapshot.version + 1)
+    if not all(deltalog.user_metadata(uri, version).get(UPKEEP) for version in since):
         return job.version
     small = small_files(snapshot)
     if not small:
@@ -119,11 +122,6 @@ def compact(job: Compaction, options: DeltaOptions) -> int:
         project(uri, snapshot.version + 1, job.table, snapshot.version)
     reach("compact/after-commit")
     return snapshot.version + 1
-
-
-def _same_rows(uri: str, published: int, head: int) -> bool:
-    ahead = range(published + 1, head + 1)
-    return all(deltalog.user_metadata(uri, version).get(UPKEEP) for version in ahead)
 
 
 def _folded(snapshot: TableSnapshot, small: Sequence[DataFile], table: TableInfo) -> list[Action]:
@@ -400,7 +398,10 @@ class Shelf:
         self._known = {path: kept for path in paths if (kept := self._kept(path)) is not None}
         self._names = {kept.names: kept.names for kept in self._known.values()}
         published = [path for path in self._known if path.startswith(PUBLISHED)]
-        self._newest = self._read_newest(max(published)) if published else None
+        self._newest = None
+        if published:
+            body, moment = self._read(max(published)), self._known[max(published)].moment()
+            self._newest = Newest(moment.number, body.checkpoint_ts, dict(moment.versions), body.retired)
 
     def moments(self) -> Iterator[RetainedSnapshot]:
         """Return all snapshots whose tables must stay readable: published ones, and recently forgotten ones."""
@@ -476,11 +477,6 @@ class Shelf:
         body = obstore.get(self._place, path).bytes().to_bytes()
         return decode_state(StateKind.SNAPSHOT, body, _Body, f"{self._uri}/{path}")
 
-    def _read_newest(self, path: str) -> Newest:
-        body = self._read(path)
-        moment = self._known[path].moment()
-        return Newest(moment.number, body.checkpoint_ts, dict(moment.versions), body.retired)
-
 
 FAILURES: Final = (TidegateError, *STORE_ERRORS, DeltaError)
 """What may end a pass without ending the feed: the next pass begins where this one stopped."""
@@ -555,11 +551,7 @@ def noted_limits(options: DeltaOptions) -> Limits:
 
 def storing_errors(runner: Runner) -> Runner:
     """Return `runner` with errors of a store in its jobs as SinkError."""
-
-    def run(work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
-        return runner(partial(_storing, work), jobs)
-
-    return run
+    return lambda work, jobs: runner(partial(_storing, work), jobs)
 
 
 def _storing(work: Callable[[Any], Any], job: Any) -> Any:
