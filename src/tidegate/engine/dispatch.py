@@ -465,7 +465,8 @@ class Splitter:
 
     policy: SplitPolicy
     plan: TablePlan
-    _keys: tuple[tuple[int, ValueText], ...]
+    keys: tuple[tuple[int, ValueText], ...]
+    """The columns of which a change splits an update: their places, and how they become texts."""
 
     @classmethod
     def of(cls, policy: SplitPolicy, plan: TablePlan) -> "Splitter":
@@ -480,12 +481,21 @@ class Splitter:
     def splits(self, update: Update) -> bool:
         """Return whether the update has to be split."""
         self.plan.check(update)
-        return self._changes_key(update) or (self.policy.dispatch_key and self._moves(update))
-
-    @property
-    def keys(self) -> tuple[tuple[int, ValueText], ...]:
-        """The columns of which a change splits an update: their places, and how they become texts."""
-        return self._keys
+        for at, text in self.keys:
+            before, after = update.before[at], update.after[at]
+            if before == after and type(before) is type(after) and not isinstance(before, float):
+                continue
+            try:
+                if _split_text(text, before) != _split_text(text, after):
+                    return True
+            except (TypeError, AttributeError) as error:
+                table = f"{update.schema}.{update.table}"
+                where = f"column {update.fields[at].name!r} of {table}"
+                refused = EncodeError(f"{where} cannot change from {before!a:.60} to {after!a:.60}")
+                raise refused.at(table=table) from error
+        if not self.policy.dispatch_key or self.plan.by in {PartitionDispatcher.TABLE, PartitionDispatcher.TS}:
+            return False
+        return self.plan.hash_of(update, update.before) != self.plan.hash_of(update, update.after)
 
     def transaction(self, rows: Sequence[RowChange]) -> tuple[RowChange, ...]:
         """Return the rows that are sent for those of one table in one transaction, in their order."""
@@ -496,26 +506,6 @@ class Splitter:
             return _by_kind(marked)
         kept = [_sent(row, split=split) for row, split in marked]
         return (*(sent[0] for sent in kept), *(half for sent in kept for half in sent[1:]))
-
-    def _changes_key(self, update: Update) -> bool:
-        for at, text in self._keys:
-            before, after = update.before[at], update.after[at]
-            if before == after and type(before) is type(after) and not isinstance(before, float):
-                continue
-            try:
-                if _split_text(text, before) != _split_text(text, after):
-                    return True
-            except (TypeError, AttributeError) as error:
-                table = f"{update.schema}.{update.table}"
-                where = f"column {update.fields[at].name!r} of {table}"
-                told = EncodeError(f"{where} cannot change from {before!a:.60} to {after!a:.60}")
-                raise told.at(table=table) from error
-        return False
-
-    def _moves(self, update: Update) -> bool:
-        if self.plan.by in {PartitionDispatcher.TABLE, PartitionDispatcher.TS}:
-            return False
-        return self.plan.hash_of(update, update.before) != self.plan.hash_of(update, update.after)
 
 
 def halves(update: Update) -> tuple[Delete, Insert]:

@@ -15,7 +15,7 @@ Virtual columns are not in rows, so they cannot be named; subqueries have nothin
 Source: tiflow, pkg/filter (dmlExprFilterRule).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
@@ -34,7 +34,7 @@ from tidegate.model.errors import (
     SqlRefused,
     UpstreamError,
 )
-from tidegate.model.event import Field, Value, Values
+from tidegate.model.event import Field, Values
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
@@ -90,7 +90,20 @@ class SqlExpressions:
                 )
         zone = self._zone()
         readers = [(at, value_reader(kind, clocks, zone)) for at, kind in used]
-        return _test(text, table, compiled, readers, zone, self.sql_mode)
+        width = max((at for at, _ in readers), default=-1) + 1
+
+        def drops(values: Values) -> bool:
+            row: list[SqlValue] = [None] * width
+            try:
+                for at, read in readers:
+                    row[at] = read(values[at])
+                value = compiled(row, Context(datetime.now(UTC), zone, self.sql_mode))
+            except (UpstreamError, EncodeError) as error:
+                failed = RowFilterFailed(f"expression {text!r} has no value ({error}) for a row of {table}")
+                raise failed.at(table=table) from error
+            return isinstance(value, int) and value == 1
+
+        return drops
 
 
 def event_filter(
@@ -108,28 +121,6 @@ def event_filter(
         case_sensitive=case_sensitive,
         since=since,
     )
-
-
-Read = Callable[[Value], SqlValue]
-
-
-def _test(  # noqa: PLR0917
-    text: str, table: str, compiled: Compiled, places: list[tuple[int, Read]], zone: tzinfo, sql_mode: frozenset[str]
-) -> Test:
-    width = max((at for at, _ in places), default=-1) + 1
-
-    def drops(values: Values) -> bool:
-        row: list[SqlValue] = [None] * width
-        try:
-            for at, read in places:
-                row[at] = read(values[at])
-            value = compiled(row, Context(datetime.now(UTC), zone, sql_mode))
-        except (UpstreamError, EncodeError) as error:
-            found = RowFilterFailed(f"expression {text!r} has no value ({error}) for a row of {table}")
-            raise found.at(table=table) from error
-        return isinstance(value, int) and value == 1
-
-    return drops
 
 
 def _slots(version: TableVersion) -> tuple[Slot, ...]:

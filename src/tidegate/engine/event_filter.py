@@ -351,11 +351,7 @@ def action_of_text(query: str, schema: str) -> int | None:
         return _STATEMENTS.get(type(one))
     if len(one.specs) != 1:
         return _A.MULTI_SCHEMA_CHANGE if one.specs else None
-    return _action_of(one.specs[0])
-
-
-def _action_of(change: statement.Spec) -> int | None:
-    match change:
+    match change := one.specs[0]:
         case statement.AddColumns(columns, indexes) if len(columns) > 1 or indexes:
             return _A.MULTI_SCHEMA_CHANGE
         case statement.AddPartitions(count=count) if count:

@@ -284,17 +284,15 @@ def batch_of_rows(rows: Sequence[Mounted], start_ts: Sequence[int]) -> Batch:
 
 def _typed(rows: Sequence[Values], kinds: Sequence[Any], fields: Sequence[Field]) -> Any:
     columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
-    arrays = [_column_of(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+    arrays = []
+    for values, kind in zip(columns, kinds, strict=True):
+        try:
+            arrays.append(array_of(values, kind))
+        except Misfit:
+            if not pa.types.is_string(kind):
+                raise
+            arrays.append(array_of(values, pa.binary()))
     return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
-
-
-def _column_of(values: Sequence[Any], kind: Any) -> Any:
-    try:
-        return array_of(values, kind)
-    except Misfit:
-        if not pa.types.is_string(kind):
-            raise
-        return array_of(values, pa.binary())
 
 
 def _texts(rows: Sequence[Values], width: int) -> RowTexts:

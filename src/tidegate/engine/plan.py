@@ -305,7 +305,19 @@ _NOW: Final = re.compile(r"CURRENT_TIMESTAMP|NOW|LOCALTIME|CURRENT_DATE", re.IGN
 
 def of_session(found: Sequence[Effect]) -> list[str]:
     """Return the columns and partitions whose values the effects of a DDL take from its session's zone, once each."""
-    return list(dict.fromkeys(name for effect in found for name in _of_session(effect)))
+    names: list[str] = []
+    for effect in found:
+        match effect:
+            case TableCreated(table):
+                names += _bounds(None, table)
+            case TableAltered(old, new):
+                before = {column.id: column for column in old.columns}
+                for column in new.columns:
+                    was = before.get(column.id)
+                    if _is_filled(column) if was is None else depends_on_zone(was.type, column.type):
+                        names.append(column.name)
+                names += _bounds(old, new)
+    return list(dict.fromkeys(names))
 
 
 def zone_warning(ddl: Ddl, found: Sequence[Effect]) -> str:
@@ -317,19 +329,6 @@ def zone_warning(ddl: Ddl, found: Sequence[Effect]) -> str:
         "the time zone of the session that ran it, which no message tells: it is taken to be that of `time-zone`. "
         f"Where it was another one, they differ from the upstream: {ddl.query[:500]}"
     )
-
-
-def _of_session(effect: Effect) -> Iterator[str]:
-    match effect:
-        case TableCreated(table):
-            yield from _bounds(None, table)
-        case TableAltered(old, new):
-            there = {column.id: column for column in old.columns}
-            for column in new.columns:
-                was = there.get(column.id)
-                if _is_filled(column) if was is None else depends_on_zone(was.type, column.type):
-                    yield column.name
-            yield from _bounds(old, new)
 
 
 def _is_filled(column: ColumnInfo) -> bool:
@@ -561,7 +560,7 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
         done.append(identity(ddl))
         plan.meet(ts)
         try:
-            left_out = plan.leaves_out(placed)
+            left_out = placed.left_out or plan.dropped(ddl)
         except InputError as unknown:
             if not plan.is_foreign(ddl):
                 raise refusal(unknown, ddl, placed.place) from None
@@ -675,9 +674,6 @@ class _Plan:
             self.links.append((old.incarnation, table.incarnation))
         if not table.handle_key:
             self.warnings.append(f"table {table.name} has no primary or not-null unique key: kept as a log of changes")
-
-    def leaves_out(self, placed: PlacedDdl) -> bool:
-        return placed.left_out or self.dropped(placed.ddl)
 
     def dropped(self, ddl: Ddl) -> bool:
         return self.landed.drops is not None and self.landed.drops(ddl, renamed_away(self.state, ddl))
@@ -824,11 +820,11 @@ class _Plan:
         groups: dict[str, list[Step]] = {}
         for incarnation, steps in self.steps.items():
             groups.setdefault(self.root(incarnation), []).extend(steps)
-        return tuple(self.unit(steps) for steps in groups.values())
-
-    def unit(self, steps: Sequence[Step]) -> Unit:
-        keys = {step.table.name.key for step in steps if isinstance(step, Rows)}
-        return Unit(tuple(sorted(steps, key=position_of)), sum(self.spans[key][1] for key in keys))
+        units = []
+        for steps in groups.values():
+            keys = {step.table.name.key for step in steps if isinstance(step, Rows)}
+            units.append(Unit(tuple(sorted(steps, key=position_of)), sum(self.spans[key][1] for key in keys)))
+        return tuple(units)
 
     def root(self, incarnation: str) -> str:
         """Return the group of an incarnation: exchanges tie tables, truncates incarnations, in chains too."""

@@ -200,7 +200,13 @@ def paired(images: pa.Table, named: TableInfo | None) -> pa.Table:
     rows["commit_ts"] = images.column(CHANGE_TS).take(pa.array(some))
     for side, at in places.items():
         side_rows = data.take(pa.array(at, mask=at < 0)).combine_chunks()
-        rows[side] = _struct(side_rows, at < 0) if named is None else _texts(side_rows, at < 0)
+        if named is not None:
+            rows[side] = _texts(side_rows, at < 0)
+            continue
+        batches = side_rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=side_rows.schema)]
+        rows[side] = pa.StructArray.from_arrays(
+            batches[0].columns, fields=list(side_rows.schema), mask=pa.array(at < 0)
+        )
     return pa.table(rows)
 
 
@@ -211,11 +217,6 @@ def _places(every: Any, numbers: Any, places: Any) -> Any:
     padded = np.append(order, 0)
     ours = np.append(places, -1)[np.where(found < len(order), padded[found], len(places))]
     return np.where((ours >= 0) & (np.append(numbers, -1)[ours] == every), ours, -1)
-
-
-def _struct(rows: pa.Table, missing: Any) -> Any:
-    batch = rows.to_batches()[0] if rows.num_rows else pa.RecordBatch.from_pylist([], schema=rows.schema)
-    return pa.StructArray.from_arrays(batch.columns, fields=list(rows.schema), mask=pa.array(missing))
 
 
 def _texts(rows: pa.Table, missing: Any) -> Any:

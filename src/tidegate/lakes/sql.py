@@ -109,8 +109,10 @@ def _reason(broken: SqlglotError) -> str:
 
 def _in_scope(scope: Scope, catalog: Mapping[str, str]) -> Iterator[Reference]:
     qualified: set[tuple[str, ...]] = set()
+    ctes = {key.lower() for key in scope.cte_sources}
+    ctes |= {key.lower() for key, source in scope.sources.items() if isinstance(source, Scope)}
     for table in scope.tables:
-        if not isinstance(table.this, exp.Identifier) or (not table.db and _is_cte(scope, table.name)):
+        if not isinstance(table.this, exp.Identifier) or (not table.db and table.name.lower() in ctes):
             continue
         if table.args.get("version") is not None:
             raise SqlError("a query reads all tables at one moment: name it with at(...) or --at, not in the query")
@@ -123,11 +125,6 @@ def _in_scope(scope: Scope, catalog: Mapping[str, str]) -> Iterator[Reference]:
         if len(owner) > 1 and tuple(part.name.lower() for part in owner) in qualified:
             start = owner[0].meta["start"]
             yield Reference(start, owner[-1].meta["start"], None, None)
-
-
-def _is_cte(scope: Scope, name: str) -> bool:
-    source = next((found for key, found in scope.sources.items() if key.lower() == name.lower()), None)
-    return isinstance(source, Scope) or any(key.lower() == name.lower() for key in scope.cte_sources)
 
 
 def _span(parts: Sequence[exp.Expression]) -> tuple[int, int]:

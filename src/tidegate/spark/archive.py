@@ -197,16 +197,11 @@ def cached_archive(on_progress: Progress = lambda _done, _total: None) -> Path:
         os.utime(target)
         if target not in _in_use:
             fcntl.flock(_in_use.setdefault(target, target.open("rb")), fcntl.LOCK_SH)
-        _remove_old(home)
+        for part in home.glob("*.part"):  # archives that were not written to their end
+            part.unlink()
+        newest = sorted(home.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        for path in newest[KEPT:]:
+            with path.open("rb") as file, suppress(BlockingIOError):  # a process uses it
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
     return target
-
-
-def _remove_old(home: Path) -> None:
-    """Remove archives that were not written to their end, and all but the newest that no process uses."""
-    for part in home.glob("*.part"):
-        part.unlink()
-    newest = sorted(home.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    for path in newest[KEPT:]:
-        with path.open("rb") as file, suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()

@@ -119,6 +119,14 @@ def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] = lambda
             fcntl.flock(handle, fcntl.LOCK_UN)
 
 
+def keep_program(program: Path, text: str) -> Path:
+    """Return the executable file, written anew only if its text is another one."""
+    if not (program.is_file() and os.access(program, os.X_OK) and program.read_text() == text):
+        program.parent.mkdir(exist_ok=True)
+        write_whole(program, text, mode=0o755)
+    return program
+
+
 def write_whole(
     path: Path, content: str | bytes, *, mode: int = PRIVATE_FILE, sync: bool = False, new: bool = False
 ) -> None:

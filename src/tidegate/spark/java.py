@@ -57,7 +57,7 @@ from urllib.request import getproxies
 from xml.etree import ElementTree as ET
 
 from tidegate.model.errors import ConfigError, EnvironmentFault
-from tidegate.spark.cache import cache_dir, locked, write_whole
+from tidegate.spark.cache import cache_dir, keep_program, locked
 
 MAJORS: Final = (17, 21)
 """Versions that Spark 4.1 and Kafka 4.1 both support."""
@@ -131,7 +131,8 @@ def _probe(java: Path) -> tuple[Path, str] | str:
         return f"does not start ({fault.strerror})"
     except subprocess.TimeoutExpired:
         return f"does not answer within {PROBE_TIMEOUT_S} s"
-    settings = _settings(ran.stdout + ran.stderr)
+    pairs = (line.split(" = ", 1) for line in (ran.stdout + ran.stderr).splitlines() if " = " in line)
+    settings = {name.strip(): value.strip() for name, value in pairs}
     home, version = settings.get("java.home"), settings.get("java.version")
     if ran.returncode != 0 or home is None or version is None:
         return f"`java -version` fails with status {ran.returncode}"
@@ -140,19 +141,11 @@ def _probe(java: Path) -> tuple[Path, str] | str:
     return Path(home), version
 
 
-def _settings(text: str) -> dict[str, str]:
-    pairs = (line.split(" = ", 1) for line in text.splitlines() if " = " in line)
-    return {name.strip(): value.strip() for name, value in pairs}
-
-
 def _launcher(runtime: Path) -> Path:
-    """A JAVA_HOME of ours for `runtime`; written anew only when its text changed."""
+    """A JAVA_HOME of ours for `runtime`."""
     text = LAUNCHER.format(java=shlex.quote(str(runtime / "bin" / "java")))
     home = cache_dir("java", hashlib.sha256(text.encode()).hexdigest()[:16])
-    java = home / "bin" / "java"
-    if not (java.is_file() and os.access(java, os.X_OK) and java.read_text() == text):
-        java.parent.mkdir(exist_ok=True)
-        write_whole(java, text, mode=0o755)
+    keep_program(home / "bin" / "java", text)
     return home
 
 
@@ -173,23 +166,20 @@ BUNDLES: Final = (
 def trusted() -> tuple[bytes, ...]:
     """Return every authority (DER) of the bundles that this machine and this environment name, without repeats."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    for bundle in _bundles():
+    named = (os.environ.get(key) for key in NAMED_BY)
+    for bundle in (*named, ssl.get_default_verify_paths().cafile, *BUNDLES):
         with contextlib.suppress(OSError, ssl.SSLError):  # a bundle that cannot be read adds nothing
-            context.load_verify_locations(cafile=bundle)
+            if bundle:
+                context.load_verify_locations(cafile=bundle)
     return tuple(dict.fromkeys(context.get_ca_certs(binary_form=True)))
-
-
-def _bundles() -> Iterator[Path]:
-    default = ssl.get_default_verify_paths().cafile
-    for name in (*(os.environ.get(key) for key in NAMED_BY), default, *BUNDLES):
-        if name and Path(name).is_file():
-            yield Path(name)
 
 
 def pack_store(certificates: Iterable[bytes]) -> bytes:
     """Return the bytes of a trust store that holds `certificates`, under PASSWORD."""
     entries = [
-        struct.pack(">I", TRUSTED_ENTRY) + _text(f"ca-{index}") + bytes(8) + _text("X.509") + _block(der)
+        struct.pack(">I", TRUSTED_ENTRY)
+        + (_text(f"ca-{index}") + bytes(8) + _text("X.509"))
+        + (struct.pack(">I", len(der)) + der)
         for index, der in enumerate(certificates)
     ]
     body = struct.pack(">III", MAGIC, VERSION, len(entries)) + b"".join(entries)
@@ -199,10 +189,6 @@ def pack_store(certificates: Iterable[bytes]) -> bytes:
 
 def _text(text: str) -> bytes:
     return struct.pack(">H", len(text)) + text.encode("ascii")
-
-
-def _block(payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload)) + payload
 
 
 Configuration = Literal["spark", "broker", "iceberg", "opensearch", "elasticsearch"]
@@ -234,12 +220,8 @@ def ensure_jars(conf: Configuration, on_progress: Progress = lambda _line: None)
     target = jars_dir(conf)
     if jars_present(conf):
         return target
-    lock = cache_dir("jars") / ".lock"
-
-    def wait() -> None:
-        on_progress(f"{conf} jars: another process is fetching them, waiting")
-
-    with locked(lock, timeout_s=LOCK_TIMEOUT_S, on_wait=wait):
+    lock, waiting = cache_dir("jars") / ".lock", f"{conf} jars: another process is fetching them, waiting"
+    with locked(lock, timeout_s=LOCK_TIMEOUT_S, on_wait=lambda: on_progress(waiting)):
         if not jars_present(conf):
             _fetch(conf, target, on_progress)
     return target
@@ -297,7 +279,9 @@ def _fetch(conf: Configuration, target: Path, on_progress: Progress) -> None:
     said = _run_ivy(conf, part, log, [], on_progress)
     if UNTRUSTED.search(said) and (store := _trust_store()):
         on_progress(f"{conf} jars: this Java does not know the repository's authority, trying with the system's")
-        said = _run_ivy(conf, part, log, _trust_options(store), on_progress)
+        names = {"trustStore": store, "trustStoreType": "JKS", "trustStorePassword": PASSWORD}
+        options = [f"-Djavax.net.ssl.{name}={value}" for name, value in names.items()]
+        said = _run_ivy(conf, part, log, options, on_progress)
     present, wanted = _digests(part), expected_digests(conf)
     if missing := sorted(wanted.keys() - present.keys()):
         raise EnvironmentFault(_unresolved(conf, missing, said, log))
@@ -318,7 +302,7 @@ def _run_ivy(conf: Configuration, part: Path, log: Path, options: list[str], on_
     command = [
         str(find_java().java),
         *("-Xmx256m", f"-Divy.default.ivy.user.dir={cache_dir('ivy')}", *_proxy_options(), *options),
-        *("-jar", str(_ivy_jar()), "-settings", str(_jars_settings()), "-ivy", str(_ivy_file(conf))),
+        *("-jar", str(_ivy_jar()), "-settings", str(_ivy_settings()), "-ivy", str(_ivy_file(conf))),
         *("-confs", conf, "-types", "jar", "bundle", "-retrieve", f"{part}/[artifact]-[revision].[ext]"),
     ]
     with log.open("w") as out:
@@ -364,7 +348,7 @@ def _ivy_jar() -> Path:
     return found[-1]
 
 
-def _jars_settings() -> Path:
+def _ivy_settings() -> Path:
     named = os.environ.get("TIDEGATE_IVY_SETTINGS")
     if not named:
         return Path(str(files("tidegate.spark") / "ivysettings.xml"))
@@ -395,11 +379,6 @@ def _trust_store() -> Path | None:
     path = cache_dir("ivy") / "trust.jks"
     path.write_bytes(pack_store(certificates))
     return path
-
-
-def _trust_options(store: Path) -> list[str]:
-    names = {"trustStore": str(store), "trustStoreType": "JKS", "trustStorePassword": PASSWORD}
-    return [f"-Djavax.net.ssl.{name}={value}" for name, value in names.items()]
 
 
 def _unresolved(conf: Configuration, missing: list[str], said: str, log: Path) -> str:

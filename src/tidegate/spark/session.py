@@ -68,7 +68,7 @@ from pyspark.errors import PySparkException
 from tidegate.model.errors import EnvironmentFault
 from tidegate.spark import daemon
 from tidegate.spark.archive import EXECUTORS_PYTHON, UNPACKED, cached_archive
-from tidegate.spark.cache import cache_dir, write_whole
+from tidegate.spark.cache import cache_dir, keep_program
 from tidegate.spark.daemon import WARM
 from tidegate.spark.java import ensure_jars, find_java
 
@@ -94,19 +94,13 @@ PYTHONPATH=$path exec {python} "$@"
 
 def find_python() -> Path:
     """Return the program to name in PYSPARK_PYTHON."""
-    if not all(map(_is_installed, INSTALLED)):
-        return Path(sys.executable)
+    for name in INSTALLED:
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None or not Path(spec.origin).is_file():  # missing, or in an archive
+            return Path(sys.executable)
     text = LAUNCHER.format(python=shlex.quote(sys.executable))
-    launcher = cache_dir("python", hashlib.sha256(text.encode()).hexdigest()[:16], "bin") / "python"
-    if not (launcher.is_file() and os.access(launcher, os.X_OK) and launcher.read_text() == text):
-        write_whole(launcher, text, mode=0o755)
-    return launcher
-
-
-def _is_installed(name: str) -> bool:
-    """True for a package that lies in a directory and not in an archive."""
-    spec = importlib.util.find_spec(name)
-    return spec is not None and spec.origin is not None and Path(spec.origin).is_file()
+    home = cache_dir("python", hashlib.sha256(text.encode()).hexdigest()[:16], "bin")
+    return keep_program(home / "python", text)
 
 
 FEED_HEAP: Final = "1g"
@@ -188,7 +182,11 @@ def session(
     conf = dict(conf or {})
     master = conf.get("spark.master", "local")
     if master.startswith("sc://"):
-        return _connected(builder.remote(conf.pop("spark.master")).config(map=conf).getOrCreate(), archive)
+        spark = builder.remote(conf.pop("spark.master")).config(map=conf).getOrCreate()
+        if archive is not None:
+            spark.addArtifacts(f"{Path(archive).resolve()}#{UNPACKED}", archive=True)
+            spark.conf.set(WORKERS_PYTHON, EXECUTORS_PYTHON)
+        return spark
     settings, secret = {"spark.app.name": app_name, **SQL}, {}
     submitted, kind = "PYSPARK_GATEWAY_PORT" in os.environ, master.partition("[")[0]
     if not submitted:
@@ -196,15 +194,19 @@ def session(
         settings |= _driver(driver_memory) | (_local(cores or _cores()) if here else _cluster(conf, archive))
     settings |= conf
     if submitted or kind != "local":
-        secret = {"spark.redaction.regex": REDACTION, **_credentials()}
+        known = {name: value for name, value in os.environ.items() if name.startswith(CREDENTIALS)}
+        secret = {f"spark.executorEnv.{name}": value for name, value in known.items()}
+        secret["spark.redaction.regex"] = REDACTION
     else:
         # Other users of the machine can reach the ports of loopback: they need the secret that Spark makes for itself.
         # It does not for a cluster, whose processes know one or have none.
         settings.setdefault("spark.authenticate", "true")
-    with _own_interrupt():
-        # Starts the JVM with what stands on its command line; what is secret follows over its own socket.
-        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(settings.items()))  # noqa: SLF001
-        started = builder.config(map=secret | settings).getOrCreate()
+    interrupt = signal.getsignal(signal.SIGINT)
+    # Starts the JVM with what stands on its command line; what is secret follows over its own socket.
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(settings.items()))  # noqa: SLF001
+    started = builder.config(map=secret | settings).getOrCreate()
+    if interrupt not in {None, signal.default_int_handler} and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)  # PySpark puts one in its place that cancels all jobs
     if not submitted:
         started.sparkContext.setLogLevel("ERROR")
     return started
@@ -228,22 +230,8 @@ def forget_session() -> None:
         gateway.proc.wait(GONE_S)
 
 
-@contextmanager
-def _own_interrupt() -> Iterator[None]:
-    """Keep the program's own handler of Ctrl-C: PySpark puts one in its place that cancels all jobs."""
-    handler = signal.getsignal(signal.SIGINT)
-    yield
-    if handler not in {None, signal.default_int_handler} and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)
-
-
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _credentials() -> dict[str, str]:
-    known = {name: value for name, value in os.environ.items() if name.startswith(CREDENTIALS)}
-    return {f"spark.executorEnv.{name}": value for name, value in known.items()}
 
 
 def _driver(memory: str) -> dict[str, str]:
@@ -277,13 +265,6 @@ def _local(cores: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(cores),
         "spark.default.parallelism": str(cores),
     }
-
-
-def _connected(spark: "SparkSession", archive: str | Path | None) -> "SparkSession":
-    if archive is not None:
-        spark.addArtifacts(f"{Path(archive).resolve()}#{UNPACKED}", archive=True)
-        spark.conf.set(WORKERS_PYTHON, EXECUTORS_PYTHON)
-    return spark
 
 
 def _cluster(conf: Mapping[str, str], archive: str | Path | None) -> dict[str, str]:

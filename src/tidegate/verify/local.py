@@ -88,15 +88,14 @@ def load_truth(recording: str | Path) -> list[Truth]:
     paths = sorted((*where.glob("[0-9]*.json.gz"), *where.glob("[0-9]*.json")))
     if not paths:
         raise ConfigError(f"{base} has no truth/N.json.gz: it is not a recording")
-    return sorted((_read_truth(path) for path in paths), key=lambda truth: truth.ts)
-
-
-def _read_truth(path: Path) -> Truth:
-    try:
-        data = path.read_bytes()
-        return msgspec.json.decode(gzip.decompress(data) if path.suffix == ".gz" else data, type=Truth)
-    except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as a truth: {error}") from error
+    truths = []
+    for path in paths:
+        try:
+            data = path.read_bytes()
+            truths.append(msgspec.json.decode(gzip.decompress(data) if path.suffix == ".gz" else data, type=Truth))
+        except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
+            raise ConfigError(f"{path} cannot be read as a truth: {error}") from error
+    return sorted(truths, key=lambda truth: truth.ts)
 
 
 def choose_truth(truths: Sequence[Truth], at: str, checkpoint_ts: int) -> Truth:
