@@ -502,29 +502,20 @@ class Splitter:
         marked = [(row, isinstance(row, Update) and self.splits(row)) for row in rows]
         if not any(split for _, split in marked):
             return tuple(rows)
-        if not self.policy.newarch:
-            return _by_kind(marked)
         kept = [_sent(row, split=split) for row, split in marked]
+        if not self.policy.newarch:
+            return tuple(sorted((half for sent in kept for half in sent), key=lambda row: _ORDER[type(row)]))
         return (*(sent[0] for sent in kept), *(half for sent in kept for half in sent[1:]))
 
 
 def halves(update: Update) -> tuple[Delete, Insert]:
     """Return the old row's DELETE and the new row's INSERT."""
-    carried = _carried(update)
+    carried = {name: getattr(update, name) for name in update.__struct_fields__ if name not in {"before", "after"}}
     return Delete(before=update.before, **carried), Insert(after=update.after, **carried)
-
-
-def _carried(update: Update) -> dict[str, Any]:
-    return {name: getattr(update, name) for name in update.__struct_fields__ if name not in {"before", "after"}}
 
 
 def _split_text(text: ValueText, value: Value) -> bytes:
     return NULL_TEXT if value is None else text(value)
-
-
-def _by_kind(marked: Sequence[tuple[RowChange, bool]]) -> tuple[RowChange, ...]:
-    sent = [half for row, split in marked for half in _sent(row, split=split)]
-    return tuple(sorted(sent, key=lambda row: _ORDER[type(row)]))
 
 
 def _sent(row: RowChange, *, split: bool) -> tuple[RowChange, ...]:

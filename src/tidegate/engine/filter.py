@@ -21,6 +21,7 @@ tiflow, cdc/sink/dmlsink/mq/transformer/columnselector.
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -219,15 +220,11 @@ def name_filter(rules: Sequence[str]) -> Callable[[str], bool]:
     case.
 
     Nothing is taken by no rules. FilterRuleInvalid with the rule and the place in it."""
-    return _Names(tuple(reversed([_Reader(rule).name_rule() for rule in rules]))).match
+    return partial(_is_taken, [_Reader(rule).name_rule() for rule in rules][::-1])
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
-    rules: tuple[tuple[bool, _Pattern], ...]
-
-    def match(self, name: str) -> bool:
-        return _first(positive for positive, pattern in self.rules if pattern.matches(name))
+def _is_taken(rules: Sequence[tuple[bool, _Pattern]], name: str) -> bool:
+    return _first(positive for positive, pattern in rules if pattern.matches(name))
 
 
 def _first(verdicts: Iterable[bool]) -> bool:

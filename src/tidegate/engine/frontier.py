@@ -68,7 +68,7 @@ def slowest(positions: Positions) -> Slowest | None:
         for topic, partitions in positions.items()
         for partition, reached in partitions.items()
     ]
-    return min(every, key=_resolved, default=None)
+    return min(every, key=lambda one: -1 if one.reached.resolved is None else one.reached.resolved, default=None)
 
 
 def larger(one: int | None, other: int | None) -> int | None:
@@ -76,10 +76,6 @@ def larger(one: int | None, other: int | None) -> int | None:
     if one is None or other is None:
         return other if one is None else one
     return max(one, other)
-
-
-def _resolved(one: Slowest) -> int:
-    return -1 if one.reached.resolved is None else one.reached.resolved
 
 
 Partition = TypeVar("Partition", bound=Hashable)

@@ -126,19 +126,14 @@ NAMED: Final = 5
 
 
 class LeavesOut(Protocol):
-    """What says what is left out."""
+    """A report with the tables, rows and DDLs that are left out."""
 
     @property
-    def left_out(self) -> tuple[LeftOut, ...]:
-        """Tables."""
-
+    def left_out(self) -> tuple[LeftOut, ...]: ...
     @property
-    def rows_left_out(self) -> int:
-        """Rows."""
-
+    def rows_left_out(self) -> int: ...
     @property
-    def ddls_left_out(self) -> int:
-        """DDLs."""
+    def ddls_left_out(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +278,7 @@ def line(progress: Progress, before: RoadsSeen = NO_ROADS) -> str:
     if progress.ddl:
         parts.append(f"doing {_one_line(progress.ddl, 80)}")
     if progress.error:
-        parts.append(_waiting(progress))
+        parts.append(_one_line(str(progress.error), 300))
     return "  ".join(parts)
 
 
@@ -297,10 +292,6 @@ def left_out_words(told: "LeavesOut") -> str:
 
 def _state(progress: Progress) -> str:
     return progress.phase if progress.state in {"pending", "normal", "stopped"} else progress.state
-
-
-def _waiting(progress: Progress) -> str:
-    return _one_line(str(progress.error), 300)
 
 
 def _one_line(text: str, width: int) -> str:
@@ -327,7 +318,7 @@ def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
     if progress.ddl:
         grid.add_row(rich.text.Text(_one_line(f"DDL in flight: {progress.ddl}", width), style="yellow"))
     if progress.error:
-        grid.add_row(rich.text.Text(_one_line(_waiting(progress), width), style="red"))
+        grid.add_row(rich.text.Text(_one_line(str(progress.error), min(width, 300)), style="red"))
     if slow := slow_words(progress.seen):
         grid.add_row(rich.text.Text(_one_line(f"roads: {slow}", width)))
     for warning in progress.warnings[-2:]:
@@ -341,41 +332,35 @@ def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
     return grid
 
 
-def _columns(width: int, *names: tuple[str, int]) -> tuple[rich.table.Table, list[bool]]:
-    """A table with the columns whose least terminal width is there, and which of them are."""
-    shown = [width >= least for _, least in names]
+def _grid(width: int, columns: Mapping[str, int], rows: list[tuple[str, ...]], more: int) -> rich.table.Table:
+    """A table of the columns whose least terminal width is there."""
+    if more > 0:
+        rows.append((f"... {more} more", *[""] * (len(columns) - 1)))
+    shown = [at for at, least in enumerate(columns.values()) if width >= least]
     view = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for at, ((name, _), here) in enumerate(zip(names, shown, strict=True)):
-        if here:
-            view.add_column(name, justify="left" if at == 0 else "right", no_wrap=True, overflow="ellipsis")
-    return view, shown
-
-
-def _fill(view: rich.table.Table, shown: list[bool], cells: tuple[str, ...]) -> None:
-    view.add_row(*(rich.text.Text(printable(cell)) for cell, here in zip(cells, shown, strict=True) if here))
+    for at in shown:
+        view.add_column([*columns][at], justify="right" if at else "left", no_wrap=True, overflow="ellipsis")
+    for cells in rows:
+        view.add_row(*(rich.text.Text(printable(cells[at])) for at in shown))
+    return view
 
 
 def _partitions(partitions: tuple[PartitionProgress, ...], room: int, width: int) -> rich.table.Table:
-    view, shown = _columns(width, ("partition", 0), ("offset", 30), ("of", 45), ("resolved", 80), ("lag", 0))
+    rows = []
     for part in sorted(partitions, key=lambda part: part.resolved_ts or 0)[:room]:
-        high = "-" if part.high is None else _count(part.high)
-        name = f"{part.topic}/{part.partition}"
-        _fill(view, shown, (name, _count(part.offset), high, _when(part.resolved_ts), _lag(part.lag_ms)))
-    _rest(view, shown, len(partitions) - room)
-    return view
+        name, high = f"{part.topic}/{part.partition}", "-" if part.high is None else _count(part.high)
+        rows.append((name, _count(part.offset), high, _when(part.resolved_ts), _lag(part.lag_ms)))
+    columns = {"partition": 0, "offset": 30, "of": 45, "resolved": 80, "lag": 0}
+    return _grid(width, columns, rows, len(partitions) - room)
 
 
 def _tables(tables: tuple[TableProgress, ...], room: int, width: int) -> rich.table.Table:
-    view, shown = _columns(width, ("table", 0), ("rows", 30), ("complete up to", 70), ("lag", 0))
-    for row in sorted(tables, key=lambda row: (row.applied_ts or 0, row.name))[:room]:
-        _fill(view, shown, (row.name, _count(row.rows), _when(row.applied_ts), _lag(row.lag_ms)))
-    _rest(view, shown, len(tables) - room)
-    return view
-
-
-def _rest(view: rich.table.Table, shown: list[bool], left: int) -> None:
-    if left > 0:
-        _fill(view, shown, (f"... {left} more", *[""] * (len(shown) - 1)))
+    rows = [
+        (row.name, _count(row.rows), _when(row.applied_ts), _lag(row.lag_ms))
+        for row in sorted(tables, key=lambda row: (row.applied_ts or 0, row.name))[:room]
+    ]
+    columns = {"table": 0, "rows": 30, "complete up to": 70, "lag": 0}
+    return _grid(width, columns, rows, len(tables) - room)
 
 
 # The displays.

@@ -59,20 +59,14 @@ class RetryPolicy:
 
     def pause_s(self, trouble: FailureRun, now_s: float, begun_s: float = 0.0) -> float | None:
         """Return how long to wait before the next try; None when it is time to give up. `begun_s`: the run's begin."""
-        pause = self._pause_s(trouble, now_s)
-        too_late = self.most_s is not None and pause is not None and now_s + pause - begun_s > self.most_s
-        return None if too_late else pause
-
-    def _pause_s(self, trouble: FailureRun, now_s: float) -> float | None:
-        if trouble.errors <= self.quick:
-            return min((self.first_s or QUICK_S) * 2.0 ** min(trouble.errors - 1, DOUBLINGS_MAX), QUICK_MAX_S)
-        if self.stuck_s is None:
-            return None
-        left_s = trouble.since_s + self.stuck_s - now_s
-        if left_s <= 0:
-            return None
         slow = trouble.errors - self.quick - 1
-        return min(SLOW_S * 2.0 ** min(slow, DOUBLINGS_MAX), SLOW_MAX_S, left_s)
+        if slow < 0:
+            pause = min((self.first_s or QUICK_S) * 2.0 ** min(trouble.errors - 1, DOUBLINGS_MAX), QUICK_MAX_S)
+        elif self.stuck_s is None or (left_s := trouble.since_s + self.stuck_s - now_s) <= 0:
+            return None
+        else:
+            pause = min(SLOW_S * 2.0 ** min(slow, DOUBLINGS_MAX), SLOW_MAX_S, left_s)
+        return None if self.most_s is not None and now_s + pause - begun_s > self.most_s else pause
 
 
 class Outage:

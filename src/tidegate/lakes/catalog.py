@@ -53,7 +53,7 @@ from tidegate.lakes.lake import moment_ts
 from tidegate.model.errors import ConfigError, InputError, SinkError, TableParked
 from tidegate.model.host import reaches_others
 from tidegate.model.name import lowered
-from tidegate.model.table import TableInfo, TableName
+from tidegate.model.table import TableName
 from tidegate.objectstore.stores import STORE_ERRORS, first_line, store
 from tidegate.sink.delta.iceberg_projection import metadata_path, metadata_uri
 from tidegate.sink.delta.options import DeltaOptions
@@ -87,11 +87,12 @@ class CatalogNames:
         }
         databases = {lowered(one.name): one.name for one in snapshot.state.databases.values()}
         databases |= {key[0]: databases.get(key[0], table.name.schema) for key, table in tables.items()}
-        parked = {
-            table.name.key: error
-            for table in snapshot.state.tables.values()
-            if (error := _parked(snapshot, table, root)) is not None
-        }
+        parked = {}
+        for table in snapshot.state.tables.values():
+            try:
+                snapshot.check_not_parked(table, root)
+            except TableParked as error:
+                parked[table.name.key] = error
         return CatalogNames(snapshot.number, snapshot.checkpoint.ts, databases, tables, parked)
 
     def database(self, name: str) -> str | None:
@@ -109,14 +110,6 @@ class CatalogNames:
         """Return the names of a database's tables, sorted."""
         folded = lowered(database)
         return sorted(table.name.table for key, table in self.tables.items() if key[0] == folded)
-
-
-def _parked(snapshot: Snapshot, table: TableInfo, root: str) -> TableParked | None:
-    try:
-        snapshot.check_not_parked(table, root)
-    except TableParked as error:
-        return error
-    return None
 
 
 def page(names: Sequence[str], token: str | None, size: int) -> tuple[Sequence[str], str | None]:
@@ -225,8 +218,11 @@ class CatalogStates:
     def __init__(self, root: str) -> None:
         self.options = DeltaOptions(root=root, feed="")
         self._newest = 0
-        self._names = lru_cache(KEPT)(self._read)
-        self._schemas = lru_cache(KEPT_SCHEMAS)(kept_schema)
+        schemas = lru_cache(KEPT_SCHEMAS)(kept_schema)
+        self.numbered = lru_cache(KEPT)(
+            lambda number: CatalogNames.of(numbered(self.options, number, schemas), self.options.root)
+        )
+        """Returns the names of a snapshot. Raises FileNotFoundError when there is none, or none any more."""
 
     def newest(self) -> CatalogNames:
         """Return the names of the newest snapshot; none for a new lake."""
@@ -236,27 +232,12 @@ class CatalogStates:
         self._newest = found[-1]
         return self.numbered(found[-1])
 
-    def numbered(self, number: int) -> CatalogNames:
-        """Return the names of that snapshot. Raises FileNotFoundError when there is none, or none any more."""
-        return self._names(number)
-
-    def number_at(self, ts: int) -> int:
-        """Return the number of the newest snapshot not above a ts; -1 when there is none."""
-        return number_at(self.options, ts)
-
-    def location(self, table: CatalogTable) -> str:
-        """Return the URI of a table's metadata."""
-        return metadata_uri(self.options.table_uri(table.incarnation), table.version)
-
     def metadata(self, table: CatalogTable) -> bytes:
         """Return a table's metadata as it lies there. Raises FileNotFoundError when it does not."""
         root = self.options.root.rstrip("/")
         path = f"{self.options.table_uri(table.incarnation)}/{metadata_path(table.version)}"
         found: bytes = obstore.get(store(root), path.removeprefix(f"{root}/")).bytes().to_bytes()
         return found
-
-    def _read(self, number: int) -> CatalogNames:
-        return CatalogNames.of(numbered(self.options, number, self._schemas), self.options.root)
 
 
 MOVING: Final = "lake"
@@ -378,7 +359,7 @@ class LakeCatalog:
             case PinnedView(number):
                 pass
             case ViewAt(ts):
-                number = self._states.number_at(ts)
+                number = number_at(self._states.options, ts)
         if number < 0:
             raise _no_warehouse(f"warehouse {warehouse}: the lake has no published snapshot at or before that moment")
         return number
@@ -430,7 +411,7 @@ class LakeCatalog:
         found = names.table(database, name)
         if found is None:
             raise _no_table(f"there is no table {database}.{name} at {_moment(names)}")
-        location = self._states.location(found)
+        location = metadata_uri(self._states.options.table_uri(found.incarnation), found.version)
         try:
             metadata = self._states.metadata(found)
         except FileNotFoundError as error:

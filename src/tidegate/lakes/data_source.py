@@ -49,7 +49,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -353,11 +353,9 @@ class LakeReader(DataSourceReader):  # type: ignore[misc]  # the library has no 
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what tasks read; one that finds nothing, where no file is left."""
         return self._view.bins(self._wanted) or [Files(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of one partition."""
         for rows in self._view.rows(partition, self._wanted):
             yield from rows.to_batches(max_chunksize=10_000)
 
@@ -371,15 +369,12 @@ class LakeSource(DataSource):  # type: ignore[misc]  # the library has no types
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return "tidegate-lake"
 
     def schema(self) -> StructType:
-        """Return the table's columns at that moment."""
         return self._view.schema()
 
     def reader(self, schema: StructType) -> LakeReader:  # noqa: ARG002  ours
-        """Return what reads the table."""
         return LakeReader(self._view)
 
 
@@ -426,6 +421,7 @@ class SourceChanges:
             self._source.stop()
 
     def oldest(self) -> int:
+        """Return the ts above which every change can still be read."""
         return self._saved().checkpoint.ts
 
     def form(self) -> ChangeForm:
@@ -462,6 +458,7 @@ class SourceChanges:
         return frontier
 
     def most(self, after: int, upto: int, rows: int) -> int:
+        """Return the end of a range above `after`, at most `upto`, that has about so many rows."""
         if upto <= after:
             return after
         return round_end(self._source.changes(after, upto).row_ranges(), upto, RoundLimit(rows, ROUND.size_bytes))
@@ -485,7 +482,7 @@ class SourceChanges:
         return tasks
 
     def done(self, ts: int) -> None:
-        """Take notice that nothing at or below `ts` is asked for again."""
+        """Release the changes at or below `ts`: they are not read again."""
         standing = self._standings.get(ts)
         self._standings = {at: one for at, one in self._standings.items() if at >= ts}
         if standing is not None:
@@ -562,34 +559,6 @@ FIRST_S: Final = 30.0
 """How long a query waits for what its source has when it begins: with `availableNow` it asks once."""
 
 
-class ReadableChanges(Protocol):
-    """Where ranges of changes come from: a lake, or a source."""
-
-    def form(self) -> ChangeForm:
-        """Return what rows are."""
-
-    def frontier(self) -> int:
-        """Return the ts up to which everything has landed; 0 before there is one."""
-
-    def landed(self, upto: int | None, within_s: float = math.inf) -> int:
-        """Return the frontier, once it has reached `upto` or what there is now, or after so many seconds."""
-
-    def oldest(self) -> int:
-        """Return the ts above which every change can still be given."""
-
-    def most(self, after: int, upto: int, rows: int) -> int:
-        """Return the end of a range above `after`, at most `upto`, that has about so many rows."""
-
-    def tasks(self, after: int, upto: int, form: ChangeForm) -> list[ChangeTask]:
-        """Return what lies in (after, upto], cut at DDLs and into tasks."""
-
-    def done(self, ts: int) -> None:
-        """Take notice that nothing at or below `ts` is asked for again."""
-
-    def close(self) -> None:
-        """End what was begun."""
-
-
 @dataclass(frozen=True)
 class TableChanges:
     """The changes of one table of a lake."""
@@ -618,7 +587,6 @@ class TableChanges:
         return Changelog(self.options.changelog_uri)
 
     def frontier(self) -> int:
-        """Return the ts up to which everything has landed; 0 before there is one."""
         self._changelog.refresh()
         return self._changelog.frontier() or 0
 
@@ -660,6 +628,9 @@ class TableChanges:
         """Do nothing."""
 
 
+ReadableChanges: TypeAlias = SourceChanges | TableChanges
+
+
 def changes_of(asked: Mapping[str, str]) -> ReadableChanges:
     """Return what the options of a reader ask for. ConfigError for those that are missing, unknown or wrong."""
     check_options(asked, CHANGE_OPTIONS, required=("path",))
@@ -690,11 +661,9 @@ class ChangesReader(DataSourceReader):  # type: ignore[misc]  # the library has 
         self._tasks = tasks
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what tasks read."""
         return self._tasks or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of one task."""
         if isinstance(partition, ChangeTask):
             yield from partition.read()
 
@@ -733,16 +702,13 @@ class ChangesStream(DataSourceStreamReader):  # type: ignore[misc]  # the librar
         return self._changes.tasks(start["ts"], end["ts"], self._form)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of one task."""
         assert isinstance(partition, ChangeTask)
         yield from partition.read()
 
     def commit(self, end: dict[str, int]) -> None:
-        """Let go of what the query has read."""
         self._changes.done(end["ts"])
 
     def stop(self) -> None:
-        """End what runs beside the query."""
         if "_changes" in self.__dict__:
             self._changes.close()
 
@@ -761,15 +727,12 @@ class ChangesSource(DataSource):  # type: ignore[misc]  # the library has no typ
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return "tidegate"
 
     def schema(self) -> StructType:
-        """Return the columns of a row."""
         return self._form.schema()
 
     def reader(self, schema: StructType) -> ChangesReader:  # noqa: ARG002  ours
-        """Return what reads a range."""
         changes = changes_of(self._asked)
         try:
             upto = _ts(self._asked.get("ending"))

@@ -33,7 +33,6 @@ with the Python that runs this, and the session keeps that of the executors.
 import base64
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -140,13 +139,9 @@ def _described(event: Event) -> dict[str, Any]:
         case Ddl():
             return {"kind": "ddl", "schema": event.schema, "table": event.table, "commit_ts": event.commit_ts}
         case _:
-            return _row(event)
-
-
-def _row(row: RowChange) -> dict[str, Any]:
-    before, after = (_texts(row, image) for image in images(row))
-    named = {"schema": row.schema, "table": row.table, "commit_ts": row.commit_ts}
-    return {"kind": "row", "op": type(row).__name__.upper(), **named, "before": before, "after": after}
+            before, after = (_texts(event, image) for image in images(event))
+            named = {"schema": event.schema, "table": event.table, "commit_ts": event.commit_ts}
+            return {"kind": "row", "op": type(event).__name__.upper(), **named, "before": before, "after": after}
 
 
 def _texts(row: RowChange, image: Values | None) -> list[tuple[str, str | None]] | None:
@@ -175,28 +170,18 @@ def register(spark: Any) -> None:
 
     EnvironmentFault with the line to add if the session cannot run them."""
     from tidegate.lakes.data_source import ChangesSource, LakeSource
-    from tidegate.spark.session import check_session
+    from tidegate.spark.session import WORKERS_PYTHON, check_session, find_python, is_connect
 
     check_session(spark)
     spark.conf.set(PUSHDOWN, "true")
-    with _planned_here(spark):
+    context = None if is_connect(spark) else spark.sparkContext
+    executors = None if context is None else context.pythonExec
+    if executors is not None and shutil.which(executors) is None:  # what is registered is planned on this machine
+        spark.conf.set(WORKERS_PYTHON, executors)
+        context.pythonExec = str(find_python())
+    try:
         for source in (ChangesSource, LakeSource):
             spark.dataSource.register(source)
-
-
-@contextmanager
-def _planned_here(spark: Any) -> Iterator[None]:
-    """Let what is registered be planned by a Python that the driver's machine has."""
-    from tidegate.spark.session import WORKERS_PYTHON, find_python, is_connect
-
-    if is_connect(spark) or shutil.which(spark.sparkContext.pythonExec) is not None:
-        yield
-        return
-    context = spark.sparkContext
-    executors = context.pythonExec
-    spark.conf.set(WORKERS_PYTHON, executors)
-    context.pythonExec = str(find_python())
-    try:
-        yield
     finally:
-        context.pythonExec = executors
+        if context is not None:
+            context.pythonExec = executors

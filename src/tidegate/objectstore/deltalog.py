@@ -297,8 +297,6 @@ def actions(uri: str, version: int) -> list[Action]:
 
 
 LOG: Final = "_delta_log/"
-
-
 LOG_FILE: Final = re.compile(r"_delta_log/(\d{20})\.(json|checkpoint\.parquet|checkpoint\..*\.parquet)")
 
 
@@ -344,18 +342,15 @@ class Lifespans:
                 return True
             self.version += 1
             for line in body.splitlines():
-                self._take(json.loads(line))
-        return False
-
-    def _take(self, action: dict[str, Any]) -> None:
-        match action:
-            case {"add": added}:
-                path = unquote(added["path"])
-                self.spans[path] = VersionSpan(self.spans[path].added if path in self.spans else self.version)
-            case {"remove": removed}:
-                path = unquote(removed["path"])
+                action = json.loads(line)
+                file = action.get("add") or action.get("remove")
+                if file is None:
+                    continue
+                path = unquote(file["path"])
                 since = self.spans.get(path, VersionSpan(self.version)).added
-                self.spans[path] = VersionSpan(since, self.version, removed.get("deletionTimestamp") or 0)
+                removed = (self.version, file.get("deletionTimestamp") or 0) if "remove" in action else ()
+                self.spans[path] = VersionSpan(since, *removed)
+        return False
 
 
 def sweep(

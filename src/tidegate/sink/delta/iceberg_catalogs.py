@@ -254,8 +254,8 @@ def _is_ours(snapshot: Mapping[str, Any]) -> bool:
 
 def _columns(theirs: Metadata, ours: Metadata) -> tuple[int, list[Update]]:
     """The number of our schema there, and what makes it current."""
-    fields = _told(current_schema(ours)["fields"])
-    known = {one["schema-id"]: _told(one["fields"]) for one in theirs["schemas"]}
+    fields = _comparable(current_schema(ours)["fields"])
+    known = {one["schema-id"]: _comparable(one["fields"]) for one in theirs["schemas"]}
     number = next((number for number, one in known.items() if one == fields), None)
     if number == theirs["current-schema-id"] and number is not None:
         return number, []
@@ -269,7 +269,7 @@ def _columns(theirs: Metadata, ours: Metadata) -> tuple[int, list[Update]]:
     ]
 
 
-def _told(fields: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+def _comparable(fields: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
     return [(one["id"], one["name"], one["required"], one["type"], one.get("doc", "")) for one in fields]
 
 
@@ -307,7 +307,10 @@ def _rows(theirs: Metadata, ours: Metadata, schema: int, number: int) -> Iterato
     if stale:  # of the place where the lake lay before
         yield _without(wanted)
     if stale or wanted not in there:
-        yield {"action": "add-snapshot", "snapshot": _fitting(newest, theirs) | {"schema-id": schema}}
+        fitting = {**newest, "schema-id": schema}
+        if newest["sequence-number"] <= theirs.get("last-sequence-number", 0):
+            fitting.pop("parent-snapshot-id", None)  # with one, its number has to be above what the catalog has seen
+        yield {"action": "add-snapshot", "snapshot": fitting}
     if stale or main_of(theirs) != wanted:
         yield {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": wanted}
     refs = {name: one["snapshot-id"] for name, one in theirs.get("refs", {}).items()}
@@ -324,12 +327,6 @@ def _rows(theirs: Metadata, ours: Metadata, schema: int, number: int) -> Iterato
 def _without(snapshot: int) -> Update:
     """One by one: catalogs of older releases take no list of several."""
     return {"action": "remove-snapshots", "snapshot-ids": [snapshot]}
-
-
-def _fitting(snapshot: Mapping[str, Any], theirs: Metadata) -> dict[str, Any]:
-    """A snapshot whose number is not above what the catalog has seen is taken only without a parent."""
-    behind = snapshot["sequence-number"] <= theirs.get("last-sequence-number", 0)
-    return {name: value for name, value in snapshot.items() if not (behind and name == "parent-snapshot-id")}
 
 
 LOGGER: Final = logging.getLogger("tidegate.iceberg")

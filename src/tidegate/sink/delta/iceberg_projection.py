@@ -50,15 +50,14 @@ from urllib.parse import unquote
 
 import msgspec
 import obstore
-from obstore.exceptions import AlreadyExistsError
 
 from tidegate.engine.retention import PURGED
 from tidegate.model.errors import SinkError
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.deltalog import Action, TableDescription, TableSnapshot, VersionSpan
+from tidegate.objectstore.deltalog import TableDescription, TableSnapshot, VersionSpan
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import STORE_ERRORS, StoredFile, read_file, store, storing
+from tidegate.objectstore.stores import STORE_ERRORS, Changed, StoredFile, VersionedFile, read_file, store, storing
 from tidegate.sink.delta.columns import logical_key, stored_columns
 from tidegate.sink.delta.iceberg_format import (
     ADDED,
@@ -313,7 +312,13 @@ def _from(uri: str, at: int, version: int) -> TableMove | None:
     )
     move.manifests = [one for manifests in listed for one in manifests if is_live(one)]
     for action in chain.from_iterable(commits):
-        _take(move, uri, action)
+        match action:
+            case {"add": added}:
+                move.come[address_of(uri, unquote(added["path"]))] = _file_stats(added)
+            case {"remove": removed}:
+                path = address_of(uri, unquote(removed["path"]))
+                if move.come.pop(path, None) is None:
+                    move.go.add(path)
     return move
 
 
@@ -323,17 +328,7 @@ def _listed(uri: str, metadata: Metadata) -> list[dict[str, Any]]:
     return decode_list(get_file(uri, inside(uri, snapshot["manifest-list"])))
 
 
-def _take(move: TableMove, uri: str, action: Action) -> None:
-    match action:
-        case {"add": added}:
-            move.come[address_of(uri, unquote(added["path"]))] = _told(added)
-        case {"remove": removed}:
-            path = address_of(uri, unquote(removed["path"]))
-            if move.come.pop(path, None) is None:
-                move.go.add(path)
-
-
-def _told(added: Mapping[str, Any]) -> dict[str, Any]:
+def _file_stats(added: Mapping[str, Any]) -> dict[str, Any]:
     stats = json.loads(added.get("stats") or "{}")
     return {
         "rows": stats.get("numRecords", 0),
@@ -450,9 +445,9 @@ def _publish(uri: str, version: int, body: bytes) -> None:
     """Write a metadata file, over one of another place or of others; ours tells the same and stays."""
     try:
         with storing(uri):
-            obstore.put(store(uri), metadata_path(version), body, mode="create")
+            VersionedFile(uri, metadata_path(version)).write(body)
         RECENT.keep(uri, metadata_path(version), body)
-    except AlreadyExistsError:
+    except Changed:
         if read_metadata(uri, version) is not None:
             return
         if not was_ours(msgspec.json.decode(get_file(uri, metadata_path(version))), version + 1):
@@ -474,10 +469,6 @@ class TableProjection(msgspec.Struct, frozen=True):
 
     table: TableInfo
     versions: tuple[int, ...]
-
-
-class _Note(msgspec.Struct, frozen=True):
-    location: str
 
 
 def begin_projection(options: DeltaOptions, snapshot: Snapshot, runner: Runner) -> None:
@@ -505,7 +496,7 @@ def project_lake(options: DeltaOptions, runner: Runner) -> int:
 def is_projected(options: DeltaOptions) -> bool:
     """Return True for a lake whose published versions all have metadata for its current location."""
     body = read_file(options.control_uri, NOTE)
-    return body is not None and msgspec.json.decode(body, type=_Note).location == location_of(options.root)
+    return body is not None and msgspec.json.decode(body)["location"] == location_of(options.root)
 
 
 def forget_projection(options: DeltaOptions) -> None:
@@ -521,9 +512,9 @@ def project_all(options: DeltaOptions, tables: Sequence[TableProjection], runner
 
 
 def _promise(options: DeltaOptions) -> None:
-    note = _Note(location_of(options.root))
+    note = msgspec.json.encode({"location": location_of(options.root)})
     with storing(options.control_uri):
-        obstore.put(store(options.control_uri), NOTE, msgspec.json.encode(note))
+        obstore.put(store(options.control_uri), NOTE, note)
 
 
 def _project(jobs: Sequence[TableProjection], options: DeltaOptions) -> None:

@@ -314,7 +314,8 @@ class Upkeep:
 def adopt(snapshot: Snapshot, done: Kept) -> Snapshot:
     """Return the writer's newest snapshot with what a pass found, to be published by its next advance."""
     tables = {
-        incarnation: _at(table, done.compacted.get(incarnation)) for incarnation, table in snapshot.tables.items()
+        incarnation: msgspec.structs.replace(table, version=done.compacted.get(incarnation, table.version))
+        for incarnation, table in snapshot.tables.items()
     }
     recoverable = {table.incarnation for table in snapshot.state.dropped}
     retired = {
@@ -323,10 +324,6 @@ def adopt(snapshot: Snapshot, done: Kept) -> Snapshot:
         if incarnation not in done.retired or incarnation in recoverable
     }
     return replace(snapshot, tables=tables, retired=retired)
-
-
-def _at(table: Any, version: int | None) -> Any:
-    return table if version is None else type(table)(table.schema, table.table, version)
 
 
 PUBLISHED: Final = "snapshots/"
