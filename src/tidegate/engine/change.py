@@ -186,12 +186,12 @@ class Chunk:
         part_of = np.repeat(np.arange(len(self.parts)), [len(numbers) for _, numbers in self.parts])
         part_of = part_of[np.argsort(np.concatenate([numbers for _, numbers in self.parts]))]
         ends = [*(np.flatnonzero(part_of[1:] != part_of[:-1]) + 1).tolist(), len(part_of)]
-        told = [0] * len(self.parts)
+        passed = [0] * len(self.parts)
         start = 0
         for end in ends:
             at, start, rows = int(part_of[start]), end, end - start
-            yield self.parts[at].batch.part(told[at], told[at] + rows)
-            told[at] += rows
+            yield self.parts[at].batch.part(passed[at], passed[at] + rows)
+            passed[at] += rows
 
 
 def encode_layout(row: RowChange) -> str:

@@ -142,8 +142,8 @@ class StateFiles(ABC):
                 )
             )
         except STORE_ERRORS as fault:
-            told = getattr(fault, "strerror", None) or first_line(fault)
-            raise StateUnwritable(f"the checkpoint {self.place}/{self._name} cannot be written: {told}") from fault
+            reason = getattr(fault, "strerror", None) or first_line(fault)
+            raise StateUnwritable(f"the checkpoint {self.place}/{self._name} cannot be written: {reason}") from fault
         if schema != before:
             with suppress(*STORE_ERRORS):
                 self._forget(before, schema)

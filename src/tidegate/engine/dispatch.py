@@ -262,8 +262,8 @@ class TablePlan:
             try:
                 hashed ^= crc32(NULL_TEXT if value is None else text(value), name_crc)
             except (TypeError, AttributeError) as error:
-                told = EncodeError(f"column {name!r} of {self._name} cannot be {value!a:.60}")
-                raise told.at(table=str(self._name)) from error
+                refused = EncodeError(f"column {name!r} of {self._name} cannot be {value!a:.60}")
+                raise refused.at(table=str(self._name)) from error
         return hashed
 
     def hashes(self, columns: Callable[[int], Sequence[Value]], rows: int) -> list[int]:

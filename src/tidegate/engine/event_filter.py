@@ -370,18 +370,18 @@ def action_of_text(query: str, schema: str) -> int | None:
 def _option(change: TableOptions) -> int | None:
     """TiDB makes one job of each option; of several written together the text does not say which job this is."""
     detail = change.detail
-    given = [
+    actions = [
         action
-        for action, is_given in (
+        for action, is_set in (
             (_A.MODIFY_TABLE_COMMENT, change.comment is not None),
             (_A.MODIFY_TABLE_CHARSET, change.charset is not None or detail.collate is not None),
             (_A.REBASE_AUTO_ID, detail.auto_increment is not None),
             (_A.SHARD_ROW_ID, detail.shard_row_id_bits is not None),
             (_A.ALTER_TTL_INFO, any((detail.ttl, detail.ttl_enable is not None, detail.ttl_job_interval))),
         )
-        if is_given
+        if is_set
     ]
-    return given[0] if len(given) == 1 else None
+    return actions[0] if len(actions) == 1 else None
 
 
 __all__ = ["EVENTS", "EventFilter", "EventRule", "Expressions", "RowFilter", "Test", "event_rules"]

@@ -365,8 +365,8 @@ class Selection(NamedTuple):
     def narrowed(self, row: RowChange) -> RowChange:
         """Return the row with these columns alone."""
         images = {name: self._image(getattr(row, name)) for name in ("before", "after") if hasattr(row, name)}
-        given: dict[str, Any] = {"fields": self.fields, "pk_names": self.wire.pk_names, **images}
-        return msgspec.structs.replace(row, **given)
+        changes: dict[str, Any] = {"fields": self.fields, "pk_names": self.wire.pk_names, **images}
+        return msgspec.structs.replace(row, **changes)
 
     def _image(self, values: Values) -> Values:
         return tuple([values[at] for at in self.places])

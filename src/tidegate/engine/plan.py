@@ -381,10 +381,10 @@ def names_of(ddl: Ddl, state: SchemaState) -> tuple[TableName, ...]:
     """Return the tables that a DDL speaks of; () where that cannot be told, or where it is about a database."""
     if not ddl.table:
         return ()
-    told, statements = TableName(ddl.schema, ddl.table), read(ddl)
+    own, statements = TableName(ddl.schema, ddl.table), read(ddl)
     if not statements and _SEVERAL.search(ddl.query):
         return ()
-    names = [told, *(name for each in statements for name, _ in _named(each))]
+    names = [own, *(name for each in statements for name, _ in _named(each))]
     doubtful = {name.key[1] for each in statements for name, sure in _named(each) if not sure}
     names += (table.name for key, table in state.tables.items() if key[1] in doubtful)
     return tuple({name.key: name for name in names}.values())

@@ -108,12 +108,12 @@ def slow_words(now: RoadsSeen, before: RoadsSeen = NO_ROADS) -> str:
         rows = one.rows - earlier.get((one.road, one.reason), 0)
         total, most, example = found.get(one.road, (0, 0, ""))
         found[one.road] = (total + rows, *((rows, one.example) if rows > most else (most, example)))
-    told = []
+    shares = []
     for road, (rows, _, example) in found.items():
         every = max(rows, stages.get(_stage(road), 0))
         if rows >= max(ROWS_MIN, SHARE_MIN * every):
-            told.append(f"{rows / every:.0%} {road} ({example})")
-    return ", ".join(told)
+            shares.append(f"{rows / every:.0%} {road} ({example})")
+    return ", ".join(shares)
 
 
 def _stage(road: str) -> str:
@@ -388,14 +388,14 @@ def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
     """A display that prints a line when the phase changes, else one every `every_s` seconds; warnings once each."""
     phase = ""
     last = time.monotonic()
-    told: set[str] = set()
+    printed: set[str] = set()
     roads = NO_ROADS
 
     def show(progress: Progress) -> None:
         nonlocal phase, last, roads
         for warning in progress.warnings:
-            if warning not in told and not (progress.error and progress.error.message in warning):
-                told.add(warning)
+            if warning not in printed and not (progress.error and progress.error.message in warning):
+                printed.add(warning)
                 stream.write(f"warning: {printable(warning)}\n")
         now = time.monotonic()
         state = progress.phase + progress.state + (progress.error.code if progress.error else "")

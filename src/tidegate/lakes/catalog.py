@@ -178,19 +178,19 @@ class Answer(NamedTuple):
 
 def parse_call(method: str, raw_path: str, query: Mapping[str, str], etag: str = "") -> Call:
     """Return what a request asks for. Raises CatalogRefused for a path that is not served, and for what would write."""
-    told = tuple(unquote(part) for part in raw_path.split("/")[1:])
+    words = tuple(unquote(part) for part in raw_path.split("/")[1:])
     for path, name in _PATHS.items():
-        if (parts := _match(path, told)) is not None and method in METHODS.get(name, READS):
+        if (parts := _match(path, words)) is not None and method in METHODS.get(name, READS):
             return Call(name, parts, query, etag)
     if method in READS:
         raise CatalogRefused(404, "NoSuchPathException", f"{raw_path} is no path of this catalog")
     raise CatalogRefused(403, "ForbiddenException", "this catalog is read only: a changefeed alone writes its lake")
 
 
-def _match(path: tuple[str, ...], told: tuple[str, ...]) -> dict[str, str] | None:
-    if len(path) != len(told):
+def _match(path: tuple[str, ...], words: tuple[str, ...]) -> dict[str, str] | None:
+    if len(path) != len(words):
         return None
-    pairs = [(part, word) for part, word in zip(path, told, strict=True) if part != word]
+    pairs = [(part, word) for part, word in zip(path, words, strict=True) if part != word]
     return {part[1:-1]: word for part, word in pairs} if all(part[0] == "{" for part, _ in pairs) else None
 
 
@@ -201,9 +201,9 @@ def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | N
 
 def refusal(error: CatalogRefused) -> Answer:
     """Return the answer that tells an error in the specification's form."""
-    told = {"message": error.why, "type": error.kind, "code": error.status}
+    body = {"message": error.why, "type": error.kind, "code": error.status}
     headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
-    return json_answer({"error": told}, error.status, headers)
+    return json_answer({"error": body}, error.status, headers)
 
 
 KEPT: Final = 16
@@ -401,8 +401,8 @@ class LakeCatalog:
         names = self._names(call)
         database = self._database(names, call.parts["namespace"])
         found, following = _paged(names.tables_of(database), call)
-        told = [{"namespace": [database], "name": name} for name in found]
-        return json_answer({"identifiers": told, "next-page-token": following})
+        identifiers = [{"namespace": [database], "name": name} for name in found]
+        return json_answer({"identifiers": identifiers, "next-page-token": following})
 
     def _table(self, call: Call) -> Answer:
         names = self._names(call)
@@ -447,10 +447,10 @@ NO_TOKENS: Final = json_answer(
 
 
 def _paged(names: list[str], call: Call) -> tuple[list[str], str | None]:
-    asked = call.query.get("pageSize", str(PAGE))
-    if not PAGE_SIZE.fullmatch(asked):
-        raise CatalogRefused(400, "BadRequestException", f"pageSize {asked[:20]} is no number from 1 on")
-    found, following = page(names, call.query.get("pageToken"), int(asked))
+    size = call.query.get("pageSize", str(PAGE))
+    if not PAGE_SIZE.fullmatch(size):
+        raise CatalogRefused(400, "BadRequestException", f"pageSize {size[:20]} is no number from 1 on")
+    found, following = page(names, call.query.get("pageToken"), int(size))
     return list(found), following
 
 
@@ -500,8 +500,8 @@ def _admitted(request: "Request", token: str | None) -> Call:
     if token is None and reaches_others(host):
         why = f"this catalog has no token and answers to names of its own machine only, not to {host}"
         raise CatalogRefused(403, "ForbiddenException", why)
-    kind, _, given = request.headers.get("authorization", "").partition(" ")
-    known = token is None or (kind.lower() == "bearer" and hmac.compare_digest(given.encode(), token.encode()))
+    kind, _, credential = request.headers.get("authorization", "").partition(" ")
+    known = token is None or (kind.lower() == "bearer" and hmac.compare_digest(credential.encode(), token.encode()))
     if not known and path not in OPEN:
         raise CatalogRefused(401, "NotAuthorizedException", "this catalog wants its bearer token: set `token`")
     return parse_call(request.method, path, request.query_params, request.headers.get("if-none-match", ""))

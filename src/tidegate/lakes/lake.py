@@ -63,9 +63,9 @@ def statements(options: DeltaOptions, snapshot: Snapshot, catalog: str | None = 
     for schema in sorted({name.schema for name, _ in tables}):
         yield f"CREATE SCHEMA IF NOT EXISTS {prefix}{quote_name(schema)}"
     for name, place in tables:
-        told = place.replace("\\", "\\\\").replace("'", "\\'")
+        location = place.replace("\\", "\\\\").replace("'", "\\'")
         where = f"{prefix}{quote_name(name.schema)}.{quote_name(name.table)}"
-        yield f"CREATE TABLE IF NOT EXISTS {where} USING delta LOCATION '{told}'"
+        yield f"CREATE TABLE IF NOT EXISTS {where} USING delta LOCATION '{location}'"
 
 
 if TYPE_CHECKING:

@@ -87,14 +87,14 @@ class Wanted:
 EVERY: Final = Wanted()
 
 
-def _values(column: LakeColumn, asked: Any) -> pa.Array:
+def _values(column: LakeColumn, value: Any) -> pa.Array:
     """Values as the column's type: numbers and texts are taken alike, so that 17, "17" and Decimal(17) are one key."""
-    several = list(asked) if isinstance(asked, list | tuple | set | frozenset) else [asked]
+    several = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
     kind = arrow_type(column.delta)
     try:
         return pa.array([None if one is None else _value(one, kind) for one in several], kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as wrong:
-        raise ConfigError(f"column {column.name} is {column.delta}: {asked!r} is no value of it ({wrong})") from wrong
+        raise ConfigError(f"column {column.name} is {column.delta}: {value!r} is no value of it ({wrong})") from wrong
 
 
 def _value(one: Any, kind: pa.DataType) -> Any:
@@ -142,8 +142,8 @@ def stored_rows(
 
     With `wanted` at least the rows that it asks for, from the files that can hold them."""
     columns = {column.name: column for column in stored_columns(table)}
-    asked = [columns[name] for name in names or columns]
-    parts = [logical_schema(asked).empty_table()]
+    columns_read = [columns[name] for name in names or columns]
+    parts = [logical_schema(columns_read).empty_table()]
     left = limit
     for file in table.files():
         if left is not None and left <= 0:
@@ -151,23 +151,23 @@ def stored_rows(
         if not wanted.may_lie_in(file):
             continue
         try:
-            part = _part(table.uri, file, asked, wanted)
+            part = _part(table.uri, file, columns_read, wanted)
         except STORE_ERRORS as lost:
-            told = first_line(lost)
-            raise SinkError(f"{table.uri} at version {table.version}: a data file cannot be read: {told}") from lost
+            reason = first_line(lost)
+            raise SinkError(f"{table.uri} at version {table.version}: a data file cannot be read: {reason}") from lost
         parts.append(part)
         left = None if left is None else left - part.num_rows
     rows = pa.concat_tables(parts)
     return rows if limit is None else rows.slice(0, limit)
 
 
-def _part(uri: str, file: DataFile, asked: Sequence[LakeColumn], wanted: Wanted) -> pa.Table:
+def _part(uri: str, file: DataFile, columns: Sequence[LakeColumn], wanted: Wanted) -> pa.Table:
     if not wanted.columns:
-        return read(uri, file, asked)
+        return read(uri, file, columns)
     places = wanted.places(read(uri, file, wanted.columns))
     if not len(places):
-        return logical_schema(asked).empty_table()
-    return read(uri, file, asked).take(places)
+        return logical_schema(columns).empty_table()
+    return read(uri, file, columns).take(places)
 
 
 def chosen(wanted: Sequence[str], stored: Sequence[str], table: TableInfo) -> list[str]:

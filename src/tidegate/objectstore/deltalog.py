@@ -79,8 +79,8 @@ class TableDescription:
     @classmethod
     def of(cls, action: Action) -> "TableDescription":
         """Return the content of a metaData action."""
-        told = action["metaData"]
-        return cls(told["id"], tuple(json.loads(told["schemaString"])["fields"]), told["configuration"])
+        metadata = action["metaData"]
+        return cls(metadata["id"], tuple(json.loads(metadata["schemaString"])["fields"]), metadata["configuration"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class TableSnapshot:
         """Return the last version that each application committed; None for one that never did.
 
         The newest commit mostly tells; to find what it does not name, delta-rs reads all of the log again."""
-        told = [action["txn"] for action in actions(self.uri, self.version) if "txn" in action]
-        newest = {one["appId"]: one["version"] for one in told}
+        committed = [action["txn"] for action in actions(self.uri, self.version) if "txn" in action]
+        newest = {one["appId"]: one["version"] for one in committed}
         return [newest[name] if name in newest else self.table.transaction_version(name) for name in app_ids]
 
     def files(self) -> tuple[DataFile, ...]:

@@ -94,9 +94,9 @@ def ddl_files(
     own = about(ddl, found)
     changed = {table.name.key: table for effect in found for table in _tables(effect, after)}
     known = changed.pop(own.key, None) or after.table(own)
-    told = () if known is None else columns(known)
+    shown = () if known is None else columns(known)
     name = own if known is None else known.name
-    files = [SchemaFile(*name, version, told, ddl.query, action)]
+    files = [SchemaFile(*name, version, shown, ddl.query, action)]
     return files + [SchemaFile(*table.name, version, columns(table)) for table in changed.values()]
 
 
@@ -306,10 +306,10 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         newest schema file if that has the same columns; else a schema file is written."""
         file = SchemaFile(*table.name, table.version, self._columns(table))
         directory = schema_directory(*table.name)
-        told = [pair for name in self._bucket.names(directory) if (pair := parse_schema_name(name))]
-        if (table.version, file.checksum) in told:
+        known = [pair for name in self._bucket.names(directory) if (pair := parse_schema_name(name))]
+        if (table.version, file.checksum) in known:
             return table.version
-        if told and max(told)[1] == file.checksum:
-            return max(told)[0]
+        if known and max(known)[1] == file.checksum:
+            return max(known)[0]
         self._bucket.create(file.path, file.render())
         return table.version

@@ -150,9 +150,9 @@ class CronLine:
         second, minute, hour, day, month, weekday = (
             _numbers(field, *bounds, text) for field, bounds in zip(fields, _BOUNDS, strict=True)
         )
-        told = [field[0] not in "*?" for field in (fields[3], fields[5])]
+        restricted = [field[0] not in "*?" for field in (fields[3], fields[5])]
         weekdays = frozenset(number % 7 for number in weekday)
-        line = cls(second, minute, hour, frozenset(day), frozenset(month), weekdays, all(told))
+        line = cls(second, minute, hour, frozenset(day), frozenset(month), weekdays, all(restricted))
         if not any(line._has(_ANY + timedelta(days=number)) for number in range(_DAYS_MAX)):
             raise SinkConfigInvalid(f"the cron line {text!r} names no day that there is")
         return line
@@ -175,18 +175,18 @@ class CronLine:
 
 
 def _numbers(field: str, low: int, high: int, text: str) -> tuple[int, ...]:
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in field.split(","):
-        told = _PART.fullmatch(part)
-        if told is None:
+        match = _PART.fullmatch(part)
+        if match is None:
             raise SinkConfigInvalid(f"{part!r} in the cron line {text!r} is no number, range or step")
-        first, last, step = told.groups()
+        first, last, step = match.groups()
         start = low if first is None else int(first)
         stop = high if first is None or (last is None and step) else int(last or start)
         if not low <= start <= stop <= high or step == "0":
             raise SinkConfigInvalid(f"{part!r} in the cron line {text!r} is not between {low} and {high}")
-        found |= set(range(start, stop + 1, int(step or 1)))
-    return tuple(sorted(found))
+        numbers |= set(range(start, stop + 1, int(step or 1)))
+    return tuple(sorted(numbers))
 
 
 _DEPTHS = (4, 5)

@@ -252,8 +252,8 @@ class _TableLines:
         try:
             return work()
         except EncodeError as error:
-            told = type(error)(f"{self._name} at commit_ts {row.commit_ts}: {error}")
-            raise told.at(table=self._name, commit_ts=row.commit_ts or 0) from error
+            located = type(error)(f"{self._name} at commit_ts {row.commit_ts}: {error}")
+            raise located.at(table=self._name, commit_ts=row.commit_ts or 0) from error
 
     def _typed(self, batch: Batch) -> Batch:
         """The rows with typed columns in the order of the table; messages may have them in another, such as by name."""

@@ -96,9 +96,9 @@ def members(*, python: bool = False, also: Sequence[str] = ()) -> dict[str, Path
 
 def _distributions(also: Sequence[str]) -> dict[str, metadata.Distribution]:
     found: dict[str, metadata.Distribution] = {}
-    asked: list[tuple[str, frozenset[str]]] = [("tidegate", frozenset(EXTRAS)), *((name, frozenset()) for name in also)]
-    seen = set(asked)
-    for name, extras in asked:  # grows
+    queue: list[tuple[str, frozenset[str]]] = [("tidegate", frozenset(EXTRAS)), *((name, frozenset()) for name in also)]
+    seen = set(queue)
+    for name, extras in queue:  # grows
         try:
             distribution = found[name] = metadata.distribution(name)
         except metadata.PackageNotFoundError as missing:
@@ -107,8 +107,8 @@ def _distributions(also: Sequence[str]) -> dict[str, metadata.Distribution]:
             continue
         for line in distribution.requires or ():
             requirement, _, marker = line.partition(";")
-            wanted = frozenset(OF_EXTRA.findall(marker))
-            if wanted and wanted.isdisjoint(extras):
+            extra = frozenset(OF_EXTRA.findall(marker))
+            if extra and extra.isdisjoint(extras):
                 continue
             match = REQUIREMENT.match(requirement)
             assert match is not None, line
@@ -116,7 +116,7 @@ def _distributions(also: Sequence[str]) -> dict[str, metadata.Distribution]:
             one = (required, frozenset(re.findall(r"[^\s,]+", match[2] or "")))
             if required not in OF_SPARK and one not in seen:
                 seen.add(one)
-                asked.append(one)
+                queue.append(one)
     return found
 
 

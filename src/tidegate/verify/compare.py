@@ -238,8 +238,8 @@ def form_of(column_type: str) -> ComparedType:
 def meaning_of(expected: ComparedType, found: ComparedType, *, calendar: bool) -> Callable[[Plain], Plain]:
     """Return what makes values of one column comparable. A document may stand in a text column on one side; with
     `calendar` one side holds NULL for a day that no calendar has."""
-    wanted = found if found.is_document else expected
-    meaning = _dated if calendar and wanted.is_day else wanted.meaning
+    form = found if found.is_document else expected
+    meaning = _dated if calendar and form.is_day else form.meaning
     return partial(_unless_null, meaning)
 
 
@@ -507,7 +507,7 @@ def _letter_by_letter(
 
 def _columns(expected: ComparedTable, found: ComparedTable) -> list[Difference]:
     virtual = {lowered(column.name) for column in expected.columns if column.generated == "virtual"}
-    wanted, have = ({lowered(column.name) for column in one.columns} for one in (expected, found))
+    expected_names, have = ({lowered(column.name) for column in one.columns} for one in (expected, found))
     missing = [
         Difference("missing column", column=column.name)
         for column in expected.columns
@@ -516,7 +516,7 @@ def _columns(expected: ComparedTable, found: ComparedTable) -> list[Difference]:
     extra = [
         Difference("extra column", column=column.name)
         for column in found.columns
-        if expected.is_whole and lowered(column.name) not in wanted and column.generated != "virtual"
+        if expected.is_whole and lowered(column.name) not in expected_names and column.generated != "virtual"
     ]
     return missing + extra
 

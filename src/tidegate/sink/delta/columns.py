@@ -587,9 +587,9 @@ def _by_policy(
     if options.schema_change in ("evolve", "try_evolve"):
         return change
     if options.schema_change == "exception":
-        wanted = {column.upstream_id: column for column in change.columns}
+        columns = {column.upstream_id: column for column in change.columns}
         late = {column.upstream_id for column in change.columns if column.name == BEFORE} - current.keys()
-        if {id_: column for id_, column in wanted.items() if id_ not in late} != current:
+        if {id_: column for id_, column in columns.items() if id_ not in late} != current:
             raise SinkRefused(
                 f"table {new.name} changes its columns at ts {new.version} and schema-change=exception forbids it; "
                 "run with schema-change=evolve to follow it, or lenient to only add columns",

@@ -187,23 +187,23 @@ def between(first: Any, low: Bound, high: Bound) -> tuple[int, int]:
 def match(stored: pa.Table, keys: pa.Table) -> tuple[Any, Any]:
     """Return the rows of `stored` whose key is among the distinct `keys`: their indexes, and for each the key's
     index."""
-    found, wanted = _numbered(stored.column(0), keys.column(0))
+    found, keyed = _numbered(stored.column(0), keys.column(0))
     for name in keys.column_names[1:]:
         more_found, more_wanted = _numbered(stored.column(name), keys.column(name))
         radix = pa.scalar(RADIX_MAX, pa.int64())
-        found, wanted = _numbered(
-            pc.add(pc.multiply(found, radix), more_found), pc.add(pc.multiply(wanted, radix), more_wanted)
+        found, keyed = _numbered(
+            pc.add(pc.multiply(found, radix), more_found), pc.add(pc.multiply(keyed, radix), more_wanted)
         )
     numbers = np.empty(keys.num_rows, np.int64)
-    numbers[wanted.to_numpy(zero_copy_only=False)] = np.arange(keys.num_rows)
+    numbers[keyed.to_numpy(zero_copy_only=False)] = np.arange(keys.num_rows)
     touched = found.is_valid().to_numpy(zero_copy_only=False).nonzero()[0]
     return touched, numbers[found.drop_null().to_numpy()]
 
 
-def _numbered(stored: Any, wanted: Any) -> tuple[Any, Any]:
-    """Both columns as numbers of the values that `wanted` has, null for any other value."""
-    values = pc.unique(wanted)
-    one, other = (_whole(pc.index_in(column, value_set=values)).cast(pa.int64()) for column in (stored, wanted))
+def _numbered(stored: Any, keys: Any) -> tuple[Any, Any]:
+    """Both columns as numbers of the values that `keys` has, null for any other value."""
+    values = pc.unique(keys)
+    one, other = (_whole(pc.index_in(column, value_set=values)).cast(pa.int64()) for column in (stored, keys))
     return one, other
 
 

@@ -106,11 +106,11 @@ class RestClient:
 
     def begin(self) -> None:
         """Begin a session. Raises CatalogAnswer if the catalog does not grant one."""
-        asked = f"?{urlencode({'warehouse': self.warehouse})}" if self.warehouse else ""
-        told = self._send("GET", f"/v1/config{asked}") or {}
-        given = {**(told.get("defaults") or {}), **(told.get("overrides") or {})}
-        self.prefix = str(given.get("prefix", ""))
-        self.endpoints = frozenset(told.get("endpoints") or ())
+        query = f"?{urlencode({'warehouse': self.warehouse})}" if self.warehouse else ""
+        answer = self._send("GET", f"/v1/config{query}") or {}
+        settings = {**(answer.get("defaults") or {}), **(answer.get("overrides") or {})}
+        self.prefix = str(settings.get("prefix", ""))
+        self.endpoints = frozenset(answer.get("endpoints") or ())
         self.lacks = set()
 
     def offers(self, endpoint: str) -> bool:
@@ -164,14 +164,14 @@ class RestClient:
                 f"catalog-token-file {self.token_file} cannot be read: {type(error).__name__}"
             ) from None
 
-    def _answer(self, reply: Reply, asked: str) -> CatalogAnswer:
+    def _answer(self, reply: Reply, request: str) -> CatalogAnswer:
         kind, why = "", http.client.responses.get(reply.status, "")
         if 300 <= reply.status < 400:
             why = f"it redirects to {reply.headers.get('location', 'nowhere')}; give that address as catalog"
         with suppress(msgspec.DecodeError, AttributeError):
-            told: Mapping[str, Any] = reply.json().get("error") or {}
-            kind, why = str(told.get("type", "")), str(told.get("message", why))
-        found = CatalogAnswer(f"catalog {self.uri} answers {asked} with {reply.status} {kind}: {why[:TEXT_MAX]}")
+            error: Mapping[str, Any] = reply.json().get("error") or {}
+            kind, why = str(error.get("type", "")), str(error.get("message", why))
+        found = CatalogAnswer(f"catalog {self.uri} answers {request} with {reply.status} {kind}: {why[:TEXT_MAX]}")
         found.status, found.kind = reply.status, kind
         return found
 
@@ -226,10 +226,10 @@ def updates(theirs: Metadata, ours: Metadata, number: int) -> list[Update]:
     """Return the updates that turn the catalog's table into ours, published by the lake's snapshot `number`; none if
     it is current."""
     schema, columns = _columns(theirs, ours)
-    told = [*columns, *_order(theirs, ours), *_properties(theirs, ours), *_rows(theirs, ours, schema, number)]
+    changes = [*columns, *_order(theirs, ours), *_properties(theirs, ours), *_rows(theirs, ours, schema, number)]
     if theirs.get("location", "").rstrip("/") != ours["location"]:
-        told.insert(0, {"action": "set-location", "location": ours["location"]})
-    return told
+        changes.insert(0, {"action": "set-location", "location": ours["location"]})
+    return changes
 
 
 def main_of(theirs: Metadata) -> int | None:
@@ -289,36 +289,36 @@ def _order(theirs: Metadata, ours: Metadata) -> list[Update]:
 
 
 def _properties(theirs: Metadata, ours: Metadata) -> Iterator[Update]:
-    there = theirs.get("properties", {})
-    new = {name: value for name, value in ours["properties"].items() if there.get(name) != value}
+    known = theirs.get("properties", {})
+    new = {name: value for name, value in ours["properties"].items() if known.get(name) != value}
     if new:
         yield {"action": "set-properties", "updates": new}
-    if gone := [name for name in there if OWN.match(name) and name not in ours["properties"]]:
+    if gone := [name for name in known if OWN.match(name) and name not in ours["properties"]]:
         yield {"action": "remove-properties", "removals": gone}
 
 
 def _rows(theirs: Metadata, ours: Metadata, schema: int, number: int) -> Iterator[Update]:
     newest = current(ours)
     assert newest is not None, "what is published has a snapshot"
-    there = {one["snapshot-id"]: one["manifest-list"] for one in theirs.get("snapshots", ())}
+    known = {one["snapshot-id"]: one["manifest-list"] for one in theirs.get("snapshots", ())}
     kept = {one["snapshot-id"]: one["manifest-list"] for one in ours["snapshots"]}
-    wanted = newest["snapshot-id"]
-    stale = wanted in there and there[wanted] != newest["manifest-list"]
+    current_id = newest["snapshot-id"]
+    stale = current_id in known and known[current_id] != newest["manifest-list"]
     if stale:  # of the place where the lake lay before
-        yield _without(wanted)
-    if stale or wanted not in there:
+        yield _without(current_id)
+    if stale or current_id not in known:
         fitting = {**newest, "schema-id": schema}
         if newest["sequence-number"] <= theirs.get("last-sequence-number", 0):
             fitting.pop("parent-snapshot-id", None)  # with one, its number has to be above what the catalog has seen
         yield {"action": "add-snapshot", "snapshot": fitting}
-    if stale or main_of(theirs) != wanted:
-        yield {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": wanted}
+    if stale or main_of(theirs) != current_id:
+        yield {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": current_id}
     refs = {name: one["snapshot-id"] for name, one in theirs.get("refs", {}).items()}
-    if stale or wanted not in {one for name, one in refs.items() if TAG.fullmatch(name)}:
-        yield {"action": "set-snapshot-ref", "ref-name": f"tidegate-{number}", "type": "tag", "snapshot-id": wanted}
+    if stale or current_id not in {one for name, one in refs.items() if TAG.fullmatch(name)}:
+        yield {"action": "set-snapshot-ref", "ref-name": f"tidegate-{number}", "type": "tag", "snapshot-id": current_id}
     held = {one for name, one in refs.items() if name != MAIN and TAG.fullmatch(name) is None}
-    ending = {one["snapshot-id"] for one in theirs.get("snapshots", ()) if _is_ours(one)} - held - {wanted}
-    ending = {one for one in ending if there[one] != kept.get(one)}
+    ending = {one["snapshot-id"] for one in theirs.get("snapshots", ()) if _is_ours(one)} - held - {current_id}
+    ending = {one for one in ending if known[one] != kept.get(one)}
     for name in sorted(name for name, one in refs.items() if one in ending and name != MAIN):
         yield {"action": "remove-snapshot-ref", "ref-name": name}
     yield from map(_without, sorted(ending))
@@ -532,8 +532,8 @@ class RestCatalog:
             if not left:
                 break
         else:
-            told = ", ".join(map(".".join, list(left)[:NAMED_MAX]))
-            raise SinkError(f"catalog {self._rest.uri}: somebody else commits to {told} at the same time")
+            names = ", ".join(map(".".join, list(left)[:NAMED_MAX]))
+            raise SinkError(f"catalog {self._rest.uri}: somebody else commits to {names} at the same time")
         if refused:
             raise refused[0]
 
@@ -569,10 +569,10 @@ class RestCatalog:
                 "version again. What was written there is not upstream; write to a table outside of the lake",
                 *(self._rest.uri, ".".join(name), main),
             )
-        told = [] if there is None else updates(there, ours.metadata, number)
-        if there is None or not told:
+        changes = [] if there is None else updates(there, ours.metadata, number)
+        if there is None or not changes:
             return None
-        return {"identifier": _identifier(name), "requirements": requirements(there), "updates": told}
+        return {"identifier": _identifier(name), "requirements": requirements(there), "updates": changes}
 
     def _create(self, name: Name, ours: _Ours, number: int) -> Metadata | None:
         """Begin a table; give what the catalog shows then, None if all is done."""
@@ -586,8 +586,8 @@ class RestCatalog:
                     raise
             else:
                 return found
-        needs, told = beginning(ours.metadata, number)
-        body = {"identifier": _identifier(name), "requirements": needs, "updates": told}
+        needs, changes = beginning(ours.metadata, number)
+        body = {"identifier": _identifier(name), "requirements": needs, "updates": changes}
         self._rest.ask(COMMIT, body, namespace=name[0], table=name[1])
         return None
 

@@ -153,30 +153,30 @@ def described(
     metadata: Metadata, fields: Sequence[Mapping[str, Any]], names: Mapping[str, int], key: Sequence[int], comment: str
 ) -> dict[str, Any]:
     """Return the metadata with these fields, their names in Parquet files, the key by field ids and a comment."""
-    told = dict(metadata)
-    schemas = _by_id(told["schemas"], "schema-id")
+    changed = dict(metadata)
+    schemas = _by_id(changed["schemas"], "schema-id")
     new = max(schemas, default=-1) + 1
     number = next((number for number, one in schemas.items() if one["fields"] == list(fields)), new)
     if number == new:
-        told["schemas"] = [*told["schemas"], {"type": "struct", "schema-id": new, "fields": list(fields)}]
-    told["current-schema-id"] = number
-    told["last-column-id"] = max((told["last-column-id"], *(field["id"] for field in fields)))
+        changed["schemas"] = [*changed["schemas"], {"type": "struct", "schema-id": new, "fields": list(fields)}]
+    changed["current-schema-id"] = number
+    changed["last-column-id"] = max((changed["last-column-id"], *(field["id"] for field in fields)))
     order = [
         {"transform": "identity", "source-id": one, "direction": "asc", "null-order": "nulls-first"} for one in key
     ]
-    orders = _by_id(told["sort-orders"], "order-id")
+    orders = _by_id(changed["sort-orders"], "order-id")
     number = next((number for number, one in orders.items() if one["fields"] == order), max(orders) + 1)
     if number not in orders:
-        told["sort-orders"] = [*told["sort-orders"], {"order-id": number, "fields": order}]
-    told["default-sort-order-id"] = number
+        changed["sort-orders"] = [*changed["sort-orders"], {"order-id": number, "fields": order}]
+    changed["default-sort-order-id"] = number
     mapping = [{"field-id": number, "names": [name]} for name, number in names.items()]
     names_of = {field["id"]: field["name"] for field in fields}
-    properties = {name: value for name, value in told["properties"].items() if name not in {"comment", KEY}}
+    properties = {name: value for name, value in changed["properties"].items() if name not in {"comment", KEY}}
     properties |= {NAMES: json.dumps(mapping, ensure_ascii=False)}
     properties |= ({"comment": comment} if comment else {}) | (
         {KEY: json.dumps([names_of[one] for one in key], ensure_ascii=False)} if key else {}
     )
-    return told | {"properties": properties}
+    return changed | {"properties": properties}
 
 
 def with_snapshot(
@@ -197,7 +197,7 @@ def with_snapshot(
     }
     if parent is not None:
         snapshot["parent-snapshot-id"] = parent["snapshot-id"]
-    told = {
+    changed = {
         **metadata,
         "last-sequence-number": number,
         "last-updated-ms": now_ms,
@@ -206,7 +206,7 @@ def with_snapshot(
         "snapshot-log": [*metadata["snapshot-log"], {"snapshot-id": number, "timestamp-ms": now_ms}],
         "refs": {"main": {"snapshot-id": number, "type": "branch"}},
     }
-    return with_snapshots(told, {one["snapshot-id"] for one in told["snapshots"][-SNAPSHOTS_MAX:]})
+    return with_snapshots(changed, {one["snapshot-id"] for one in changed["snapshots"][-SNAPSHOTS_MAX:]})
 
 
 def with_snapshots(metadata: Metadata, numbers: Collection[int]) -> dict[str, Any]:
@@ -229,8 +229,8 @@ def current(metadata: Metadata) -> Mapping[str, Any] | None:
 def kinds(metadata: Metadata) -> Kinds:
     """Return the columns by their names in Parquet files."""
     schema = current_schema(metadata)
-    told = json.loads(metadata["properties"][NAMES])
-    return kinds_of(schema["fields"], {one["names"][0]: one["field-id"] for one in told})
+    mapping = json.loads(metadata["properties"][NAMES])
+    return kinds_of(schema["fields"], {one["names"][0]: one["field-id"] for one in mapping})
 
 
 def current_schema(metadata: Metadata) -> Mapping[str, Any]:
@@ -250,15 +250,15 @@ def was_ours(metadata: Metadata, number: int) -> bool:
 
 
 def _summary(counts: Mapping[str, int], before: Mapping[str, str], version: int) -> dict[str, str]:
-    told: dict[str, int] = {}
+    totals: dict[str, int] = {}
     for name, unit in COUNTED.items():
         added, deleted = counts[f"added_{unit}"], counts[f"deleted_{unit}"]
-        told[f"added-{name}"] = added
-        told["removed-files-size" if unit == "size_bytes" else f"deleted-{name}"] = deleted
-        told[f"total-{name}"] = int(before.get(f"total-{name}", "0")) + added - deleted
-    told |= dict.fromkeys(("total-delete-files", "total-position-deletes", "total-equality-deletes"), 0)
+        totals[f"added-{name}"] = added
+        totals["removed-files-size" if unit == "size_bytes" else f"deleted-{name}"] = deleted
+        totals[f"total-{name}"] = int(before.get(f"total-{name}", "0")) + added - deleted
+    totals |= dict.fromkeys(("total-delete-files", "total-position-deletes", "total-equality-deletes"), 0)
     operation = "overwrite" if counts["deleted_files"] else "append"
-    return {"operation": operation, **{name: str(value) for name, value in told.items()}, VERSION: str(version)}
+    return {"operation": operation, **{name: str(value) for name, value in totals.items()}, VERSION: str(version)}
 
 
 def _by_id(things: Sequence[Mapping[str, Any]], name: str) -> dict[int, Mapping[str, Any]]:
@@ -384,7 +384,7 @@ def data_file(
         "partition": {},
         "record_count": rows,
         "file_size_in_bytes": size_bytes,
-        **{name: [{"key": key, "value": value} for key, value in told.items()] for name, told in maps.items()},
+        **{name: [{"key": key, "value": value} for key, value in values.items()] for name, values in maps.items()},
     }
 
 
@@ -424,7 +424,7 @@ def encode_manifest(entries: Iterable[ManifestEntry], schema: str, schema_id: in
         }
         for entry in entries
     ]
-    told = {
+    header = {
         "schema": schema,
         "schema-id": str(schema_id),
         "partition-spec": "[]",
@@ -432,7 +432,7 @@ def encode_manifest(entries: Iterable[ManifestEntry], schema: str, schema_id: in
         "format-version": "2",
         "content": "data",
     }
-    return _encoded(_ENTRY, records, told)
+    return _encoded(_ENTRY, records, header)
 
 
 def decode_manifest(body: bytes) -> list[ManifestEntry]:
@@ -467,13 +467,13 @@ def is_live(manifest: Mapping[str, Any]) -> bool:
 
 def encode_list(manifests: Iterable[Mapping[str, Any]], snapshot: int, parent: int | None) -> bytes:
     """Return a manifest list."""
-    told = {
+    header = {
         "snapshot-id": str(snapshot),
         "parent-snapshot-id": "null" if parent is None else str(parent),
         "sequence-number": str(snapshot),
         "format-version": "2",
     }
-    return _encoded(_MANIFEST, manifests, told)
+    return _encoded(_MANIFEST, manifests, header)
 
 
 def decode_list(body: bytes) -> list[dict[str, Any]]:
@@ -482,7 +482,7 @@ def decode_list(body: bytes) -> list[dict[str, Any]]:
     return list(found)
 
 
-def _encoded(schema: Any, records: Iterable[Any], told: Mapping[str, str]) -> bytes:
+def _encoded(schema: Any, records: Iterable[Any], header: Mapping[str, str]) -> bytes:
     out = io.BytesIO()
-    fastavro.writer(out, schema, records, metadata=dict(told))
+    fastavro.writer(out, schema, records, metadata=dict(header))
     return out.getvalue()

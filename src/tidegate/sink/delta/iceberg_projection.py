@@ -401,12 +401,12 @@ def _manifests(
     come: dict[str, list[ManifestEntry]] = defaultdict(list)
     go: dict[str, set[str]] = defaultdict(set)
     there = set(buckets)
-    for path, told in move.come.items():
+    for path, stats in move.come.items():
         bits = bucket_of(path, there)
         there.add(bits)
-        lows, highs = (iceberg_bounds(told[end], known) for end in ("lows", "highs"))
-        nulls = {known[name][0]: count for name, count in told["nulls"].items() if name in known}
-        file = data_file(path, rows=told["rows"], size_bytes=told["size_bytes"], lows=lows, highs=highs, nulls=nulls)
+        lows, highs = (iceberg_bounds(stats[end], known) for end in ("lows", "highs"))
+        nulls = {known[name][0]: count for name, count in stats["nulls"].items() if name in known}
+        file = data_file(path, rows=stats["rows"], size_bytes=stats["size_bytes"], lows=lows, highs=highs, nulls=nulls)
         come[bits].append(ManifestEntry(ADDED, number, number, file))
     for path in move.go:
         go[bucket_of(path, buckets)].add(path)

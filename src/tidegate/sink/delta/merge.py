@@ -430,9 +430,9 @@ def _taken(rows: pa.Table, places: Any) -> pa.Table:
     return rows.take(pa.array(places))
 
 
-def _each(work: Callable[[T], R], given: Sequence[T]) -> list[R]:
+def _each(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """`work` on each, a few side by side: Arrow leaves other threads alone while it computes."""
-    if len(given) < 2:
-        return [work(one) for one in given]
+    if len(items) < 2:
+        return [work(one) for one in items]
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        return list(pool.map(work, given))
+        return list(pool.map(work, items))

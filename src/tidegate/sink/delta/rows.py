@@ -124,14 +124,14 @@ class ImageReader:
         lack columns (selectors, handle-only deletes) but not bring unknown ones."""
         unknown = next((field.name for field in self.batch.fields if self.table.column(field.name) is None), None)
         if unknown is not None:
-            told = self._where(0)
+            place = self._where(0)
             way_out = "a DDL is missing before it: start the feed anew"
-            if "topic" in told:
+            if "topic" in place:
                 way_out = "a DDL did not reach the topic: start the feed anew from a topic that has it"
             raise refused_rows(
                 self.batch,
                 range(self.batch.rows),
-                f"table {self.table.name}: column {unknown} stands in a row at ts {told['commit_ts']}",
+                f"table {self.table.name}: column {unknown} stands in a row at ts {place['commit_ts']}",
                 f" but not in the definition of ts {self.table.version}; {way_out}",
             )
         for name in self.table.handle_key:
@@ -382,8 +382,8 @@ def change_rows(
     nothing = _numbered(nothing, np.empty(0, np.int64)) if numbered else nothing
     parts = [nothing, *(one for kind in IMAGES for one in found[kind])]
     key = logical_key(table, data)
-    told = bool(key) and len(key) == len(table.handle_key)
-    return _unique_images(pa.concat_tables(parts), key if told else [column.name for column in data])
+    has_key = bool(key) and len(key) == len(table.handle_key)
+    return _unique_images(pa.concat_tables(parts), key if has_key else [column.name for column in data])
 
 
 def _numbered(images: pa.Table, numbers: Any) -> pa.Table:
@@ -569,8 +569,8 @@ def _once(readers: Sequence[ImageReader]) -> list[Any]:
             rows = reader.rows(op)
             images = [reader.images(side, rows) for side in sides]
             values = [as_texts(image.column(at)) for image in images for at in range(len(layout.fields))]
-            told = [pa.array(begin + np.flatnonzero(rows)), reader.commit_ts(rows), *values]
-            alike[op, layout].append(pa.table(told, names=[str(at) for at in range(len(told))]))
+            columns = [pa.array(begin + np.flatnonzero(rows)), reader.commit_ts(rows), *values]
+            alike[op, layout].append(pa.table(columns, names=[str(at) for at in range(len(columns))]))
     first = np.zeros(begins[-1], np.bool_)
     for tables in alike.values():
         every = pa.concat_tables(tables)

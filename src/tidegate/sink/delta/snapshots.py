@@ -418,11 +418,11 @@ def check_round(snapshot: Snapshot, planned: Round, options: DeltaOptions) -> No
 
 
 def _refuse(name: TableName, differing: Iterable[ColumnInfo], chosen: frozenset[int]) -> None:
-    told = [f"{column.name} is {'not ' if column.id in chosen else ''}stored" for column in differing]
-    if told:
+    differences = [f"{column.name} is {'not ' if column.id in chosen else ''}stored" for column in differing]
+    if differences:
         raise ColumnSelectorFailed(
-            f"table {name}: column selectors choose other columns than the lake holds ({', '.join(told)}); go on with "
-            "the selectors that it was written with, or begin a fresh lake"
+            f"table {name}: column selectors choose other columns than the lake holds ({', '.join(differences)}); go "
+            "on with the selectors that it was written with, or begin a fresh lake"
         )
 
 
