@@ -7,7 +7,7 @@ from tests.engine.test_plan import CREATE, placed
 from tidegate.engine.change import PlacedDdl
 from tidegate.engine.plan import Checkpoint, Landed, plan_round
 from tidegate.engine.ports import RoundLimit, RowRange
-from tidegate.engine.segment import end_of_round, is_whole, plan_landed, raised
+from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_landed, raised
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState
@@ -79,9 +79,9 @@ def test_engine_and_readers_plan_alike():
     ddls: list[PlacedDdl] = placed(CREATE)
     state, at = SchemaState(), Checkpoint()
 
-    planned = plan_landed(state, at, ddls, 100, Some(), accept=lambda *_: True)
+    planned = plan_landed(state, at, ddls, 100, Some(), Planning(lambda *_: True))
 
     landed = Landed({TableName("s", "t"): (5, 20, 90)}, lambda *_: (), lambda *_: True)
     assert planned == plan_round(state, at, ddls, 100, landed)
     assert isinstance(planned.ddls[0], Ddl)
-    assert plan_landed(state, at, ddls, 100, Some(), accept=lambda *_: False).units == ()
+    assert plan_landed(state, at, ddls, 100, Some(), Planning(lambda *_: False)).units == ()

@@ -116,16 +116,16 @@ def dispatch_rules(entries: object) -> tuple[DispatchRule, ...]:
         found = msgspec.convert(entries, tuple[_Entry, ...])
     except msgspec.ValidationError as error:
         raise ConfigError(f"sink.dispatchers: {error}") from error
-    return tuple(_rule(number, entry) for number, entry in enumerate(found))
-
-
-def _rule(number: int, entry: _Entry) -> DispatchRule:
-    if entry.partition and entry.dispatcher:
-        raise SinkConfigInvalid(
-            f"sink.dispatchers[{number}] has both dispatcher = {entry.dispatcher!r} and partition = "
-            f"{entry.partition!r}: they are one key under two names; keep partition"
-        )
-    return DispatchRule(entry.matcher, entry.partition or entry.dispatcher, entry.topic, entry.index, entry.columns)
+    rules = []
+    for number, entry in enumerate(found):
+        if entry.partition and entry.dispatcher:
+            raise SinkConfigInvalid(
+                f"sink.dispatchers[{number}] has both dispatcher = {entry.dispatcher!r} and partition = "
+                f"{entry.partition!r}: they are one key under two names; keep partition"
+            )
+        partition = entry.partition or entry.dispatcher
+        rules.append(DispatchRule(entry.matcher, partition, entry.topic, entry.index, entry.columns))
+    return tuple(rules)
 
 
 def complaints(rules: Sequence[DispatchRule]) -> tuple[str, ...]:
@@ -242,7 +242,12 @@ class TablePlan:
         if partitions < 1:
             raise DispatcherFailed(f"topic {self.topic} has {partitions} partitions; at least one is needed")
         if self.by is PartitionDispatcher.TS:
-            hashed = self._commit_ts(row)
+            if row.commit_ts is None:
+                raise DispatcherFailed(
+                    f"a row of {self._name} has no commit timestamp to be dispatched by (canal-json carries one with "
+                    "enable-tidb-extension); choose another partition rule"
+                )
+            hashed = row.commit_ts
             return Route(self.topic, hashed % partitions, str(hashed))
         before, after = images(row)
         values = before if after is None else after
@@ -282,14 +287,6 @@ class TablePlan:
         name = TableName(row.schema, row.table)
         if name != self._name and name.key != self._name.key:
             raise DispatcherFailed(f"a row of {name} met the dispatcher of {self._name}")
-
-    def _commit_ts(self, row: RowChange) -> int:
-        if row.commit_ts is None:
-            raise DispatcherFailed(
-                f"a row of {self._name} has no commit timestamp to be dispatched by (canal-json carries one with "
-                "enable-tidb-extension); choose another partition rule"
-            )
-        return row.commit_ts
 
 
 class _Rule(NamedTuple):
@@ -486,7 +483,7 @@ class Splitter:
             if before == after and type(before) is type(after) and not isinstance(before, float):
                 continue
             try:
-                if _split_text(text, before) != _split_text(text, after):
+                if split_text(text, before) != split_text(text, after):
                     return True
             except (TypeError, AttributeError) as error:
                 table = f"{update.schema}.{update.table}"
@@ -514,7 +511,8 @@ def halves(update: Update) -> tuple[Delete, Insert]:
     return Delete(before=update.before, **carried), Insert(after=update.after, **carried)
 
 
-def _split_text(text: ValueText, value: Value) -> bytes:
+def split_text(text: ValueText, value: Value) -> bytes:
+    """Return the text of a value as split rows are compared, NULL included."""
     return NULL_TEXT if value is None else text(value)
 
 

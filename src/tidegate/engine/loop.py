@@ -533,7 +533,8 @@ class Engine:
         with self.meter.timed("read"):
             planned, changes = self.outage.retrying(partial(self.plan, self.standing, whole, end))  # 5 cut
         if not planned.is_idle:
-            self.work(planned, changes)
+            with span("round", changefeed=self.feed.name, rows=planned.rows, upto=planned.checkpoint.ts):
+                self.write(planned, changes)
             self.outage.recovered()
             return True
         ends_early = planned.checkpoint.ts < (frontier if until is None else min(frontier, until))
@@ -546,13 +547,8 @@ class Engine:
         nothing."""
         return plan_from(self.source, standing, whole, end, self.feed.planning(self.sink.barrier), floor=self.floor)
 
-    def work(self, planned: Round, changes: Changes) -> None:
-        """Do steps 6 to 8 for one round; nothing is published while some tables are further than others."""
-        with span("round", changefeed=self.feed.name, rows=planned.rows, upto=planned.checkpoint.ts):
-            self.write(planned, changes)
-
     def write(self, planned: Round, changes: Changes) -> None:
-        """Do the steps of `work`."""
+        """Do steps 6 to 8 for one round; nothing is published while some tables are further than others."""
         begun_s = time.monotonic()
         if isinstance(self.sink, WithAdmission):
             self.sink.admit(planned)

@@ -151,34 +151,6 @@ def is_whole(end: int, floor: int) -> bool:
     return end >= floor
 
 
-def plan_landed(
-    state: SchemaState,
-    at: Checkpoint,
-    ddls: Iterable[PlacedDdl],
-    upto: int,
-    landed: Changes,
-    *,
-    accept: Callable[[str, str], bool],
-    drops: Drops | None = None,
-    takes: Drops | None = None,
-    barrier: Barrier = Barrier.TABLE,
-) -> Round:
-    """Return the round from `at` to `upto` over the changes between them; `drops` says which DDLs are left out, `takes`
-    which of them a sink with barrier ALL does."""
-    spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
-
-    def layouts(name: TableName, end: int) -> Sequence[Layout]:
-        seen = landed.layouts(name, at.ts, end)
-        for layout in seen if barrier is Barrier.TABLE else ():
-            if what := unusable(layout.fields, layout.pk_names):
-                raise refused_layout(landed, name, layout, what)
-        return seen
-
-    found = Landed(spans, layouts, accept, drops, takes)
-    plan = plan_round if barrier is Barrier.TABLE else plan_segment
-    return plan(state, at, ddls, upto, found)
-
-
 @dataclass(frozen=True, slots=True)
 class Planning:
     """The rules by which rounds are planned: which tables are carried, which DDLs event filters leave out (`drops`) and
@@ -190,6 +162,29 @@ class Planning:
     barrier: Barrier = Barrier.TABLE
 
 
+def plan_landed(
+    state: SchemaState,
+    at: Checkpoint,
+    ddls: Iterable[PlacedDdl],
+    upto: int,
+    landed: Changes,
+    rules: Planning,
+) -> Round:
+    """Return the round from `at` to `upto` over the changes between them."""
+    spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
+
+    def layouts(name: TableName, end: int) -> Sequence[Layout]:
+        seen = landed.layouts(name, at.ts, end)
+        for layout in seen if rules.barrier is Barrier.TABLE else ():
+            if what := unusable(layout.fields, layout.pk_names):
+                raise refused_layout(landed, name, layout, what)
+        return seen
+
+    found = Landed(spans, layouts, rules.accept, rules.drops, rules.takes)
+    plan = plan_round if rules.barrier is Barrier.TABLE else plan_segment
+    return plan(state, at, ddls, upto, found)
+
+
 def plan_from(
     source: Source, standing: SinkPosition, whole: Changes, end: int, rules: Planning, *, floor: int = 0
 ) -> tuple[Round, Changes]:
@@ -198,17 +193,7 @@ def plan_from(
     at = standing.checkpoint
     changes = whole if end == whole.upto else source.changes(at.ts, end)
     try:
-        planned = plan_landed(
-            standing.state,
-            at,
-            source.ddls(at.ts, end),
-            end,
-            changes,
-            accept=rules.accept,
-            drops=rules.drops,
-            takes=rules.takes,
-            barrier=rules.barrier,
-        )
+        planned = plan_landed(standing.state, at, source.ddls(at.ts, end), end, changes, rules)
     except RowsLackDdl as lack:
         if lack.ts <= max(at.ts, floor):
             raise

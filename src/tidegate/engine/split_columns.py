@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch
 from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, differing
-from tidegate.engine.dispatch import NULL_TEXT, PartitionDispatcher, Splitter, TablePlan, ValueText
-from tidegate.model.event import Value
+from tidegate.engine.dispatch import NULL_TEXT, PartitionDispatcher, Splitter, TablePlan, ValueText, split_text
 
 _OPS: Final = pa.array(["I", "U", "D"])
 _RANKS: Final = np.array([2, 1, 0])
@@ -117,20 +116,11 @@ def _changed(old: Any, new: Any, text: ValueText) -> Any:
         return differing(old, new)
     if pa.types.is_floating(old.type):
         pairs = zip(old.to_pylist(), new.to_pylist(), strict=True)
-        return np.array([_text(text, before) != _text(text, after) for before, after in pairs], np.bool_)
+        return np.array([split_text(text, before) != split_text(text, after) for before, after in pairs], np.bool_)
     old, new = (array.cast(pa.binary()).fill_null(NULL_TEXT) for array in (old, new))
     return pc.not_equal(old, new).to_numpy(zero_copy_only=False)
 
 
-def _text(text: ValueText, value: Any) -> bytes:
-    return NULL_TEXT if value is None else text(value)
-
-
 def hashes_of(images: Any, plan: TablePlan) -> Any:
     """Return the hash of each image by which its partition is chosen."""
-
-    def values(at: int) -> list[Value]:
-        found: list[Value] = images.column(at).to_pylist()
-        return found
-
-    return np.array(plan.hashes(values, images.num_rows), np.int64)
+    return np.array(plan.hashes(lambda at: images.column(at).to_pylist(), images.num_rows), np.int64)

@@ -44,7 +44,7 @@ from tidegate.changelog.files import ChangeSlice
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import Create, Round, Rows, Step
-from tidegate.engine.segment import plan_landed
+from tidegate.engine.segment import Planning, plan_landed
 from tidegate.lakes import sql as lake_sql
 from tidegate.lakes.read import (
     NOTHING,
@@ -311,10 +311,8 @@ def planned(base: Snapshot, changelog: Changelog, upto: int, options: DeltaOptio
     events = EventFilter.of(
         options.event_rules, None, case_sensitive=options.case_sensitive, since=options.events_since
     )
-    ddls = changelog.ddls(at.ts, upto)
-    return slice_, plan_landed(
-        base.state, at, ddls, upto, slice_, accept=rules.matches, drops=events.ddls(), takes=rules.takes_ddl
-    )
+    planning = Planning(rules.matches, events.ddls(), rules.takes_ddl)
+    return slice_, plan_landed(base.state, at, changelog.ddls(at.ts, upto), upto, slice_, planning)
 
 
 def _found(read: Callable[..., T], *given: Any) -> T:

@@ -12,7 +12,7 @@ from tidegate.changelog.changelog import Changelog
 from tidegate.engine.change import PlacedDdl
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.ports import Changes, LocalTasks
-from tidegate.engine.segment import plan_landed, segment_end
+from tidegate.engine.segment import Planning, plan_landed, segment_end
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.files import read
@@ -37,7 +37,7 @@ class Fed:
         """The changes up to a ts."""
         at, state = self.standing.checkpoint, self.standing.state
         accept = TableFilter.parse(("*.*",)).matches
-        planned = plan_landed(state, at, ddls, upto, changes, accept=accept)
+        planned = plan_landed(state, at, ddls, upto, changes, Planning(accept))
         self.sink.admit(planned)
         results = self.sink.run(TASKS, planned.units, changes)
         self.rows += sum(result.rows for result in results)

@@ -17,7 +17,7 @@ from tidegate.engine.change import Chunk, Layout, Place, PlacedDdl
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import Barrier, identity
 from tidegate.engine.ports import Changes, RowRange, Saved, Sink, SinkPosition, Tasks
-from tidegate.engine.segment import plan_landed, segment_end
+from tidegate.engine.segment import Planning, plan_landed, segment_end
 from tidegate.model.event import Ddl, Field, RowChange
 from tidegate.model.table import TableName
 from tidegate.sink.kafka import KafkaSink
@@ -192,7 +192,7 @@ class Feed:
         upto = segment_end(at, ddls, frontier)
         changes: Changes = source.slice(at.ts, upto)
         accept = self.rules.matches
-        planned = plan_landed(standing.state, at, ddls, upto, changes, accept=accept, barrier=Barrier.ALL)
+        planned = plan_landed(standing.state, at, ddls, upto, changes, Planning(accept, barrier=Barrier.ALL))
         results = sink.run(tasks, planned.segment, changes)
         for ddl in planned.planned_ddls:
             sink.ddl(ddl)
