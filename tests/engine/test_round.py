@@ -79,9 +79,9 @@ def test_engine_and_readers_plan_alike():
     ddls: list[PlacedDdl] = placed(CREATE)
     state, at = SchemaState(), Checkpoint()
 
-    planned = plan_landed(state, at, ddls, 100, Some(), Planning(lambda *_: True))
+    planned = plan_landed(state, at, ddls, 100, Some(), rules=Planning(lambda *_: True))
 
     landed = Landed({TableName("s", "t"): (5, 20, 90)}, lambda *_: (), lambda *_: True)
     assert planned == plan_round(state, at, ddls, 100, landed)
     assert isinstance(planned.ddls[0], Ddl)
-    assert plan_landed(state, at, ddls, 100, Some(), Planning(lambda *_: False)).units == ()
+    assert plan_landed(state, at, ddls, 100, Some(), rules=Planning(lambda *_: False)).units == ()

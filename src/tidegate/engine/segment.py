@@ -168,6 +168,7 @@ def plan_landed(
     ddls: Iterable[PlacedDdl],
     upto: int,
     landed: Changes,
+    *,
     rules: Planning,
 ) -> Round:
     """Return the round from `at` to `upto` over the changes between them."""
@@ -193,7 +194,7 @@ def plan_from(
     at = standing.checkpoint
     changes = whole if end == whole.upto else source.changes(at.ts, end)
     try:
-        planned = plan_landed(standing.state, at, source.ddls(at.ts, end), end, changes, rules)
+        planned = plan_landed(standing.state, at, source.ddls(at.ts, end), end, changes, rules=rules)
     except RowsLackDdl as lack:
         if lack.ts <= max(at.ts, floor):
             raise

@@ -312,7 +312,7 @@ def planned(base: Snapshot, changelog: Changelog, upto: int, options: DeltaOptio
         options.event_rules, None, case_sensitive=options.case_sensitive, since=options.events_since
     )
     planning = Planning(rules.matches, events.ddls(), rules.takes_ddl)
-    return slice_, plan_landed(base.state, at, changelog.ddls(at.ts, upto), upto, slice_, planning)
+    return slice_, plan_landed(base.state, at, changelog.ddls(at.ts, upto), upto, slice_, rules=planning)
 
 
 def _found(read: Callable[..., T], *given: Any) -> T:

@@ -37,7 +37,7 @@ class Fed:
         """The changes up to a ts."""
         at, state = self.standing.checkpoint, self.standing.state
         accept = TableFilter.parse(("*.*",)).matches
-        planned = plan_landed(state, at, ddls, upto, changes, Planning(accept))
+        planned = plan_landed(state, at, ddls, upto, changes, rules=Planning(accept))
         self.sink.admit(planned)
         results = self.sink.run(TASKS, planned.units, changes)
         self.rows += sum(result.rows for result in results)

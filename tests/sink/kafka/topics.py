@@ -192,7 +192,7 @@ class Feed:
         upto = segment_end(at, ddls, frontier)
         changes: Changes = source.slice(at.ts, upto)
         accept = self.rules.matches
-        planned = plan_landed(standing.state, at, ddls, upto, changes, Planning(accept, barrier=Barrier.ALL))
+        planned = plan_landed(standing.state, at, ddls, upto, changes, rules=Planning(accept, barrier=Barrier.ALL))
         results = sink.run(tasks, planned.segment, changes)
         for ddl in planned.planned_ddls:
             sink.ddl(ddl)
