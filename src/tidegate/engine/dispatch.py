@@ -499,7 +499,7 @@ class Splitter:
         marked = [(row, isinstance(row, Update) and self.splits(row)) for row in rows]
         if not any(split for _, split in marked):
             return tuple(rows)
-        kept = [_sent(row, split=split) for row, split in marked]
+        kept = [halves(row) if split and isinstance(row, Update) else (row,) for row, split in marked]
         if not self.policy.newarch:
             return tuple(sorted((half for sent in kept for half in sent), key=lambda row: _ORDER[type(row)]))
         return (*(sent[0] for sent in kept), *(half for sent in kept for half in sent[1:]))
@@ -514,7 +514,3 @@ def halves(update: Update) -> tuple[Delete, Insert]:
 def split_text(text: ValueText, value: Value) -> bytes:
     """Return the text of a value as split rows are compared, NULL included."""
     return NULL_TEXT if value is None else text(value)
-
-
-def _sent(row: RowChange, *, split: bool) -> tuple[RowChange, ...]:
-    return halves(row) if split and isinstance(row, Update) else (row,)

@@ -560,22 +560,21 @@ class EventFilter:
 def _parsed(rule: EventRule, *, case_sensitive: bool) -> _Parsed:
     tables = TableFilter.parse(rule.matcher, case_sensitive=case_sensitive) if rule.matcher else None
     words = [word for each in rule.ignore_event for word in single_events(each)]
+    sql = []
+    for text in rule.ignore_sql:
+        try:
+            sql.append(expression(text, "i"))
+        except InputError as error:
+            what = f"filter.event-filters: ignore-sql {text!r} is no expression of Go's syntax (RE2): {error}"
+            raise FilterRuleInvalid(what) from error
     return _Parsed(
         takes=(lambda _schema, _table: False) if tables is None else tables.matches,
         takes_schema=(lambda _schema: False) if tables is None else tables.matches_schema,
         rows=frozenset(ROW_EVENTS[word] for word in words if word in ROW_EVENTS),
         actions=frozenset(action for word in words for action in DDL_EVENTS.get(word, ())),
-        sql=tuple(map(_pattern, rule.ignore_sql)),
+        sql=tuple(sql),
         rule=rule,
     )
-
-
-def _pattern(text: str) -> RegularExpression:
-    try:
-        return expression(text, "i")
-    except InputError as error:
-        what = f"filter.event-filters: ignore-sql {text!r} is no expression of Go's syntax (RE2): {error}"
-        raise FilterRuleInvalid(what) from error
 
 
 def _of_rows(rule: _Parsed) -> bool:

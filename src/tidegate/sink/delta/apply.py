@@ -322,20 +322,17 @@ def exchange(step: Exchange, table: TableInfo, snapshot: TableSnapshot, options:
                 "lacks values of the rows that change places; let them choose the same columns of both tables"
             )
     now = MOVES[form_of(partner_info, options.mode)].now(partner, partner_info, theirs)
+    leaves: Leaves | None = None
     if gains_all:
         leaves = _inside(mine, table, (step.partition,), options)
         coming = now
     else:
-        leaves = _everything
         inside = _inside(theirs, partner_info, (step.partition,), options)
         coming = (parted(rows, theirs, inside)[1] for rows in now)
     incoming = (_as_columns(rows, theirs, mine) for rows in coming)
     move = MOVES[form_of(table, options.mode)].move
+    leaves = leaves or (lambda rows: pa.repeat(pa.scalar(value=True), rows.num_rows))
     return move(snapshot, table, mine, Moving(position_of(step), leaves, incoming))
-
-
-def _everything(rows: pa.Table) -> Any:
-    return pa.repeat(pa.scalar(value=True), rows.num_rows)
 
 
 def _before(step: Exchange, table: TableInfo, options: DeltaOptions) -> TableSnapshot:
@@ -459,13 +456,6 @@ def seen_since(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptions)
     return alter(Alter(table, msgspec.structs.replace(table, columns=columns), table.version, 0), snapshot, options)
 
 
-def _makes_key(change: Evolution, step: Alter) -> bool:
-    if step.old == step.new or not step.new.handle_key:
-        return False
-    came = {fill.column.name for fill in change.fills} | {turn.new.name for turn in change.conversions}
-    return step.old.handle_key != step.new.handle_key or not came.isdisjoint(step.new.handle_key)
-
-
 def _new_key(
     snapshot: TableSnapshot, stored: Sequence[LakeColumn], step: Alter, options: DeltaOptions
 ) -> Iterator[pa.Table]:
@@ -496,23 +486,18 @@ def _rewritten(snapshot: TableSnapshot, change: Evolution, step: Alter, options:
     reshape = RESHAPES.get(_forms(step, options))
     if reshape is not None and files:
         stored = [reshape(unfolded(pa.concat_tables(stored), before), logical_key(step.new, before))]
-    rows = (_with_old_images(part, before, change, step, options) for part in _by_kind(stored))
-    if _makes_key(change, step):
+    # Versions that are valid apart from those that have ended.
+    stored = (kind for part in stored for kind in (by_kind(part) if VALID_TO in part.column_names else (part,)))
+    rows = (_with_old_images(part, before, change, step, options) for part in stored)
+    key, came = step.new.handle_key, {fill.column.name for fill in change.fills}
+    came |= {turn.new.name for turn in change.conversions}
+    if step.old != step.new and key and (step.old.handle_key != key or not came.isdisjoint(key)):
         rows = (_check_key(part, step) for part in rows)
     return rewrite(snapshot.uri, files, rows, change.columns, bounded(step.new, change.columns))
 
 
 def _forms(step: Alter, options: DeltaOptions) -> tuple[Form, Form]:
     return form_of(step.old, options.mode), form_of(step.new, options.mode)
-
-
-def _by_kind(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The parts, versions that are valid apart from those that have ended."""
-    for part in parts:
-        if VALID_TO in part.column_names:
-            yield from by_kind(part)
-        else:
-            yield part
 
 
 def _collapsed(log: pa.Table, key: Sequence[str]) -> pa.Table:

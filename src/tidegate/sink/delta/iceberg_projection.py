@@ -314,7 +314,14 @@ def _from(uri: str, at: int, version: int) -> TableMove | None:
     for action in chain.from_iterable(commits):
         match action:
             case {"add": added}:
-                move.come[address_of(uri, unquote(added["path"]))] = _file_stats(added)
+                stats = json.loads(added.get("stats") or "{}")
+                move.come[address_of(uri, unquote(added["path"]))] = {
+                    "rows": stats.get("numRecords", 0),
+                    "size_bytes": added["size"],
+                    "lows": stats.get("minValues", {}),
+                    "highs": stats.get("maxValues", {}),
+                    "nulls": stats.get("nullCount", {}),
+                }
             case {"remove": removed}:
                 path = address_of(uri, unquote(removed["path"]))
                 if move.come.pop(path, None) is None:
@@ -326,17 +333,6 @@ def _listed(uri: str, metadata: Metadata) -> list[dict[str, Any]]:
     snapshot = current(metadata)
     assert snapshot is not None, "what was written here has a snapshot"
     return decode_list(get_file(uri, inside(uri, snapshot["manifest-list"])))
-
-
-def _file_stats(added: Mapping[str, Any]) -> dict[str, Any]:
-    stats = json.loads(added.get("stats") or "{}")
-    return {
-        "rows": stats.get("numRecords", 0),
-        "size_bytes": added["size"],
-        "lows": stats.get("minValues", {}),
-        "highs": stats.get("maxValues", {}),
-        "nulls": stats.get("nullCount", {}),
-    }
 
 
 def _whole(uri: str, version: int) -> TableMove:

@@ -261,8 +261,12 @@ class Upkeep:
 
     def _purge(self, now: _Pass) -> None:
         """Delete directories of tables that no state has: purged ones, and those of attempts that died early."""
+        root = self._options.root
+        if "://" not in root and not Path(root, TABLES).exists():
+            return
         known = now.heads.keys() | now.kept.keys() | {table.incarnation for table in now.state.tables.values()}
-        for incarnation in sorted(set(self._directories()) - known):
+        prefixes = obstore.list_with_delimiter(store(root), TABLES.rstrip("/"))["common_prefixes"]
+        for incarnation in sorted({prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes} - known):
             files = self._files(incarnation)
             youngest_ms = max((file.written_ms for file in files), default=0)
             fresh = incarnation not in now.retired and youngest_ms > now.now_ms - self._limits.orphan_grace_ms
@@ -273,12 +277,6 @@ class Upkeep:
             now.done.size_bytes += sum(file.size_bytes for file in files)
             if not self._dry_run:
                 self._delete_table(incarnation, files)
-
-    def _directories(self) -> list[str]:
-        if "://" not in self._options.root and not Path(self._options.root, TABLES).exists():
-            return []
-        found: Mapping[str, Any] = obstore.list_with_delimiter(store(self._options.root), TABLES.rstrip("/"))
-        return [prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
 
     def _delete_table(self, incarnation: str, files: Sequence[StoredFile]) -> None:
         """The log first, from its end: until its first commit goes, what is left is a table at an older version."""
