@@ -144,7 +144,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """What the positions of an image mean."""
+    """The fields of an image, and the names of its primary key."""
 
     fields: tuple[Field, ...]
     pk_names: tuple[str, ...] | None = None

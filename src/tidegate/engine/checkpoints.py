@@ -54,7 +54,7 @@ LOCK_WAIT_S: Final = 2.0
 
 
 class KeptCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the file says. `topic` and `topics` are the sink and its notes in files of earlier releases."""
+    """The content of a checkpoint. `topic` and `topics` are the sink and its notes in files of earlier releases."""
 
     changefeed: str
     checkpoint_ts: int
@@ -92,7 +92,7 @@ class StateFiles(ABC):
         """Return True if a feed of that name runs now; None where only its reports tell."""
 
     def kept(self) -> KeptCheckpoint | None:
-        """Return what the file says; None where there is none.
+        """Return the content of the checkpoint's file; None if there is none.
 
         Raises ConfigError for a file that is no checkpoint, StateTooNew for a newer release's."""
         return self._decoded(self._read(self._name))

@@ -63,7 +63,7 @@ _RESERVED: Final = {".": "_", "..": "__"}
 
 
 class PartitionDispatcher(Enum):
-    """What decides the partition of a row."""
+    """The partitioning of rows: by table, index, columns or commit_ts."""
 
     TABLE = "table"
     INDEX_VALUE = "index-value"
@@ -91,7 +91,7 @@ class DispatchRule(msgspec.Struct, frozen=True):
 
     @property
     def by(self) -> PartitionDispatcher:
-        """What the rule goes by; a word that TiCDC does not know means the table, as it does there."""
+        """The partitioning; a word that TiCDC does not know means the table, as it does there."""
         return PARTITION_WORDS.get(self.partition.lower(), PartitionDispatcher.TABLE)
 
 

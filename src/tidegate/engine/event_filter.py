@@ -62,7 +62,7 @@ from tidegate.schema.statement import DropForeignKey, RemoveTtl, TableOptions
 from tidegate.schema.stored.snapshot import TableVersion
 
 Test: TypeAlias = Callable[[Values], bool]
-"""Whether an image of a row is left out."""
+"""Returns True for an image of a row that is left out."""
 
 
 class EventRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab"):
@@ -90,7 +90,7 @@ class EventRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class Expressions(Protocol):
-    """What understands value expressions. It travels into tasks."""
+    """A parser of value expressions; pickled into tasks."""
 
     def check(self, text: str) -> None:
         """ExpressionParseFailed for a text that is no expression."""
@@ -127,7 +127,7 @@ Compile = Callable[[str], Test]
 
 
 class _Tests(NamedTuple):
-    """What is asked of rows of one kind and table: pairs of a test of the old image and one of the new, and for each
+    """The tests for rows of one kind and table: pairs of a test of the old image and one of the new, and for each
     rule with ignore-update-only-columns the places that must not change."""
 
     every: bool
@@ -278,7 +278,7 @@ _ONE_OR_SEVERAL: Final = {
     _A.DROP_FOREIGN_KEY,
 }
 _EMPTIED: Final = re.compile(r"ALTER TABLE `(?:[^`]|``)*`(?:\.`(?:[^`]|``)*`)? ?")
-"""What is left of an ALTER TABLE that sets TTL_ENABLE alone."""
+"""Canal's text of an ALTER TABLE that sets TTL_ENABLE alone."""
 _STATEMENTS: Final[Mapping[type, int]] = {
     statement.CreateDatabase: _A.CREATE_SCHEMA,
     statement.AlterDatabase: _A.MODIFY_SCHEMA_CHARSET,
@@ -429,7 +429,7 @@ _NO_ALTER: Final = frozenset(
     {"create database", "drop database", "modify schema charset and collate", "create table", "drop table"}
     | {"truncate table", "recover table", "create view", "drop view", "add foreign key", "drop foreign key"}
 )
-"""What "alter table" does not mean, though some of it is written so."""
+"""Actions that the event type "alter table" does not cover."""
 _SEVERAL: Final[Mapping[str, frozenset[str]]] = {
     "all dml": frozenset(ROW_EVENTS),
     "all ddl": frozenset(DDL_EVENTS),
@@ -516,13 +516,13 @@ class EventFilter:
         return action is None and bool(actions)
 
     def ddls(self) -> Callable[[Ddl, TableName | None], bool] | None:
-        """`drops_ddl` for DDLs of transactions whose start is not known; None when no rule speaks of any."""
+        """`drops_ddl` for DDLs of transactions whose start is not known; None if no rule concerns DDLs."""
         if not any(rule.actions or rule.sql for rule in self._rules):
             return None
         return partial(self.drops_ddl, start_ts=_UNKNOWN)
 
     def rows(self, tables: Iterable[TableName]) -> RowFilter | None:
-        """Return what leaves mounted rows of these tables out, for one task; None when no rule speaks of any."""
+        """Return the filter of mounted rows of these tables, for one task; None if no rule concerns any."""
         if not any(self._row_rules(name) for name in tables):
             return None
         return RowFilter(
@@ -530,7 +530,7 @@ class EventFilter:
         )
 
     def messages(self) -> MessageFilter | None:
-        """Return what leaves rows of messages out, for one task; None when no rule speaks of rows."""
+        """Return the filter of rows in messages, for one task; None if no rule concerns rows."""
         if not any(map(_of_rows, self._rules)):
             return None
         return MessageFilter(

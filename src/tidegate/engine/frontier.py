@@ -23,7 +23,7 @@ from tidegate.model.event import Ddl, Resolved, RowChange
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """What is durable of one partition: every message below `offset`; `resolved` is the largest resolved ts among
+    """The durable position of one partition: every message below `offset`; `resolved` is the largest resolved ts among
     them, None if there was none."""
 
     offset: int
@@ -31,7 +31,7 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 Positions: TypeAlias = Mapping[str, Mapping[int, Reached]]
-"""Topic -> partition -> what is durable of it."""
+"""Topic -> partition -> its durable position."""
 
 
 class Slowest(msgspec.Struct, frozen=True):

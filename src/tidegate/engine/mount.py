@@ -68,7 +68,7 @@ class MountTable:
 
     @property
     def eligible(self) -> bool:
-        """Whether rows can be told apart: a sequence's cannot, a table's by its primary or NOT NULL unique key."""
+        """True if rows have a key: a primary or NOT NULL unique one; rows of a sequence have none."""
         return not self.version.stored.is_sequence and (self.version.stored.is_view or bool(self.info.handle_key))
 
     @property
@@ -207,7 +207,7 @@ def converter(kind: ColumnType, zone: tzinfo = UTC) -> Convert:
 
 
 def _missing(column: ColumnInfo, shift: Callable[[str], str]) -> Value:
-    """What a row without the column holds."""
+    """The value of a row that was written before the column was added."""
     kind = column.type
     if column.origin_default is None and not column.nullable and kind.code in STRINGS:
         return b"" if kind.charset == "binary" else ""

@@ -419,7 +419,7 @@ Key = tuple[str, str]
 
 
 class Barrier(Enum):
-    """What a DDL cuts: TABLE the tables whose rows it changes (this module), ALL everything (segment.py)."""
+    """The scope of a DDL: TABLE splits the tables whose rows it changes (this module), ALL the round (segment.py)."""
 
     TABLE = "table"
     ALL = "all"
@@ -436,7 +436,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What landed between two timestamps: spans of row changes by table, and layouts where no DDL tells."""
+    """The changes that landed between two timestamps: spans of row changes by table, and layouts where no DDL tells."""
 
     spans: Mapping[TableName, tuple[int, int, int]]
     """(rows, lowest commit_ts, highest commit_ts)"""
@@ -444,13 +444,13 @@ class Landed:
     """The layouts that a table's rows up to a ts have."""
     accept: Callable[[str, str], bool]
     drops: "Drops | None" = None
-    """What event filters leave out, if there are any."""
+    """Decides which DDLs event filters leave out."""
     takes: "Drops | None" = None
     """Which DDLs the table filter takes, with barrier ALL (None: all)."""
 
 
 Drops: TypeAlias = Callable[[Ddl, TableName | None], bool]
-"""Whether a rule says so of a DDL; the name is the one that its table had before."""
+"""Returns True for a DDL to leave out; the name is the one that its table had before."""
 
 
 @dataclass(frozen=True)

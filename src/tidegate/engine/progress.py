@@ -83,7 +83,7 @@ time, and is quick enough."""
 
 
 class RoadsSeen(NamedTuple):
-    """The roads of a report: all rows by road, and those that went slow ways."""
+    """The decode paths in a report: all rows by path, and those of slow paths."""
 
     roads: Mapping[str, int] = {}
     slow: Sequence[SlowRows] = ()
@@ -122,7 +122,7 @@ def _stage(road: str) -> str:
 
 LINE_EVERY_S: Final = 5.0
 NAMED: Final = 5
-"""So many tables that are left out a line names."""
+"""Tables left out that one line names at most."""
 
 
 class LeavesOut(Protocol):
@@ -192,20 +192,20 @@ class Progress:
     corrupt: int = 0
     """Rows whose checksum contradicts their values."""
     roads: Mapping[str, int] = field(default_factory=dict)
-    """Rows by the road that they took in each stage: docs/performance.md tells them."""
+    """Rows by decode path and stage: docs/performance.md lists them."""
     slow_roads: tuple[SlowRows, ...] = ()
-    """Those of `roads` that went a slow way, by the reason of that, most rows first."""
+    """Rows of slow paths by reason, most rows first."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds of the rounds by what they were spent on: read, write, ddl, publish, upkeep, wait."""
     partitions: tuple[PartitionProgress, ...] = ()
     tables: tuple[TableProgress, ...] = ()
     parked: tuple[FeedError, ...] = ()
-    """Tables that stand still, each with the error that stopped it."""
+    """Parked tables, each with the error that stopped it."""
     ddl: str | None = None
     """The DDL that is being done."""
     warnings: tuple[str, ...] = ()
     error: FeedError | None = None
-    """What is waited out, or what ended the feed."""
+    """The error that is retried, or that ended the feed."""
     elapsed_s: float = 0.0
 
     @property
@@ -252,7 +252,7 @@ def _lag(ms: int | None) -> str:
 
 
 def line(progress: Progress, before: RoadsSeen = NO_ROADS) -> str:
-    """Return one line for a log; `before` are the roads of the line before it."""
+    """Return one line for a log; `before` are the decode paths of the line before it."""
     parts = [
         _state(progress),
         f"{progress.elapsed_s:.0f} s",
@@ -283,7 +283,7 @@ def line(progress: Progress, before: RoadsSeen = NO_ROADS) -> str:
 
 
 def left_out_words(told: "LeavesOut") -> str:
-    """Return what is left out in some words; "" where nothing is."""
+    """Return a summary of what filters left out; "" if nothing."""
     counts = (len(told.left_out), "tables"), (told.ddls_left_out, "DDLs"), (told.rows_left_out, "rows")
     some = ", ".join(f"{_count(number)} {what}" for number, what in counts if number)
     names = "; ".join(map(str, told.left_out[:NAMED])) + ("; .." if told.left_out[NAMED:] else "")

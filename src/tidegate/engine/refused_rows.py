@@ -26,7 +26,7 @@ OF_TABLES: Final = SchemaError, EncodeError, SinkRefused
 """Errors that a table may be to blame for, not the configuration."""
 
 DEFECTS: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError)
-"""What Python and Arrow raise for rows that a table cannot hold; trying again meets it again."""
+"""Errors of Python and Arrow for rows that a table cannot hold; a retry raises them again."""
 
 T = TypeVar("T")
 Message = tuple[str, int, int, int]

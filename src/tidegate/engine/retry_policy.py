@@ -126,7 +126,7 @@ LOGIN: Final = "; check sasl-user, sasl-password and sasl-mechanism"
 CERTIFICATE: Final = "; check ca, cert, key and the name in the broker's certificate"
 _HINTS: Final = {"_AUTHENTICATION": LOGIN, "_SSL": CERTIFICATE}
 _TLS: Final = "SSL routines"
-"""What OpenSSL calls itself: a broker that does not like our certificate closes the connection with such a word."""
+"""Part of OpenSSL's messages: a broker that refuses our certificate closes the connection with one."""
 _IDLE: Final = "_ALL_BROKERS_DOWN"
 _FILES: Final = {"ssl.ca.location": "ca", "ssl.certificate.location": "cert", "ssl.key.location": "key"}
 

@@ -128,7 +128,7 @@ class Lake:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """What was published."""
+        """The published snapshot."""
         found = self._published()
         if found.number < 0:
             at = "" if self.ts is None else f" at or before {self.ts}"

@@ -277,7 +277,7 @@ class Live:
         return reads(chunks, step.table, columns, self.options)
 
     def _cloned(self, table: TableInfo) -> tuple[str, int]:
-        """Where the table lies after its unit of steps ran on clones of the stored tables of that unit."""
+        """The address and version of a table after its unit of steps ran on clones of the unit's stored tables."""
         if table.incarnation not in self._clones:
             unit = self._units[table.incarnation]
             options = msgspec.structs.replace(self.options, root=self._directory.place())
@@ -316,7 +316,7 @@ def planned(base: Snapshot, changelog: Changelog, upto: int, options: DeltaOptio
 
 
 def _found(read: Callable[..., T], *given: Any) -> T:
-    """What a reader gives; files may go while a view is old."""
+    """The result of a reader; files may be deleted while a view is old."""
     try:
         return read(*given)
     except FileNotFoundError as gone:

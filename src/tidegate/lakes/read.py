@@ -208,10 +208,10 @@ def _without(rows: pa.Table, keys: pa.Table) -> pa.Table:
 
 def spark_rows(spark: Any, uri: str, version: int) -> Any:
     """Return a Delta table at a version as a DataFrame. EnvironmentFault for a session that cannot read it."""
-    from tidegate.spark.session import check_dates, lacks_told
+    from tidegate.spark.session import check_dates, explaining_lacks
 
     check_dates(spark)
-    with lacks_told(spark):
+    with explaining_lacks(spark):
         frame = spark.read.format("delta").option("versionAsOf", version).load(uri)
         assert frame.schema is not None  # a Connect session looks for Delta only now
         return frame

@@ -127,8 +127,8 @@ SIDE_BY_SIDE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where the rows of a table go today: the directory of its version, and the last files of those below it."""
+class _TableDirectory:
+    """The directory of a table's rows today: the directory of its version, and the last files of those below it."""
 
     table: TableInfo
     version: str
@@ -157,9 +157,9 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         self._is_new = False
         self._waiting: dict[str, str] = {}
         """Schema files of the round's DDLs by path."""
-        self._places: dict[tuple[str, str], _Place] = {}
+        self._directories: dict[tuple[str, str], _TableDirectory] = {}
         """Of tables whose directories hold what an index names, and nothing else."""
-        self._written: dict[tuple[str, str], _Place] = {}
+        self._written: dict[tuple[str, str], _TableDirectory] = {}
         """Of tables that the round writes; they return to `_places` when it is published."""
         self._checkpoint_ts = 0
         self._due: datetime | None = None
@@ -179,7 +179,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         """Check the target directory. Raises SinkRefused for a store without conditional writes, or one with another
         feed's files."""
         self._waiting = {}
-        self._places, self._written = {}, {}
+        self._directories, self._written = {}, {}
         if self._is_new:
             self._bucket.check()
             if self._bucket.read(METADATA) is not None:
@@ -199,7 +199,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         if not steps:
             return []
         date = date_part(self._now(self._options.time_zone).date(), self._options.date_separator)
-        known = {step.table.name.key: self._places.pop(step.table.name.key, None) for step in steps}
+        known = {step.table.name.key: self._directories.pop(step.table.name.key, None) for step in steps}
         self._written = self._met(steps, known, date)
         jobs = [
             FilesJob(changes, step, place.version, place.date, place.numbers, self._options)
@@ -231,7 +231,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         self._publish(saved)
         for key, place in self._written.items():
             mine = {one: number for one, number in numbers.items() if one.startswith(f"{place.version}/")}
-            self._places[key] = _Place(place.table, place.version, place.date, {**place.numbers, **mine})
+            self._directories[key] = _TableDirectory(place.table, place.version, place.date, {**place.numbers, **mine})
         self._waiting, self._written = {}, {}
         return standing
 
@@ -269,10 +269,10 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         reach("storage/published")
 
     def _met(
-        self, steps: Sequence[Rows], known: Mapping[tuple[str, str], _Place | None], date: str
-    ) -> dict[tuple[str, str], _Place]:
-        """Where the rows of each step go; directories that are new to this run are looked at, and cleaned."""
-        found: dict[tuple[str, str], _Place] = {}
+        self, steps: Sequence[Rows], known: Mapping[tuple[str, str], _TableDirectory | None], date: str
+    ) -> dict[tuple[str, str], _TableDirectory]:
+        """The directory of each step's rows; directories that are new to this run are listed and cleaned."""
+        found: dict[tuple[str, str], _TableDirectory] = {}
         new: list[TableInfo] = []
         for step in steps:
             place = known[step.table.name.key]
@@ -286,8 +286,8 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
             self._bucket.delete(unnamed)
         return {**found, **{place.table.name.key: place for place, _ in looked}}
 
-    def _look(self, date: str, table: TableInfo) -> tuple[_Place, list[str]]:
-        """Where the rows of a table go, and the files there that no index names."""
+    def _look(self, date: str, table: TableInfo) -> tuple[_TableDirectory, list[str]]:
+        """The directory of a table's rows, and the files there that no index names."""
         version = version_directory(table.name, self._version(table))
         directories = [data_directory(version, date)]
         if table.partition is not None and self._options.partition_separator:
@@ -299,7 +299,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
             numbers[directory] = number = 0 if index is None else self._names.indexed(index.body)
             names = self._bucket.names(directory, self._names.data(number))
             left += [f"{directory}/{name}" for name in names if self._names.number(name) > number]
-        return _Place(table, version, date, numbers), left
+        return _TableDirectory(table, version, date, numbers), left
 
     def _version(self, table: TableInfo) -> int:
         """The version by which the directory of a table is named: its own if a schema file tells it, else that of the

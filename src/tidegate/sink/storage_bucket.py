@@ -222,7 +222,7 @@ def sweep(bucket: Bucket, names: FileNames, before: date) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class StorageOptions:
-    """Where files are written, and how; `time_zone` tells the date of their directories. `cleanup` says when those of
+    """The place and form of the files; `time_zone` tells the date of their directories. `cleanup` says when those of
     more than `expiration_days` ago are deleted, None never."""
 
     bucket: Bucket

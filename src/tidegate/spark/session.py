@@ -339,7 +339,7 @@ def check_session(spark: Any) -> None:
         return
     names = [name for name in WARM if find_spec(name.partition(".")[0]) is not None]
     try:
-        with lacks_told(spark):
+        with explaining_lacks(spark):
             found = (
                 run_connected(spark, _release, [names])
                 if is_connect(spark)
@@ -368,7 +368,7 @@ def check_dates(spark: Any) -> None:
 
 
 @contextmanager
-def lacks_told(spark: Any) -> Iterator[None]:
+def explaining_lacks(spark: Any) -> Iterator[None]:
     """Turn a failure of Spark into an EnvironmentFault if something that the session lacks explains it."""
     try:
         yield

@@ -80,7 +80,7 @@ from tidegate.sink.delta.columns import (
     stored_columns,
     stored_schema,
     to_neutral,
-    told_by_names,
+    matches_names,
 )
 from tidegate.sink.delta.files import distinct, logical_schema, read, write
 from tidegate.sink.delta.iceberg_projection import project, read_ahead
@@ -141,7 +141,7 @@ from tidegate.sink.delta.snapshots import no_rows, position, progress
 
 Columns = Sequence[LakeColumn]
 Leaves = Callable[[pa.Table], Any]
-"""Which rows a DDL takes out of a table, as a mask."""
+"""Returns a mask of the rows that a DDL removes from a table."""
 
 
 class RowSteps(NamedTuple):
@@ -153,7 +153,7 @@ class RowSteps(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """What a DDL at a position does to a table: which of its rows are removed, and which are added."""
+    """The effect of a DDL at a position on a table: the rows to remove, and the rows to add."""
 
     at: Position
     leaves: Leaves
@@ -408,7 +408,7 @@ def _evolved(change: Evolution, step: Alter, snapshot: TableSnapshot, options: D
             snapshot.table_id, schema.fields(), snapshot.partition_columns, properties, str(step.new.name)
         ),
     ]
-    if not rewrites and (schema.mapped or told_by_names(before, schema.columns)):
+    if not rewrites and (schema.mapped or matches_names(before, schema.columns)):
         for part in _new_key(snapshot, before.columns, step, options):
             _check_key(part, step)
         return described
@@ -540,7 +540,7 @@ RESHAPES: Final[Mapping[tuple[Form, Form], Callable[[pa.Table, Sequence[str]], p
     ("CHANGES", "VERSIONS"): _versions_of_log,
     ("VERSIONS", "CHANGES"): lambda versions, _key: changes_of(versions),
 }
-"""What becomes of stored rows when a table gets its first key or loses its last."""
+"""The conversion of stored rows when a table gets its first key or loses its last."""
 
 
 def _with_old_images(
@@ -626,7 +626,7 @@ class TableResult:
     version: int
     rows: int = 0
     ahead: int = 0
-    """Where the table stood already when a step was found done; above the round's end if a longer one was cut off."""
+    """The ts of a table whose step was done already; above the round's end if a longer one was cut off."""
     messages: int = 0
     corrupt: int = 0
     roads: RoadCounts = field(default_factory=RoadCounts)

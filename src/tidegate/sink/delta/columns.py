@@ -408,11 +408,11 @@ def _asks_for_mapping(
             f"column-mapping=never, and Delta has no column {unfit!r} in tables without column mapping: rename it "
             "upstream, leave it out by column selectors, or run with column-mapping=auto"
         )
-    needed = unfit is not None or not (rewritten or told_by_names(before, columns))
+    needed = unfit is not None or not (rewritten or matches_names(before, columns))
     return option == "always" or (option == "auto" and needed)
 
 
-def told_by_names(before: LakeSchema, columns: Iterable[LakeColumn]) -> bool:
+def matches_names(before: LakeSchema, columns: Iterable[LakeColumn]) -> bool:
     """Return True if files written by `before` hold each of `columns` under its current name or not at all, and no
     other column."""
     names = {column.mapping_id: column.name for column in columns}
@@ -545,7 +545,7 @@ def evolve(
 
 
 def _check_late_choice(old: TableInfo, new: TableInfo, name: str, upstream: int, options: DeltaOptions) -> bool:
-    """Whether column selectors choose a column under its new name only, so that its stored values are not known.
+    """True if column selectors choose a column under its new name only, so that its stored values are not known.
 
     ColumnSelectorFailed where the policy has no way to go on without them."""
     before = next(column for column in old.columns if column.id == upstream)

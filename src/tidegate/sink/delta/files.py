@@ -64,7 +64,7 @@ def logical_schema(columns: Sequence[LakeColumn]) -> pa.Schema:
 
 
 def _source(uri: str, path: str) -> Any:
-    """Where a reader finds a data file; a whole address (a clone's, of its origin's files) stands for itself."""
+    """The path or bytes of a data file; a clone has whole addresses, of its origin's files."""
     if "://" in path:
         uri, _, path = path.rpartition("/")
     return io.BytesIO(obstore.get(store(uri), path).bytes().to_bytes()) if "://" in uri else Path(uri) / path

@@ -100,9 +100,9 @@ class RestClient:
     token_file: str = ""
     prefix: str = ""
     endpoints: frozenset[str] = frozenset()
-    """What the catalog tells of; nothing for what the specification presumes."""
+    """Endpoints that the catalog lists; empty if it lists none, which means those of the specification."""
     lacks: set[str] = field(default_factory=set)
-    """What it turned out not to have."""
+    """Endpoints that turned out to be missing."""
 
     def begin(self) -> None:
         """Begin a session. Raises CatalogAnswer if the catalog does not grant one."""
@@ -332,7 +332,7 @@ def _without(snapshot: int) -> Update:
 LOGGER: Final = logging.getLogger("tidegate.iceberg")
 FILE: Final = "catalog.db"
 CATALOG: Final = "lake"
-"""What Spark and PyIceberg have to call it."""
+"""The catalog's name in Spark and PyIceberg."""
 WAIT_S: Final = 30.0
 TABLES: Final = """
 CREATE TABLE IF NOT EXISTS iceberg_tables (
@@ -424,7 +424,7 @@ PAUSES_S: Final = (5.0, 60.0)
 
 NAMED_MAX: Final = 5
 ODD: Final = (LookupError, TypeError, AttributeError, ValueError)
-"""What comes of JSON that is not as the specification says."""
+"""Errors raised for JSON that does not follow the specification."""
 
 Name = tuple[str, str]
 """Namespace and table."""
@@ -453,7 +453,7 @@ class RestCatalog:
     def __init__(self, options: DeltaOptions, client: RestClient) -> None:
         self._options, self._rest = options, client
         self._owned: frozenset[Owned] | None = None
-        """What the note says; None before a session."""
+        """The tables in the note; None before a session."""
         self._last: Mapping[Name, str] = {}
         self._shown: Snapshot | None = None
         self._spaces: set[str] = set()
@@ -538,7 +538,7 @@ class RestCatalog:
             raise refused[0]
 
     def _asked(self, one: tuple[Name, _Ours], number: int, known: Collection[str]) -> Update | CatalogAnswer | None:
-        """What a commit has to say of a table, None for nothing; what the catalog has against it, as a value."""
+        """The update of a table, None if it is current; an answer of the catalog that refuses it, as a value."""
         try:
             return self._change(*one, number, known)
         except CatalogAnswer as answer:

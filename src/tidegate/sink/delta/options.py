@@ -146,9 +146,9 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
     events_since: int = 0
     """DDLs up to this ts are followed whatever these say."""
     iceberg: bool = False
-    """Whether every published version has Iceberg metadata too: iceberg_projection.py."""
+    """True if every published version has Iceberg metadata, too: iceberg_projection.py."""
     exact_keys: bool = True
-    """Whether values of a key have to stay apart: False for who only shows changes and keeps no rows by their key."""
+    """True if values of a key must stay distinct; readers of changes, which store no rows by key, do without."""
     selectors: tuple[SelectorRule, ...] = ()
     """Column selectors: which columns of its tables the lake holds; none means all."""
 

@@ -337,7 +337,7 @@ IMAGES: Final[Mapping[str, tuple[str, Side]]] = {
     "delete": ("D", "before"),
     "insert": ("I", "after"),
 }
-"""What each type of change is an image of.  Of repeats of one change the first named here is kept."""
+"""The operation and side of each type of change.  Of repeats of one change the first named here is kept."""
 
 
 def row_columns(columns: Sequence[LakeColumn]) -> tuple[LakeColumn, ...]:

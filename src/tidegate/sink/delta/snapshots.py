@@ -81,7 +81,7 @@ class PublishedTable(msgspec.Struct, frozen=True):
 
 
 class _Followed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What readers of the changelog must know of the feed's DeltaOptions to go on from a snapshot as it would."""
+    """The options of the feed by which readers of the changelog continue from a snapshot as it would."""
 
     time_zone: str = "UTC"
     zero_date: ZeroDate = "null"
@@ -121,7 +121,7 @@ class Snapshot:
     tables: Mapping[str, PublishedTable] = field(default_factory=dict)
     retired: Mapping[str, int] = field(default_factory=dict)
     options: DeltaOptions | None = None
-    """What the feed that published it was asked to do; None for a new lake and before publishing."""
+    """Options of the feed that published it; None for a new lake and before publishing."""
     published_ms: int = 0
     parked: tuple[Parked, ...] = ()
     """Tables that stand still: their versions here are of an earlier ts."""

@@ -143,7 +143,7 @@ TABLES: Final = "tables/"
 
 @dataclass(slots=True)
 class Kept:
-    """What a pass did (with dry_run: would do)."""
+    """The result of a pass (with dry_run: what it would be)."""
 
     snapshots: list[int] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
@@ -159,7 +159,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """What one pass knows: `kept` versions of each table, `heads` from which on every version stays."""
+    """The input of one pass: `kept` versions of each table, `heads` from which on every version stays."""
 
     state: SchemaState
     kept: Mapping[str, AbstractSet[int]]
@@ -310,7 +310,7 @@ class Upkeep:
 
 
 def adopt(snapshot: Snapshot, done: Kept) -> Snapshot:
-    """Return the writer's newest snapshot with what a pass found, to be published by its next advance."""
+    """Return the writer's newest snapshot with the result of a pass, to be published by its next advance."""
     tables = {
         incarnation: msgspec.structs.replace(table, version=done.compacted.get(incarnation, table.version))
         for incarnation, table in snapshot.tables.items()
@@ -349,7 +349,7 @@ class _Body(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest snapshot: what must stay whatever the limits are."""
+    """The newest snapshot, which stays whatever the limits are."""
 
     number: int
     checkpoint_ts: int
@@ -474,7 +474,7 @@ class Shelf:
 
 
 FAILURES: Final = (TidegateError, *STORE_ERRORS, DeltaError)
-"""What may end a pass without ending the feed: the next pass begins where this one stopped."""
+"""Errors that end a pass and not the feed: the next pass begins where this one stopped."""
 AGAIN_S: Final = 5.0
 """Time to the next pass when this one left work behind."""
 LIMITS: Final = "limits.json"
@@ -482,7 +482,7 @@ LIMITS: Final = "limits.json"
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass did to tables and changelog."""
+    """The result of one pass over tables and changelog."""
 
     kept: Kept
     trimmed: Trimmed
