@@ -76,11 +76,11 @@ from tidegate.sink.delta.columns import (
     is_number,
     logical_key,
     map_neutral,
+    matches_names,
     next_schema,
     stored_columns,
     stored_schema,
     to_neutral,
-    matches_names,
 )
 from tidegate.sink.delta.files import distinct, logical_schema, read, write
 from tidegate.sink.delta.iceberg_projection import project, read_ahead
