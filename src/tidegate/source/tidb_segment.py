@@ -292,16 +292,9 @@ def _meets(key: bytes, spans: Sequence[Span]) -> bool:
 
 def publish(path: Path, data: bytes) -> None:
     """Put a file in its place, whole or not at all. Raises StoreUnavailable when the disk refuses."""
-    aside = path.with_suffix(".part")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        aside.unlink(missing_ok=True)
-        aside.touch(mode=0o600)
-        with aside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
+        path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        write_whole(path, data, sync=True)
         directory = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(directory)
