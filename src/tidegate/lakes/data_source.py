@@ -46,6 +46,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
@@ -719,11 +720,8 @@ class ChangesSource(DataSource):  # type: ignore[misc]  # the library has no typ
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._asked = {name.lower(): value for name, value in options.items()}
-        changes = changes_of(self._asked)
-        try:
+        with closing(changes_of(self._asked)) as changes:
             self._form = changes.form()
-        finally:
-            changes.close()
 
     @classmethod
     def name(cls) -> str:
@@ -733,15 +731,12 @@ class ChangesSource(DataSource):  # type: ignore[misc]  # the library has no typ
         return self._form.schema()
 
     def reader(self, schema: StructType) -> ChangesReader:  # noqa: ARG002  ours
-        changes = changes_of(self._asked)
-        try:
+        with closing(changes_of(self._asked)) as changes:
             upto = _ts(self._asked.get("ending"))
             frontier = changes.landed(upto)
             after = _ts(self._asked.get("starting"))
             after = changes.oldest() if after is None else after
             return ChangesReader(changes.tasks(after, frontier if upto is None else upto, self._form))
-        finally:
-            changes.close()
 
     def streamReader(self, schema: StructType) -> ChangesStream:  # noqa: ARG002, N802  Spark's name
         """Return what follows the frontier. ConfigError for an end: a stream has none."""
