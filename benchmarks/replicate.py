@@ -40,8 +40,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.mariadb import Server, running_server
 
+from tidegate.codec.columnar.rows import Batch
 from tidegate.config.changefeed import Changefeed
-from tidegate.engine.change import Batch, Chunk, ChunkPart
+from tidegate.engine.change import Chunk, ChunkPart
 from tidegate.engine.plan import Checkpoint, Segment
 from tidegate.engine.ports import LocalTasks, SinkPosition
 from tidegate.model.event import Ddl, Field

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.codec.columnar.encode.encoder import events_of
-from tidegate.engine.change import Batch
+from tidegate.codec.columnar.rows import Batch
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.model.event import Delete, Event, Field, Insert, Resolved, RowChange

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tidegate.codec import BatchEncoder, encode_options
 from tidegate.codec.columnar import ColumnarEncoder
+from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.wire_table import wire_table
-from tidegate.engine.change import Batch
 from tidegate.model.event import Ddl, Resolved
 from tidegate.sinks import callback
 from tidegate.source.kafka_messages import TopicMessage

@@ -21,7 +21,7 @@ from tests.s3 import BUCKET, environment
 from tests.s3 import serving as s3_server
 from tests.server.kit import Place, until
 from tidegate.cli.main import main
-from tidegate.engine.change import Batch
+from tidegate.codec.columnar.rows import Batch
 from tidegate.engine.ports import LocalTasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from tests.engine.test_mount import VARCHAR, column, finished, record, table
-from tidegate.engine.change import RowTexts
+from tidegate.codec.columnar.rows import RowTexts
 from tidegate.engine.mount import Mounted, Mounter
 from tidegate.engine.mount_columns import batch_of_rows
 from tidegate.model.event import Insert, Update

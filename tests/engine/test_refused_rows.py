@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from tidegate.codec.columnar import Batch, typed_batch
-from tidegate.engine.change import Chunk, ChunkPart, Layout, RowTexts
+from tidegate.codec.columnar.rows import RowTexts
+from tidegate.engine.change import Chunk, ChunkPart, Layout
 from tidegate.engine.plan import Rows, Unit
 from tidegate.engine.refused_rows import blamed, converted, refused_layout
 from tidegate.model.errors import (

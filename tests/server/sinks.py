@@ -4,7 +4,7 @@ from pathlib import Path
 from subprocess import run
 
 from tests.e2e.collected import into as borrowed
-from tidegate.engine.change import Batch
+from tidegate.codec.columnar.rows import Batch
 from tidegate.model.errors import SinkRefused
 from tidegate.sinks import callback
 

@@ -37,26 +37,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tidegate.codec.columnar.rows import Batch, RowTexts
+from tidegate.codec.columnar.rows import Batch
 from tidegate.model.event import Ddl, Field, RowChange, Value, Values, images
 from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableName
-
-__all__ = [
-    "CONTROL_SCHEMA",
-    "ROWS_SCHEMA",
-    "Batch",
-    "Chunk",
-    "ChunkPart",
-    "DeadLetter",
-    "Layout",
-    "Place",
-    "PlacedDdl",
-    "RowTexts",
-    "encode_layout",
-    "encode_row",
-    "encode_value",
-]
 
 IMAGE: Final = pa.list_(pa.field("item", pa.binary()))
 PLACE_FIELDS: Final = [

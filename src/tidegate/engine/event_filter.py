@@ -384,8 +384,6 @@ def _option(change: TableOptions) -> int | None:
     return actions[0] if len(actions) == 1 else None
 
 
-__all__ = ["EVENTS", "EventFilter", "EventRule", "Expressions", "RowFilter", "Test", "event_rules"]
-
 ROW_EVENTS: Final[Mapping[str, type[RowChange]]] = {"insert": Insert, "update": Update, "delete": Delete}
 DDL_EVENTS: Final[Mapping[str, frozenset[int]]] = {
     "create database": frozenset({_A.CREATE_SCHEMA}),

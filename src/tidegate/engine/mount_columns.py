@@ -24,8 +24,9 @@ import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch
 from tidegate.codec.columnar.encode.arrays import content, replaced
+from tidegate.codec.columnar.rows import RowTexts
 from tidegate.codec.columnar.values import Misfit
-from tidegate.engine.change import OPS, RowTexts, encode_value
+from tidegate.engine.change import OPS, encode_value
 from tidegate.engine.mount import ColumnPlan, Mounted, Mounter, MountTable, values_of
 from tidegate.kv.keys import CommonHandle, RecordKey, decode_table_key
 from tidegate.kv.row_columns import MISSING, ReadColumn, RowCells, arrow_type, column_reader, locate

@@ -198,33 +198,6 @@ def known_to(groups: Iterable[Parked], state: SchemaState) -> tuple[Parked, ...]
     return tuple(kept)
 
 
-__all__ = [
-    "Barrier",
-    "Changes",
-    "Checkpoints",
-    "FlushPolicy",
-    "LocalTasks",
-    "PartitionReached",
-    "Reading",
-    "Result",
-    "Saved",
-    "SegmentSink",
-    "Sink",
-    "SinkPosition",
-    "Source",
-    "Span",
-    "Tasks",
-    "UnitSink",
-    "WithAdmission",
-    "WithCheck",
-    "WithGate",
-    "WithOmissions",
-    "WithParking",
-    "WithUpkeep",
-    "Written",
-    "sink_position",
-]
-
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 

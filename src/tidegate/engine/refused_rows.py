@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from tidegate.engine.change import Batch, Layout
+from tidegate.codec.columnar.rows import Batch
+from tidegate.engine.change import Layout
 from tidegate.engine.plan import Rows
 from tidegate.engine.ports import Changes, parks
 from tidegate.model.errors import EncodeError, SchemaError, SinkRefused, TidegateError

@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tidegate.codec.columnar import typed_batch
-from tidegate.engine.change import Batch
+from tidegate.codec.columnar.rows import Batch
 from tidegate.engine.plan import PlannedDdl, Round, Rows, Segment
 from tidegate.engine.ports import (
     Changes,

@@ -60,9 +60,7 @@ from tidegate.objectstore.failpoint import reach
 from tidegate.schema.literal import stored_value
 from tidegate.schema.partition import partition_of
 from tidegate.sink.delta.columns import (
-    COMMIT_TS,
     DATES,
-    OP,
     Convert,
     Evolution,
     LakeColumn,
@@ -107,7 +105,9 @@ from tidegate.sink.delta.options import (
     CHANGE_SEQ,
     CHANGE_TS,
     CHANGE_TYPE,
+    COMMIT_TS,
     MODE,
+    OP,
     OWN_COLUMNS,
     VALID_FROM,
     VALID_TO,

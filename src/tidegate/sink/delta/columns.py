@@ -59,9 +59,7 @@ from tidegate.schema.literal import stored_value
 from tidegate.sink.delta.options import (
     BEFORE,
     CHANGE_TS,
-    COMMIT_TS,
     MODE,
-    OP,
     VALID_FROM,
     VALID_TO,
     ColumnMapping,
@@ -433,21 +431,6 @@ def free_above(columns: Sequence[LakeColumn], max_id: int = 0) -> int:
         if number <= max_id + IDS_TO_COME:
             max_id = max(max_id, number)
     return max_id
-
-
-__all__ = [
-    "COMMIT_TS",
-    "OP",
-    "Convert",
-    "Evolution",
-    "Fill",
-    "LakeColumn",
-    "bounded",
-    "evolve",
-    "first_schema",
-    "logical_key",
-    "stored_columns",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import as_texts
-from tidegate.engine.change import Batch, Chunk, Layout, RowTexts
+from tidegate.codec.columnar.rows import Batch, RowTexts
+from tidegate.engine.change import Chunk, Layout
 from tidegate.engine.plan import Position
 from tidegate.engine.refused_rows import refused_rows
 from tidegate.model.errors import SchemaError, SinkRefused, TidegateError
