@@ -31,11 +31,11 @@ from tidegate.model.errors import TidegateError
 from tidegate.spark.cache import cache_dir
 from tidegate.spark.java import (
     _ivy_jar,
-    _jars_settings,
+    _ivy_settings,
     _proxy_options,
-    _trust_options,
     _trust_store,
     find_java,
+    trust_options,
 )
 
 __all__ = ["FLINK_TYPES", "SINKS", "flink", "flink_type"]
@@ -81,13 +81,13 @@ def jar(conf: str) -> Path | str:
     """The jar of a configuration of ivy.xml, or why there is none."""
     home = cache_dir("peers", hashlib.sha256(IVY.read_bytes()).hexdigest()[:16])
     try:
-        settings, java = ["-settings", str(_jars_settings())], str(find_java().java)
+        settings, java = ["-settings", str(_ivy_settings())], str(find_java().java)
     except TidegateError as error:
         return str(error)
     store = _trust_store()
     command = [
         *(java, "-Xmx256m", f"-Divy.default.ivy.user.dir={cache_dir('ivy')}", *_proxy_options()),
-        *(_trust_options(store) if store else ()),
+        *(trust_options(store) if store else ()),
         *("-jar", str(_ivy_jar()), *settings, "-ivy", str(IVY), "-confs", conf),
         *("-types", "jar", "bundle", "-retrieve", f"{home}/{conf}/[artifact]-[revision].[ext]"),
     ]

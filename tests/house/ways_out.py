@@ -77,12 +77,12 @@ WAYS_OUT: Final = {
     "sink/delta/columns.py::_asks_for_mapping": (_LAKE + "test_a_name_that_delta_has_not",),
     "sink/delta/options.py::own_columns": (_LAKE + "test_a_column_that_the_mode_needs",),
     "sink/delta/options.py::check_mode": (_LAKE + "test_another_mode",),
-    "sink/delta/apply.py::_check_alike": (_LAKE + "test_halves_of_an_exchange_of_which_different_columns_are_chosen",),
+    "sink/delta/apply.py::exchange": (_LAKE + "test_halves_of_an_exchange_of_which_different_columns_are_chosen",),
     "sink/delta/snapshots.py::no_rows": (
         _LAKE + "test_rules_that_take_a_table_later",
         _LAKE + "test_stored_rows_that_somebody_removed",
     ),
-    "sink/delta/snapshots.py::_check_renamed": (
+    "sink/delta/snapshots.py::check_round": (
         _LAKE + "test_a_table_of_which_other_columns_are_chosen_under_its_new_name",
     ),
     "sink/delta/snapshots.py::_refuse": (_LAKE + "test_other_selectors_than_the_lakes",),

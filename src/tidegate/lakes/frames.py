@@ -174,7 +174,7 @@ def register(spark: Any) -> None:
 
     check_session(spark)
     spark.conf.set(PUSHDOWN, "true")
-    context = None if is_connect(spark) else spark.sparkContext
+    context: Any = None if is_connect(spark) else spark.sparkContext
     executors = None if context is None else context.pythonExec
     if executors is not None and shutil.which(executors) is None:  # what is registered is planned on this machine
         spark.conf.set(WORKERS_PYTHON, executors)

@@ -279,9 +279,7 @@ def _fetch(conf: Configuration, target: Path, on_progress: Progress) -> None:
     said = _run_ivy(conf, part, log, [], on_progress)
     if UNTRUSTED.search(said) and (store := _trust_store()):
         on_progress(f"{conf} jars: this Java does not know the repository's authority, trying with the system's")
-        names = {"trustStore": store, "trustStoreType": "JKS", "trustStorePassword": PASSWORD}
-        options = [f"-Djavax.net.ssl.{name}={value}" for name, value in names.items()]
-        said = _run_ivy(conf, part, log, options, on_progress)
+        said = _run_ivy(conf, part, log, trust_options(store), on_progress)
     present, expected = _digests(part), expected_digests(conf)
     if missing := sorted(expected.keys() - present.keys()):
         raise EnvironmentFault(_unresolved(conf, missing, said, log))
@@ -379,6 +377,12 @@ def _trust_store() -> Path | None:
     path = cache_dir("ivy") / "trust.jks"
     path.write_bytes(pack_store(certificates))
     return path
+
+
+def trust_options(store: Path) -> list[str]:
+    """Return the options of a Java that trusts the authorities in `store`."""
+    names = {"trustStore": str(store), "trustStoreType": "JKS", "trustStorePassword": PASSWORD}
+    return [f"-Djavax.net.ssl.{name}={value}" for name, value in names.items()]
 
 
 def _unresolved(conf: Configuration, missing: list[str], said: str, log: Path) -> str:

@@ -83,7 +83,6 @@ from tidegate.sink.delta.columns import (
 from tidegate.sink.delta.files import distinct, logical_schema, read, write
 from tidegate.sink.delta.iceberg_projection import project, read_ahead
 from tidegate.sink.delta.merge import (
-    NUMBER,
     News,
     append,
     as_of,
@@ -121,6 +120,7 @@ from tidegate.sink.delta.options import (
 )
 from tidegate.sink.delta.rows import (
     COMES,
+    NUMBER,
     OLD,
     change_rows,
     counted,

@@ -278,10 +278,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             begin_projection(self.options, self.snapshot, storing_errors(tasks.run))
             self._begun = True
         try:
-            if self.snapshot.number >= 0:
-                reach("iceberg/before-names")
-                for catalog in self._catalogs:
-                    catalog.publish(self.snapshot)
+            self._name()
         finally:  # a catalog that is away holds up no upkeep
             self._tidy(tasks, frontier, enough)
 
@@ -296,6 +293,12 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             raise SinkError(f"lake {self.options.root}: {failure}") from failure
         reach("upkeep/before-adopt")
         self.snapshot = adopt(self.snapshot, done.kept)
+
+    def _name(self) -> None:
+        if self._begun and self.snapshot.number >= 0:
+            reach("iceberg/before-names")
+            for catalog in self._catalogs:
+                catalog.publish(self.snapshot)
 
 
 def _now_ms() -> int:
