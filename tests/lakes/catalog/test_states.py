@@ -8,7 +8,7 @@ import pytest
 
 from tests.lakes.catalog.served import made
 from tidegate.lakes.catalog import CatalogStates
-from tidegate.sink.delta.snapshots import publish
+from tidegate.sink.delta.snapshots import number_at, publish
 
 
 def test_a_schema_is_read_once(tmp_path: Path) -> None:
@@ -41,4 +41,4 @@ def test_a_moment_between_snapshots(tmp_path: Path) -> None:
     made(tmp_path)
     states = CatalogStates(str(tmp_path))
 
-    assert [states.number_at(ts) for ts in (19, 20, 39, 40, 59, 60, 1000)] == [-1, 0, 0, 1, 1, 2, 2]
+    assert [number_at(states.options, ts) for ts in (19, 20, 39, 40, 59, 60, 1000)] == [-1, 0, 0, 1, 1, 2, 2]
