@@ -55,6 +55,7 @@ from tidegate.codec.wire_table import wire_table
 from tidegate.config.document import document_of
 from tidegate.config.metrics import parse_metrics
 from tidegate.engine.checkpoints import DirectoryCheckpoints
+from tidegate.sink.calls import calls_of
 from tidegate.sink.documents import last_changes
 from tidegate.sink.metrics import MetricsSink
 from tidegate.sink.metrics_rule import MetricsOptions
@@ -66,7 +67,7 @@ from tidegate.sink.search_server import ServerStore
 from tidegate.sink.storage import StorageSink
 from tidegate.sink.storage_bucket import Bucket, StorageOptions
 from tidegate.sink.storage_task import lines_of
-from tidegate.sink.webhook import EventMaker, WebhookSink, batches
+from tidegate.sink.webhook import EventMaker, WebhookSink
 from tidegate.sink.webhook_options import WebhookOptions
 
 MEMORY: Final = Path("/dev/shm")
@@ -292,7 +293,8 @@ class Bench:
         """An address that is called."""
         maker = EventMaker("bench")
         events = list(maker.rows(row for batch in self.work.batches for row in events_of(batch)))
-        bodies = [b"[" + b",".join(one.body for one in some) + b"]" for some in batches(events, POSTED, 1 << 20)]
+        calls = calls_of(events, lambda event: len(event.body) + 1, most=POSTED, most_bytes=1 + (1 << 20))
+        bodies = [b"[" + b",".join(one.body for one in call) + b"]" for call in calls]
         with receiver() as port:
 
             def raw() -> None:

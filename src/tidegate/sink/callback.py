@@ -5,25 +5,16 @@ again after a crash: version what you write by `batch.commit_ts`.  `ddl` and `re
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
 
 from tidegate.codec.columnar import typed_batch
 from tidegate.codec.columnar.rows import Batch
 from tidegate.engine.plan import PlannedDdl, Round, Rows, Segment
-from tidegate.engine.ports import (
-    Changes,
-    Checkpoints,
-    Saved,
-    SegmentSink,
-    SinkPosition,
-    Tasks,
-    Written,
-    sink_position,
-)
+from tidegate.engine.ports import Changes, Checkpoints, Saved, SinkPosition, Tasks, Written
 from tidegate.model.errors import SinkError, TidegateError
 from tidegate.model.event import Ddl
+from tidegate.sink.calls import CheckpointSink
 
 
 class Callback(NamedTuple):
@@ -34,17 +25,12 @@ class Callback(NamedTuple):
     resolved: Callable[[int], None] = lambda _: None
 
 
-class CallbackSink(SegmentSink[Written]):
+class CallbackSink(CheckpointSink[Written]):
     """Calls the functions of a Callback."""
 
     def __init__(self, callback: Callback, checkpoints: Checkpoints) -> None:
-        self._callback, self._checkpoints = callback, checkpoints
-
-    def held(self) -> AbstractContextManager[None]:
-        return self._checkpoints.held()
-
-    def recover(self) -> SinkPosition:
-        return sink_position(self._checkpoints.load())
+        super().__init__(checkpoints)
+        self._callback = callback
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> list[Written]:
         return tasks.run(partial(_write, self._callback.write, changes), segment.steps)
@@ -67,9 +53,9 @@ def _write(write: Callable[[Batch], None], changes: Changes, step: Rows) -> Writ
     return done
 
 
-def _call(function: Callable[..., None], given: object, **where: object) -> None:
+def _call(function: Callable[..., None], argument: object, **where: object) -> None:
     try:
-        function(given)
+        function(argument)
     except TidegateError:
         raise
     except Exception as error:

@@ -1,22 +1,110 @@
-"""Things to send, cut into calls: as many as a call takes, and as many bytes."""
+"""What several sinks share: rows that are found by their keys, tasks that write batch by batch, and calls of limited
+size."""
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
-Sent = TypeVar("Sent")
+from tidegate.codec.columnar import Batch
+from tidegate.engine.plan import PlannedDdl, Rows, zone_warning
+from tidegate.engine.ports import (
+    Changes,
+    Checkpoints,
+    FlushPolicy,
+    Result,
+    RoundLimit,
+    SegmentSink,
+    SinkPosition,
+    WithOmissions,
+    Written,
+    sink_position,
+)
+from tidegate.model.errors import TidegateError
+from tidegate.model.left_out import LeftOut, without_key
+from tidegate.model.table import TableName
+from tidegate.schema.effects import TableAltered
+from tidegate.schema.state import SchemaState
+
+Entry = TypeVar("Entry")
+R = TypeVar("R", bound=Result)
+
+
+class CheckpointSink(SegmentSink[R]):
+    """A sink whose progress is kept in a checkpoint store."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
+
+    def held(self) -> AbstractContextManager[None]:
+        return self._checkpoints.held()
+
+    def recover(self) -> SinkPosition:
+        return sink_position(self._checkpoints.load())
+
+
+class KeyedSink(SegmentSink[Written], WithOmissions):
+    """A sink in which rows are found by their keys, so that tables without a key are left out. `held` keeps another
+    run of the feed on this machine out."""
+
+    flush_policy = FlushPolicy(limit=RoundLimit(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
+
+    def __init__(self, held: Callable[[], AbstractContextManager[None]]) -> None:
+        self._held = held
+        self._state = SchemaState()
+        self._warned: set[str] = set()
+        self._keyless: set[TableName] = set()
+
+    def held(self) -> AbstractContextManager[None]:
+        return self._held()
+
+    def left_out(self) -> Sequence[LeftOut]:
+        return without_key(map(self._state.table, self._keyless))
+
+    def _keyed(self, steps: Sequence[Rows]) -> list[Rows]:
+        self._keyless |= {step.table.name for step in steps if not step.table.handle_key}
+        return [step for step in steps if step.table.handle_key]
+
+    def _warn_of(self, planned: PlannedDdl) -> None:
+        """Log what a user has to know of a DDL that is done, each text once."""
+        keyed = (
+            effect.new.name
+            for effect in planned.effects
+            if isinstance(effect, TableAltered) and effect.new.handle_key and not effect.old.handle_key
+        )
+        texts = (f"table {name} has a key now: the rows that it had come when they change" for name in keyed)
+        for text in (zone_warning(planned.ddl, planned.effects), *texts):
+            if text and text not in self._warned:
+                self._warned.add(text)
+                logging.getLogger(type(self).__module__).warning("%s", text)
+
+
+def write_batches(changes: Changes, step: Rows, write: Callable[[Batch], tuple[int, int]]) -> Written:
+    """Write the rows of a step by `write`, which returns the number of messages and of bytes; errors name table and
+    commit_ts."""
+    done = Written(step.table.name)
+    for chunk in done.coming(changes.batches(step.table.name, step.after, step.upto)):
+        for batch, _ in chunk.parts:
+            try:
+                messages, size_bytes = write(batch)
+            except TidegateError as error:
+                raise error.at(table=str(step.table.name), commit_ts=batch.commit_ts[0].as_py()) from None
+            done.rows, done.messages = done.rows + batch.rows, done.messages + messages
+            done.size_bytes += size_bytes
+    return done
 
 
 def calls_of(
-    things: Iterable[Sent], size_of: Callable[[Sent], int], *, most: int, most_bytes: int
-) -> Iterator[list[Sent]]:
-    """Return the things of a call each, in order: at most so many and, but for a single one, so many bytes."""
-    call, size = list[Sent](), 0
-    for one in things:
-        more = size_of(one)
+    entries: Iterable[Entry], size_of: Callable[[Entry], int], *, most_bytes: int, most: int | None = None
+) -> Iterator[list[Entry]]:
+    """Return the entries of each call, in order: at most `most`, and at most `most_bytes` unless there is only one."""
+    call, size = list[Entry](), 0
+    for entry in entries:
+        more = size_of(entry)
         if call and (len(call) == most or size + more > most_bytes):
             yield call
             call, size = [], 0
-        call.append(one)
+        call.append(entry)
         size += more
     if call:
         yield call

@@ -48,7 +48,7 @@ from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
 from tidegate.mysql.conversion import enum_name, enum_number, nearest_single, set_names, set_number, shortest_single
 from tidegate.schema.literal import stored_value
 from tidegate.schema.partition import partition_of
-from tidegate.sink.row_id import RawText
+from tidegate.sink.row_id import RawText, key_places
 
 Row: TypeAlias = Mapping[str, Value]
 
@@ -59,8 +59,9 @@ def columns_of(table: TableInfo, fields: Sequence[Field], image: Any) -> list[li
 
 
 def _values(column: ColumnInfo | None, field: Field, values: Any) -> list[Value]:
-    if field.type == T.FLOAT:
-        return [None if text is None else float(text) for text in _digits(values)]
+    if field.type == T.FLOAT:  # the shortest digits that tell a 32-bit number apart
+        texts = values.cast(pa.float32(), safe=False).cast(pa.string()).to_pylist()
+        return [None if text is None else float(text) for text in texts]
     if field.type in STRINGS and not field.binary and not pa.types.is_string(values.type):
         return [_text(value) for value in values.to_pylist()]
     if field.type in (T.ENUM, T.SET) and column is not None and column.type.elems is not None:
@@ -68,12 +69,11 @@ def _values(column: ColumnInfo | None, field: Field, values: Any) -> list[Value]
         encoded = pc.dictionary_encode(values)
         names = pa.array([name(value) for value in encoded.dictionary.to_pylist()], pa.string())
         values = names.take(encoded.indices)
-    found: list[Value] = values.to_pylist()
-    return found
+    listed: list[Value] = values.to_pylist()
+    return listed
 
 
 def _text(value: str | bytes | None) -> Value:
-    """A text of a column in which one is no UTF-8."""
     if not isinstance(value, bytes):
         return value
     try:
@@ -98,12 +98,6 @@ def check_names(table: TableInfo, field: Field, values: Any) -> None:
             )
 
 
-def _digits(values: Any) -> list[str | None]:
-    """The shortest digits that tell a 32-bit number apart."""
-    found: list[str | None] = values.cast(pa.float32(), safe=False).cast(pa.string()).to_pylist()
-    return found
-
-
 def _named(kind: T, elems: tuple[str, ...], value: Any) -> str | None:
     if not isinstance(value, int):
         return None if value is None else str(value)
@@ -112,23 +106,20 @@ def _named(kind: T, elems: tuple[str, ...], value: Any) -> str | None:
 
 def json_objects(names: Sequence[str], fields: Sequence[Field], columns: Sequence[list[Any]]) -> list[bytes]:
     """Return a JSON object of each row, with these names for its fields."""
-    typed = [_json_values(field, column) for field, column in zip(fields, columns, strict=True)]
+    typed = list(columns)
+    for at, field in enumerate(fields):
+        if field.type == T.JSON:
+            typed[at] = [None if text is None else msgspec.Raw(text.encode()) for text in columns[at]]
+        elif field.type in STRINGS and not field.binary:  # bytes here are a text that is no UTF-8
+            typed[at] = [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in columns[at]]
     encode = msgspec.json.Encoder().encode
     return [encode(dict(zip(names, row, strict=True))) for row in zip(*typed, strict=True)]
 
 
-def _json_values(field: Field, column: list[Any]) -> list[Any]:
-    if field.type == T.JSON:
-        return [None if text is None else msgspec.Raw(text.encode()) for text in column]
-    if field.type in STRINGS and not field.binary:  # bytes here are a text that is no UTF-8
-        return [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in column]
-    return column
-
-
-def row_of_json(table: TableInfo, held: bytes, name: Callable[[str], str] = str) -> Row:
+def row_of_json(table: TableInfo, text: bytes, name: Callable[[str], str] = str) -> Row:
     """Return the row in a JSON object, whose columns have there the names that `name` gives them."""
-    found = msgspec.json.decode(held)
-    return {column.name: _json_value(column, found.get(name(column.name))) for column in table.columns}
+    values = msgspec.json.decode(text)
+    return {column.name: _json_value(column, values.get(name(column.name))) for column in table.columns}
 
 
 def _json_value(column: ColumnInfo, value: Any) -> Value:
@@ -141,15 +132,6 @@ def _json_value(column: ColumnInfo, value: Any) -> Value:
         return b64decode(value)
     result: Value = float(value) if kind.code in FLOATS else value
     return result
-
-
-def key_places(table: TableInfo, fields: Sequence[Field]) -> list[int]:
-    """Return the places of the key's columns among `fields`. SinkRefused for rows that lack one."""
-    at = {lowered(field.name): place for place, field in enumerate(fields)}
-    missing = [name for name in table.handle_key if lowered(name) not in at]
-    if missing:
-        raise SinkRefused(f"table {table.name}: its rows come without {', '.join(missing)}, a column of its key")
-    return [at[lowered(name)] for name in table.handle_key]
 
 
 def fields_of(table: TableInfo) -> list[Field]:
@@ -212,8 +194,8 @@ Change: TypeAlias = Callable[[Row], Row]
 def altered(
     old: TableInfo, new: TableInfo, zone: str, commit_ts: int, session: ToldSession = UNTOLD, *, keeps_null: bool
 ) -> Change | None:
-    """Return what makes rows of `new` of rows of `old`, whose TIMESTAMPs are in `zone`, as a DDL of that session does;
-    None where they look alike."""
+    """Return the function from rows of `old`, whose TIMESTAMPs are in `zone`, to rows of `new`, as a DDL of that
+    session converts them; None where they look alike."""
     by_id = {column.id: column for column in old.columns if not column.virtual}
     makers: dict[str, Callable[[Row], Value]] = {}
     same = old.handle_key == new.handle_key
@@ -224,19 +206,19 @@ def altered(
         if was is None:
             value = stored_value(column, time_zone=zone, commit_ts=commit_ts, session=session)
             same = same and value is None and not keeps_null
-            makers[column.name] = _constant(value)
+            makers[column.name] = partial(_fixed, value)
             continue
         made = converter(was.type, column.type, time_zone=zone, commit_ts=commit_ts, session=session.zone)
         rule = _shown(was.type, column.type, made)
         same = same and rule is None and was.name == column.name
-        makers[column.name] = _taken(was, rule)
+        makers[column.name] = _taken(was.name, rule)
     if same and not by_id:
         return None
     return lambda row: {name: make(row) for name, make in makers.items()}
 
 
-def _constant(value: Value) -> Callable[[Row], Value]:
-    return lambda _: value
+def _fixed(value: Value, _: Row) -> Value:
+    return value
 
 
 def _shown(old: ColumnType, new: ColumnType, rule: Rule | None) -> Rule | None:
@@ -246,27 +228,27 @@ def _shown(old: ColumnType, new: ColumnType, rule: Rule | None) -> Rule | None:
 
     def change(value: Value) -> Value:
         meant = nearest_single(value) if old.code is T.FLOAT and isinstance(value, float) else value
-        found = meant if rule is None else rule(meant)
-        return float(shortest_single(found)) if new.code is T.FLOAT and isinstance(found, float) else found
+        result = meant if rule is None else rule(meant)
+        return float(shortest_single(result)) if new.code is T.FLOAT and isinstance(result, float) else result
 
     return change
 
 
-def _taken(column: ColumnInfo, rule: Callable[[Value], Value] | None) -> Callable[[Row], Value]:
-    name = column.name
+def _taken(name: str, rule: Callable[[Value], Value] | None) -> Callable[[Row], Value]:
     return (lambda row: row[name]) if rule is None else (lambda row: rule(row[name]))
 
 
 def inside(table: TableInfo, names: Sequence[str], zone: str) -> Callable[[Row], bool]:
-    """Return what tells whether a row lies in one of the partitions."""
+    """Return the condition that a row lies in one of the partitions."""
     if table.partition is None:
         raise SinkRefused(f"table {table.name} is not partitioned in the definition of ts {table.version}")
     locate = partition_of(table.partition, table.columns, time_zone=zone, primary_key=table.handle_key)
-    wanted = {lowered(name) for name in names}
-    return lambda row: lowered(locate(row) or "") in wanted
+    chosen = {lowered(name) for name in names}
+    return lambda row: lowered(locate(row) or "") in chosen
 
 
 def as_columns(old: TableInfo, new: TableInfo) -> Change:
-    """Return rows under the other table's names: an exchange demands equal columns, in any case."""
+    """Return the function that puts a row under the other table's column names, which an exchange demands to be equal
+    but for their case."""
     pairs = [(column.name, same.name) for column in new.columns if (same := old.column(column.name)) is not None]
     return lambda row: {name: row[same] for name, same in pairs}

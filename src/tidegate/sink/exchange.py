@@ -13,6 +13,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -32,7 +33,6 @@ class Reply(NamedTuple):
 
     @property
     def is_ok(self) -> bool:
-        """Whether the status is a success."""
         return 200 <= self.status < 300
 
     @property
@@ -41,7 +41,6 @@ class Reply(NamedTuple):
         return self.body.decode("utf-8", "replace")[:TEXT_MAX]
 
     def json(self) -> Any:
-        """Return the JSON of the body. msgspec.DecodeError for what is none."""
         return msgspec.json.decode(self.body)
 
 
@@ -84,18 +83,18 @@ def exchange(
         try:
             connection.request(method, target, body, dict(headers))
             answer = connection.getresponse()
-            found = answer.read(most_bytes + 1)
-            if len(found) <= most_bytes and answer.length:
-                raise http.client.IncompleteRead(found, answer.length)
+            content = answer.read(most_bytes + 1)
+            if len(content) <= most_bytes and answer.length:
+                raise http.client.IncompleteRead(content, answer.length)
         except (OSError, http.client.HTTPException) as error:
             if over.is_set():
                 raise TimeoutError(f"no whole answer within {within_s:g} s") from error
             raise
     if over.is_set():
         raise TimeoutError(f"no whole answer within {within_s:g} s")
-    if len(found) > most_bytes and not cut:
+    if len(content) > most_bytes and not cut:
         raise OSError(errno.EMSGSIZE, f"the answer is longer than {most_bytes} bytes")
-    return Reply(answer.status, found[:most_bytes], answer.headers, answer.will_close or not answer.isclosed())
+    return Reply(answer.status, content[:most_bytes], answer.headers, answer.will_close or not answer.isclosed())
 
 
 class HttpClient:
@@ -113,8 +112,8 @@ class HttpClient:
         most_bytes: int,
         cut: bool = False,
     ) -> None:
-        self._host, self._port, self._tls = host, port, tls
-        self._within_s, self._most_bytes, self._cut = within_s, most_bytes, cut
+        self._host, self._port, self._tls, self._within_s = host, port, tls, within_s
+        self._exchange = partial(exchange, within_s=within_s, most_bytes=most_bytes, cut=cut)
         self._connection: http.client.HTTPConnection | None = None
 
     @property
@@ -125,18 +124,14 @@ class HttpClient:
     def ask(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         """Return the answer to a request. OSError where there is none, TimeoutError for one that takes too long."""
         if self._connection is None:
-            self._connection = self._connect()
-        try:
-            reply = exchange(
-                self._connection,
-                method,
-                target,
-                body,
-                headers,
-                within_s=self._within_s,
-                most_bytes=self._most_bytes,
-                cut=self._cut,
+            host, port, within_s = self._host, self._port, self._within_s
+            self._connection = (
+                http.client.HTTPConnection(host, port, timeout=within_s)
+                if self._tls is None
+                else http.client.HTTPSConnection(host, port, timeout=within_s, context=self._tls())
             )
+        try:
+            reply = self._exchange(self._connection, method, target, body, headers)
         except OSError:
             self.close()
             raise
@@ -148,15 +143,9 @@ class HttpClient:
         return reply
 
     def close(self) -> None:
-        """End the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _connect(self) -> http.client.HTTPConnection:
-        if self._tls is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=self._within_s)
-        return http.client.HTTPSConnection(self._host, self._port, timeout=self._within_s, context=self._tls())
 
 
 def tls_context(authority: str, certificate: str = "", key: str = "") -> ssl.SSLContext:

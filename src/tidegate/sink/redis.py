@@ -40,9 +40,11 @@ Source: Redis documentation, XADD, "Entry IDs"; XINFO STREAM, "last-generated-id
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -51,40 +53,22 @@ from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.neutral import event_object, render
 from tidegate.engine.change import Chunk
-from tidegate.engine.plan import (
-    PlannedDdl,
-    Round,
-    Rows,
-    Segment,
-    zone_warning,
-)
-from tidegate.engine.ports import (
-    Changes,
-    FlushPolicy,
-    RoundLimit,
-    SegmentSink,
-    SinkPosition,
-    Tasks,
-    WithCheck,
-    WithOmissions,
-    Written,
-)
+from tidegate.engine.plan import PlannedDdl, Round, Rows, Segment
+from tidegate.engine.ports import Changes, SinkPosition, Tasks, WithCheck, Written
 from tidegate.engine.refused_rows import converted
 from tidegate.model.errors import ConfigError, InputError, SchemaError, SinkError, SinkRefused, TidegateError
-from tidegate.model.event import Event, RowChange, Value
-from tidegate.model.left_out import LeftOut, without_key
+from tidegate.model.event import RowChange, Value
 from tidegate.model.name import lowered, qualified
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema import effects
-from tidegate.schema.effects import Effect, TableAltered
+from tidegate.schema.effects import Effect
 from tidegate.schema.meant import about
-from tidegate.schema.state import SchemaState
-from tidegate.sink.calls import calls_of
+from tidegate.sink.calls import KeyedSink, calls_of, write_batches
 from tidegate.sink.documents import columns_of
-from tidegate.sink.redis_cache import DdlWork, KeptRows, TableJob
+from tidegate.sink.redis_cache import KeptRows, RedisMode
 from tidegate.sink.redis_options import OWN, CacheTemplate, RedisOptions, parse_cache_keys, stream_of
-from tidegate.sink.redis_server import APPEND, RedisProgress, RedisServers, ScriptCall, amid_ddl, writing
+from tidegate.sink.redis_server import APPEND, RedisProgress, RedisServers, ScriptCall, writing
 
 DDL_SEQ: Final = 10**18
 """Above the numbers of all rows of a ts, and below 2^63."""
@@ -102,74 +86,52 @@ class StreamEntry(NamedTuple):
     event: str
 
 
-class ChangeStreams:
-    """The mode, for one feed."""
+class ChangeStreams(RedisMode):
+    """The mode `stream`."""
 
     needs_key = follows = False
-
-    def __init__(self, options: RedisOptions) -> None:
-        self._options = options
-
-    def check(self, tables: Sequence[TableInfo]) -> None:
-        """Take any tables."""
 
     def run(
         self, tasks: Tasks, changes: Changes, steps: Sequence[Rows], run_ids: Mapping[str, str]
     ) -> Sequence[Written]:
         streams: dict[bytes, list[Rows]] = {}
         for step in steps:
-            streams.setdefault(stream_of(self._options.stream, step.table.name), []).append(step)
-        ids = tuple(run_ids.values())
-        jobs = [StreamJob(changes, stream, tuple(mine), ids, self._options) for stream, mine in streams.items()]
-        return tasks.run(add_rows, jobs)
+            streams.setdefault(stream_of(self.options.stream, step.table.name), []).append(step)
+        add = partial(add_rows, self.options, changes, tuple(run_ids.values()))
+        return tasks.run(add, list(streams.items()))
 
-    def ddl(self, servers: RedisServers, work: DdlWork) -> None:
-        ddl = work.ddl
-        names = [about(ddl, work.effects), *_tables(work)]
-        entry = StreamEntry(f"{work.commit_ts}-{DDL_SEQ + work.number}", "ddl", _shown(names[0]), _rendered(ddl))
-        for stream in dict.fromkeys(stream_of(self._options.stream, name) for name in names):
-            _append(servers, stream, [entry], tuple(work.run_ids.values()))
-            amid_ddl()
-
-
-def _tables(work: DdlWork) -> Iterator[TableName]:
-    """The names of the tables, before and after."""
-    for effect in work.effects:
-        for name in effect.__struct_fields__:
-            if isinstance(table := getattr(effect, name), TableInfo):
-                yield table.name
+    def ddl(self, servers: RedisServers, planned: PlannedDdl, run_ids: Mapping[str, str]) -> None:
+        values = chain.from_iterable(map(msgspec.structs.astuple, planned.effects))
+        about_it = about(planned.ddl, planned.effects)
+        names = [about_it, *(table.name for table in values if isinstance(table, TableInfo))]
+        number, event = DDL_SEQ + planned.number - 1, render(event_object(planned.ddl)).decode()
+        entry = StreamEntry(f"{planned.commit_ts}-{number}", "ddl", _shown(about_it), event)
+        for stream in dict.fromkeys(stream_of(self.options.stream, name) for name in names):
+            _append(servers, stream, [entry], tuple(run_ids.values()))
+            reach("redis/amid-ddl")
 
 
-@dataclass(frozen=True, slots=True)
-class StreamJob:
-    """The rows of steps that go to one stream."""
-
-    changes: Changes
-    stream: bytes
-    steps: tuple[Rows, ...]
-    run_ids: tuple[str, ...]
-    options: RedisOptions
-
-
-def add_rows(job: StreamJob) -> Written:
-    """Add the job's rows; return when Redis has them."""
-    (after, upto), *others = {(step.after, step.upto) for step in job.steps}
+def add_rows(
+    options: RedisOptions, changes: Changes, run_ids: Sequence[str], stream: tuple[bytes, Sequence[Rows]]
+) -> Written:
+    """Add the rows of the steps of a stream; return when Redis has them."""
+    key, steps = stream
+    (after, upto), *others = {(step.after, step.upto) for step in steps}
     assert not others, "a DDL cuts all tables"
-    names = [step.table.name for step in job.steps]
+    names = [step.table.name for step in steps]
     done = Written(names[0] if len(names) == 1 else None)
     numbers = EntryNumbers()
-    servers = RedisServers(job.options)
+    sizes = {"most": options.batch_rows, "most_bytes": CALL_BYTES}
     try:
-        for chunk in done.coming(job.changes.in_order(names, after, upto)):
-            done.rows += len(chunk)
-            for entries in calls_of(numbers.entries(chunk), _size, most=job.options.batch_rows, most_bytes=CALL_BYTES):
-                with writing():
-                    done.size_bytes += _append(servers, job.stream, entries, job.run_ids)
-                done.messages += len(entries)
+        with closing(RedisServers(options)) as servers:
+            for chunk in done.coming(changes.in_order(names, after, upto)):
+                done.rows += len(chunk)
+                for entries in calls_of(numbers.entries(chunk), lambda entry: len(entry.event), **sizes):
+                    with writing():
+                        done.size_bytes += _append(servers, key, entries, run_ids)
+                    done.messages += len(entries)
     except TidegateError as error:
         raise error.at(table=str(done.name or ""), commit_ts=numbers.ts or after) from None
-    finally:
-        servers.close()
     return done
 
 
@@ -181,13 +143,18 @@ class EntryNumbers:
         self._seen: set[str] = set()
 
     def entries(self, chunk: Chunk) -> Iterator[StreamEntry]:
-        """Return the entries of a chunk, in commit order."""
-        for row, repeats in _rows(chunk):
+        """Return the entries of a chunk, in commit order. A source without start_ts may repeat rows."""
+        rows: list[tuple[int, RowChange, bool]] = [
+            (number, row, batch.start_ts is None)
+            for batch, numbers in chunk.parts
+            for number, row in zip(numbers.tolist(), events_of(batch), strict=True)
+        ]
+        for _, row, repeats in sorted(rows, key=itemgetter(0)):
             ts = row.commit_ts or 0
             if ts != self.ts:
                 self.ts, self._seq = ts, 0
                 self._seen.clear()
-            event = _rendered(row)
+            event = render(event_object(row)).decode()
             if repeats:
                 if event in self._seen:
                     continue
@@ -197,34 +164,14 @@ class EntryNumbers:
             self._seq += 1
 
 
-def _rows(chunk: Chunk) -> Iterable[tuple[RowChange, bool]]:
-    """The rows in their order, and whether the source may have repeated them."""
-    found = [
-        (number, row, batch.start_ts is None)
-        for batch, numbers in chunk.parts
-        for number, row in zip(numbers.tolist(), events_of(batch), strict=True)
-    ]
-    found.sort(key=lambda one: one[0])
-    return ((row, repeats) for _, row, repeats in found)
-
-
 def _shown(name: TableName) -> str:
     return qualified(*filter(None, name)).encode("utf-8", "replace").decode()
 
 
-def _size(entry: StreamEntry) -> int:
-    return len(entry.event)
-
-
-def _rendered(event: Event) -> str:
-    return render(event_object(event)).decode()
-
-
 def _append(servers: RedisServers, stream: bytes, entries: Sequence[StreamEntry], run_ids: Sequence[str]) -> int:
-    """Add entries in one call; how many bytes were sent."""
-    told = msgspec.msgpack.encode(entries)
-    servers.call([ScriptCall(APPEND, [stream], [told, servers.options.stream_entries, *run_ids])])
-    return len(told)
+    packed = msgspec.msgpack.encode(entries)
+    servers.call([ScriptCall(APPEND, [stream], [packed, servers.options.stream_entries, *run_ids])])
+    return len(packed)
 
 
 PACKET_KEYS: Final = 4096
@@ -235,18 +182,14 @@ _Fitting: TypeAlias = tuple[CacheTemplate, tuple[tuple[str, ...], ...]]
 """A template and the columns that each of its names stands for."""
 
 
-class Invalidation:
-    """The mode, for one feed."""
+class Invalidation(RedisMode):
+    """The mode `invalidate`."""
 
-    needs_key, follows = False, True
-
-    def __init__(self, options: RedisOptions) -> None:
-        self._options = options
-        self._templates = parse_cache_keys(options.invalidated)
+    needs_key = False
 
     def check(self, tables: Sequence[TableInfo]) -> None:
         """Raise ConfigError for a template that is for none of the tables, where some are known."""
-        for template in self._templates:
+        for template in parse_cache_keys(self.options.invalidated):
             template.check(tables)
 
     def run(
@@ -256,19 +199,19 @@ class Invalidation:
         steps: Sequence[Rows],
         run_ids: Mapping[str, str],  # noqa: ARG002  what a server lost is dropped again
     ) -> Sequence[Written]:
-        return tasks.run(drop_keys, [TableJob(changes, step, self._options) for step in steps])
+        return tasks.run(partial(drop_keys, self.options, changes), steps)
 
-    def ddl(self, servers: RedisServers, work: DdlWork) -> None:
+    def ddl(self, servers: RedisServers, planned: PlannedDdl, run_ids: Mapping[str, str]) -> None:  # noqa: ARG002
         fitting = (
             template.pattern(table)
-            for table in chain.from_iterable(map(_changed, work.effects))
-            for template in self._templates
+            for table in chain.from_iterable(map(_changed, planned.effects))
+            for template in parse_cache_keys(self.options.invalidated)
             if template.columns(table) is not None
         )
         for pattern in dict.fromkeys(fitting):
             for keys in servers.scan(pattern):
                 _drop(servers, [key for key in keys if not key.startswith(OWN)])
-                amid_ddl()
+                reach("redis/amid-ddl")
 
 
 def _changed(effect: Effect) -> tuple[TableInfo, ...]:
@@ -288,34 +231,24 @@ def _changed(effect: Effect) -> tuple[TableInfo, ...]:
             return ()
 
 
-def drop_keys(job: TableJob) -> Written:
-    """Drop the keys derived from the job's rows; return when Redis has none of them."""
-    step = job.step
-    done = Written(step.table.name)
+def drop_keys(options: RedisOptions, changes: Changes, step: Rows) -> Written:
+    """Drop the keys derived from the rows of a step; return when Redis has none of them."""
     templates = [
         (template, columns)
-        for template in parse_cache_keys(job.options.invalidated)
+        for template in parse_cache_keys(options.invalidated)
         if (columns := template.demand(step.table)) is not None
     ]
-    servers = RedisServers(job.options)
-    try:
-        for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
-            for batch, _ in chunk.parts:
-                try:
-                    keys = list(_keys(templates, step.table, converted(batch, typed_batch)))
-                    with writing():
-                        done.size_bytes += _drop(servers, keys)
-                except TidegateError as error:
-                    raise error.at(table=str(step.table.name), commit_ts=batch.commit_ts[0].as_py()) from None
-                done.rows += batch.rows
-                done.messages += len(keys)
-    finally:
-        servers.close()
-    return done
+
+    def drop(batch: Batch) -> tuple[int, int]:
+        keys = list(_keys(templates, step.table, converted(batch, typed_batch)))
+        with writing():
+            return len(keys), _drop(servers, keys)
+
+    with closing(RedisServers(options)) as servers:
+        return write_batches(changes, step, drop)
 
 
 def _drop(servers: RedisServers, keys: Sequence[bytes]) -> int:
-    """Take keys away; how many bytes were sent."""
     for start in range(0, len(keys), PACKET_KEYS):
         servers.read(keys[start : start + PACKET_KEYS], lambda pipeline, key: pipeline.unlink(key))
     return sum(map(len, keys))
@@ -325,7 +258,7 @@ def _keys(templates: Iterable[_Fitting], table: TableInfo, typed: Batch) -> Iter
     """The keys of all images, each once."""
     at = {lowered(field.name): place for place, field in enumerate(typed.fields)}
     images = [columns_of(table, typed.fields, image) for image in (typed.before, typed.after)]
-    found: dict[bytes, None] = {}
+    keys: dict[bytes, None] = {}
     for template, columns in templates:
         missing = [name for name in chain.from_iterable(columns) if lowered(name) not in at]
         if missing:
@@ -343,9 +276,9 @@ def _keys(templates: Iterable[_Fitting], table: TableInfo, typed: Batch) -> Iter
             befores = [text.encode() for text in template.befores]
             for values in zip(*texts, strict=True):
                 if None not in values:
-                    made = chain.from_iterable(zip(befores, values, strict=False))
-                    found[b"".join((*made, befores[-1]))] = None
-    return found
+                    parts = chain.from_iterable(zip(befores, values, strict=False))
+                    keys[b"".join((*parts, befores[-1]))] = None
+    return keys
 
 
 def _values(columns: Sequence[Sequence[Value]]) -> list[bytes | None]:
@@ -367,6 +300,7 @@ def _text(value: Value) -> bytes | None:
 
 
 LOGGER: Final = logging.getLogger(__name__)
+_MODES: Final[Mapping[str, type[RedisMode]]] = {"invalidate": Invalidation, "stream": ChangeStreams}
 
 
 @dataclass(slots=True)
@@ -379,38 +313,28 @@ class _Round:
     ddls: list[PlannedDdl] = field(default_factory=list)
 
 
-class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
-    """Writes to the servers of `options`; `held` keeps another run of the feed on this machine out."""
-
-    flush_policy = FlushPolicy(limit=RoundLimit(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
+class RedisSink(KeyedSink, WithCheck):
+    """Writes to the servers of `options`."""
 
     def __init__(
         self, options: RedisOptions, *, held: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
+        super().__init__(held)
         self.options = options
-        self._held = held
-        self._mode = _mode_of(options)
+        self._mode = _MODES.get(options.mode, KeptRows)(options)
         self._progress = RedisProgress(options.feed)
         self._servers: RedisServers | None = None
-        self._state = SchemaState()
         self._round: _Round | None = None
         self._is_new = False
-        self._said: set[str] = set()
-        self._bare: set[TableName] = set()
-
-    def held(self) -> AbstractContextManager[None]:
-        """Keep another run on this machine out; others are fenced."""
-        return self._held()
 
     def recover(self) -> SinkPosition:
-        """Become the writer of the feed; return its position."""
         with self._connected() as servers:
             standing = self._progress.take(servers)
         self._is_new = standing.is_new
         return standing
 
     def open(self, standing: SinkPosition) -> None:
-        """Remember where the first round begins. Raises ConfigError for templates of a new feed that match no table."""
+        """Raise ConfigError for templates of a new feed that match no table."""
         try:
             self._mode.check(list(standing.state.tables.values()))
         except ConfigError as error:
@@ -420,12 +344,8 @@ class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
         self._state = standing.state
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
-        """Write the rows of a segment; return when Redis has acknowledged them."""
-        steps = segment.steps
         self._state = self._state.with_unknown(segment.tables)
-        if self._mode.needs_key:
-            self._bare |= {step.table.name for step in steps if not step.table.handle_key}
-            steps = [step for step in steps if step.table.handle_key]
+        steps = self._keyed(segment.steps) if self._mode.needs_key else segment.steps
 
         def work(run_ids: Mapping[str, str]) -> Sequence[Written]:
             return self._mode.run(tasks, changes, steps, run_ids) if steps else []
@@ -436,7 +356,6 @@ class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
         return work(self._round.run_ids)
 
     def ddl(self, planned: PlannedDdl) -> None:
-        """Apply one DDL; a repetition completes what is left."""
         begun = self._round
         assert begun is not None, "a DDL comes behind the rows of its round"
         try:
@@ -454,22 +373,17 @@ class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
         """Do a DDL behind those of its round that are done."""
         if planned.error is not None and self._mode.follows:
             raise planned.refused(planned.error) from planned.error
-        ddl, effects = planned.ddl, planned.effects
         try:
             with self._connected() as servers:
-                self._mode.ddl(servers, DdlWork(ddl, effects, planned.commit_ts, planned.number - 1, run_ids))
+                self._mode.ddl(servers, planned, run_ids)
         except (InputError, SchemaError) as error:
             raise planned.refused(error) from error
         if self._mode.needs_key:
-            self._warn_of(effects)
-            if warning := zone_warning(ddl, effects):
-                self._say(warning)
+            self._warn_of(planned)
         reach("redis/ddl-done")
         self._state = planned.after
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  Redis has their rows
-        """Make the round's end the checkpoint. Fenced where another writer began, SinkRefused where Redis lost what it
-        had confirmed."""
         standing = SinkPosition(planned.checkpoint, planned.state)
         reach("redis/before-advance")
         with self._connected() as servers:
@@ -494,24 +408,9 @@ class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
         begun.run_ids = run_ids
 
     def check(self) -> bool:
-        """Ask each server for its name."""
         with self._connected() as servers:
             servers.run_ids()
         return True
-
-    def left_out(self) -> Sequence[LeftOut]:
-        """Return the tables without a key whose rows came."""
-        return without_key(map(self._state.table, self._bare))
-
-    def _warn_of(self, found: Sequence[Effect]) -> None:
-        for effect in found:
-            if isinstance(effect, TableAltered) and effect.new.handle_key and not effect.old.handle_key:
-                self._say(f"table {effect.new.name} has a key now: the rows that it had come when they change")
-
-    def _say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            LOGGER.warning("%s", text)
 
     @contextmanager
     def _connected(self) -> Iterator[RedisServers]:
@@ -523,13 +422,3 @@ class RedisSink(SegmentSink[Written], WithCheck, WithOmissions):
         except SinkError:
             self.close()
             raise
-
-
-def _mode_of(options: RedisOptions) -> KeptRows | Invalidation | ChangeStreams:
-    match options.mode:
-        case "invalidate":
-            return Invalidation(options)
-        case "stream":
-            return ChangeStreams(options)
-        case _:
-            return KeptRows(options)

@@ -37,27 +37,30 @@ start therefore changes only what is left, and nothing of an older writer return
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from types import NoneType
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from tidegate.codec.columnar import Batch, typed_batch
-from tidegate.engine.plan import Rows
+from tidegate.engine.plan import PlannedDdl, Rows
 from tidegate.engine.ports import Changes, Tasks, Written
 from tidegate.engine.refused_rows import converted
-from tidegate.model.errors import SinkRefused, TidegateError
-from tidegate.model.event import Ddl, Field, ToldSession, Value
+from tidegate.model.errors import SinkRefused
+from tidegate.model.event import Field, Value
 from tidegate.model.mysql import FLOATS, INTEGERS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
+from tidegate.objectstore.failpoint import reach
 from tidegate.schema import effects
-from tidegate.schema.effects import Effect
+from tidegate.sink.calls import calls_of, write_batches
 from tidegate.sink.documents import (
     Change,
     Row,
@@ -67,7 +70,6 @@ from tidegate.sink.documents import (
     fields_of,
     inside,
     json_objects,
-    key_places,
     last_changes,
     row_of_json,
 )
@@ -88,38 +90,40 @@ from tidegate.sink.redis_server import (
     WRITE,
     RedisServers,
     ScriptCall,
-    amid_ddl,
     ddl_version,
     row_versions,
     writing,
 )
-
-
-class DdlWork(NamedTuple):
-    """A DDL, the `number`th (from 0) of its ts, with what it did to tables; `run_ids` are those of the servers that got
-    what lies before it."""
-
-    ddl: Ddl
-    effects: Sequence[Effect]
-    commit_ts: int
-    number: int
-    run_ids: Mapping[str, str]
+from tidegate.sink.row_id import key_places
 
 
 @dataclass(frozen=True, slots=True)
-class TableJob:
-    """The rows of a step."""
+class RedisMode:
+    """What a mode does with rows and DDLs; `run_ids` are those of the servers that got what lies before them."""
 
-    changes: Changes
-    step: Rows
     options: RedisOptions
+    needs_key: ClassVar[bool] = True
+    """Rows have their keys' names."""
+    follows: ClassVar[bool] = True
+    """A DDL changes what is stored, so that its effects must be known."""
+
+    def check(self, tables: Sequence[TableInfo]) -> None:
+        """Raise ConfigError where the mode fits none of the tables."""
+
+    def run(
+        self, tasks: Tasks, changes: Changes, steps: Sequence[Rows], run_ids: Mapping[str, str]
+    ) -> Sequence[Written]:
+        raise NotImplementedError
+
+    def ddl(self, servers: RedisServers, planned: PlannedDdl, run_ids: Mapping[str, str]) -> None:
+        raise NotImplementedError
 
 
 _NUMBERS: Final = INTEGERS | {T.YEAR, T.BIT}
 
 
 class RawBytes:
-    """Bytes that a script is handed beside its entries: its reader of msgpack has no type for them."""
+    """Bytes that a script gets beside its entries: its reader of msgpack has no type for them."""
 
     __slots__ = ("value",)
 
@@ -128,12 +132,14 @@ class RawBytes:
 
 
 class ValueForm(NamedTuple):
-    """How a mode keeps a row: `render` makes the columns of an image the fields of entries, `write` one row's values,
-    and `read` makes a row of what a key holds."""
+    """How a mode stores a row: `names` and `render` make the fields of entries of column names and values, `get` is the
+    command that reads a key on a pipeline, `read` makes a row of its answer, and `version` takes its version."""
 
     names: Callable[[Sequence[str]], list[str]]
     render: Callable[[Sequence[Field], Sequence[list[Any]]], list[list[Any]]]
+    get: Callable[[Any, bytes], object]
     read: Callable[[TableInfo, Any], Row]
+    version: Callable[[Any], str]
     keeps_null: bool
 
 
@@ -146,36 +152,34 @@ def _texts(column: list[Value]) -> list[Any]:
     return [None if value is None else repr(value) for value in column]
 
 
-def _hash_row(table: TableInfo, held: Mapping[bytes, bytes]) -> Row:
-    row: dict[str, Value] = {}
-    for column in table.columns:
-        text = held.get(column.name.encode("utf-8", "surrogatepass"))
-        row[column.name] = None if text is None else _hash_value(column, text)
-    return row
-
-
-def _hash_value(column: ColumnInfo, text: bytes) -> Value:
-    kind = column.type
-    if kind.code in STRINGS and kind.charset == "binary":
+def _hash_value(column: ColumnInfo, fields: Mapping[bytes, bytes]) -> Value:
+    kind, text = column.type, fields.get(column.name.encode("utf-8", "surrogatepass"))
+    if text is None or (kind.code in STRINGS and kind.charset == "binary"):
         return text
     if kind.code in _NUMBERS or (kind.code in (T.ENUM, T.SET) and kind.elems is None):
         return int(text)
     return float(text) if kind.code in FLOATS else text.decode("utf-8", "surrogateescape")
 
 
-def _json_rows(fields: Sequence[Field], columns: Sequence[list[Any]]) -> list[list[Any]]:
-    objects = json_objects([field.name for field in fields], fields, columns)
-    return [[one[1:].decode()] for one in objects]
-
-
 FORMS: Final[Mapping[Mode, ValueForm]] = {
     "hash": ValueForm(
         list,
         lambda _, columns: [list(row) for row in zip(*map(_texts, columns), strict=True)],
-        _hash_row,
+        lambda pipeline, key: pipeline.hgetall(key),
+        lambda table, fields: {column.name: _hash_value(column, fields) for column in table.columns},
+        lambda fields: fields.get(FIELD.encode(), b"").decode(),
         keeps_null=False,
     ),
-    "json": ValueForm(lambda _: [FIELD], _json_rows, row_of_json, keeps_null=True),
+    "json": ValueForm(
+        lambda _: [FIELD],
+        lambda fields, columns: [
+            [text[1:].decode()] for text in json_objects([field.name for field in fields], fields, columns)
+        ],
+        lambda pipeline, key: pipeline.get(key),
+        row_of_json,
+        lambda text: text[len(OPENING) :][:VERSION_BYTES].decode() if text.startswith(OPENING.encode()) else "",
+        keeps_null=True,
+    ),
 }
 
 
@@ -205,17 +209,10 @@ def write(servers: RedisServers, names: Sequence[str], entries: Iterable[KeyEntr
     """Write entries, those of a key in their order; return how many bytes were sent. Rows that change are announced on
     the channel, if there is one."""
     sent = 0
-    packet: list[ScriptCall] = []
-    size = 0
-    for call, call_bytes in _calls(servers, names, list(entries), channel):
-        if packet and size + call_bytes > PACKET_BYTES:
-            servers.call(packet)
-            sent, packet, size = sent + size, [], 0
-        packet.append(call)
-        size += call_bytes
-    if packet:
-        servers.call(packet)
-    return sent + size
+    for packet in calls_of(_calls(servers, names, list(entries), channel), itemgetter(1), most_bytes=PACKET_BYTES):
+        servers.call([call for call, _ in packet])
+        sent += sum(size for _, size in packet)
+    return sent
 
 
 def _calls(
@@ -229,10 +226,10 @@ def _calls(
     for group in groups.values():
         for part in _parts(group, options.batch_rows):
             keys = [name for entry in part for name in (entry.key, tombstone_key(entry.key))]
-            given: list[Any] = [b"", ttl_ms, channel]
-            told = [(entry.version, entry.fields, entry.kind) for entry in part]
-            given[0] = _encoded(((names, LOOKUP_FIELDS), told), given)
-            yield ScriptCall(script, keys, given), sum(map(len, (given[0], *keys, *given[3:])))
+            values: list[Any] = [b"", ttl_ms, channel]
+            contents = [(entry.version, entry.fields, entry.kind) for entry in part]
+            values[0] = _encoded(((names, LOOKUP_FIELDS), contents), values)
+            yield ScriptCall(script, keys, values), sum(map(len, (values[0], *keys, *values[3:])))
 
 
 def _parts(group: list[KeyEntry], most: int) -> Iterator[list[KeyEntry]]:
@@ -246,14 +243,14 @@ def _parts(group: list[KeyEntry], most: int) -> Iterator[list[KeyEntry]]:
         start = end
 
 
-def _encoded(told: object, given: list[Any]) -> bytes:
-    """Msgpack with the place among `given`, from 1, for each RawBytes."""
+def _encoded(contents: object, values: list[Any]) -> bytes:
+    """Msgpack in which each RawBytes is its number, from 1, among `values`."""
 
     def place(blob: RawBytes) -> int:
-        given.append(blob.value)
-        return len(given)
+        values.append(blob.value)
+        return len(values)
 
-    return msgspec.msgpack.encode(told, enc_hook=place)
+    return msgspec.msgpack.encode(contents, enc_hook=place)
 
 
 class StoredRow(NamedTuple):
@@ -272,61 +269,39 @@ def keys_of(servers: RedisServers, table: TableInfo) -> Iterator[list[bytes]]:
         yield [key for key in dict.fromkeys(keys) if not key.startswith(lookups)]
 
 
+def _stored(servers: RedisServers, table: TableInfo, keys: Sequence[bytes]) -> list[StoredRow | None]:
+    form = FORMS[servers.options.mode]
+    return [
+        StoredRow(key, version, form.read(table, value)) if value and (version := form.version(value)) else None
+        for key, value in zip(keys, servers.read(keys, form.get), strict=True)
+    ]
+
+
 def rows_of(servers: RedisServers, table: TableInfo) -> Iterator[list[StoredRow]]:
     """Return the rows of a table, some at a time. Keys under its prefix that hold no version are not the feed's."""
-    mode = servers.options.mode
-    for once in keys_of(servers, table):
-        held = servers.read(once, _ASK[mode])
-        read = FORMS[mode].read
-        yield [
-            StoredRow(key, version, read(table, value))
-            for key, value in zip(once, held, strict=True)
-            if value and (version := _VERSION[mode](value))
-        ]
+    for keys in keys_of(servers, table):
+        yield [row for row in _stored(servers, table, keys) if row is not None]
+
+
+def rows_at(servers: RedisServers, table: TableInfo, keys: Sequence[bytes]) -> list[Row | None]:
+    """Return the rows under keys; None where there is none."""
+    return [None if row is None else row.values for row in _stored(servers, table, keys)]
 
 
 def owners_of(servers: RedisServers, lookups: Sequence[bytes]) -> list[bytes | None]:
     """Return the key of the row that each look-up names; None where there is none."""
     if servers.options.mode == "hash":
         return servers.read(lookups, lambda pipeline, key: pipeline.hget(key, LOOKUP_FIELDS[0]))
-    held = servers.read(lookups, _ask_json)
-    return [None if one is None else str(msgspec.json.decode(one)[LOOKUP_FIELDS[0]]).encode() for one in held]
-
-
-def rows_at(servers: RedisServers, table: TableInfo, keys: Sequence[bytes]) -> list[Row | None]:
-    """Return the rows under keys; None where there is none."""
-    mode = servers.options.mode
-    held = servers.read(keys, _ASK[mode])
-    return [FORMS[mode].read(table, value) if value and _VERSION[mode](value) else None for value in held]
+    texts = servers.read(lookups, FORMS["json"].get)
+    return [None if text is None else str(msgspec.json.decode(text)[LOOKUP_FIELDS[0]]).encode() for text in texts]
 
 
 def versions_of(servers: RedisServers, keys: Sequence[bytes]) -> list[str]:
     """Return the versions of keys, or of their tombstones; empty where there is neither."""
-    mode = servers.options.mode
-    rows = servers.read(keys, _ASK[mode])
-    gone = servers.read([tombstone_key(key) for key in keys], _ask_json)
-    return [
-        max((_VERSION[mode](row) if row else ""), (left or b"").decode()) for row, left in zip(rows, gone, strict=True)
-    ]
-
-
-def _json_version(held: bytes) -> str:
-    start = len(OPENING)
-    return held[start : start + VERSION_BYTES].decode() if held.startswith(OPENING.encode()) else ""
-
-
-def _ask_json(pipeline: Any, key: bytes) -> object:
-    return pipeline.get(key)
-
-
-_ASK: Final[Mapping[Mode, Callable[[Any, bytes], object]]] = {
-    "hash": lambda pipeline, key: pipeline.hgetall(key),
-    "json": _ask_json,
-}
-_VERSION: Final[Mapping[Mode, Callable[[Any], str]]] = {
-    "hash": lambda held: held.get(FIELD.encode(), b"").decode(),
-    "json": _json_version,
-}
+    form = FORMS[servers.options.mode]
+    tombstones = servers.read([tombstone_key(key) for key in keys], FORMS["json"].get)
+    pairs = zip(servers.read(keys, form.get), tombstones, strict=True)
+    return [max((form.version(row) if row else ""), (tombstone or b"").decode()) for row, tombstone in pairs]
 
 
 class UniqueLookup(NamedTuple):
@@ -391,14 +366,11 @@ def _rows(columns: Sequence[Sequence[Value]], places: Sequence[int]) -> Iterator
 
 def lookup_keys(table: TableInfo, prefix: bytes, row: Row) -> list[bytes]:
     """Return the keys of the look-ups of a stored row."""
-    made = (one.key(prefix, [_value(table, row, name) for name in one.columns]) for one in lookups_of(table))
-    return [key for key in made if key is not None]
-
-
-def _value(table: TableInfo, row: Row, name: str) -> Value:
-    column = table.column(name)
-    assert column is not None, name
-    return row[column.name]
+    keys = (
+        one.key(prefix, [row[column.name] for name in one.columns if (column := table.column(name)) is not None])
+        for one in lookups_of(table)
+    )
+    return [key for key in keys if key is not None]
 
 
 _ASIDE: Final = "\0aside"
@@ -415,10 +387,10 @@ class KeyMove(NamedTuple):
     inside: Callable[[Row], bool] | None = None
 
 
-def moves_of(found: Sequence[Effect], options: RedisOptions, commit_ts: int, session: ToldSession) -> Iterator[KeyMove]:
+def moves_of(planned: PlannedDdl, options: RedisOptions) -> Iterator[KeyMove]:
     """Return what the effects of a DDL move, in order. SinkRefused for rows that Redis does not have any more."""
     time_zone, keeps_null = options.time_zone, FORMS[options.mode].keeps_null
-    for effect in found:
+    for effect in planned.effects:
         match effect:
             case effects.TableDropped(old) | effects.TableTruncated(old):
                 yield KeyMove(old)
@@ -427,7 +399,8 @@ def moves_of(found: Sequence[Effect], options: RedisOptions, commit_ts: int, ses
             case effects.TableAltered(old, new) if not new.handle_key:
                 yield KeyMove(old)
             case effects.TableAltered(old, new):
-                change = altered(old, new, time_zone, commit_ts, session, keeps_null=keeps_null)
+                session = planned.ddl.told
+                change = altered(old, new, time_zone, planned.commit_ts, session, keeps_null=keeps_null)
                 if change is not None or (options.lookups and lookups_of(old) != lookups_of(new)):
                     yield KeyMove(old, new, change or dict)
             case effects.PartitionsTruncated(old, names) | effects.PartitionsDropped(old, names):
@@ -441,29 +414,15 @@ def moves_of(found: Sequence[Effect], options: RedisOptions, commit_ts: int, ses
                 )
 
 
-def run_moves(servers: RedisServers, moves: Sequence[KeyMove], commit_ts: int, number: int) -> None:
-    """Do the moves of a DDL, the `number`th of its ts."""
-    for step, move in enumerate(moves):
-        if not move.old.handle_key:
-            continue
-        version = ddl_version(commit_ts, number, step)
-        for rows in rows_of(servers, move.old):
-            chosen = [row for row in rows if row.version < version and (move.inside is None or move.inside(row.values))]
-            names, entries, lookups = _entries(servers, move, chosen, version)
-            write(servers, (), lookups)  # while the rows still tell which ones there are
-            write(servers, names, entries, channel_of(servers.options, (move.new or move.old).name))
-            amid_ddl()
-
-
 def _entries(
     servers: RedisServers, move: KeyMove, rows: Sequence[StoredRow], version: str
 ) -> tuple[list[str], list[KeyEntry], list[KeyEntry]]:
     """The names of fields, the entries of rows, and those of look-ups."""
     options, new = servers.options, move.new
     form, template = FORMS[options.mode], parse_template(options.template)
-    gone = {key: b"" for row in rows for key in _lookups(options, move.old, row.values)}
+    removed = {key: b"" for row in rows for key in _lookups(options, move.old, row.values)}
     if new is None:
-        lookups = [KeyEntry(key, version, None, LOOKUP) for key in gone]
+        lookups = [KeyEntry(key, version, None, LOOKUP) for key in removed]
         return [], [KeyEntry(row.key, version, None) for row in rows], lookups
     prefix = template.prefix(new.name)
     key = [column.name for name in new.handle_key if (column := new.column(name)) is not None]
@@ -473,14 +432,14 @@ def _entries(
     columns: list[list[Value]] = [[row[field.name] for row in changed] for field in fields]
     contents = form.render(fields, columns)
     left = {row.key for row in rows} - set(keys)
-    found = [KeyEntry(key, version, content) for key, content in zip(keys, contents, strict=True)]
-    owners = gone | {one: key for key, row in zip(keys, changed, strict=True) for one in _lookups(options, new, row)}
+    moved = [KeyEntry(key, version, content) for key, content in zip(keys, contents, strict=True)]
+    owners = removed | {one: key for key, row in zip(keys, changed, strict=True) for one in _lookups(options, new, row)}
     lookups = [
         KeyEntry(one, version, content_of(options.mode, owner) if owner else None, LOOKUP)
         for one, owner in owners.items()
     ]
     names = form.names([field.name for field in fields])
-    return names, [*found, *(KeyEntry(one, version, None) for one in left)], lookups
+    return names, [*moved, *(KeyEntry(one, version, None) for one in left)], lookups
 
 
 def _lookups(options: RedisOptions, table: TableInfo, row: Row) -> list[bytes]:
@@ -497,16 +456,8 @@ def _exchanged(effect: effects.PartitionExchanged, zone: str) -> Iterator[KeyMov
     yield KeyMove(aside, effect.new_partitioned, as_columns(other, effect.new_partitioned))
 
 
-class KeptRows:
-    """The modes hash and json."""
-
-    needs_key = follows = True
-
-    def __init__(self, options: RedisOptions) -> None:
-        self._options = options
-
-    def check(self, tables: Sequence[TableInfo]) -> None:
-        """Take any tables."""
+class KeptRows(RedisMode):
+    """The modes `hash` and `json`."""
 
     def run(
         self,
@@ -515,38 +466,35 @@ class KeptRows:
         steps: Sequence[Rows],
         run_ids: Mapping[str, str],  # noqa: ARG002  what a server lost is written again
     ) -> Sequence[Written]:
-        return tasks.run(write_table, [TableJob(changes, step, self._options) for step in steps])
+        return tasks.run(partial(write_table, self.options, changes), steps)
 
-    def ddl(self, servers: RedisServers, work: DdlWork) -> None:
+    def ddl(self, servers: RedisServers, planned: PlannedDdl, run_ids: Mapping[str, str]) -> None:  # noqa: ARG002
         """Move keys. Raises SinkRefused for rows that Redis no longer has."""
-        moves = list(moves_of(work.effects, self._options, work.commit_ts, work.ddl.told))
-        run_moves(servers, moves, work.commit_ts, work.number)
+        for step, move in enumerate(list(moves_of(planned, self.options))):
+            if not move.old.handle_key:
+                continue
+            version = ddl_version(planned.commit_ts, planned.number - 1, step)
+            for rows in rows_of(servers, move.old):
+                older = [row for row in rows if row.version < version]
+                chosen = [row for row in older if move.inside is None or move.inside(row.values)]
+                names, entries, lookups = _entries(servers, move, chosen, version)
+                write(servers, (), lookups)  # while the rows still tell which ones there are
+                write(servers, names, entries, channel_of(self.options, (move.new or move.old).name))
+                reach("redis/amid-ddl")
 
 
-def write_table(job: TableJob) -> Written:
-    """Write the job's rows; return when Redis has them. Raises what reading and writing do."""
-    step = job.step
-    done = Written(step.table.name)
-    servers = RedisServers(job.options)
-    try:
-        for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
-            for batch, _ in chunk.parts:
-                _write_batch(servers, job, batch, done)
-    finally:
-        servers.close()
-    return done
+def write_table(options: RedisOptions, changes: Changes, step: Rows) -> Written:
+    """Write the rows of a step; return when Redis has them. Raises what reading and writing do."""
+    table = step.table
 
-
-def _write_batch(servers: RedisServers, job: TableJob, batch: Batch, done: Written) -> None:
-    try:
-        entries = converted(batch, partial(_row_entries, job.options, job.step.table))
-        names = FORMS[job.options.mode].names([field.name for field in batch.fields])
+    def write_batch(batch: Batch) -> tuple[int, int]:
+        entries = converted(batch, partial(_row_entries, options, table))
+        names = FORMS[options.mode].names([field.name for field in batch.fields])
         with writing():
-            done.size_bytes += write(servers, names, entries, channel_of(job.options, job.step.table.name))
-    except TidegateError as error:
-        raise error.at(table=str(job.step.table.name), commit_ts=batch.commit_ts[0].as_py()) from None
-    done.rows += batch.rows
-    done.messages += len(entries)
+            return len(entries), write(servers, names, entries, channel_of(options, table.name))
+
+    with closing(RedisServers(options)) as servers:
+        return write_batches(changes, step, write_batch)
 
 
 def _row_entries(options: RedisOptions, table: TableInfo, batch: Batch) -> list[KeyEntry]:
@@ -556,13 +504,13 @@ def _row_entries(options: RedisOptions, table: TableInfo, batch: Batch) -> list[
     last = last_changes(table, typed, lambda values: row_key(prefix, values))
     rows = FORMS[options.mode].render(typed.fields, last.columns)
     versions = row_versions(last.commit_ts, pa.array([row is not None for row in last.rows], pa.bool_()))
-    found = [
+    entries = [
         KeyEntry(key, version, None if row is None else rows[row], ROW, key)
         for key, version, row in zip(last.keys, versions, last.rows, strict=True)
     ]
     if not options.lookups:
-        return found
+        return entries
     groups: dict[bytes, list[KeyEntry]] = {}
-    for entry in chain(found, lookup_entries(table, typed, prefix, options.mode)):
+    for entry in chain(entries, lookup_entries(table, typed, prefix, options.mode)):
         groups.setdefault(entry.beside, []).append(entry)
     return list(chain.from_iterable(groups.values()))

@@ -27,7 +27,7 @@ Source: Redis documentation, "Cluster specification", hash tags; "SCAN", pattern
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
@@ -92,7 +92,10 @@ PROGRESS: Final = OWN + b"progress:"
 LOOKUP_PREFIX: Final = b"by:"
 """What stands behind the prefix of a table before a look-up, and before no row."""
 _PATTERN: Final = re.compile(rb"[*?\[\]\\]")
-_PARTS: Final = ("schema", "table", "pk")
+NAMES: Final = ("schema", "table")
+KEY: Final = "pk"
+_WILD: Final = re.compile(r"[*?\[/!]")
+_ODD: Final = "surrogatepass"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +107,9 @@ class KeyTemplate:
     before_row: bytes
 
     def prefix(self, name: TableName) -> bytes:
-        """Return the prefix of a table's keys."""
         return _prefix(self, name)
 
     def pattern(self, name: TableName) -> bytes:
-        """Return the pattern by which SCAN finds the keys of a table."""
         return escaped_pattern(self.prefix(name)) + b"*"
 
 
@@ -119,30 +120,35 @@ def escaped_pattern(text: bytes) -> bytes:
 
 def parse_template(text: str) -> KeyTemplate:
     """Return the template that `text` writes; `{{` is a brace of its own. Raises UriInvalid."""
-    try:
-        parts = [(before, name) for before, name, _, _ in Formatter().parse(text)]
-    except ValueError as error:
-        raise UriInvalid(f"key-template {text!r}: {error}") from error
-    befores = [""]
-    names = []
-    for before, name in parts:
-        befores[-1] += before
-        if name is not None:
-            names.append(name)
-            befores.append("")
-    if tuple(names) != _PARTS or befores[-1]:
-        raise UriInvalid(
-            f"key-template {text!r}: it must name {{schema}}, {{table}} and {{pk}}, in this order, and end"
-        )
+    where = f"key-template {text!r}"
+    befores, names, _ = _parts(text, where)
+    if names != [*NAMES, KEY] or befores[-1]:
+        raise UriInvalid(f"{where}: it must name {{schema}}, {{table}} and {{pk}}, in this order, and end")
     if not all(between.lstrip("}")[:1] in {":", "/"} for between in befores[1:3]):
-        raise UriInvalid(f"key-template {text!r}: what stands between its parts must begin with ':' or '/'")
+        raise UriInvalid(f"{where}: what stands between its parts must begin with ':' or '/'")
     braces = [char for before in befores for char in before if char in "{}"]
     if braces not in ([], ["{", "}"]) or any("{}" in before for before in befores):
-        raise UriInvalid(f"key-template {text!r}: it may have one pair of braces of its own, with something in it")
+        raise UriInvalid(f"{where}: it may have one pair of braces of its own, with something in it")
     first = befores[0].encode()
     if first.startswith(OWN):
-        raise UriInvalid(f"key-template {text!r}: keys that begin with {OWN.decode()} are the changefeed's own")
+        raise UriInvalid(f"{where}: keys that begin with {OWN.decode()} are the changefeed's own")
     return KeyTemplate(first, *(between.encode() for between in befores[1:3]))
+
+
+def _parts(text: str, where: str) -> tuple[list[str], list[str], bool]:
+    """The texts before the names of a template and behind the last one, the names, and whether one has a format, such
+    as {id:>4}."""
+    befores, names, formatted = [""], list[str](), False
+    try:
+        for before, name, *form in Formatter().parse(text):
+            befores[-1] += before
+            formatted = formatted or any(form)
+            if name is not None:
+                names.append(name)
+                befores.append("")
+    except ValueError as error:
+        raise UriInvalid(f"{where}: {error}") from error
+    return befores, names, formatted
 
 
 @lru_cache(maxsize=1024)
@@ -174,12 +180,6 @@ def progress_key(feed: str) -> bytes:
     return b"%b{%b}" % (PROGRESS, feed.encode())
 
 
-NAMES: Final = ("schema", "table")
-KEY: Final = "pk"
-_WILD: Final = re.compile(r"[*?\[/!]")
-_ODD: Final = "surrogatepass"
-
-
 @dataclass(frozen=True, slots=True)
 class CacheTemplate:
     """The texts of a template, and the names that stand behind each of them; the last text has none."""
@@ -190,36 +190,42 @@ class CacheTemplate:
     names: tuple[str, ...]
 
     def is_for(self, table: TableInfo) -> bool:
-        """Return whether its rule matches a table."""
         return not self.rule or TableFilter.parse([self.rule]).matches(*table.name)
 
     def columns(self, table: TableInfo) -> tuple[tuple[str, ...], ...] | None:
         """Return the columns of each name, () for those of names; None where the template is not for the table."""
         if not self.is_for(table):
             return None
-        found: list[tuple[str, ...]] = []
+        named: list[tuple[str, ...]] = []
         for name in self.names:
             if name in NAMES:
-                found.append(())
+                named.append(())
                 continue
             columns = table.handle_key if name == KEY else (name,)
             known = [column.name for one in columns if (column := table.column(one)) is not None and not column.virtual]
             if not known or len(known) < len(columns):
                 return None
-            found.append(tuple(known))
-        return tuple(found)
+            named.append(tuple(known))
+        return tuple(named)
 
     def check(self, tables: Sequence[TableInfo]) -> None:
         """Raise ConfigError if the template is for some of the tables by its rule, and none has its columns."""
         mine = [table for table in tables if self.is_for(table)]
         if not mine or any(self.columns(table) is not None for table in mine):
             return
-        have = {lowered(column.name) for table in mine for column in table.columns if not column.virtual}
-        missing = [name for name in self.names if name not in (*NAMES, KEY) and lowered(name) not in have]
+        owners = {
+            lowered(column.name): f"{column.name} of {table.name}"
+            for table in mine
+            for column in table.columns
+            if not column.virtual
+        }
+        missing = [name for name in self.names if name not in (*NAMES, KEY) and lowered(name) not in owners]
         if missing:
-            raise ConfigError(self._complaint(missing[0], mine))
-        key = " or no key" if KEY in self.names else ""
-        raise ConfigError(f"invalidate-keys {self.text!r}: no table that it is for has all of its columns{key}")
+            close = get_close_matches(lowered(missing[0]), owners, n=1, cutoff=0.6)
+            fault = f"a stored column {missing[0]!r}" + (f"; did you mean {owners[close[0]]}?" if close else "")
+        else:
+            fault = "all of its columns" + (" or no key" if KEY in self.names else "")
+        raise ConfigError(f"invalidate-keys {self.text!r}: no table that it is for has {fault}")
 
     def demand(self, table: TableInfo) -> tuple[tuple[str, ...], ...] | None:
         """Return what `columns` does. ConfigError for the one table that its rule names, without a column of it."""
@@ -227,55 +233,24 @@ class CacheTemplate:
             self.check([table])
         return self.columns(table)
 
-    def _complaint(self, name: str, tables: Iterable[TableInfo]) -> str:
-        """What is wrong with a name that no table has, with the nearest one that some table has."""
-        owners = {
-            lowered(column.name): f"{column.name} of {table.name}"
-            for table in tables
-            for column in table.columns
-            if not column.virtual
-        }
-        close = get_close_matches(lowered(name), owners, n=1, cutoff=0.6)
-        near = f"; did you mean {owners[close[0]]}?" if close else ""
-        return f"invalidate-keys {self.text!r}: no table that it is for has a stored column {name!r}{near}"
-
     def pattern(self, table: TableInfo) -> bytes:
         """Return the pattern by which SCAN finds the keys of a table."""
-        parts: list[str | None] = [self.befores[0]]
+        texts = [self.befores[0]]
         for name, before in zip(self.names, self.befores[1:], strict=True):
-            parts += [_named(name, table), before]
-        return b"*".join(escaped_pattern(part) for part in _joined(parts))
-
-
-def _named(name: str, table: TableInfo) -> str | None:
-    return getattr(table.name, name) if name in NAMES else None
-
-
-def _joined(parts: Iterable[str | None]) -> list[bytes]:
-    """Texts that stand beside each other as one; None parts them."""
-    found = [b""]
-    for part in parts:
-        if part is None:
-            found.append(b"")
-        else:
-            found[-1] += part.encode("utf-8", "surrogatepass")
-    return found
+            if name in NAMES:
+                texts[-1] += getattr(table.name, name) + before
+            else:
+                texts.append(before)
+        return b"*".join(escaped_pattern(text.encode("utf-8", _ODD)) for text in texts)
 
 
 @lru_cache(maxsize=64)
 def parse_cache_keys(text: str) -> tuple[CacheTemplate, ...]:
     """Return the templates that `text` names, joined by ','. UriInvalid for none, and for what cannot be meant."""
-    found = tuple(map(_template, filter(None, (part.strip() for part in text.split(",")))))
-    if not found:
+    templates = tuple(map(_template, filter(None, (part.strip() for part in text.split(",")))))
+    if not templates:
         raise UriInvalid("mode=invalidate needs invalidate-keys, such as user:{id},shop.orders=orders:of:{customer_id}")
-    return found
-
-
-def _formed(where: str, form: Sequence[str | None]) -> bool:
-    """False; UriInvalid for a name with a form, such as {id:>4}."""
-    if any(form):
-        raise UriInvalid(f"{where}: a name in braces stands there alone, without ':' or '!'")
-    return False
+    return templates
 
 
 def _template(text: str) -> CacheTemplate:
@@ -285,16 +260,9 @@ def _template(text: str) -> CacheTemplate:
         rule, rest = "", text
     if rule:
         TableFilter.parse([rule])
-    try:
-        parts = [(before, name) for before, name, *form in Formatter().parse(rest) if not _formed(where, form)]
-    except ValueError as error:
-        raise UriInvalid(f"{where}: {error}") from error
-    befores, names = [""], list[str]()
-    for before, name in parts:
-        befores[-1] += before
-        if name is not None:
-            names.append(name)
-            befores.append("")
+    befores, names, formatted = _parts(rest, where)
+    if formatted:
+        raise UriInvalid(f"{where}: a name in braces stands there alone, without ':' or '!'")
     if not names or not all(names):
         raise UriInvalid(f"{where}: it names no column; write one in braces, such as user:{{id}}")
     if not befores[0] and names[0] not in NAMES:
@@ -318,11 +286,8 @@ def channel_of(options: RedisOptions, name: TableName) -> bytes:
 
 def check_names(what: str, template: str) -> None:
     """Raise UriInvalid for a template that names no streams, or no channels."""
-    try:
-        names = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
-    except ValueError as error:
-        raise UriInvalid(f"{what} {template!r}: {error}") from error
-    if not names <= set(NAMES):
-        raise UriInvalid(f"{what} {template!r}: it may name {{schema}} and {{table}}, and nothing else")
+    where = f"{what} {template!r}"
+    if not set(_parts(template, where)[1]) <= set(NAMES):
+        raise UriInvalid(f"{where}: it may name {{schema}} and {{table}}, and nothing else")
     if not template or template.encode().startswith(OWN):
-        raise UriInvalid(f"{what} {template!r}: keys that begin with {OWN.decode()} are the changefeed's own")
+        raise UriInvalid(f"{where}: keys that begin with {OWN.decode()} are the changefeed's own")

@@ -42,7 +42,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha1
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -56,6 +56,7 @@ from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
 from tidegate.sink.redis_options import PROGRESS, RedisOptions, progress_key
 
+T = TypeVar("T")
 FIELD: Final = "_tidegate_version"
 """The field of a row's value that holds its version."""
 TS_DIGITS: Final = 19
@@ -68,10 +69,10 @@ STEPS: Final = 9_000
 def row_versions(commit_ts: Any, put: Any) -> list[str]:
     """Return the versions of row changes; `commit_ts` is an Arrow array, `put` tells those that put a row there."""
     texts = pc.utf8_lpad(commit_ts.cast(pa.string()), TS_DIGITS, "0")
-    found: list[str] = pc.binary_join_element_wise(
+    versions: list[str] = pc.binary_join_element_wise(
         texts, pc.if_else(put, pa.scalar(f"{1:0{PLACE_DIGITS}d}"), pa.scalar(f"{0:0{PLACE_DIGITS}d}")), "."
     ).to_pylist()
-    return found
+    return versions
 
 
 def ddl_version(commit_ts: int, number: int, step: int) -> str:
@@ -107,20 +108,20 @@ return written
 _HASH_HAVE: Final = f"""nil
   if redis.call('TYPE', key).ok == 'hash' then have = redis.call('HGET', key, '{FIELD}') end"""
 _HASH_PUT: Final = f"""redis.call('UNLINK', key)
-      local told = {{key, '{FIELD}', version}}
+      local values = {{key, '{FIELD}', version}}
       for place, name in ipairs(names) do
         local value = fields[place]
         if value then
           if type(value) == 'number' then value = ARGV[value] end
-          told[#told + 1] = name
-          told[#told + 1] = value
+          values[#values + 1] = name
+          values[#values + 1] = value
         end
-        if #told > 2000 then
-          redis.call('HSET', unpack(told))
-          told = {{key}}
+        if #values > 2000 then
+          redis.call('HSET', unpack(values))
+          values = {{key}}
         end
       end
-      if #told > 1 then redis.call('HSET', unpack(told)) end"""
+      if #values > 1 then redis.call('HSET', unpack(values)) end"""
 OPENING: Final = f'{{"{FIELD}":"'
 _JSON_HAVE: Final = f"""nil
   if redis.call('TYPE', key).ok == 'string' then
@@ -147,19 +148,19 @@ local function above(id, other)
 end
 local last = '0-0'
 if redis.call('EXISTS', KEYS[1]) == 1 then
-  local told = redis.call('XINFO', 'STREAM', KEYS[1])
-  for at = 1, #told, 2 do
-    if told[at] == 'last-generated-id' then last = told[at + 1] end
+  local info = redis.call('XINFO', 'STREAM', KEYS[1])
+  for at = 1, #info, 2 do
+    if info[at] == 'last-generated-id' then last = info[at + 1] end
   end
 end
 local added = 0
 for _, entry in ipairs(cmsgpack.unpack(ARGV[1])) do
   if above(entry[1], last) then
-    local given = {KEYS[1], entry[1], 'type', entry[2], 'table', entry[3], 'event', entry[4]}
+    local words = {KEYS[1], entry[1], 'type', entry[2], 'table', entry[3], 'event', entry[4]}
     if ARGV[2] ~= '0' then
-      redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], unpack(given, 2))
+      redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], unpack(words, 2))
     else
-      redis.call('XADD', unpack(given))
+      redis.call('XADD', unpack(words))
     end
     added = added + 1
   end
@@ -190,11 +191,6 @@ def writing() -> Iterator[None]:
     reach("redis/after-write")
 
 
-def amid_ddl() -> None:
-    """Mark that some keys of a DDL's tables are moved, and others not."""
-    reach("redis/amid-ddl")
-
-
 SCAN_KEYS: Final = 1000
 """How many keys a server looks at for one answer of SCAN."""
 _MOVED: Final = ("MovedError", "AskError", "ClusterDownError", "TryAgainError", "SlotNotCoveredError", "ClusterError")
@@ -220,7 +216,7 @@ class ScriptCall(NamedTuple):
 
     script: str
     keys: Sequence[bytes]
-    given: Sequence[object]
+    arguments: Sequence[object]
 
 
 def driver() -> Any:
@@ -271,7 +267,7 @@ class RedisServers:
             }
         self._cluster: Any = None
         self._one: Any = None
-        with self._told():
+        with self._errors():
             self._one = self._answering(redis)
             if self._one.info("cluster").get("cluster_enabled"):
                 if options.database:
@@ -281,7 +277,6 @@ class RedisServers:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether keys lie on several servers, by their slots."""
         return self._cluster is not None
 
     def _answering(self, redis: Any) -> Any:
@@ -298,30 +293,33 @@ class RedisServers:
         raise failed[0]
 
     def close(self) -> None:
-        """Close the connections."""
         for client in (self._cluster, self._one):
             if client is not None:
                 client.close()
 
     def call(self, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run scripts, those of one server in one packet; return their answers in the order of `calls`."""
-        answers: list[Any] = [None] * len(calls)
-        with self._told():
-            for client, places in self._by_server([one.keys[0] for one in calls]):
-                mine = [calls[place] for place in places]
-                for place, answer in zip(places, self._send(client, mine), strict=True):
-                    answers[place] = answer
-        return answers
+        return self._answers([one.keys[0] for one in calls], calls, self._send)
 
     def read(self, keys: Sequence[bytes], ask: Callable[[Any, bytes], object]) -> list[Any]:
         """Return what `ask` (a command on a pipeline) answers for each key."""
+
+        def send(client: Any, keys: Sequence[bytes]) -> list[Any]:
+            pipeline = client.pipeline(transaction=False)
+            for key in keys:
+                ask(pipeline, key)
+            return list(pipeline.execute())
+
+        return self._answers(keys, keys, send)
+
+    def _answers(
+        self, keys: Sequence[bytes], requests: Sequence[T], send: Callable[[Any, Sequence[T]], list[Any]]
+    ) -> list[Any]:
+        """Send each of the requests to the server of its key; return the answers in their order."""
         answers: list[Any] = [None] * len(keys)
-        with self._told():
+        with self._errors():
             for client, places in self._by_server(keys):
-                pipeline = client.pipeline(transaction=False)
-                for place in places:
-                    ask(pipeline, keys[place])
-                for place, answer in zip(places, pipeline.execute(), strict=True):
+                for place, answer in zip(places, send(client, [requests[place] for place in places]), strict=True):
                     answers[place] = answer
         return answers
 
@@ -330,21 +328,21 @@ class RedisServers:
         for client in self._servers():
             cursor = 0
             while True:
-                with self._told():
-                    cursor, found = client.scan(cursor, pattern, SCAN_KEYS)
-                if found:
-                    yield list(found)
+                with self._errors():
+                    cursor, keys = client.scan(cursor, pattern, SCAN_KEYS)
+                if keys:
+                    yield list(keys)
                 if not cursor:
                     break
 
     def run_ids(self) -> Mapping[str, str]:
-        """Return what tells a run of each server from the one before."""
-        with self._told():
-            told = [(client.connection_pool.connection_kwargs, client.info("server")) for client in self._servers()]
-        return {f"{at.get('host')}:{at.get('port')}": str(info["run_id"]) for at, info in told}
+        """Return the run id of each server: a restarted server has another one."""
+        with self._errors():
+            infos = [(client.connection_pool.connection_kwargs, client.info("server")) for client in self._servers()]
+        return {f"{at.get('host')}:{at.get('port')}": str(info["run_id"]) for at, info in infos}
 
     def slots_of(self, keys: Sequence[bytes]) -> list[int]:
-        """Return which keys one call may have together: those of one number."""
+        """Return the slots of keys; one call takes keys of one slot."""
         if not self.is_cluster:
             return [0] * len(keys)
         from redis.crc import key_slot
@@ -374,8 +372,9 @@ class RedisServers:
         redis = driver()
         for _ in range(2):
             pipeline = client.pipeline(transaction=False)
-            for script, keys, given in calls:
-                pipeline.evalsha(_digest(script), len(keys), *keys, *given)
+            for script, keys, arguments in calls:
+                digest = sha1(script.encode(), usedforsecurity=False).hexdigest()
+                pipeline.evalsha(digest, len(keys), *keys, *arguments)
             answers: list[Any] = pipeline.execute(raise_on_error=False)
             unknown = any(isinstance(answer, redis.exceptions.NoScriptError) for answer in answers)
             if not unknown:
@@ -388,7 +387,7 @@ class RedisServers:
         return answers
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors(self) -> Iterator[None]:
         redis = driver()
         try:
             yield
@@ -400,33 +399,26 @@ class RedisServers:
             raise sink_error(error, self.options) from error
 
 
-def _digest(script: str) -> str:
-    return sha1(script.encode(), usedforsecurity=False).hexdigest()
-
-
-_FIELDS: Final = ("epoch", "revision")
-
-
 def feeds_of(servers: RedisServers) -> dict[str, SinkPosition]:
     """Return the position of each feed whose progress a Redis has, by name."""
     return _standings(servers, sorted({key for keys in servers.scan(PROGRESS + b"*") for key in keys}))
 
 
 def _standings(servers: RedisServers, keys: Sequence[bytes]) -> dict[str, SinkPosition]:
-    held = servers.read(keys, lambda pipeline, key: pipeline.hmget(key, ("checkpoint", "schema")))
+    answers = servers.read(keys, lambda pipeline, key: pipeline.hmget(key, ("checkpoint", "schema")))
     return {
         key.removeprefix(PROGRESS + b"{").removesuffix(b"}").decode(): _standing(key, checkpoint, schema)
-        for key, (checkpoint, schema) in zip(keys, held, strict=True)
+        for key, (checkpoint, schema) in zip(keys, answers, strict=True)
         if checkpoint is not None
     }
 
 
 def _standing(key: bytes, checkpoint: bytes, schema: bytes) -> SinkPosition:
     try:
-        found = decode_state(StateKind.REDIS, checkpoint, Checkpoint, f"key {key.decode()}")
+        decoded = decode_state(StateKind.REDIS, checkpoint, Checkpoint, f"key {key.decode()}")
     except msgspec.DecodeError as error:
         raise SinkRefused(f"{key.decode()} holds another release's progress: {error}") from error
-    return SinkPosition(found, SchemaState.from_json(schema))
+    return SinkPosition(decoded, SchemaState.from_json(schema))
 
 
 class RedisProgress:
@@ -451,24 +443,24 @@ class RedisProgress:
 
     def check(self, servers: RedisServers) -> None:
         """Raise Fenced where another writer began, SinkRefused where Redis lost what this one had kept."""
-        (found,) = servers.read([self._key], lambda pipeline, key: pipeline.hmget(key, _FIELDS))
-        self._compare(found)
+        (answer,) = servers.read([self._key], lambda pipeline, key: pipeline.hmget(key, ("epoch", "revision")))
+        self._compare(answer)
 
     def advance(self, servers: RedisServers, standing: SinkPosition) -> None:
         """Make `standing` the checkpoint. Raises what `check` does."""
-        given: list[Any] = [encode_state(StateKind.REDIS, standing.checkpoint)]
+        state: list[Any] = [encode_state(StateKind.REDIS, standing.checkpoint)]
         if standing.state is not self._known:
-            given.append(standing.state.to_json())
+            state.append(standing.state.to_json())
         for _ in range(2):
-            call = ScriptCall(ADVANCE, [self._key], [self._epoch, self._revision, *given])
-            (found,) = servers.call([call])
-            if not found:
+            call = ScriptCall(ADVANCE, [self._key], [self._epoch, self._revision, *state])
+            (answer,) = servers.call([call])
+            if not answer:
                 break
-            self._compare(found)  # a higher revision is that of a try whose answer did not come
+            self._compare(answer)  # a higher revision is that of a try whose answer did not come
         self._revision, self._known = self._revision + 1, standing.state
 
-    def _compare(self, found: Any) -> None:
-        epoch, revision = (int(value or 0) for value in found)
+    def _compare(self, answer: Any) -> None:
+        epoch, revision = (int(value or 0) for value in answer)
         if epoch > self._epoch:
             raise Fenced("another run of this changefeed has taken over")
         if (epoch, revision) < (self._epoch, self._revision):

@@ -8,7 +8,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from tidegate.model.event import Value
+from tidegate.model.errors import SinkRefused
+from tidegate.model.event import Field, Value
+from tidegate.model.name import lowered
+from tidegate.model.table import TableInfo
 
 _ESCAPED: Final = re.compile(rb"[\x00-\x20\x7f%:/{}]")
 
@@ -20,6 +23,15 @@ class RawText(bytes):
 def row_id(values: Sequence[Value]) -> bytes:
     """Return the name of the row whose key columns have these values."""
     return b":".join(map(_part, values))
+
+
+def key_places(table: TableInfo, fields: Sequence[Field]) -> list[int]:
+    """Return the places of the key's columns among `fields`. SinkRefused for rows that lack one."""
+    at = {lowered(field.name): place for place, field in enumerate(fields)}
+    missing = [name for name in table.handle_key if lowered(name) not in at]
+    if missing:
+        raise SinkRefused(f"table {table.name}: its rows come without {', '.join(missing)}, a column of its key")
+    return [at[lowered(name)] for name in table.handle_key]
 
 
 def _part(value: Value) -> bytes:

@@ -29,56 +29,30 @@ Tasks write the rows of a round into their index, or fill one index from others:
 Parts of a chunk have no common order: rows of one layout may lie between those of another, and a large transaction is
 cut anywhere.  A part therefore leaves out rows of which an earlier part of its chunk wrote a newer version; within one
 commit_ts a put row wins over a DELETE.
-
-The port to the index store, used by the sink and by `tidegate search`:
-
-    take()               become the writer: no earlier writer may write or publish any more
-    create(), writer()   an empty index; in a task, its documents
-    pages()              in a task, the documents that an index holds
-    keep()               publish the checkpoint and the indexes in one step, then move the aliases
 """
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
 
 from tidegate.codec.columnar import Batch, typed_batch
-from tidegate.engine.plan import (
-    Checkpoint,
-    PlannedDdl,
-    Round,
-    Rows,
-    Segment,
-    zone_warning,
-)
-from tidegate.engine.ports import (
-    Changes,
-    FlushPolicy,
-    RoundLimit,
-    SegmentSink,
-    SinkPosition,
-    Tasks,
-    WithOmissions,
-    Written,
-)
+from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Rows, Segment
+from tidegate.engine.ports import Changes, SinkPosition, Tasks, Written
 from tidegate.engine.refused_rows import converted, refused_rows
 from tidegate.model.errors import InputError, SchemaError, SinkRefused, TidegateError
 from tidegate.model.event import UNTOLD, ToldSession, Value
-from tidegate.model.left_out import LeftOut, without_key
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema import effects
-from tidegate.schema.effects import Effect, TableAltered
+from tidegate.schema.effects import Effect
 from tidegate.schema.state import SchemaState
+from tidegate.sink.calls import KeyedSink
 from tidegate.sink.documents import (
-    Change,
-    Row,
     altered,
     as_columns,
     fields_of,
@@ -100,7 +74,6 @@ class TableIndex(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> TableName:
-        """The table's name."""
         return TableName(self.schema, self.table)
 
 
@@ -146,9 +119,9 @@ class Follower:
         self._rules, self._name = rules, name
         self._zone, self._ts, self._session = time_zone, commit_ts, session
 
-    def follow(self, found: Sequence[Effect]) -> Iterator[Filling]:
-        """Return what is to be filled, in order. SinkRefused for rows that no index has any more."""
-        for effect in found:
+    def follow(self, effects_of_ddl: Sequence[Effect]) -> Iterator[Filling]:
+        """Return the indexes to be filled, in order. SinkRefused for rows that no index has any more."""
+        for effect in effects_of_ddl:
             match effect:
                 case effects.TableCreated(table):
                     yield from self._made(table)
@@ -162,7 +135,7 @@ class Follower:
                 case effects.TableAltered(old, new):
                     yield from self._altered(old, new)
                 case effects.PartitionsTruncated(old, names, new) | effects.PartitionsDropped(old, names, new):
-                    yield from self._kept(old, new, Part("", old, partitions=names, within=False))
+                    yield from self._kept(new, Part("", old, partitions=names, within=False))
                 case effects.PartitionExchanged():
                     yield from self._exchanged(effect)
                 case effects.TableRecovered(table):
@@ -175,7 +148,7 @@ class Follower:
         """Give a table an index of its mapping, filled from another one that it has."""
         known = self.indexes.get(table.name.key)
         if known is None or known.mapping != mapping_of(table, self._rules).text:
-            yield from self._kept(table, table, Part("", table))
+            yield from self._kept(table, Part("", table))
             if table.name.key not in self.indexes:
                 yield from self._made(table)
 
@@ -187,23 +160,23 @@ class Follower:
             yield Filling(made, table, parts)
 
     def _renamed(self, old: TableInfo, new: TableInfo) -> Iterator[Filling]:
-        found = self.indexes.pop(old.name.key, None)
-        if found is not None:
-            self.indexes[new.name.key] = msgspec.structs.replace(found, schema=new.name.schema, table=new.name.table)
+        index = self.indexes.pop(old.name.key, None)
+        if index is not None:
+            self.indexes[new.name.key] = msgspec.structs.replace(index, schema=new.name.schema, table=new.name.table)
             yield from self.ensure(new)
 
     def _altered(self, old: TableInfo, new: TableInfo) -> Iterator[Filling]:
         if not old.handle_key or not new.handle_key:
             yield from self._made(new)
         elif altered(old, new, self._zone, self._ts, self._session, keeps_null=True) is not None:
-            yield from self._kept(old, new, Part("", old, "alter"))
+            yield from self._kept(new, Part("", old, "alter"))
         else:
             yield from self.ensure(new)
 
-    def _kept(self, old: TableInfo, new: TableInfo, *parts: Part) -> Iterator[Filling]:
-        """A new index of `new` from that of `old`."""
-        if (found := self.indexes.get(old.name.key)) is not None:
-            yield from self._made(new, *(msgspec.structs.replace(part, index=found.index) for part in parts))
+    def _kept(self, new: TableInfo, part: Part) -> Iterator[Filling]:
+        """A new index of `new` from that of the part's table."""
+        if (index := self.indexes.get(part.old.name.key)) is not None:
+            yield from self._made(new, msgspec.structs.replace(part, index=index.index))
 
     def _exchanged(self, effect: effects.PartitionExchanged) -> Iterator[Filling]:
         partitioned, other = (self.indexes.get(table.name.key) for table in (effect.partitioned, effect.other))
@@ -216,7 +189,7 @@ class Follower:
 
 
 class RowDocument(NamedTuple):
-    """What an index is to hold under `id` from `commit_ts` on: a JSON object; None: nothing."""
+    """The JSON object that an index holds under `id` from `commit_ts` on; None: the document is deleted."""
 
     id: str
     commit_ts: int
@@ -224,7 +197,7 @@ class RowDocument(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A document that a search found."""
+    """A hit of a search."""
 
     id: str
     score: float
@@ -232,7 +205,7 @@ class Found(NamedTuple):
 
 
 class PublishedIndexes(msgspec.Struct, frozen=True):
-    """What a feed keeps beside its indexes; `epoch` tells who writes."""
+    """The progress of a feed, beside its indexes; `epoch` is that of its writer."""
 
     epoch: int = 0
     checkpoint: Checkpoint | None = None
@@ -241,15 +214,9 @@ class PublishedIndexes(msgspec.Struct, frozen=True):
 
     @property
     def standing(self) -> SinkPosition:
-        """The position of the feed."""
         if self.checkpoint is None:
             return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
         return SinkPosition(self.checkpoint, SchemaState.from_json(self.schema.encode()))
-
-    @property
-    def by_table(self) -> Indexes:
-        """The indexes by their tables."""
-        return {one.name.key: one for one in self.indexes}
 
 
 class IndexWriter(Protocol):
@@ -300,29 +267,13 @@ class SearchStore(Protocol):
         """Close connections."""
 
 
-def published_alone() -> None:
-    """Mark that a checkpoint names new indexes while aliases name the old ones, where a feed may be made to die."""
-    reach("search/published")
-
-
 _Newest: TypeAlias = dict[str, tuple[int, bool]]
 """By the id of a document the commit_ts that was written, and whether a row came with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class IndexJob:
-    """The rows of a step, and their index."""
-
-    changes: Changes
-    step: Rows
-    store: SearchStore
-    made: TableIndex
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
 class FillJob:
-    """One share of the documents that a new index begins with, as a DDL of `commit_ts` makes them."""
+    """The documents that a new index begins with, as a DDL of `commit_ts` makes them, in `shares`."""
 
     filling: Filling
     store: SearchStore
@@ -330,24 +281,20 @@ class FillJob:
     time_zone: str
     commit_ts: int
     session: ToldSession
-    share: int = 0
-    shares: int = 1
+    shares: int
 
 
-def write_table(job: IndexJob) -> Written:
-    """Write the job's rows; return when the index has them. Raises what reading and writing do."""
-    step = job.step
-    done = Written(step.table.name)
-    try:
-        with job.store.writer(job.made, job.epoch) as writer:
-            for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
-                written: _Newest = {}
-                for batch, _ in chunk.parts:
-                    _write_batch(writer, step.table, batch, done, written if len(chunk.parts) > 1 else None)
-            writer.finish(step.upto)
-            reach("search/after-write")
-    finally:
-        job.store.close()
+def write_table(store: SearchStore, changes: Changes, epoch: int, step: tuple[Rows, TableIndex]) -> Written:
+    """Write the rows of a step; return when their index has them. Raises what reading and writing do."""
+    rows, index = step
+    done = Written(rows.table.name)
+    with closing(store), store.writer(index, epoch) as writer:
+        for chunk in done.coming(changes.batches(rows.table.name, rows.after, rows.upto)):
+            written: _Newest = {}
+            for batch, _ in chunk.parts:
+                _write_batch(writer, rows.table, batch, done, written if len(chunk.parts) > 1 else None)
+        writer.finish(rows.upto)
+        reach("search/after-write")
     return done
 
 
@@ -386,61 +333,41 @@ def _newer(documents: Sequence[RowDocument], written: _Newest) -> Iterator[RowDo
             yield one
 
 
-def fill_index(job: FillJob) -> Written:
+def fill_index(job: FillJob, share: int) -> Written:
     """Write a share of what a new index begins with; return when the index has it."""
     filling = job.filling
     done = Written(filling.table.name)
-    try:
-        with job.store.writer(filling.made, job.epoch) as writer:
-            for part in filling.parts:
-                for page in job.store.pages(part.index, job.share, job.shares):
-                    documents = list(_filled(job, part, page))
-                    writer.write(documents)
-                    done.messages += len(documents)
-                    reach("search/amid-fill")
-            writer.finish(job.commit_ts)
-    finally:
-        job.store.close()
+    with closing(job.store), job.store.writer(filling.made, job.epoch) as writer:
+        for part in filling.parts:
+            for page in job.store.pages(part.index, share, job.shares):
+                documents = list(_filled(job, part, page))
+                writer.write(documents)
+                done.messages += len(documents)
+                reach("search/amid-fill")
+        writer.finish(job.commit_ts)
     return done
 
 
 def _filled(job: FillJob, part: Part, page: list[tuple[str, bytes]]) -> Iterator[RowDocument]:
     """The documents of a page that the new index gets."""
-    ts, table = job.commit_ts, job.filling.table
-    takes = None
+    ts, table, fields = job.commit_ts, job.filling.table, fields_of(job.filling.table)
     if part.partitions:
         lies = inside(part.old, part.partitions, job.time_zone)
-        takes = lies if part.within else _not(lies)
+        page = [each for each in page if lies(row_of_json(part.old, each[1], field_name)) == part.within]
     if part.how == "copy":
-        for name, source in page:
-            if takes is None or takes(row_of_json(part.old, source, field_name)):
-                yield RowDocument(name, ts, source)
+        yield from (RowDocument(name, ts, source) for name, source in page)
         return
-    change = _change(job, part)
-    rows = [row_of_json(part.old, source, field_name) for _, source in page]
-    made = [change(row) for row in rows if takes is None or takes(row)]
-    fields = fields_of(table)
-    columns: list[list[Value]] = [[row[field.name] for row in made] for field in fields]
+    change = as_columns(part.old, table)
+    if part.how == "alter":
+        conversion = altered(part.old, table, job.time_zone, ts, job.session, keeps_null=True)
+        assert conversion is not None, "rows that stay as they are get copied"
+        change = conversion
+    rows = [change(row_of_json(part.old, source, field_name)) for _, source in page]
+    columns: list[list[Value]] = [[row[field.name] for row in rows] for field in fields]
     objects = json_objects([field_name(field.name) for field in fields], fields, columns)
     key = [column.name for name in table.handle_key if (column := table.column(name)) is not None]
-    for row, source in zip(made, objects, strict=True):
+    for row, source in zip(rows, objects, strict=True):
         yield RowDocument(document_id([row[name] for name in key]), ts, source)
-
-
-def _change(job: FillJob, part: Part) -> Change:
-    table = job.filling.table
-    if part.how == "alter":
-        found = altered(part.old, table, job.time_zone, job.commit_ts, job.session, keeps_null=True)
-        assert found is not None, "rows that stay as they are get copied"
-        return found
-    return as_columns(part.old, table)
-
-
-def _not(lies: Callable[[Row], bool]) -> Callable[[Row], bool]:
-    return lambda row: not lies(row)
-
-
-LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,10 +380,8 @@ class SearchOptions:
     """The zone in which TIMESTAMPs come as texts."""
 
 
-class SearchSink(SegmentSink[Written], WithOmissions):
-    """Writes to a store; `held` keeps another run of the feed on this machine out."""
-
-    flush_policy = FlushPolicy(limit=RoundLimit(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
+class SearchSink(KeyedSink):
+    """Writes to a store."""
 
     def __init__(
         self,
@@ -465,72 +390,51 @@ class SearchSink(SegmentSink[Written], WithOmissions):
         *,
         held: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        super().__init__(held)
         self.store, self.options = store, options
-        self._held = held
         self._epoch = self._made = 0
         self._checkpoint_ts = 0
-        self._state = SchemaState()
         self._indexes: Indexes = {}
         self._schema: tuple[SchemaState | None, str] = (None, "")
         self._tasks: Tasks | None = None
-        self._said: set[str] = set()
-        self._bare: set[TableName] = set()
-
-    def held(self) -> AbstractContextManager[None]:
-        """Keep another run on this machine out; others are fenced."""
-        return self._held()
 
     def recover(self) -> SinkPosition:
-        """Become the writer of the feed; return its position."""
-        found = self.store.take()
-        self._epoch, self._indexes = found.epoch, found.by_table
-        return found.standing
+        published = self.store.take()
+        self._epoch, self._indexes = published.epoch, {index.name.key: index for index in published.indexes}
+        return published.standing
 
     def open(self, standing: SinkPosition) -> None:
         self._checkpoint_ts, self._state = standing.checkpoint.ts, standing.state
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
-        """Write the rows of a segment; return when their indexes have them."""
         self._tasks = tasks
         self.store.check(self._epoch)
-        steps = segment.steps
-        keyed = [step for step in steps if step.table.handle_key]
         self._state = self._state.with_unknown(segment.tables)
-        self._bare |= {step.table.name for step in steps if not step.table.handle_key}
+        steps = self._keyed(segment.steps)
         follower = self._follower(self._checkpoint_ts, "rows")
-        for step in keyed:
+        for step in steps:
             self._fill(follower.ensure(step.table), self._checkpoint_ts, UNTOLD)
         self._indexes = follower.indexes
-        jobs = [IndexJob(changes, step, self.store, self._indexes[step.table.name.key], self._epoch) for step in keyed]
-        return tasks.run(write_table, jobs) if jobs else []
-
-    def left_out(self) -> Sequence[LeftOut]:
-        """Return the tables without a key whose rows came."""
-        return without_key(map(self._state.table, self._bare))
+        write = partial(write_table, self.store, changes, self._epoch)
+        return tasks.run(write, [(step, self._indexes[step.table.name.key]) for step in steps]) if steps else []
 
     def ddl(self, planned: PlannedDdl) -> None:
-        """Apply one DDL; a repetition begins anew."""
-        ddl, ts = planned.ddl, planned.commit_ts
+        session, ts = planned.ddl.told, planned.commit_ts
         if planned.error is not None:
             raise planned.refused(planned.error) from planned.error
         try:
             self.store.check(self._epoch)
-            follower = self._follower(ts, str(planned.number - 1), ddl.told)
-            self._fill(follower.follow(planned.effects), ts, ddl.told)
+            follower = self._follower(ts, str(planned.number - 1), session)
+            self._fill(follower.follow(planned.effects), ts, session)
         except (InputError, SchemaError) as error:
             raise planned.refused(error) from error
         except TidegateError as error:
             raise error.at(table=planned.table, commit_ts=ts) from None
-        if warning := zone_warning(ddl, planned.effects):
-            self._say(warning)
-        for effect in planned.effects:
-            if isinstance(effect, TableAltered) and effect.new.handle_key and not effect.old.handle_key:
-                self._say(f"table {effect.new.name} has a key now: the rows that it had come when they change")
+        self._warn_of(planned)
         reach("search/ddl-done")
         self._state, self._indexes = planned.after, follower.indexes
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  the indexes have them
-        """Publish the round's end. Fenced where another writer began."""
         standing = SinkPosition(planned.checkpoint, planned.state)
         reach("search/before-advance")
         if planned.state is not self._schema[0]:
@@ -561,11 +465,5 @@ class SearchSink(SegmentSink[Written], WithOmissions):
             for part in filling.parts:
                 self.store.settle(part.index)
             shares = self.store.shares(self._tasks.slots)
-            job = FillJob(filling, self.store, self._epoch, self.options.time_zone, ts, session, shares=shares)
-            jobs = [replace(job, share=share) for share in range(shares)]
-            self._tasks.run(fill_index, jobs)
-
-    def _say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            LOGGER.warning("%s", text)
+            job = FillJob(filling, self.store, self._epoch, self.options.time_zone, ts, session, shares)
+            self._tasks.run(partial(fill_index, job), list(range(shares)))

@@ -35,7 +35,8 @@ import msgspec
 
 from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, InputError, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
+from tidegate.objectstore.failpoint import reach
+from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex
 from tidegate.sink.search_mapping import IndexMapping, alias_of, epoch_of
 from tidegate.spark.cache import locked, write_whole
 
@@ -75,17 +76,15 @@ class EmbeddedStore:
         return Path(self.directory, OWN, self.feed)
 
     def take(self) -> PublishedIndexes:
-        """Become the writer; return what is published, with an epoch of this writer's own."""
         tantivy_module()
-        with self._held():
-            found = self._published()
-            found = msgspec.structs.replace(found, epoch=found.epoch + 1)
-            self._write(found)
-            self._follow(found)
-        return found
+        with self._locked():
+            published = self._published()
+            published = msgspec.structs.replace(published, epoch=published.epoch + 1)
+            self._write(published)
+            self._follow(published)
+        return published
 
     def check(self, epoch: int) -> None:
-        """Raise Fenced where another writer began."""
         now = self._published().epoch
         if now > epoch:
             raise Fenced("another run of this changefeed has taken over")
@@ -93,20 +92,18 @@ class EmbeddedStore:
             raise SinkRefused(f"{self.directory} was emptied; start the changefeed again: it begins anew")
 
     def keep(self, published: PublishedIndexes) -> None:
-        """Publish, then move links and remove old indexes. Raises Fenced where another writer began."""
-        with self._held():
+        with self._locked():
             self.check(published.epoch)
             self._write(published)
-            published_alone()
+            reach("search/published")
             self._follow(published)
 
     def create(self, made: TableIndex, epoch: int) -> None:  # noqa: ARG002  its name has it
-        """Make an empty index; no two have one name."""
         mapping = msgspec.json.decode(made.mapping, type=IndexMapping)
         schema = _schema(mapping)
         path = self._home / made.index
         self._check_link(Path(self.directory, alias_of(made.name, self.prefix)))
-        with _told(self.directory):
+        with _errors(self.directory):
             path.mkdir(parents=True)
             tantivy_module().Index(schema, str(path), reuse=False)
             write_whole(path / "mapping.json", made.mapping)
@@ -114,7 +111,7 @@ class EmbeddedStore:
     @contextmanager
     def writer(self, made: TableIndex, epoch: int) -> Iterator[IndexWriter]:  # noqa: ARG002
         path = self._home / made.index
-        with _told(self.directory):
+        with _errors(self.directory):
             index = tantivy_module().Index.open(str(path))
             mapping = msgspec.json.decode((path / "mapping.json").read_bytes(), type=IndexMapping)
             writer = index.writer(HEAP_BYTES, 1)
@@ -134,23 +131,22 @@ class EmbeddedStore:
     def pages(self, index: str, share: int, shares: int) -> Iterator[list[tuple[str, bytes]]]:
         assert (share, shares) == (0, 1)
         tantivy = tantivy_module()
-        with _told(self.directory):
+        with _errors(self.directory):
             opened = tantivy.Index.open(str(self._home / index))
             searcher = opened.searcher()
             rows = tantivy.Query.term_query(opened.schema, _ROW, "1", index_option="basic")
             hits = searcher.search(rows, max(1, searcher.num_docs), count=False).hits
         for start in range(0, len(hits), PAGE):
-            with _told(self.directory):
-                found = [searcher.doc(address) for _, address in hits[start : start + PAGE]]
-                page = [(str(one.get_first(_ID)), bytes(one.get_first(_SOURCE))) for one in found]
+            with _errors(self.directory):
+                documents = [searcher.doc(address) for _, address in hits[start : start + PAGE]]
+                page = [(str(one.get_first(_ID)), bytes(one.get_first(_SOURCE))) for one in documents]
             yield page
 
     def search(self, alias: str, words: str, limit: int) -> tuple[int, list[Found]]:
-        """Return how many documents fit, and the best ones. InputError for what is no query or no table."""
         path = Path(self.directory, alias)
         if not path.is_dir():
             raise InputError(f"{self.directory} has no index {alias}; it has {', '.join(self.aliases()) or 'none'}")
-        with _told(self.directory):
+        with _errors(self.directory):
             mapping = msgspec.json.decode((path / "mapping.json").read_bytes(), type=IndexMapping)
             index = tantivy_module().Index.open(str(path))
         names = [name for name, field in mapping.fields.items() if field.get("type") in {"text", "keyword"}]
@@ -162,21 +158,19 @@ class EmbeddedStore:
             raise InputError(f"{words!r} is no query: {error}") from error
         searcher = index.searcher()
         result = searcher.search(query, limit)
-        found = []
-        for score, address in result.hits:
-            one = searcher.doc(address)
-            found.append(Found(str(one.get_first(_ID)), float(score), bytes(one.get_first(_SOURCE))))
-        return int(result.count), found
+        scored = [(score, searcher.doc(address)) for score, address in result.hits]
+        return int(result.count), [
+            Found(str(one.get_first(_ID)), float(score), bytes(one.get_first(_SOURCE))) for score, one in scored
+        ]
 
     def aliases(self) -> list[str]:
-        """Return the names of all tables there."""
         return sorted(path.name for path in Path(self.directory).glob("*") if path.is_symlink())
 
     def close(self) -> None:
         """Nothing is kept open."""
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         try:
             self._home.mkdir(parents=True, exist_ok=True)
             with locked(self._home / "lock", timeout_s=LOCK_S):
@@ -203,8 +197,8 @@ class EmbeddedStore:
     def _follow(self, published: PublishedIndexes) -> None:
         """Let links point at what is published, and remove indexes of this writer or earlier ones that are not."""
         root = Path(self.directory)
-        wanted = {alias_of(one.name, self.prefix): one.index for one in published.indexes}
-        for alias, index in wanted.items():
+        indexes = {alias_of(one.name, self.prefix): one.index for one in published.indexes}
+        for alias, index in indexes.items():
             link, target = root / alias, Path(OWN, self.feed, index)
             if not link.is_symlink() or link.readlink() != target:
                 self._check_link(link)
@@ -214,45 +208,45 @@ class EmbeddedStore:
                 aside.replace(link)
         for alias in self.aliases():
             link = root / alias
-            if alias not in wanted and link.readlink().parent == Path(OWN, self.feed):
+            if alias not in indexes and link.readlink().parent == Path(OWN, self.feed):
                 link.unlink()
         for path in self._home.iterdir():
-            if path.is_dir() and path.name not in wanted.values() and epoch_of(path.name) <= published.epoch:
+            if path.is_dir() and path.name not in indexes.values() and epoch_of(path.name) <= published.epoch:
                 shutil.rmtree(path, ignore_errors=True)
 
 
 class _TantivyWriter:
-    """Writes one index, in one commit."""
-
     def __init__(self, place: str, mapping: IndexMapping, index: Any, writer: Any) -> None:
-        self._place, self._writer = place, writer
-        self._adders = _adders(mapping)
-        self._document = tantivy_module().Document
-        self._applied = _applied(index)
+        tantivy, searcher = tantivy_module(), index.searcher()
+        self._place, self._writer, self._document = place, writer, tantivy.Document
+        kinds = ((name, _KINDS.get(str(field.get("type")))) for name, field in mapping.fields.items())
+        self._fields = [(name, f"add_{kind[0]}", kind[1]) for name, kind in kinds if kind is not None]
+        mark = tantivy.Query.term_query(index.schema, _ROW, "0", index_option="basic")
+        hits = searcher.search(mark, 1).hits
+        self._applied = int(bytes(searcher.doc(hits[0][1]).get_first(_SOURCE))) if hits else 0
+        """The ts up to which the index has all rows."""
 
     def write(self, documents: Sequence[RowDocument]) -> int:
-        """Write documents that are newer than the index; return the bytes of their sources."""
         sent = 0
-        with _told(self._place):
+        with _errors(self._place):
             for name, commit_ts, source in documents:
                 if commit_ts <= self._applied:
                     continue
                 self._writer.delete_documents_by_term(_ID, name)
                 if source is not None:
                     try:
-                        made = self._made(name, source)
+                        document = self._made(name, source)
                     except ValueError as error:
                         refused = SinkRefused(f"{self._place}: document {name}: {error}")
                         raise refused.at(commit_ts=commit_ts) from error
-                    self._writer.add_document(made)
+                    self._writer.add_document(document)
                     sent += len(source)
         return sent
 
     def finish(self, upto: int) -> None:
-        """Commit; the index has what happened up to a ts."""
         if upto <= self._applied:
             return
-        with _told(self._place):
+        with _errors(self._place):
             self._writer.delete_documents_by_term(_ROW, "0")
             mark = self._document()
             mark.add_text(_ROW, "0")
@@ -267,78 +261,48 @@ class _TantivyWriter:
         self._writer = None
 
     def _made(self, name: str, source: bytes) -> Any:
-        found = self._document()
-        found.add_text(_ID, name)
-        found.add_text(_ROW, "1")
-        found.add_bytes(_SOURCE, source)
+        document = self._document()
+        document.add_text(_ID, name)
+        document.add_text(_ROW, "1")
+        document.add_bytes(_SOURCE, source)
         row = json.loads(source)
-        for field, add in self._adders:
+        for field, add, cast in self._fields:
             value = row.get(field)
             if value is not None:
-                add(found, field, value)
-        return found
+                getattr(document, add)(field, cast(value))
+        return document
 
 
-def _applied(index: Any) -> int:
-    """The ts up to which an index has all rows."""
-    searcher = index.searcher()
-    mark = tantivy_module().Query.term_query(index.schema, _ROW, "0", index_option="basic")
-    hits = searcher.search(mark, 1).hits
-    return int(bytes(searcher.doc(hits[0][1]).get_first(_SOURCE))) if hits else 0
-
-
-def _builder() -> Any:
-    """A schema of what each document has."""
-    builder = tantivy_module().SchemaBuilder()
-    builder.add_text_field(_ID, stored=True, tokenizer_name="raw", index_option="basic")
-    builder.add_bytes_field(_SOURCE, stored=True)
-    builder.add_text_field(_ROW, tokenizer_name="raw", index_option="basic")
-    return builder
-
-
-def _schema(mapping: IndexMapping) -> Any:
-    builder = _builder()
-    for name, field in mapping.fields.items():
-        kind = str(field.get("type"))
-        if kind == "text":
-            asked = field.get("analyzer", "standard")
-            if asked not in ANALYZERS:
-                raise ConfigError(f"field {name}: analyzer {asked!r} is none of {', '.join(ANALYZERS)}")
-            builder.add_text_field(name, tokenizer_name=ANALYZERS[asked])
-        elif kind == "keyword":
-            builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
-        elif kind in _NUMBERS:
-            getattr(builder, f"add_{_NUMBERS[kind][0]}_field")(name, indexed=True)
-    return builder.build()
-
-
-_NUMBERS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+_KINDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+    **dict.fromkeys(("text", "keyword"), ("text", str)),
     **dict.fromkeys(("long", "integer", "short", "byte"), ("integer", int)),
     "unsigned_long": ("unsigned", int),
     **dict.fromkeys(("double", "float"), ("float", float)),
 }
+"""By the type of a field the name that Tantivy's API has for it, and the values that it takes."""
 
 
-def _adders(mapping: IndexMapping) -> list[tuple[str, Callable[[Any, str, Any], None]]]:
-    """For each field what adds its value to a document."""
-    found: list[tuple[str, Callable[[Any, str, Any], None]]] = []
+def _schema(mapping: IndexMapping) -> Any:
+    builder = tantivy_module().SchemaBuilder()
+    builder.add_text_field(_ID, stored=True, tokenizer_name="raw", index_option="basic")
+    builder.add_bytes_field(_SOURCE, stored=True)
+    builder.add_text_field(_ROW, tokenizer_name="raw", index_option="basic")
     for name, field in mapping.fields.items():
         kind = str(field.get("type"))
-        if kind in {"text", "keyword"}:
-            found.append((name, lambda made, at, value: made.add_text(at, str(value))))
-        elif kind in _NUMBERS:
-            word, cast = _NUMBERS[kind]
-            found.append((name, _adder(word, cast)))
-    return found
-
-
-def _adder(word: str, cast: Callable[[Any], Any]) -> Callable[[Any, str, Any], None]:
-    return lambda made, field, value: getattr(made, f"add_{word}")(field, cast(value))
+        if kind == "text":
+            analyzer = field.get("analyzer", "standard")
+            if analyzer not in ANALYZERS:
+                raise ConfigError(f"field {name}: analyzer {analyzer!r} is none of {', '.join(ANALYZERS)}")
+            builder.add_text_field(name, tokenizer_name=ANALYZERS[analyzer])
+        elif kind == "keyword":
+            builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
+        elif kind in _KINDS:
+            getattr(builder, f"add_{_KINDS[kind][0]}_field")(name, indexed=True)
+    return builder.build()
 
 
 @contextmanager
-def _told(place: str) -> Iterator[None]:
-    """Errors of Tantivy and of the disk are the sink's."""
+def _errors(place: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:

@@ -104,16 +104,19 @@ class IndexMapping(msgspec.Struct, frozen=True):
 
 def mapping_of(table: TableInfo, rules: Sequence[IndexRule]) -> IndexMapping:
     """Return the mapping of a table."""
-    found = (rule for rule in rules if TableFilter.parse(rule.matcher).matches(table.name.schema, table.name.table))
-    rule = next(found, IndexRule(()))
-    own = {lowered(name): asked for name, asked in rule.fields.items()}
+    matching = (rule for rule in rules if TableFilter.parse(rule.matcher).matches(*table.name))
+    rule = next(matching, IndexRule(()))
+    own = {lowered(name): field for name, field in rule.fields.items()}
+    listed = {lowered(name) for name in rule.columns} if isinstance(rule.columns, tuple) else None
     fields: dict[str, FieldMapping] = {}
     for column in table.columns:
-        asked, usual = own.get(lowered(column.name)), _usual(column.type)
-        if column.virtual or (asked is None and not _is_wanted(rule, column.name, usual)):
-            continue
-        fields[field_name(column.name)] = (asked or {}) if "type" in (asked or {}) else {**usual, **(asked or {})}
-    return IndexMapping({name: field for name, field in fields.items() if field}, rule.settings)
+        name, field = lowered(column.name), _default_field(column.type)
+        searched = name in listed if listed is not None else rule.columns == "all" or field.get("type") == "text"
+        if name in own:
+            field = own[name] if "type" in own[name] else {**field, **own[name]}
+        if field and not column.virtual and (searched or name in own):
+            fields[field_name(column.name)] = field
+    return IndexMapping(fields, rule.settings)
 
 
 def field_name(column: str) -> str:
@@ -122,19 +125,13 @@ def field_name(column: str) -> str:
     return f"%5f{name[1:]}" if name.startswith("_") else name
 
 
-def _usual(kind: ColumnType) -> FieldMapping:
+def _default_field(kind: ColumnType) -> FieldMapping:
     if kind.code in STRINGS:
         if kind.charset == "binary":
             return {}
         return _NAME if kind.code in CHARS else _WORDS
-    found = _TYPES.get(kind.code, {})
-    return _UNSIGNED if found is _LONG and kind.unsigned else found
-
-
-def _is_wanted(rule: IndexRule, name: str, usual: FieldMapping) -> bool:
-    if isinstance(rule.columns, tuple):
-        return lowered(name) in map(lowered, rule.columns)
-    return rule.columns == "all" or usual.get("type") == "text"
+    field = _TYPES.get(kind.code, {})
+    return _UNSIGNED if field is _LONG and kind.unsigned else field
 
 
 NAME_MAX: Final = 160
@@ -145,7 +142,8 @@ _EPOCH: Final = re.compile(r"-(\d+)$")
 
 def alias_of(name: TableName, prefix: str = "") -> str:
     """Return the name by which readers find a table."""
-    text = prefix + ".".join(_plain(part) for part in name)
+    parts = (lowered(part).encode("utf-8", "surrogatepass") for part in name)
+    text = prefix + ".".join(_ESCAPED.sub(lambda hit: b"%%%02x" % hit[0][0], part).decode() for part in parts)
     text = f"%{ord(text[0]):02x}{text[1:]}" if text[0] in "_-" else text
     return text if len(text) <= NAME_MAX else f"{text[: NAME_MAX - 65]}-{_digest(text.encode())}"
 
@@ -157,8 +155,8 @@ def index_name(alias: str, place: str, epoch: int) -> str:
 
 def epoch_of(index: str) -> int:
     """Return the epoch of the writer that made an index."""
-    found = _EPOCH.search(index)
-    return int(found[1]) if found else 0
+    match = _EPOCH.search(index)
+    return int(match[1]) if match else 0
 
 
 def write_alias(index: str, epoch: int) -> str:
@@ -168,17 +166,12 @@ def write_alias(index: str, epoch: int) -> str:
 
 def document_id(values: Sequence[Value]) -> str:
     """Return the name of the document of the row whose key columns have these values."""
-    found = row_id(values)
+    name = row_id(values)
     try:
-        text = found.decode()
+        text = name.decode()
     except UnicodeDecodeError:  # a text that is no UTF-8
         text = ""
-    return text if text and len(found) <= ID_MAX_BYTES else f"sha256:{_digest(found)}"
-
-
-def _plain(part: str) -> str:
-    text = lowered(part).encode("utf-8", "surrogatepass")
-    return _ESCAPED.sub(lambda hit: b"%%%02x" % hit[0][0], text).decode()
+    return text if text and len(name) <= ID_MAX_BYTES else f"sha256:{_digest(name)}"
 
 
 def _digest(text: bytes) -> str:

@@ -45,15 +45,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from tidegate.model.errors import Fenced, InputError, LoginRefused, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, convert_state, stamped
+from tidegate.objectstore.failpoint import reach
 from tidegate.sink.exchange import TEXT_MAX, HttpClient, Reply, tls_context
-from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
+from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex
 from tidegate.sink.search_mapping import IndexMapping, alias_of, epoch_of, write_alias
 
 LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
@@ -99,6 +100,9 @@ class SearchCalls:
 
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
+        basic = base64.b64encode(f"{options.user}:{options.password}".encode()).decode()
+        account = f"ApiKey {options.api_key}" if options.api_key else f"Basic {basic}" if options.user else ""
+        self._account = {"authorization": account} if account else {}
         tls = partial(tls_context, options.ssl_ca, options.ssl_cert, options.ssl_key) if options.tls else None
         self._clients = [
             HttpClient(host, port, tls, within_s=options.timeout_s, most_bytes=ANSWER_BYTES)
@@ -115,23 +119,31 @@ class SearchCalls:
         *,
         many: bool = False,
     ) -> Reply:
-        """Return the answer to a call; `many` says that the body is a line for each of several. SinkError for none."""
+        """Return the answer to a call; with `many`, the body has a line for each of several. SinkError for none."""
         sent = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
-        headers = {"content-type": "application/x-ndjson" if many else "application/json", **self._account()}
+        headers = {"content-type": "application/x-ndjson" if many else "application/json", **self._account}
         target = f"{path}?{urlencode(query)}" if query else path
         failed: Exception | None = None
         for _ in range(1 + len(self._clients)):
             client = self._clients[self._next % len(self._clients)]
             fresh = not client.is_open
             try:
-                return self._checked(client.ask(method, target, sent, headers))
+                answer = client.ask(method, target, sent, headers)
             except OSError as error:
                 failed = error
                 self._next += fresh  # an old connection may have ended by itself
+                continue
+            if answer.status in {401, 403}:
+                raise LoginRefused(
+                    f"{self.options.place}: {reason_of(answer)}; check user and password of the address; '@', ':' and "
+                    "'/' of a password are written %40, %3A and %2F"
+                )
+            if answer.status >= 500:
+                raise SinkError(f"{self.options.place}: {reason_of(answer)}")
+            return answer
         raise SinkError(f"{self.options.place}: {failed or type(failed).__name__}") from failed
 
     def close(self) -> None:
-        """Close the connection."""
         for client in self._clients:
             client.close()
 
@@ -142,25 +154,6 @@ class SearchCalls:
         raise (SinkError if answer.status in LATER else SinkRefused)(
             f"{self.options.place}: {what}: {reason_of(answer)}"
         )
-
-    def _checked(self, answer: Reply) -> Reply:
-        if answer.status in {401, 403}:
-            raise LoginRefused(
-                f"{self.options.place}: {reason_of(answer)}; check user and password of the address; '@', ':' and '/' "
-                "of a password are written %40, %3A and %2F"
-            )
-        if answer.status >= 500:
-            raise SinkError(f"{self.options.place}: {reason_of(answer)}")
-        return answer
-
-    def _account(self) -> Mapping[str, str]:
-        options = self.options
-        if options.api_key:
-            return {"authorization": f"ApiKey {options.api_key}"}
-        if options.user:
-            word = base64.b64encode(f"{options.user}:{options.password}".encode()).decode()
-            return {"authorization": f"Basic {word}"}
-        return {}
 
 
 def path_of(*parts: str) -> str:
@@ -175,20 +168,6 @@ _TOO_LARGE: Final = 413
 _QUERY: Final = {"require_alias": "true", "filter_path": "errors,items.*.status,items.*.error"}
 
 
-class BulkItem(msgspec.Struct):
-    """The server's answer for one document."""
-
-    status: int
-    error: Any = None
-
-
-class BulkAnswer(msgspec.Struct):
-    """The server's answer to a bulk; `items` only if there are errors among them."""
-
-    errors: bool = False
-    items: list[dict[str, BulkItem]] = []
-
-
 class BulkWriter:
     """Writes documents of one index by its write alias."""
 
@@ -198,8 +177,6 @@ class BulkWriter:
         self._bytes = calls.options.bulk_bytes
 
     def write(self, documents: Sequence[RowDocument]) -> int:
-        """Write documents; return the bytes sent. SinkError where the server takes no more, SinkRefused for one that
-        it never takes."""
         waiting = deque((one, _lines(one)) for one in documents)
         sent, tries, pause_s = 0, 0, PAUSE_S
         while waiting:
@@ -237,31 +214,28 @@ class BulkWriter:
             raise SinkRefused(f"{self._calls.options.place}: {reason_of(answer)}").at(commit_ts=documents[0].commit_ts)
         if answer.status in {*LATER, _TOO_LARGE}:
             return range(len(documents)), reason_of(answer)
-        found = msgspec.json.decode(self._calls.done(answer, "a bulk").body, type=BulkAnswer)
+        content = self._calls.done(answer, "a bulk").json()
         again, why = [], ""
-        for place, item in enumerate(found.items if found.errors else ()):
-            ((op, told),) = item.items()
-            if told.status in LATER:
+        for place, item in enumerate(content["items"] if content.get("errors") else ()):
+            ((op, result),) = item.items()
+            status, error = result["status"], result.get("error")
+            if status in LATER:
                 again.append(place)
-                why = f"{told.status} {_reason(told.error)}"
-            elif told.status >= 400 and told.status != 409 and not (op == "delete" and told.error is None):
-                self._refuse(told, documents[place])
+                why = f"{status} {_reason(error)}"
+            elif status >= 400 and status != 409 and not (op == "delete" and error is None):
+                server, document, why = self._calls.options.place, documents[place], _reason(error)
+                if status == 404:
+                    raise SinkError(f"{server}: {self._alias} is not there: {why}; another run may have taken over")
+                refused = SinkRefused(f"{server}: document {document.id} is refused: {status} {why}")
+                raise refused.at(commit_ts=document.commit_ts)
         return again, why
-
-    def _refuse(self, told: BulkItem, document: RowDocument) -> None:
-        place, why = self._calls.options.place, _reason(told.error)
-        if told.status == 404:
-            raise SinkError(f"{place}: {self._alias} is not there: {why}; another run may have taken over")
-        raise SinkRefused(f"{place}: document {document.id} is refused: {told.status} {why}").at(
-            commit_ts=document.commit_ts
-        )
 
 
 def _lines(document: RowDocument) -> bytes:
     word = "delete" if document.source is None else "index"
     rule = "external" if document.source is None else "external_gte"
-    told = {word: {"_id": document.id, "version": document.commit_ts, "version_type": rule}}
-    return msgspec.json.encode(told) + b"\n" + (b"" if document.source is None else document.source + b"\n")
+    action = {word: {"_id": document.id, "version": document.commit_ts, "version_type": rule}}
+    return msgspec.json.encode(action) + b"\n" + (b"" if document.source is None else document.source + b"\n")
 
 
 def _reason(error: Any) -> str:
@@ -278,11 +252,6 @@ TRIES: Final = 5
 _FIELDS_MIN: Final = 1000
 
 
-class _Version(NamedTuple):
-    seq_no: int
-    primary_term: int
-
-
 class SearchHit(msgspec.Struct):
     """A document of an answer."""
 
@@ -291,17 +260,11 @@ class SearchHit(msgspec.Struct):
     score: float | None = msgspec.field(name="_score", default=None)
 
 
-class HitTotal(msgspec.Struct):
-    """The number of hits."""
-
-    value: int
-
-
 class SearchHits(msgspec.Struct):
     """The documents of an answer."""
 
     hits: list[SearchHit]
-    total: HitTotal | None = None
+    total: dict[str, Any] | None = None
 
 
 class SearchAnswer(msgspec.Struct):
@@ -318,7 +281,8 @@ class ServerStore:
         self.options, self.feed, self.prefix = options, feed, prefix
         self._calls = SearchCalls(options)
         self._followed: tuple[TableIndex, ...] | None = None
-        self._version: _Version | None = None
+        self._version: dict[str, object] = {"op_type": "create"}
+        """The parameters with which progress is written only if nobody else wrote since."""
         self._taken = 0
         self._kept = PublishedIndexes()
         """What was published last, as far as this writer knows."""
@@ -332,41 +296,40 @@ class ServerStore:
         return self.options.place
 
     def take(self) -> PublishedIndexes:
-        """Become the writer; return what is published, with an epoch of this writer's own."""
         self._followed = None
-        self._make_progress()
+        body = {"settings": {"index": {"number_of_shards": 1}}, "mappings": {"dynamic": False, "properties": {}}}
+        answer = self._calls.ask("PUT", path_of(PROGRESS), body)
+        if b"resource_already_exists_exception" not in answer.body:
+            self._calls.done(answer, f"index {PROGRESS}")
         for _ in range(TRIES):
-            found = self._read()
+            stored = self._read()
             now_ms = time.time_ns() // 1_000_000  # above those of a progress that somebody deleted
-            found = msgspec.structs.replace(found, epoch=max(found.epoch + 1, now_ms))
-            if self._write(found):
-                self._taken = found.epoch
-                self._follow(found)
-                return found
+            stored = msgspec.structs.replace(stored, epoch=max(stored.epoch + 1, now_ms))
+            if self._write(stored):
+                self._taken = stored.epoch
+                self._follow(stored)
+                return stored
         raise SinkError(f"{self.place}: other runs of changefeed {self.feed} begin all the time")
 
     def check(self, epoch: int) -> None:
-        """Raise Fenced where another writer began."""
         answer = self._calls.ask("GET", path_of(PROGRESS, "_doc", self.feed), query={"_source_includes": "epoch"})
-        found = {} if answer.status == 404 else self._calls.done(answer, "its progress").json()["_source"]
-        self._compare(found.get("epoch", 0), epoch)
+        stored = {} if answer.status == 404 else self._calls.done(answer, "its progress").json()["_source"]
+        self._compare(stored.get("epoch", 0), epoch)
 
     def keep(self, published: PublishedIndexes) -> None:
-        """Publish, and let aliases and indexes follow. Fenced where another writer began."""
         self._compare(self._taken, published.epoch)
         for _ in range(TRIES):
             if self._write(published):
-                published_alone()
+                reach("search/published")
                 self._follow(published)
                 return
-            found = self._read()
-            self._compare(found.epoch, published.epoch)
-            if found not in {published, self._kept}:  # its own: a try whose answer did not come
+            stored = self._read()
+            self._compare(stored.epoch, published.epoch)
+            if stored not in {published, self._kept}:  # its own: a try whose answer did not come
                 raise self._lost()
         raise SinkError(f"{self.place}: the progress of {self.feed} changes all the time")
 
     def create(self, made: TableIndex, epoch: int) -> None:
-        """Make an empty index; no two have one name."""
         mapping = msgspec.json.decode(made.mapping, type=IndexMapping)
         settings = {
             "gc_deletes": f"{round(self.options.tombstone_s)}s",
@@ -410,21 +373,19 @@ class ServerStore:
             self._calls.ask("DELETE", "/_search/scroll", {"scroll_id": answer.scroll})
 
     def search(self, alias: str, words: str, limit: int) -> tuple[int, list[Found]]:
-        """Return how many documents fit, and the best ones. InputError for what is no query or no table."""
         body = {"query": {"query_string": {"query": words, "lenient": True}}, "size": limit, "track_total_hits": True}
         answer = self._calls.ask("POST", path_of(alias, "_search"), body)
         if answer.status in {400, 404}:
             raise InputError(f"{self.place}: {alias}: {reason_of(answer)}")
-        found = msgspec.json.decode(self._calls.done(answer, "a search").body, type=SearchAnswer).hits
-        hits = [Found(hit.id, hit.score or 0.0, bytes(hit.source)) for hit in found.hits]
-        return found.total.value if found.total else len(hits), hits
+        page = msgspec.json.decode(self._calls.done(answer, "a search").body, type=SearchAnswer).hits
+        hits = [Found(hit.id, hit.score or 0.0, bytes(hit.source)) for hit in page.hits]
+        return page.total["value"] if page.total else len(hits), hits
 
     def close(self) -> None:
         self._calls.close()
 
     @property
     def _marker(self) -> str:
-        """The alias of all indexes of the feed."""
         return f"tidegate-{self.feed}"
 
     def _ask(
@@ -443,51 +404,41 @@ class ServerStore:
         answer = self._calls.ask("GET", path_of(alias, "_alias"))
         if answer.status == 404:
             return
-        found = self._calls.done(answer, "an alias").json()
-        if any(self._marker not in told["aliases"] for told in found.values()):
+        indexes = self._calls.done(answer, "an alias").json()
+        if any(self._marker not in index["aliases"] for index in indexes.values()):
             raise SinkRefused(
                 f"{self.place}: {alias} is there already, and not of changefeed {self.feed}; set another index-prefix"
             )
 
-    def _make_progress(self) -> None:
-        body = {"settings": {"index": {"number_of_shards": 1}}, "mappings": {"dynamic": False, "properties": {}}}
-        answer = self._calls.ask("PUT", path_of(PROGRESS), body)
-        if b"resource_already_exists_exception" not in answer.body:
-            self._calls.done(answer, f"index {PROGRESS}")
-
     def _read(self) -> PublishedIndexes:
-        self._version = None
+        self._version = {"op_type": "create"}
         answer = self._calls.ask("GET", path_of(PROGRESS, "_doc", self.feed))
         if answer.status == 404:
             return PublishedIndexes()
-        found = self._calls.done(answer, "its progress").json()
+        document = self._calls.done(answer, "its progress").json()
         try:
             where = f"{PROGRESS}/_doc/{self.feed} of {self.place}"
-            kept = convert_state(StateKind.SEARCH, found["_source"], PublishedIndexes, where)
+            stored = convert_state(StateKind.SEARCH, document["_source"], PublishedIndexes, where)
         except msgspec.ValidationError as error:
             raise SinkRefused(f"{PROGRESS}/{self.feed} holds another release's progress: {error}") from error
-        self._version = _Version(found["_seq_no"], found["_primary_term"])
-        return kept
+        self._version = {"if_seq_no": document["_seq_no"], "if_primary_term": document["_primary_term"]}
+        return stored
 
     def _write(self, published: PublishedIndexes) -> bool:
-        """Whether progress is written: not if somebody wrote since this writer read or wrote it."""
-        if (version := self._version) is None:
-            query: dict[str, object] = {"op_type": "create"}
-        else:
-            query = {"if_seq_no": version.seq_no, "if_primary_term": version.primary_term}
-        kept = stamped(StateKind.SEARCH, published)
-        answer = self._calls.ask("PUT", path_of(PROGRESS, "_doc", self.feed), kept, query)
+        """Return False, and write nothing, if somebody wrote since this writer read or wrote progress."""
+        body = stamped(StateKind.SEARCH, published)
+        answer = self._calls.ask("PUT", path_of(PROGRESS, "_doc", self.feed), body, self._version)
         if answer.status == 409:
             return False
-        found = self._calls.done(answer, "its progress").json()
-        self._version, self._kept = _Version(found["_seq_no"], found["_primary_term"]), published
+        document = self._calls.done(answer, "its progress").json()
+        self._version = {"if_seq_no": document["_seq_no"], "if_primary_term": document["_primary_term"]}
+        self._kept = published
         return True
 
-    def _compare(self, found: int, epoch: int) -> None:
-        """Compare the epoch of what is there with this writer's."""
-        if found > epoch:
+    def _compare(self, stored_epoch: int, epoch: int) -> None:
+        if stored_epoch > epoch:
             raise Fenced("another run of this changefeed has taken over")
-        if found < epoch:
+        if stored_epoch < epoch:
             raise self._lost()
 
     def _lost(self) -> SinkRefused:
@@ -503,31 +454,28 @@ class ServerStore:
             return
         answer = self._calls.ask("GET", path_of(self._marker, "_alias"))
         have = {} if answer.status == 404 else self._calls.done(answer, "its aliases").json()
-        wanted = {
+        names = {
             one.index: {self._marker, write_alias(one.index, published.epoch), alias_of(one.name, self.prefix)}
             for one in published.indexes
         }
-        if gone := sorted(wanted.keys() - have.keys()):
+        if missing := sorted(names.keys() - have.keys()):
             raise SinkRefused(
-                f"{self.place}: index {gone[0]} is not there any more; to begin anew, delete the document "
+                f"{self.place}: index {missing[0]} is not there any more; to begin anew, delete the document "
                 f"{PROGRESS}/_doc/{self.feed}, and let the changefeed begin with all rows"
             )
-        there = {alias for told in have.values() for alias in told["aliases"]}
+        there = {alias for index in have.values() for alias in index["aliases"]}
         for one in published.indexes:
             if (alias := alias_of(one.name, self.prefix)) not in there:
                 self._check_alias(alias)
-        actions = list(_actions(have, wanted, published.epoch))
+        actions: list[dict[str, dict[str, str]]] = []
+        for index, its in have.items():
+            if index in names:
+                changes = {"remove": its["aliases"].keys() - names[index], "add": names[index] - its["aliases"].keys()}
+                actions += [
+                    {verb: {"index": index, "alias": alias}} for verb in changes for alias in sorted(changes[verb])
+                ]
+            elif epoch_of(index) <= published.epoch:
+                actions.append({"remove_index": {"index": index}})
         if actions:
             self._ask("POST", "/_aliases", "its aliases", {"actions": actions})
         self._followed = published.indexes
-
-
-def _actions(have: Mapping[str, Any], wanted: Mapping[str, set[str]], epoch: int) -> Iterator[dict[str, Any]]:
-    """What makes aliases those that are wanted."""
-    for index, told in have.items():
-        aliases = set(told["aliases"])
-        if index in wanted:
-            yield from ({"remove": {"index": index, "alias": alias}} for alias in sorted(aliases - wanted[index]))
-            yield from ({"add": {"index": index, "alias": alias}} for alias in sorted(wanted[index] - aliases))
-        elif epoch_of(index) <= epoch:
-            yield {"remove_index": {"index": index}}

@@ -38,7 +38,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -52,23 +51,14 @@ import obstore
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.neutral import event_object, render
 from tidegate.engine.plan import PlannedDdl, Round, Rows, Segment
-from tidegate.engine.ports import (
-    Changes,
-    Checkpoints,
-    Saved,
-    SegmentSink,
-    SinkPosition,
-    Tasks,
-    Written,
-    sink_position,
-)
+from tidegate.engine.ports import Changes, Checkpoints, Saved, SinkPosition, Tasks, Written
 from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Update, Values, images
 from tidegate.model.name import all_digits
 from tidegate.model.tso import to_datetime
 from tidegate.objectstore.stores import store, storing
-from tidegate.sink.calls import calls_of
-from tidegate.sink.exchange import HttpClient, tls_context
+from tidegate.sink.calls import CheckpointSink, calls_of
+from tidegate.sink.exchange import HttpClient, Reply, tls_context
 from tidegate.sink.webhook_options import WebhookOptions
 
 _TYPES: Final = {"Insert": "row.insert", "Update": "row.update", "Delete": "row.delete", "Ddl": "ddl"}
@@ -89,10 +79,6 @@ class CloudEvent(NamedTuple):
     moves: bool = False
     """The change gave its row another key, so that it belongs to two."""
 
-    def lane(self, lanes: int) -> int:
-        """Return which of some lanes the events of its key take."""
-        return crc32(f"{self.table}\n{self.key}".encode("utf-8", "surrogatepass")) % lanes
-
 
 class EventMaker:
     """Makes the events of one feed; rows in commit order, those of a table by one maker."""
@@ -103,7 +89,6 @@ class EventMaker:
         self._twins: Counter[bytes] = Counter()
 
     def rows(self, changes: Iterable[RowChange]) -> Iterator[CloudEvent]:
-        """Return the events of rows."""
         for row in changes:
             ts = row.commit_ts or 0
             if ts != self._ts:
@@ -114,16 +99,14 @@ class EventMaker:
             names = row.pk_names or [field.name for field in row.fields if field.handle]
             key = _key(row, names, after if after is not None else before)
             moves = isinstance(row, Update) and _key(row, names, before) != key
-            found = self._made(row, ts, f"{row.schema}.{row.table}", key, numbered=not names)
-            yield found._replace(moves=moves)
+            event = self._made(row, ts, f"{row.schema}.{row.table}", key, numbered=not names)
+            yield event._replace(moves=moves)
 
     def ddl(self, ddl: Ddl) -> CloudEvent:
-        """Return the event of a DDL."""
         subject = f"{ddl.schema}.{ddl.table}" if ddl.table else ddl.schema
         return self._made(ddl, ddl.commit_ts or 0, subject)
 
     def resolved(self, ts: int) -> CloudEvent:
-        """Return the event that says that nothing at or below a ts is still to come."""
         return self._made(Resolved(ts), ts, "")
 
     def _made(self, event: Event, ts: int, subject: str, key: str = "", *, numbered: bool = False) -> CloudEvent:
@@ -133,14 +116,14 @@ class EventMaker:
             self._twins[digest.digest()] += 1
             digest.update(b"%d" % self._twins[digest.digest()])
         kind = _TYPES.get(type(event).__name__, "resolved")
-        found = envelope(digest.hexdigest(), self._source, kind, ts, data, subject=subject, key=key)
-        return CloudEvent(digest.hexdigest(), render(found), ts, subject, key)
+        body = render(envelope(digest.hexdigest(), self._source, kind, ts, data, subject=subject, key=key))
+        return CloudEvent(digest.hexdigest(), body, ts, subject, key)
 
 
 def envelope(
     event_id: str, source: str, kind: str, ts: int, data: object, *, subject: str = "", key: str = ""
 ) -> dict[str, object]:
-    """Return an event with what it says."""
+    """Return the JSON object of an event whose content is `data`."""
     return {
         "specversion": "1.0",
         "id": event_id,
@@ -159,33 +142,25 @@ def _key(row: RowChange, names: Sequence[str], values: Values | None) -> str:
     if values is None or not names:
         return ""
     by_name = {field.name: value for field, value in zip(row.fields, values, strict=True)}
-    return ",".join(_shown(by_name.get(name)) for name in names)
-
-
-def _shown(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
+    return ",".join(value.hex() if isinstance(value, bytes) else str(value) for value in map(by_name.get, names))
 
 
 def in_lanes(events: Iterable[CloudEvent], lanes: int) -> Iterator[list[list[CloudEvent]]]:
     """Return the events by lane, in stretches of about STRETCH_BYTES that follow each other: an event that moves a row
     to another key stands alone."""
-    found: list[list[CloudEvent]] = [[] for _ in range(lanes)]
+    stretch: list[list[CloudEvent]] = [[] for _ in range(lanes)]
     size = 0
     for event in events:
         if event.moves or size > STRETCH_BYTES:
-            yield found
-            found, size = [[] for _ in range(lanes)], 0
+            yield stretch
+            stretch, size = [[] for _ in range(lanes)], 0
         if event.moves:
             yield [[event]]
         else:
-            found[event.lane(lanes)].append(event)
+            lane = crc32(f"{event.table}\n{event.key}".encode("utf-8", "surrogatepass")) % lanes
+            stretch[lane].append(event)
             size += len(event.body)
-    yield found
-
-
-def batches(events: Sequence[CloudEvent], most: int, most_bytes: int) -> Iterator[list[CloudEvent]]:
-    """Return the events in calls of at most so many and, but for a single one, so many bytes."""
-    return calls_of(events, lambda event: len(event.body) + 1, most=most, most_bytes=most_bytes + 1)  # a comma
+    yield stretch
 
 
 PAUSE_S: Final = 0.25
@@ -198,15 +173,6 @@ _WRONG_PLACE: Final = {
     405: "the address takes no POST",
 }
 _ANSWER_BYTES: Final = 1 << 20
-
-
-class HttpAnswer(NamedTuple):
-    """What came back; status 0: nothing, and why."""
-
-    status: int
-    text: str
-    again_s: float | None = None
-    location: str = ""
 
 
 class WebhookSender:
@@ -230,52 +196,51 @@ class WebhookSender:
 
         SinkError for an address that does not take them now, SinkRefused for an event that it never takes."""
         answer = self._answered(events)
-        if 200 <= answer.status < 300:
+        if answer.is_ok:
             return 0
         if len(events) > 1:
             return sum(self.send([event]) for event in events)
         return self._dead(events[0], answer)
 
     def close(self) -> None:
-        """End the connection."""
         self._client.close()
 
-    def _answered(self, events: Sequence[CloudEvent]) -> HttpAnswer:
+    def _answered(self, events: Sequence[CloudEvent]) -> Reply:
         """The first answer that is final."""
         pause_s = PAUSE_S
         for left in range(self.options.tries - 1, -1, -1):
-            answer = self._call(events)
-            if answer.status in _WRONG_PLACE:
-                raise self._error(f"{answer.status}, {_WRONG_PLACE[answer.status]}: {answer.text}", events)
-            if 300 <= answer.status < 400:
-                raise self._error(f"it sends us on to {answer.location or 'nowhere'}: give that address", events)
-            if 0 < answer.status < 500 and answer.status not in _AGAIN:
-                return answer
+            try:
+                answer = self._call(events)
+            except OSError as error:
+                fault, again = f"no answer: {str(error) or type(error).__name__}", ""
+            else:
+                fault, again = f"{answer.status}: {answer.text}", answer.headers.get("retry-after", "")
+                if answer.status in _WRONG_PLACE:
+                    raise self._error(f"{answer.status}, {_WRONG_PLACE[answer.status]}: {answer.text}", events)
+                if 300 <= answer.status < 400:
+                    location = answer.headers.get("location") or "nowhere"
+                    raise self._error(f"it sends us on to {location}: give that address", events)
+                if answer.status < 500 and answer.status not in _AGAIN:
+                    return answer
             if left:
-                time.sleep(min(pause_s if answer.again_s is None else answer.again_s, PAUSE_MAX_S))
+                time.sleep(min(float(again) if again and all_digits(again) else pause_s, PAUSE_MAX_S))
                 pause_s *= 2
-        raise self._error(f"{answer.status or 'no answer'}: {answer.text}", events)
+        raise self._error(fault, events)
 
-    def _call(self, events: Sequence[CloudEvent]) -> HttpAnswer:
+    def _call(self, events: Sequence[CloudEvent]) -> Reply:
         single = self.options.batch_events == 1
         body = events[0].body if single else b"[" + b",".join(event.body for event in events) + b"]"
         kind = "application/cloudevents+json" if single else "application/cloudevents-batch+json"
         headers = {"content-type": f"{kind}; charset=utf-8", **signed(self.options.secret, events[0].id, body)}
         if self.options.token:
             headers["authorization"] = f"Bearer {self.options.token}"
-        try:
-            reply = self._client.ask("POST", self._target, body, headers)
-        except OSError as error:
-            return HttpAnswer(0, str(error) or type(error).__name__)
-        again_s = _seconds(reply.headers.get("retry-after"))
-        return HttpAnswer(reply.status, reply.text, again_s, reply.headers.get("location", ""))
+        return self._client.ask("POST", self._target, body, headers)
 
-    def _dead(self, event: CloudEvent, answer: HttpAnswer) -> int:
-        what = f"{answer.status}: {answer.text}"
+    def _dead(self, event: CloudEvent, answer: Reply) -> int:
         if self.options.dead_letter == "halt":
             raise SinkRefused(
-                f"{self.options.place} refuses event {event.id}: {what}. Mend the receiver and resume, or set "
-                "dead-letter=keep, which keeps such events aside and goes on"
+                f"{self.options.place} refuses event {event.id}: {answer.status}: {answer.text}. Mend the receiver and "
+                "resume, or set dead-letter=keep, which keeps such events aside and goes on"
             ).at(table=event.table, commit_ts=event.ts)
         letter = b'{"status":%d,"answer":%s,"event":%s}\n' % (answer.status, render(answer.text), event.body)
         with storing(self.options.dead_letters):
@@ -296,34 +261,24 @@ def signed(secret: bytes, event_id: str, body: bytes, now_s: int | None = None) 
     return headers
 
 
-def _seconds(text: str | None) -> float | None:
-    """What Retry-After asks for, where it is a number; dates are not read."""
-    return float(text) if text and all_digits(text) else None
-
-
 LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Posted(Written):
-    """What a task posted, `dead` events that were kept aside among it."""
+    """What a task posted; `dead` counts the events that were kept as dead letters."""
 
     dead: int = 0
 
 
-class WebhookSink(SegmentSink[Posted]):
+class WebhookSink(CheckpointSink[Posted]):
     """Posts to the address of `options`."""
 
     def __init__(self, options: WebhookOptions, checkpoints: Checkpoints) -> None:
-        self._options, self._checkpoints = options, checkpoints
+        super().__init__(checkpoints)
+        self._options = options
         self._events = EventMaker(options.feed)
         self._sender = WebhookSender(options)
-
-    def held(self) -> AbstractContextManager[None]:
-        return self._checkpoints.held()
-
-    def recover(self) -> SinkPosition:
-        return sink_position(self._checkpoints.load())
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> list[Posted]:
         steps = segment.steps
@@ -349,7 +304,6 @@ class WebhookSink(SegmentSink[Posted]):
 
 
 def _post(options: WebhookOptions, changes: Changes, lanes: int, steps: Sequence[Rows]) -> list[Posted]:
-    """Post the rows of some tables, one after the other."""
     senders = [WebhookSender(options) for _ in range(lanes)]
     try:
         with ThreadPoolExecutor(lanes, "webhook") as pool:
@@ -365,7 +319,8 @@ def _post_table(
     done, maker = Posted(step.table.name), EventMaker(options.feed)
 
     def post(sender: WebhookSender, events: Sequence[CloudEvent]) -> int:
-        return sum(sender.send(batch) for batch in batches(events, options.batch_events, options.batch_bytes))
+        sizes = {"most": options.batch_events, "most_bytes": options.batch_bytes + 1}  # an event and its comma
+        return sum(sender.send(batch) for batch in calls_of(events, lambda event: len(event.body) + 1, **sizes))
 
     for chunk in done.coming(changes.batches(step.table.name, step.after, step.upto)):
         rows = chain.from_iterable(map(events_of, chunk.runs()))
