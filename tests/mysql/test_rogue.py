@@ -60,7 +60,7 @@ CALLERS: Final[dict[str, Callable[[int], Any]]] = {
     "large rows": completed,
     "rows of a target": lambda port: TargetSession(options(port), many=True),
     "recovery of a target": lambda port: SqlSink(options(port)).recover(),
-    "DDLs of a target": lambda port: DdlConnection(SqlSink(options(port))._open_connection, MARIADB),
+    "DDLs of a target": lambda port: DdlConnection(lambda: TargetSession(options(port)).connection, MARIADB),
     "commands": of_commands,
     "upstream sql": asked,
 }

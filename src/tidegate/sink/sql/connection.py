@@ -69,7 +69,6 @@ class SqlOptions:
 
     @property
     def place(self) -> str:
-        """The server, for messages."""
         return f"{self.host}:{self.port}"
 
     def door(self, read_s: float | None) -> Door:
@@ -205,27 +204,21 @@ class TargetServer:
         return f"{self.kind.value} {'.'.join(map(str, self.version))}"
 
     def has(self, variable: str) -> bool:
-        """Return whether the server knows a variable that was probed."""
         return variable in self.variables
 
     @property
     def traits(self) -> KindTraits:
-        """What its kind has."""
         return KINDS[self.kind]
 
-    def settings(self, wanted: Iterable[Setting]) -> list[Setting]:
-        """Return the settings among `wanted` that the server has."""
-        optional = self.traits.optional
-        return [
-            one
-            for one in wanted
-            if self.version >= one.since and (one.name not in optional or one.name in self.variables)
-        ]
+    def settings(self, settings: Iterable[Setting]) -> list[Setting]:
+        """Return the settings whose variables the server has."""
+        lacking = set(self.traits.optional) - self.variables.keys()
+        return [one for one in settings if self.version >= one.since and one.name not in lacking]
 
     def modes(self, *, strict: bool) -> Setting:
         """Return the SQL modes of sessions of rows, or those of sessions that are not strict."""
-        wanted = [*ROWS, *self.traits.rows] if strict else self.traits.ddls
-        return [one for one in self.settings(wanted) if one.name == "sql_mode"][-1]
+        settings = self.settings([*ROWS, *self.traits.rows] if strict else self.traits.ddls)
+        return [one for one in settings if one.name == "sql_mode"][-1]
 
     @property
     def packet_bytes(self) -> int:
@@ -237,9 +230,8 @@ def target_of(version: str, variables: Mapping[str, str] = MappingProxyType({}))
     """Return the target whose VERSION() and variables these are. SinkRefused for text without a version."""
     kinds = ((ServerKind.TIDB, _TIDB), (ServerKind.MARIADB, _MARIADB), (ServerKind.MYSQL, _NUMBERS))
     for kind, pattern in kinds:
-        found = pattern.search(version)
-        if found is not None:
-            return TargetServer(kind, tuple(map(int, found[1].split("."))), dict(variables))
+        if (match := pattern.search(version)) is not None:
+            return TargetServer(kind, tuple(map(int, match[1].split("."))), dict(variables))
     raise SinkRefused(f"the server calls its version {version!r}; it is no MySQL, MariaDB or TiDB")
 
 
@@ -298,16 +290,14 @@ def sink_error(error: Exception, options: SqlOptions) -> SinkError:
         return AccountRefused(f"{options.place}: no TLS: {why}; check ssl-ca, ssl-cert, ssl-key and the host's name")
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1] if len(error.args) > 1 else error)
-    kind = ERRORS[answer_kind(code, text)]
-    hint = _late(options) if code == _LOST and isinstance(error.__context__, TimeoutError) else advice(code)
-    return kind(f"{options.place}: {text} ({code}){hint}" if code else f"{options.place}: {text}")
-
-
-def _late(options: SqlOptions) -> str:
-    return (
-        f"; no answer within read-timeout={options.read_s:g}s. Is the server busy, or does another session hold locks "
-        "on the rows? read-timeout of the address waits longer, a smaller max-txn-row asks for less at once"
-    )
+    hint = advice(code)
+    if code == _LOST and isinstance(error.__context__, TimeoutError):
+        hint = (
+            f"; no answer within read-timeout={options.read_s:g}s. Is the server busy, or does another session hold "
+            "locks on the rows? read-timeout of the address waits longer, a smaller max-txn-row asks for less at once"
+        )
+    text_and_code = f"{text} ({code}){hint}" if code else text
+    return ERRORS[answer_kind(code, text)](f"{options.place}: {text_and_code}")
 
 
 def number_of(error: SinkError) -> int:
@@ -330,15 +320,13 @@ class TargetSession:
     def prepare(self, target: TargetServer, *, wait_s: int | None = None) -> "TargetSession":
         """Set the variables that only some servers have. The server ends the session, and the transaction that it is
         in, when it is silent for `wait_s`."""
-        wanted = target.settings(target.traits.rows)
-        if wait_s is not None:
-            wanted.append(Setting("wait_timeout", str(wait_s)))
-        for setting in wanted:
+        for setting in target.settings(target.traits.rows):
             self.set(setting)
+        if wait_s is not None:
+            self.set(Setting("wait_timeout", str(wait_s)))
         return self
 
     def set(self, setting: Setting) -> None:
-        """Set a variable of the session."""
         value = setting.value.format(txn_mode=self.options.txn_mode)
         self.ask(sent.SETTING.format(name=setting.name, value=value))
 
@@ -359,10 +347,9 @@ class TargetSession:
             yield from cursor
 
     def changed(self, statement: str, *values: object) -> int:
-        """Return how many rows a statement found."""
+        """Return how many rows a statement matched."""
         with self._errors(), self.connection.cursor() as cursor:
-            found: int = cursor.execute(statement, values)
-            return found
+            return int(cursor.execute(statement, values))
 
     def send(self, texts: Sequence[bytes]) -> Iterator[RowCounts]:
         """Send statements in one packet; return the answer of each."""
@@ -383,8 +370,8 @@ class TargetSession:
 
     def _answer(self) -> RowCounts:
         result = self.connection._result  # noqa: SLF001
-        found = _DUPLICATES.search(result.message or b"")
-        return RowCounts(result.affected_rows, int(found[1]) if found else -1)
+        match = _DUPLICATES.search(result.message or b"")
+        return RowCounts(result.affected_rows, int(match[1]) if match else -1)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -401,8 +388,8 @@ def probe(session: TargetSession) -> TargetServer:
     variables: dict[str, str] = {}
     session.ask(sent.IN_INFORMATION)
     for name in server.traits.optional:
-        for found, value in session.ask(sent.VARIABLE.format(name=name)):
-            variables[str(found).lower()] = str(value)
+        for variable, value in session.ask(sent.VARIABLE.format(name=name)):
+            variables[str(variable).lower()] = str(value)
     return replace(server, variables=variables)
 
 
@@ -446,7 +433,6 @@ class DdlConnection:
                     raise
 
     def ask(self, text: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement. StatementFailed."""
         with _failures(), self.connection.cursor() as cursor:
             cursor.execute(text, tuple(values) or None)
             return list(cursor.fetchall())
@@ -457,10 +443,8 @@ class DdlConnection:
             cursor.executemany(text, rows)
 
     def changed(self, text: str, values: Sequence[object]) -> int:
-        """Return how many rows a statement changed. StatementFailed."""
         with _failures(), self.connection.cursor() as cursor:
-            found: int = cursor.execute(text, values)
-            return found
+            return int(cursor.execute(text, values))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -481,7 +465,6 @@ class DdlConnection:
             self.close()
 
     def close(self) -> None:
-        """End the connection."""
         try:
             with _failures():
                 self.connection.close()

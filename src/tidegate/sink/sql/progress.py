@@ -71,7 +71,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class TargetProgress:
-    """The rows of one feed, as its driver moves them; `session` is the driver's."""
+    """The rows of one feed in `tidegate.progress`, which its driver moves."""
 
     def __init__(self, feed: str) -> None:
         self._feed = feed.encode()
@@ -83,7 +83,6 @@ class TargetProgress:
 
     @property
     def layout(self) -> ShardLayout:
-        """How the rows of this round fall into shards."""
         return self._state.layout
 
     def take(self, session: TargetSession) -> SinkPosition:
@@ -109,18 +108,21 @@ class TargetProgress:
         return SinkPosition(self._state.checkpoint, self._known)
 
     def start(self, standing: SinkPosition) -> None:
-        """Set the checkpoint of the first round."""
         self._state = msgspec.structs.replace(self._state, checkpoint=standing.checkpoint)
 
     def lay_out(self, session: TargetSession, requested: ShardLayout) -> None:
-        """Raise the epoch, and take `requested` as layout if no shard is ahead of the checkpoint. Fenced where another
-        writer began."""
-        self._raise(session)
-        rows = session.ask(sent.SHARDS, values=(self._feed,))
-        found = {int(shard): int(position) for shard, position in rows}
-        behind = max(found.values(), default=0) <= self._state.checkpoint.ts
+        """Raise the epoch of all rows, once those who write them have ended or are refused; take `requested` as layout
+        if no shard is ahead of the checkpoint. Fenced where another writer began."""
+        self.epoch += 1  # first: a try whose COMMIT got no answer may have come through
+        session.ask(sent.BEGIN)
+        self._move(session, sent.MOVE_EPOCH, self.epoch)
+        session.changed(sent.RAISE_SHARDS, self.epoch, self._feed)
+        session.ask(sent.COMMIT)
+        reach("sql/raised")
+        positions = [int(position) for _, position in session.ask(sent.SHARDS, values=(self._feed,))]
+        behind = max(positions, default=0) <= self._state.checkpoint.ts
         layout = requested if behind else self._state.layout
-        if layout == self._state.layout and len(found) == layout.shards:
+        if layout == self._state.layout and len(positions) == layout.shards:
             return
         state = msgspec.structs.replace(self._state, layout=layout)
         position = self._state.checkpoint.ts
@@ -158,22 +160,13 @@ class TargetProgress:
             return
         if max((int(epoch) for (epoch,) in session.ask(sent.EPOCH, values=(self._feed,))), default=0) > self.epoch:
             raise Fenced("another run of this changefeed has taken over")
-        found = [int(position) for (position,) in session.ask(sent.CHECKPOINT, values=(self._feed,))]
-        stands = f"stands at ts {found[0]}" if found else "has no progress of it"
+        positions = [int(position) for (position,) in session.ask(sent.CHECKPOINT, values=(self._feed,))]
+        stands = f"stands at ts {positions[0]}" if positions else "has no progress of it"
         raise SinkRefused(
             f"{session.options.place} lost what it had confirmed: this run of changefeed {self._feed.decode()} brought "
             f"it to ts {self._at}, and it {stands}: it was restored from a backup, or emptied. Start the changefeed "
             "again: it goes on from there, or says what is missing if the source does not reach back so far"
         )
-
-    def _raise(self, session: TargetSession) -> None:
-        """Raise the epoch of all rows, once those who write them have ended or are refused."""
-        self.epoch += 1  # first: a try whose COMMIT got no answer may have come through
-        session.ask(sent.BEGIN)
-        self._move(session, sent.MOVE_EPOCH, self.epoch)
-        session.changed(sent.RAISE_SHARDS, self.epoch, self._feed)
-        session.ask(sent.COMMIT)
-        reach("sql/raised")
 
 
 def check_kept(session: TargetSession, feed: str) -> None:
@@ -230,7 +223,6 @@ class SyncPoints:
         return (physical_ms(ts) // self.interval_ms + 1) * self.interval_ms << LOGICAL_BITS
 
     def is_one(self, ts: int) -> bool:
-        """Return whether `ts` is a sync point."""
         return self.after(ts - 1) == ts
 
 
@@ -243,7 +235,6 @@ class SyncPointTable:
         self._is_warned = False
 
     def create(self, session: TargetSession) -> None:
-        """Make the table where it is not there."""
         session.ask(sent.CREATE_POINTS_DATABASE, sent.CREATE_POINTS)
 
     def note(self, session: TargetSession, target: TargetServer, primary_ts: int) -> int:
@@ -279,11 +270,9 @@ def changefeed_name(feed: str) -> str:
 def secondary_of(session: TargetSession, feed: str, primary_ts: int | None) -> tuple[int, int] | None:
     """Return (primary_ts, secondary_ts) of the sync point at `primary_ts`, of the newest one for None."""
     name = changefeed_name(feed)
-    if primary_ts is None:
-        found = session.ask(sent.NEWEST_POINT, values=(name,))
-    else:
-        found = session.ask(sent.POINT_AT, values=(name, str(primary_ts)))
-    return (int(found[0][0]), int(found[0][1])) if found else None
+    question = sent.NEWEST_POINT if primary_ts is None else sent.POINT_AT
+    rows = session.ask(question, values=(name,) if primary_ts is None else (name, str(primary_ts)))
+    return (int(rows[0][0]), int(rows[0][1])) if rows else None
 
 
 LEASE_S: Final = 30
@@ -313,7 +302,6 @@ class Lease:
     holder: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def request(self) -> None:
-        """Request the lease."""
         self.session.changed(sent.ADD_HOLD, self.feed.encode(), self.holder, self.ts, LEASE_S)
 
     def renew(self) -> None:
@@ -335,7 +323,6 @@ class Lease:
         return False
 
     def release(self) -> None:
-        """Let the feed go on."""
         self.session.changed(sent.REMOVE_HOLD, self.feed.encode(), self.holder)
 
 

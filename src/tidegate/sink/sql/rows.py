@@ -53,12 +53,12 @@ from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.engine.change import Chunk
 from tidegate.engine.refused_rows import converted
 from tidegate.expr.tokens import quote_name, quote_names
-from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Field
 from tidegate.model.mysql import INTEGERS, STRINGS, ColumnFlag, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo, TableName
 from tidegate.mysql import server_sql as sent
+from tidegate.sink.row_id import key_places
 
 _NULL: Final = pa.scalar(b"NULL", pa.binary())
 _NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?\z"
@@ -68,12 +68,12 @@ _EMPTY: Final = pa.scalar(b"", pa.binary())
 def literals(column: Any) -> Any:
     """Return the values of an Arrow array as literals, in a binary array without nulls."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        found = quoted(column.cast(pa.binary()))
+        texts = quoted(column.cast(pa.binary()))
     elif pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        found = around(b"x'", digits(column.cast(pa.binary())), b"'")
+        texts = around(b"x'", digits(column.cast(pa.binary())), b"'")
     else:
-        found = column.cast(pa.string()).cast(pa.binary())
-    return pc.fill_null(found, _NULL)
+        texts = column.cast(pa.string()).cast(pa.binary())
+    return pc.fill_null(texts, _NULL)
 
 
 def numerals(column: Any) -> Any:
@@ -99,8 +99,8 @@ def digits(column: Any) -> Any:
     first, last = int(ends[0]), int(ends[-1])
     text = values.slice(first, last - first).to_pybytes().hex().encode() if values is not None else b""
     both = pa.py_buffer(((ends - first) * 2).astype(np.int32))
-    found = pa.Array.from_buffers(pa.binary(), len(column), [None, both, pa.py_buffer(text)])
-    return pc.if_else(column.is_null(), pa.scalar(None, pa.binary()), found)
+    texts = pa.Array.from_buffers(pa.binary(), len(column), [None, both, pa.py_buffer(text)])
+    return pc.if_else(column.is_null(), pa.scalar(None, pa.binary()), texts)
 
 
 def around(opening: bytes, texts: Any, closing: bytes) -> Any:
@@ -122,9 +122,8 @@ def tuples(columns: list[Any]) -> Any:
 
 def to_utc(texts: Any, *, zone: str) -> Any:
     """Return a column of texts in UTC; equal ones are read once."""
-    encoded = texts.dictionary_encode()
-    found = ZoneInfo(zone)
-    return pa.array([_moved(text, found) for text in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
+    encoded, own = texts.dictionary_encode(), ZoneInfo(zone)
+    return pa.array([_moved(text, own) for text in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
 
 
 def _moved(text: str | None, zone: ZoneInfo) -> str | None:
@@ -152,17 +151,14 @@ class WrittenTable:
 
     @cached_property
     def sql(self) -> str:
-        """The table's name in SQL."""
         return quote_names(self.schema, self.table)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The written columns' names in SQL."""
         return tuple(quote_name(self.fields[place].name) for place in self.places)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The key columns' names in SQL."""
         return tuple(quote_name(self.fields[place].name) for place in self.key)
 
 
@@ -186,12 +182,7 @@ def written_table(table: TableInfo, fields: Sequence[Field]) -> WrittenTable:
         for at, field in enumerate(fields)
         if lowered(field.name) not in generated and not (field.flag and field.flag & ColumnFlag.GENERATED)
     )
-    at = {lowered(fields[place].name): place for place in range(len(fields))}
-    missing = [name for name in table.handle_key if lowered(name) not in at]
-    if missing:
-        raise SinkRefused(f"table {table.name}: its rows come without {', '.join(missing)}, a column of its key")
-    key = tuple(at[lowered(name)] for name in table.handle_key)
-    return WrittenTable(table.name.schema, table.name.table, tuple(fields), places, key, meets(table))
+    return WrittenTable(*table.name, tuple(fields), places, tuple(key_places(table, fields)), meets(table))
 
 
 def is_text(field: Field) -> bool:
@@ -307,7 +298,6 @@ class Texts:
     at: Any
 
     def take(self, entries: Any) -> "Texts":
-        """Return the texts of some entries."""
         places = pa.array(entries)
         return Texts(self.rows.take(places), self.keys.take(places), self.columns, self.at[entries])
 
@@ -333,7 +323,7 @@ def row_checks(table: WrittenTable, net: Net, texts: Texts, *, documents: bool) 
 
 
 def _same(field: Field, value: bytes, *, documents: bool) -> bytes:
-    """The question whether a column of one row holds a value, to the last byte."""
+    """The condition that a column of one row holds a value, to the last byte."""
     name = quote_name(field.name)
     if is_json(field) and documents:
         return sent.SAME_DOCUMENT.format(column=name).encode() + value + sent.AS_DOCUMENT.encode()
@@ -450,10 +440,6 @@ def condition_texts(table: WrittenTable, columns: Sequence[Any], *, documents: b
     return joined(terms, b" AND ")
 
 
-TimesOf = Callable[[Any], Any]
-"""Turns texts of TIMESTAMPs into those of UTC."""
-
-
 class Entries(NamedTuple):
     """Entries of one table, in order; arrays have one value an entry."""
 
@@ -470,37 +456,28 @@ class Entries(NamedTuple):
     def of(self, chosen: Any) -> "Entries":
         """Return the entries at some places or where a mask is true."""
         places = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
-        at = pa.array(places)
-        return Entries(
-            self.table,
-            self.number[places],
-            self.commit_ts[places],
-            self.put[places],
-            self.existed[places],
-            self.identity.take(at),
-            self.shard[places],
-            self.texts.take(places),
-        )
+        arrays = {name: getattr(self, name)[places] for name in ("number", "commit_ts", "put", "existed", "shard")}
+        return self._replace(**arrays, identity=self.identity.take(pa.array(places)), texts=self.texts.take(places))
 
 
 @dataclass(frozen=True)
 class EntryReader:
-    """Makes entries of chunks. `tables` are the definitions by TableName.key, `shards` tells into how many shards the
-    rows of a table fall (1: they stay together)."""
+    """Makes entries of chunks. `tables` are the definitions by TableName.key, `shards` the number of shards into which
+    the rows of a table fall (1: they stay together)."""
 
     tables: Mapping[tuple[str, str], TableInfo]
     shards: Mapping[tuple[str, str], int]
     documents: bool = False
-    utc: TimesOf | None = None
+    utc: Callable[[Any], Any] | None = None
+    """Converts a column of texts of TIMESTAMPs to UTC."""
 
     def read(self, chunk: Chunk) -> list[Entries]:
-        """Return the entries of each table of a chunk."""
-        found: dict[tuple[str, str], list[Entries]] = {}
+        tables: dict[tuple[str, str], list[Entries]] = {}
         for batch, numbers in chunk.parts:
             key = TableName(batch.schema, batch.table).key
             entries = partial(self._entries, numbers=np.asarray(numbers), key=key)
-            found.setdefault(key, []).append(converted(batch, entries))
-        return [_merged(parts) for parts in found.values()]
+            tables.setdefault(key, []).append(converted(batch, entries))
+        return [_merged(parts) for parts in tables.values()]
 
     def _entries(self, batch: Batch, numbers: Any, key: tuple[str, str]) -> Entries:
         typed = typed_batch(batch)
@@ -579,29 +556,27 @@ def _once(ts: Any, op: Any, *sides: tuple[Any, Any]) -> Any:
     for code, (identity, rows) in zip(codes, sides, strict=True):
         code[rows] = pc.dictionary_encode(identity).indices.to_numpy() + 1
     _, first = np.unique(np.stack([ts, np.where(op == "D", 1, 0), *codes]), axis=1, return_index=True)
-    found = np.zeros(len(op), np.bool_)
-    found[first] = True
-    return found
+    once = np.zeros(len(op), np.bool_)
+    once[first] = True
+    return once
 
 
 def _shard_of(keys: Sequence[Any], shards: int, count: int) -> Any:
     """The shard of each key, whose columns are whole numbers."""
-    found = np.zeros(count, np.uint64)
+    shard = np.zeros(count, np.uint64)
     if shards > 1:
         for column in keys:
-            values = column.to_numpy(zero_copy_only=False)
-            found = (found * np.uint64(31) + values.astype(np.int64, casting="unsafe").view(np.uint64)) ^ (
-                found >> np.uint64(7)
-            )
-        found %= np.uint64(shards)
-    return found.astype(np.int64)
+            values = column.to_numpy(zero_copy_only=False).astype(np.int64, casting="unsafe").view(np.uint64)
+            shard = (shard * np.uint64(31) + values) ^ (shard >> np.uint64(7))
+        shard %= np.uint64(shards)
+    return shard.astype(np.int64)
 
 
 def _places(chosen: Any, rows: int) -> Any:
     """For each of `rows`, its place among the chosen ones."""
-    found = np.zeros(rows, np.int64)
-    found[chosen] = np.arange(len(chosen))
-    return found
+    places = np.zeros(rows, np.int64)
+    places[chosen] = np.arange(len(chosen))
+    return places
 
 
 def _order(commit_ts: Any, put: Any, row: Any) -> Any:
@@ -614,27 +589,15 @@ def _merged(parts: Sequence[Entries]) -> Entries:
     DDL lies between others, and ends the round. DELETEs may have the key alone."""
     if len(parts) == 1:
         return parts[0]
-    whole = _chained(parts, np.concatenate([part.number for part in parts]))
-    return whole.of(_order(whole.commit_ts, whole.put, whole.number))
-
-
-def _chained(parts: Sequence[Entries], number: Any) -> Entries:
-    """Return the entries of `parts` one behind the other, with the columns of those that put rows."""
     putting = [part for part in parts if part.put.any()] or parts[:1]
     columns = [pa.concat_arrays(each) for each in zip(*(part.texts.columns for part in putting), strict=True)]
     begins = np.cumsum([0, *(len(part.texts.columns[0]) if part.put.any() else 0 for part in parts)])
-    return Entries(
-        putting[0].table,
-        number,
-        np.concatenate([part.commit_ts for part in parts]),
-        np.concatenate([part.put for part in parts]),
-        np.concatenate([part.existed for part in parts]),
-        pa.concat_arrays([part.identity for part in parts]),
-        np.concatenate([part.shard for part in parts]),
-        Texts(
-            pa.concat_arrays([part.texts.rows for part in parts]),
-            pa.concat_arrays([part.texts.keys for part in parts]),
-            columns,
-            np.concatenate([part.texts.at + begin for part, begin in zip(parts, begins, strict=False)]),
-        ),
+    rows, keys = (pa.concat_arrays([getattr(part.texts, name) for part in parts]) for name in ("rows", "keys"))
+    at = np.concatenate([part.texts.at + begin for part, begin in zip(parts, begins, strict=False)])
+    number, commit_ts, put, existed, shard = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("number", "commit_ts", "put", "existed", "shard")
     )
+    identity, texts = pa.concat_arrays([part.identity for part in parts]), Texts(rows, keys, columns, at)
+    whole = Entries(putting[0].table, number, commit_ts, put, existed, identity, shard, texts)
+    return whole.of(_order(commit_ts, put, number))

@@ -33,7 +33,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias
 from zlib import crc32
 
 from tidegate.engine.filter import TableFilter
@@ -117,37 +118,37 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         columns of them; AccountRefused for missing rights to write rows."""
         self._progress.start(standing)
         self._state = standing.state
-        replicated = [one for one in standing.state.tables.values() if self._rules.matches(*one.name)]
-        if not replicated:
+        tables = [one for one in standing.state.tables.values() if self._rules.matches(*one.name)]
+        if not tables:
             return
-        self._warn_keyless(replicated)
+        self._warn_keyless(tables)
         with self._connected() as session:
-            self._preflight(session, replicated, standing.checkpoint.ts)
-
-    def _preflight(self, session: TargetSession, tables: Sequence[TableInfo], ts: int) -> None:
-        target = self._target
-        assert target is not None
-        for warning in check_rights(session, target, tables):
-            self._warn_once(warning)
-        if self._progress.is_fresh and (lacking := missing(session, tables)):
+            target = self._target
+            assert target is not None
+            for warning in check_rights(session, target, tables):
+                self._warn_once(warning)
+            is_fresh = self._progress.is_fresh
+            if not is_fresh and has_ddl_above(session, self.options.feed, standing.checkpoint.ts):
+                return
+            differences = list(_differences(session, target, tables))
+        texts = [text for text, _ in differences]
+        lacking = [text for text, lacks in differences if lacks]
+        if is_fresh and lacking:
             raise SinkRefused(
                 f"{self.options.place}: {summary(lacking)}: a replica of tables that have rows begins with a copy "
                 "of them, as of the start ts"
             )
-        if self._progress.is_fresh or not has_ddl_above(session, self.options.feed, ts):
-            found = differences(session, target, tables)
-            if found:
-                self._warn_once(
-                    f"tables of {self.options.place} are not as the upstream's: {summary(found)}. Rows that do not "
-                    "fit will end the changefeed; ALTER the tables there unless that is meant"
-                )
+        if texts:
+            self._warn_once(
+                f"tables of {self.options.place} are not as the upstream's: {summary(texts)}. Rows that do not "
+                "fit will end the changefeed; ALTER the tables there unless that is meant"
+            )
 
     def _warn_keyless(self, tables: Iterable[TableInfo]) -> None:
-        """Name the tables whose rows are found by all their columns."""
-        bare = sorted(str(one.name) for one in tables if not one.handle_key)
-        if bare:
+        keyless = sorted(str(one.name) for one in tables if not one.handle_key)
+        if keyless:
             self._warn_once(
-                f"{', '.join(bare)}: {NO_KEY}; kept, but a row is found by all its columns: a key is much faster"
+                f"{', '.join(keyless)}: {NO_KEY}; kept, but a row is found by all its columns: a key is much faster"
             )
 
     def _warn_once(self, warning: str) -> None:
@@ -160,10 +161,10 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         there would be one for each interval since 1970."""
         if time.monotonic() - self._polled_s >= LEASE_POLL_S or self._leased_ts == checkpoint_ts:
             with self._connected() as session:
-                held = leased_ts(session, self.options.feed, checkpoint_ts)
-            if held is not None and held != self._leased_ts:
-                LOGGER.warning("changefeed %s is held at %d by a reader of its target", self.options.feed, held)
-            self._leased_ts, self._polled_s = held, time.monotonic()
+                ts = leased_ts(session, self.options.feed, checkpoint_ts)
+            if ts is not None and ts != self._leased_ts:
+                LOGGER.warning("changefeed %s is held at %d by a reader of its target", self.options.feed, ts)
+            self._leased_ts, self._polled_s = ts, time.monotonic()
         point = None if self._points is None or not checkpoint_ts else self._points.after(checkpoint_ts)
         return min((ts for ts in (self._leased_ts, point) if ts is not None), default=None)
 
@@ -182,33 +183,38 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         assert target is not None
         feed, epoch = self.options.feed, self._progress.epoch
         writer = DdlWriter(feed, epoch, fence_by_progress(feed, epoch))
-        runner = DdlRunner(self._open_connection, target, writer, LOGGER.warning, self._warned, rules=self._rules)
+        runner = DdlRunner(
+            lambda: TargetSession(self.options).connection,
+            target,
+            writer,
+            LOGGER.warning,
+            self._warned,
+            rules=self._rules,
+        )
         self._families = None
         runner.run(planned)
         before, after = planned.before.tables, planned.after.tables
         self._warn_keyless(table for key, table in after.items() if key not in before)
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  their rows are committed
-        standing = SinkPosition(planned.checkpoint, planned.state)
+        standing, ts = SinkPosition(planned.checkpoint, planned.state), planned.checkpoint.ts
         reach("sql/before-advance")
         with self._connected() as session:
-            self._advance(session, standing)
+            target = self._target
+            assert target is not None
+            points = self._point_table if self._points is not None and self._points.is_one(ts) else None
+            if points is not None and reached(session, self.options.feed) > ts:
+                LOGGER.warning("no sync point at %d: an earlier run, with another interval, went further", ts)
+                points = None
+            if points is None:
+                self._progress.advance(session, standing)
+            else:
+                noted: list[int] = []
+                note = partial(points.note, session, target, ts)
+                self._progress.advance(session, standing, lambda: noted.append(note()))
+                points.show(session, target, noted[0])
         self._state = planned.state
         return standing
-
-    def _advance(self, session: TargetSession, standing: SinkPosition) -> None:
-        ts, points, target = standing.checkpoint.ts, self._point_table, self._target
-        if points is None or self._points is None or not self._points.is_one(ts):
-            self._progress.advance(session, standing)
-            return
-        assert target is not None
-        if reached(session, self.options.feed) > ts:
-            LOGGER.warning("no sync point at %d: an earlier run, with another interval, went further", ts)
-            self._progress.advance(session, standing)
-            return
-        noted: list[int] = []
-        self._progress.advance(session, standing, lambda: noted.append(points.note(session, target, ts)))
-        points.show(session, target, noted[0])
 
     def close(self) -> None:
         if self._session is not None:
@@ -221,7 +227,8 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         if options.atomicity == "global" or shards == 1:
             return ShardLayout(1, options.atomicity)
         if self._families is None:
-            self._families = families_of(session)
+            rows = session.ask(sent.FOREIGN_KEYS)
+            self._families = families((TableName(*row[:2]).key, TableName(*row[2:4]).key) for row in rows)
         known = set(self._progress.layout.splits)
         if options.atomicity == "none":
             tables = {table.name.key: table for table in rows_of}
@@ -236,7 +243,8 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         split, heads = frozenset(layout.splits), dict(layout.ties)
 
         def is_mine(key: tuple[str, str], shard: int) -> bool:
-            return key in split or _shard_of(heads.get(key, key), layout.shards) == shard
+            head = "\0".join(heads.get(key, key)).encode("utf-8", "surrogatepass")
+            return key in split or crc32(head) % layout.shards == shard
 
         for shard in range(layout.shards):
             mine = [table for table in segment.tables if is_mine(table.name.key, shard)]
@@ -255,10 +263,6 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
                     target,
                 )
 
-    def _open_connection(self) -> Any:
-        """A connection for DDLs, without a read timeout."""
-        return TargetSession(self.options, read_s=None).connection
-
     @contextmanager
     def _connected(self) -> Iterator[TargetSession]:
         """The driver's session, for all but DDLs; after an error the next call makes a new one."""
@@ -273,10 +277,6 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
             raise
 
 
-def _shard_of(key: tuple[str, str], shards: int) -> int:
-    return crc32("\0".join(key).encode("utf-8", "surrogatepass")) % shards
-
-
 TableKey: TypeAlias = tuple[str, str]
 
 
@@ -287,12 +287,6 @@ def families(edges: Iterable[tuple[TableKey, TableKey]]) -> Mapping[TableKey, Ta
         first, second = sorted((heads.setdefault(one, one), heads.setdefault(other, other)))
         heads |= {table: first for table, head in heads.items() if head == second}
     return heads
-
-
-def families_of(session: TargetSession) -> Mapping[TableKey, TableKey]:
-    """Return the families of the target's tables."""
-    rows = session.ask(sent.FOREIGN_KEYS)
-    return families((TableName(row[0], row[1]).key, TableName(row[2], row[3]).key) for row in rows)
 
 
 ROW_RIGHTS: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -311,14 +305,14 @@ def check_rights(session: TargetSession, target: TargetServer, tables: Sequence[
     lines = [str(row[0]) for row in session.ask(sent.GRANTS)]
     if any(_ROLE.match(line) for line in lines):
         return
-    grants = [found.groups() for found in map(_GRANT.match, lines) if found is not None]
+    grants = [match.groups() for match in map(_GRANT.match, lines) if match is not None]
     ((account,),) = session.ask(sent.ACCOUNT)
     user, _, host = str(account).rpartition("@")
     for schema in dict.fromkeys(table.name.schema for table in tables):
         names = [table.name.table for table in tables if table.name.schema == schema]
         rows, ddls = (
-            [right for right in wanted if not all(_has(grants, right, schema, name) for name in names)]
-            for wanted in (ROW_RIGHTS, DDL_RIGHTS)
+            [right for right in rights if not all(_has(grants, right, schema, name) for name in names)]
+            for rights in (ROW_RIGHTS, DDL_RIGHTS)
         )
         statement = f"GRANT {', '.join([*rows, *ddls])} ON {quote_name(schema)}.* TO '{user}'@'{host}'"
         if rows:
@@ -331,73 +325,47 @@ def check_rights(session: TargetSession, target: TargetServer, tables: Sequence[
 def _has(grants: Iterable[Sequence[str]], right: str, schema: str, table: str) -> bool:
     for rights, database, name in grants:
         listed = {one.strip() for one in re.sub(r"\([^)]*\)", "", rights).split(",")}
-        is_here = database == "*" or _fits(database[1:-1].replace("``", "`"), schema)
+        is_here = database == "*" or like(database[1:-1].replace("``", "`")).matches(schema)
         if is_here and listed & {right, "ALL PRIVILEGES"} and name in ("*", quote_name(table)):
             return True
     return False
 
 
-def _fits(pattern: str, name: str) -> bool:
-    """Whether the name of a database in a GRANT, with % and _, means `name`."""
-    return like(pattern).matches(name)
-
-
-def missing(session: TargetSession, wanted: Sequence[TableInfo]) -> list[str]:
-    """Return what the target lacks: tables and columns."""
-    return [phrase for phrase, lacks in _unlike(session, None, wanted) if lacks]
-
-
-def differences(session: TargetSession, target: TargetServer, wanted: Sequence[TableInfo]) -> list[str]:
-    """Return where the tables of the target differ from `wanted`."""
-    return [phrase for phrase, _ in _unlike(session, target, wanted)]
-
-
-def summary(found: Sequence[str]) -> str:
+def summary(differences: Sequence[str]) -> str:
     """Return differences as one text."""
-    more = len(found) - SUMMARY_COUNT
-    return "; ".join(found[:SUMMARY_COUNT]) + (f" and {more} more" if more > 0 else "")
+    more = len(differences) - SUMMARY_COUNT
+    return "; ".join(differences[:SUMMARY_COUNT]) + (f" and {more} more" if more > 0 else "")
 
 
-def _unlike(
-    session: TargetSession, target: TargetServer | None, wanted: Sequence[TableInfo]
+def _differences(
+    session: TargetSession, target: TargetServer, tables: Sequence[TableInfo]
 ) -> Iterator[tuple[str, bool]]:
-    """What is unlike, and whether it lacks there; types are compared where `target` is given."""
-    found: dict[tuple[str, str], dict[str, tuple[str, str]]] = defaultdict(dict)
+    """Where the tables of the target differ from `tables`, and whether a table or column is missing there."""
+    types: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     keys: dict[tuple[str, str], set[str]] = defaultdict(set)
-    schemas = sorted({lowered(table.name.schema) for table in wanted})
+    schemas = sorted({lowered(table.name.schema) for table in tables})
     columns = session.ask(sent.MET_COLUMNS.format(places=", ".join(["%s"] * len(schemas))), values=schemas)
     for schema, table, column, kind, null, key in columns:
         own = (lowered(schema), lowered(table))
-        found[own][lowered(column)] = (type_shown(str(kind)), str(null))
+        types[own][lowered(column)] = type_shown(str(kind)) + ("" if null == "YES" else " not null")
         if key == "PRI":
             keys[own].add(lowered(column))
-    for table in wanted:
-        there = found.get(table.name.key)
+    for table in tables:
+        there = types.get(table.name.key)
         if there is None:
             yield f"there is no table {table.name}", True
             continue
         lacking = [one.name for one in table.columns if lowered(one.name) not in there]
         if lacking:
             yield f"table {table.name} has no column {', '.join(lacking)}", True
-        if target is None or table.inferred:
+        if table.inferred:
             continue
         for one in table.columns:
-            meant = (type_in(one.type, target), "YES" if one.nullable else "NO")
-            is_ = there.get(lowered(one.name), meant)
-            if is_ != meant:
-                yield (
-                    f"column {one.name} of table {table.name} is {_column_text(is_)}, not {_column_text(meant)}",
-                    False,
-                )
+            meant = type_in(one.type, target) + ("" if one.nullable else " not null")
+            shown = there.get(lowered(one.name), meant)
+            if shown != meant:
+                yield f"column {one.name} of table {table.name} is {shown}, not {meant}", False
         key = {lowered(name) for index in table.indexes if index.primary for name in index.columns}
         if key != keys[table.name.key] and not lacking:
-            yield (
-                f"table {table.name} has not the primary key ({', '.join(sorted(key))})"
-                if key
-                else (f"table {table.name} has a primary key that the upstream has not"),
-                False,
-            )
-
-
-def _column_text(column: tuple[str, str]) -> str:
-    return column[0] + ("" if column[1] == "YES" else " not null")
+            lacks = f"has not the primary key ({', '.join(sorted(key))})"
+            yield f"table {table.name} {lacks if key else 'has a primary key that the upstream has not'}", False

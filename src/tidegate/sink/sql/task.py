@@ -11,30 +11,31 @@ A statement that changes another number of rows than it has is an error: a row t
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 
-from tidegate.engine.change import Chunk
 from tidegate.engine.ports import Changes, Written
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError
 from tidegate.model.table import TableInfo, TableName
 from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
+from tidegate.sink.calls import calls_of
 from tidegate.sink.sql.connection import RowCounts, SqlOptions, TargetServer, TargetSession, number_of
 from tidegate.sink.sql.progress import fence, position_of
 from tidegate.sink.sql.rows import (
+    ROOM_BYTES,
     Counted,
     Entries,
     EntryReader,
     Net,
-    RowCheck,
     Statement,
     StatementLimits,
     fold_counted,
@@ -46,8 +47,8 @@ from tidegate.sink.sql.rows import (
 )
 
 OF_VALUES: Final = frozenset({1264, 1265, 1292, 1366, 1406, 1411, 1918})
-"""What a strict server says of a value that one that is not strict may hold: an ENUM's '', a generated column that was
-cut off."""
+"""Errors of a strict server about values that one that is not strict may hold: an ENUM's '', a generated column that
+was cut off."""
 TRIES: Final = 8
 """As TiCDC tries a transaction."""
 PAUSE_S: Final = 0.1
@@ -76,14 +77,14 @@ class ShardJob:
 
 
 class Group(NamedTuple):
-    """Whole transactions up to `ts` and what their `rows` make, together; `first_ts` is the first of them. `checks`
-    makes what asks the server for the rows that are there then."""
+    """Whole transactions from `first_ts` to `ts`, and the statements of their `rows`; `parts` are the net changes of
+    each table."""
 
     first_ts: int
     ts: int
     rows: int
     statements: tuple[Statement, ...]
-    checks: Callable[[], Iterator[RowCheck]]
+    parts: Sequence[tuple[Entries, Net]]
 
 
 def write_shard(job: ShardJob) -> Written:
@@ -117,33 +118,27 @@ def _groups(job: ShardJob, position: int, done: Written) -> Iterator[list[Group]
     shards = dict.fromkeys(job.splits, job.shards)
     reader = EntryReader(job.tables, shards, documents=traits.documents, utc=utc)
     for chunk in done.coming(job.changes.in_order(job.names, max(job.after, position), job.upto)):
-        entries = [_mine(job, one) for one in _read(reader, chunk)]
+        try:
+            entries = reader.read(chunk)
+        except TidegateError as error:
+            batch = chunk.parts[0].batch
+            raise error.at(table=f"{batch.schema}.{batch.table}", commit_ts=batch.commit_ts[0].as_py()) from None
+        names = [TableName(one.table.schema, one.table.table).key for one in entries]
+        entries = [
+            one.of(one.shard == job.shard) if name in job.splits else one
+            for name, one in zip(names, entries, strict=True)
+        ]
         entries = [one for one in entries if len(one.number)]
         if entries:
-            yield _cut(entries, limits, options.txn_rows, documents=traits.documents)
+            yield _cut(entries, limits, options.txn_rows)
 
 
-def _read(reader: EntryReader, chunk: Chunk) -> list[Entries]:
-    try:
-        return reader.read(chunk)
-    except TidegateError as error:
-        batch = chunk.parts[0].batch
-        raise error.at(table=f"{batch.schema}.{batch.table}", commit_ts=batch.commit_ts[0].as_py()) from None
-
-
-def _mine(job: ShardJob, entries: Entries) -> Entries:
-    name = TableName(entries.table.schema, entries.table.table)
-    if name.key not in job.splits:
-        return entries
-    return entries.of(entries.shard == job.shard)
-
-
-def _cut(entries: list[Entries], limits: StatementLimits, txn_rows: int, *, documents: bool) -> list[Group]:
+def _cut(entries: list[Entries], limits: StatementLimits, txn_rows: int) -> list[Group]:
     """The groups of some entries, each with the statements of all its tables."""
     times = np.sort(np.concatenate([one.commit_ts for one in entries]))
     group, ends = groups_of(times, txn_rows)
     starts = times[np.searchsorted(group, np.arange(len(ends)))].tolist()
-    found: list[list[Statement]] = [[] for _ in ends]
+    texts: list[list[Statement]] = [[] for _ in ends]
     parts: list[list[tuple[Entries, Net]]] = [[] for _ in ends]
     rows = np.zeros(len(ends), np.int64)
     for one in entries:
@@ -156,16 +151,9 @@ def _cut(entries: list[Entries], limits: StatementLimits, txn_rows: int, *, docu
         for number in np.unique(net.group).tolist():
             here = slice(bounds[number], bounds[number + 1])
             part = Net(*(array[here] for array in net))
-            found[number] += statements(one.table, part, one.texts, limits)
+            texts[number] += statements(one.table, part, one.texts, limits)
             parts[number].append((one, part))
-    checks = [partial(_checks, each, documents=documents) for each in parts]
-    told = zip(starts, ends, rows.tolist(), map(tuple, found), checks, strict=True)
-    return [Group(*each) for each in told]
-
-
-def _checks(parts: Sequence[tuple[Entries, Net]], *, documents: bool) -> Iterator[RowCheck]:
-    for entries, net in parts:
-        yield from row_checks(entries.table, net, entries.texts, documents=documents)
+    return [Group(*each) for each in zip(starts, ends, rows.tolist(), map(tuple, texts), parts, strict=True)]
 
 
 class _Writer:
@@ -193,7 +181,6 @@ class _Writer:
             self._position, self._failed = group.ts, False
 
     def close(self) -> None:
-        """End the session."""
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -210,7 +197,8 @@ class _Writer:
             self._settle(group)
         except TidegateError as error:
             self.close()
-            error.at(table=error.where.table or _tables(group), commit_ts=group.first_ts)
+            tables = ", ".join(dict.fromkeys(one.table.replace("`", "") for one in group.statements))
+            error.at(table=error.where.table or tables, commit_ts=group.first_ts)
             if not self._is_done(group, error):
                 raise
 
@@ -252,55 +240,42 @@ class _Writer:
 
     def _transaction(self, session: TargetSession, group: Group, refusal: SinkRefused | None = None) -> None:
         """Write a group; with `refusal`, the error of the same try in a strict session, only if all values are kept."""
-        job = self._job
+        job, many = self._job, self._job.options.multi_statements
         moves = fence(job.options.feed, job.shard, job.epoch, self._position, group.ts)
         moved = Statement(moves, 1, Counted.AFFECTED, "tidegate.progress")
-        for packet in _packets([moved, *group.statements], job.target.packet_bytes, many=job.options.multi_statements):
+        size_bytes = job.target.packet_bytes - ROOM_BYTES + 1  # but for the last ;
+        packets = calls_of([moved, *group.statements], lambda one: len(one.text) + 1, most_bytes=size_bytes)
+        for packet in packets if many else [[moved, *group.statements]]:
             first = packet[0] is moved
             texts = ([sent.BEGIN.encode()] if first else []) + [one.text for one in packet]
             reach("sql/before-statements")
-            answers = list(session.send(texts)) if job.options.multi_statements else _one_by_one(session, texts)
+            sends = [texts] if many else [[text] for text in texts]
+            answers = [answer for part in sends for answer in session.send(part)]
             for one, answer in zip(packet, answers[first:], strict=True):
                 _check(one, answer, group)
         if refusal is not None:
-            _check_rows(session, group, refusal)
+            _check_rows(session, group, refusal, documents=job.target.traits.documents)
         reach("sql/before-commit")
         list(session.send([sent.COMMIT.encode()]))
         reach("sql/after-commit")
 
 
-def _one_by_one(session: TargetSession, texts: list[bytes]) -> list[RowCounts]:
-    return [answer for text in texts for answer in session.send([text])]
-
-
-def _packets(group: list[Statement], most: int, *, many: bool) -> Iterator[list[Statement]]:
-    """The statements that go in one packet."""
-    packet: list[Statement] = []
-    size = 0
-    for one in group:
-        if packet and many and size + len(one.text) > most - 1024:
-            yield packet
-            packet, size = [], 0
-        packet.append(one)
-        size += len(one.text) + 1
-    yield packet
-
-
 def _check(one: Statement, answer: RowCounts, group: Group) -> None:
-    found = {Counted.AFFECTED: answer.affected, Counted.DUPLICATES: answer.duplicates}.get(one.counted, one.rows)
-    if found == one.rows:
+    rows = {Counted.AFFECTED: answer.affected, Counted.DUPLICATES: answer.duplicates}.get(one.counted, one.rows)
+    if rows == one.rows:
         return
     if one.table == "tidegate.progress":
         raise SinkError("the shard has moved: an earlier try has come through, or another run has taken over")
     what = one.text[:300].decode(errors="replace")
     raise SinkRefused(
-        f"{one.table}: {found} of {one.rows} rows are there that ts {group.first_ts} to {group.ts} change: somebody "
+        f"{one.table}: {rows} of {one.rows} rows are there that ts {group.first_ts} to {group.ts} change: somebody "
         f"else writes the table, or it was not equal at the start; safe-mode=true writes whatever is there: {what}"
     ).at(table=one.table.replace("`", ""), commit_ts=group.first_ts)
 
 
-def _check_rows(session: TargetSession, group: Group, refusal: SinkRefused) -> None:
-    for check in group.checks():
+def _check_rows(session: TargetSession, group: Group, refusal: SinkRefused, *, documents: bool) -> None:
+    checks = (row_checks(entries.table, net, entries.texts, documents=documents) for entries, net in group.parts)
+    for check in chain.from_iterable(checks):
         rows = session.ask(check.question)
         wrong = [name for name, same in zip(check.columns, rows[0], strict=True) if not same] if rows else []
         if wrong or not rows:
@@ -309,7 +284,3 @@ def _check_rows(session: TargetSession, group: Group, refusal: SinkRefused) -> N
                 f"{refusal}. Not strict, the server keeps another value in {what} of {check.table}: compare its type, "
                 "members and charset there with the upstream's, ALTER it, then resume"
             ).at(table=check.table.replace("`", ""), commit_ts=group.first_ts) from refusal.__cause__
-
-
-def _tables(group: Group) -> str:
-    return ", ".join(dict.fromkeys(one.table.replace("`", "") for one in group.statements))
