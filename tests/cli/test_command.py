@@ -49,7 +49,7 @@ def target_of(config: FeedConfig) -> TopicTarget:
     """What it writes, and to whom."""
     sink = feed_of(config).sink
     assert isinstance(sink, KafkaSink)
-    return sink._asked
+    return sink._configured
 
 
 def source_of(config: FeedConfig) -> LogSource:

@@ -33,9 +33,10 @@ Source: TiCDC's event router; recordings of the dispatchers.
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -51,19 +52,19 @@ from tidegate.codec.wire_table import WireTable
 from tidegate.engine.change import Chunk
 from tidegate.engine.dispatch import PartitionDispatcher, Router, TablePlan
 from tidegate.engine.event_filter import acting
-from tidegate.engine.filter import Selection, TableFilter
-from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Segment
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.plan import PlannedDdl, Round, Segment
 from tidegate.engine.ports import (
     Changes,
     Checkpoints,
     FlushPolicy,
     RoundLimit,
     Saved,
-    SegmentSink,
     SinkPosition,
     Tasks,
     WithCheck,
     Written,
+    sink_position,
 )
 from tidegate.engine.split_columns import TableOrder, codes_of, hashes_of, in_order, resized, split_rows
 from tidegate.model.errors import DispatcherFailed, EncodeError, MessageTooLarge, SinkError
@@ -72,6 +73,7 @@ from tidegate.model.roads import Reason, RoadCounts, Why, counted
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.snapshot import SchemaState
+from tidegate.sink.calls import CheckpointSink
 from tidegate.sink.kafka_target import Dispatcher, Sent, TableDispatch, TopicTarget
 from tidegate.sink.kafka_topics import GroupTable, KnownTopics, Place, Producer, groups_of, partition_count
 from tidegate.sink.kafka_writer import TopicWriter
@@ -90,10 +92,12 @@ class PlacedColumns(NamedTuple):
 def placed(batch: Batch, numbers: Any, transaction: Any, plan: TableDispatch, partitions: int) -> PlacedColumns:
     """Return the rows of `batch` as they are sent; `numbers` and `transaction` are those of its rows in the chunk."""
     batch, order = split_rows(batch, numbers, transaction, plan.splitter)
-    sent = codes_of(batch)
-    if plan.selection is not None:
-        batch = _narrowed(batch, plan.selection)
-    partition = _partitions(batch, sent, plan.places, partitions)
+    codes = codes_of(batch)
+    if (selection := plan.selection) is not None:
+        before, after = (image.select(list(selection.places)) for image in (batch.before, batch.after))
+        names = selection.wire.pk_names
+        batch = replace(batch, fields=selection.fields, pk_names=names, before=before, after=after)
+    partition = _partitions(batch, codes, plan.places, partitions)
     return PlacedColumns(plan.wire, batch, plan.places.topic, partition, order)
 
 
@@ -112,16 +116,7 @@ def kept(rows: PlacedColumns, chosen: Any) -> PlacedColumns:
     )
 
 
-def _narrowed(batch: Batch, selection: Selection) -> Batch:
-    """The columns of a batch that are sent."""
-    images = (image.select(list(selection.places)) for image in (batch.before, batch.after))
-    before, after = images
-    pk_names = selection.wire.pk_names
-    return replace(batch, fields=selection.fields, pk_names=pk_names, before=before, after=after)
-
-
 def _partitions(batch: Batch, codes: Any, plan: TablePlan, partitions: int) -> Any:
-    """The partition of each row."""
     if partitions < 1:
         raise DispatcherFailed(f"topic {plan.topic} has {partitions} partitions; at least one is needed")
     if plan.by is PartitionDispatcher.TS:
@@ -151,15 +146,15 @@ class ColumnPartitions:
 
     def texts(self, chunk: Chunk) -> PlacedTexts:
         """Encode the rows of a chunk column by column. Raises Misfit, EncodeError and DispatcherFailed."""
-        found = [
+        parts = (
             self._placed(typed_batch(batch), numbers, chunk.transaction[numbers]) for batch, numbers in chunk.parts
-        ]
-        found = [rows for rows in found if rows.batch.rows]
-        if not found:
+        )
+        tables = [rows for rows in parts if rows.batch.rows]
+        if not tables:
             return []
-        texts = [self._encoder.texts(rows.batch, rows.wire, row_ids=rows.batch.row_ids) for rows in found]
-        order = in_order([rows.order for rows in found], newarch=self._dispatcher.policy.newarch)
-        return self._by_place(found, _joined(texts), order)
+        texts = [self._encoder.texts(rows.batch, rows.wire, row_ids=rows.batch.row_ids) for rows in tables]
+        order = in_order([rows.order for rows in tables], newarch=self._dispatcher.policy.newarch)
+        return self._by_place(tables, texts, order)
 
     def texts_of_rows(self, chunk: Chunk) -> PlacedTexts:
         """Encode the rows of a chunk one by one. EncodeError and its kinds with the row's table and commit_ts."""
@@ -169,9 +164,9 @@ class ColumnPartitions:
                 pairs.setdefault(place, []).append(pair)
         return [(place, self._encoder.texts_of(rows)) for place, rows in pairs.items()]
 
-    def write(self, found: PlacedTexts) -> None:
+    def write(self, placed_texts: PlacedTexts) -> None:
         """Send the messages that these texts complete. Raises SinkError."""
-        for place, texts in found:
+        for place, texts in placed_texts:
             cutter = self._cutters.get(place)
             if cutter is None:
                 cutter = self._cutters[place] = Cutter(self._encoder.options)
@@ -179,7 +174,6 @@ class ColumnPartitions:
             self.rows += len(texts)
 
     def flush(self) -> None:
-        """Wait until the broker has acknowledged all rows. Raises SinkError."""
         for place, cutter in self._cutters.items():
             self._send(place, cutter.flush())
         self._producer.flush()
@@ -195,9 +189,14 @@ class ColumnPartitions:
         own = [partition for name, partition in self._dispatcher.own if name == topic]
         return kept(rows, np.isin(rows.partition, own))
 
-    def _by_place(self, found: Sequence[PlacedColumns], texts: EncodedRows, order: Any) -> PlacedTexts:
-        topics = list(dict.fromkeys(rows.topic for rows in found))
-        codes = np.concatenate([rows.partition * len(topics) + topics.index(rows.topic) for rows in found])
+    @staticmethod
+    def _by_place(tables: Sequence[PlacedColumns], parts: Sequence[EncodedRows], order: Any) -> PlacedTexts:
+        texts = parts[0]
+        if len(parts) > 1:
+            keys = None if texts.keys is None else pa.concat_arrays([part.keys for part in parts])
+            texts = EncodedRows(keys, pa.concat_arrays([part.values for part in parts]))
+        topics = list(dict.fromkeys(rows.topic for rows in tables))
+        codes = np.concatenate([rows.partition * len(topics) + topics.index(rows.topic) for rows in tables])
         codes = codes if order is None else codes[order]
         if (codes == codes[0]).all():
             whole = texts if order is None else texts.take(pa.array(order))
@@ -208,14 +207,13 @@ class ColumnPartitions:
     def _transactions(self, chunk: Chunk) -> Iterator[_Transaction]:
         """The rows of a chunk one by one, transaction by transaction."""
         plans = [self._dispatcher.plan(batch) for batch, _ in chunk.parts]
-        rows = [
-            (number, at, row)
-            for at, (batch, numbers) in enumerate(chunk.parts)
-            for number, row in zip(numbers.tolist(), _rows(typed_batch(batch), plans[at]), strict=True)
-        ]
-        rows.sort(key=lambda each: each[0])
+        rows: list[tuple[int, int, RowChange]] = []
+        for at, (batch, numbers) in enumerate(chunk.parts):
+            typed = typed_batch(batch)
+            events = rows_of(typed, range(typed.rows), plans[at].whole, typed.row_ids)
+            rows += [(number, at, row) for number, row in zip(numbers.tolist(), events, strict=True)]
         transaction = chunk.transaction.tolist()
-        for _, group in groupby(rows, key=lambda each: transaction[each[0]]):
+        for _, group in groupby(sorted(rows, key=itemgetter(0)), key=lambda each: transaction[each[0]]):
             batches: dict[int, list[RowChange]] = {}
             for _, at, row in group:
                 batches.setdefault(at, []).append(row)
@@ -237,31 +235,19 @@ class ColumnPartitions:
             yield place, pair
 
 
-def _rows(batch: Batch, plan: TableDispatch) -> Iterator[RowChange]:
-    return rows_of(batch, range(batch.rows), plan.whole, batch.row_ids)
-
-
 def _located(error: EncodeError, where: str) -> EncodeError:
-    """Return the error with the words that say where it happened."""
-    found: EncodeError
+    located: EncodeError
     if isinstance(error, MessageTooLarge):
-        found = MessageTooLarge(f"{error.table}, {where},", error.key, error.size, error.limit, error.options)
+        located = MessageTooLarge(f"{error.table}, {where},", error.key, error.size, error.limit, error.options)
     else:
-        found = type(error)(f"{where}: {error}")
-    found.where = error.where
-    return found
+        located = type(error)(f"{where}: {error}")
+    located.where = error.where
+    return located
 
 
 def _place(topics: Sequence[str], code: int) -> Place:
     partition, at = divmod(code, len(topics))
     return topics[at], partition
-
-
-def _joined(texts: Sequence[EncodedRows]) -> EncodedRows:
-    if len(texts) == 1:
-        return texts[0]
-    keys = None if texts[0].keys is None else pa.concat_arrays([each.keys for each in texts])
-    return EncodedRows(keys, pa.concat_arrays([each.values for each in texts]))
 
 
 _SWITCHED_OFF: Final = Why(Reason.SWITCHED_OFF, "columns are switched off")
@@ -309,15 +295,15 @@ def _written(job: GroupJob, producer: Producer) -> Written:
     partitions = ColumnPartitions(dispatcher, encoder, producer)
     for chunk in done.coming(job.changes.in_order(job.names, job.after, job.upto)):
         before = partitions.rows
-        found = _by_columns(chunk, partitions) if job.columns else _SWITCHED_OFF
-        made = encoder.take_roads()
-        if isinstance(found, Why):
+        texts = _by_columns(chunk, partitions) if job.columns else _SWITCHED_OFF
+        counts = encoder.take_roads()
+        if isinstance(texts, Why):
             partitions.write(partitions.texts_of_rows(chunk))
-            made = RoadCounts()
-            made.add("encode/rows", partitions.rows - before, found, _name(chunk))
+            counts, first = RoadCounts(), chunk.parts[0].batch
+            counts.add("encode/rows", partitions.rows - before, texts, (first.schema, first.table))
         else:
-            partitions.write(found)
-        done.roads.update(made)
+            partitions.write(texts)
+        done.roads.update(counts)
     reach("topic/rows-queued")
     partitions.flush()
     done.rows, done.messages, done.size_bytes = partitions.rows, partitions.messages, partitions.size_bytes
@@ -325,19 +311,13 @@ def _written(job: GroupJob, producer: Producer) -> Written:
 
 
 def _by_columns(chunk: Chunk, partitions: ColumnPartitions) -> PlacedTexts | Why:
-    """The texts of a chunk; why it has to go row by row, which also says what is wrong with it, if it has."""
+    """The texts of a chunk, or the reason to encode it row by row, which also reports a row that is at fault."""
     if len(chunk) < FEW_ROWS:
         return Why(Reason.FEW_ROWS, f"{counted(len(chunk))} in a chunk, columns need {FEW_ROWS}")
     try:
         return partitions.texts(chunk)
     except MISFITS as misfit:
         return why_singly(misfit)
-
-
-def _name(chunk: Chunk) -> tuple[str, str]:
-    """The table with which a chunk begins."""
-    batch = chunk.parts[0].batch
-    return batch.schema, batch.table
 
 
 class ControlWriter:
@@ -387,38 +367,32 @@ class _Active(NamedTuple):
     topics: Sequence[str]
 
 
-class KafkaSink(SegmentSink[Written], WithCheck):
-    """Writes to the topics of `target`. `rules` choose the tables whose topics are told resolved timestamps, `force`
-    takes those whose rows cannot be told apart as well (force-replicate)."""
+class KafkaSink(CheckpointSink[Written], WithCheck):
+    """Writes to the topics of `target`. `rules` choose the tables whose topics get resolved timestamps; `force` takes
+    those without a key as well (force-replicate)."""
 
     flush_policy = FlushPolicy(limit=RoundLimit(rows=500_000, size_bytes=256 << 20))
 
     def __init__(
         self, target: TopicTarget, checkpoints: Checkpoints, *, rules: TableFilter, force: bool = False
     ) -> None:
-        self._asked = self._target = target
-        self._checkpoints, self._rules, self._force = checkpoints, rules, force
+        super().__init__(checkpoints)
+        self._configured = self._target = target
+        self._rules, self._force = rules, force
         self._router = target.router()
         self._known = KnownTopics(target.keeper, target.encoder(), partition_num=target.partition_num)
         self._writer: TopicWriter | None = None
-        self._reckoned: _Active | None = None
+        self._current: _Active | None = None
         self._resolved_ts = -1
 
-    def held(self) -> AbstractContextManager[None]:
-        return self._checkpoints.held()
-
     def recover(self) -> SinkPosition:
-        """Return what was saved last. ConfigError for what is another feed's."""
         saved = self._checkpoints.load()
-        if saved is None:
-            return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
-        self._known.note(saved.notes.get(TOPICS, ()))
-        return saved.standing
+        self._known.note(() if saved is None else saved.notes.get(TOPICS, ()))
+        return sink_position(saved)
 
     def check(self) -> bool:
-        """Ask the brokers about the default topic, which need not be there yet."""
         with self._connected() as writer:
-            writer.max_bytes(self._asked.topic)
+            writer.max_bytes(self._configured.topic)  # which need not be there yet
         return True
 
     def open(self, standing: SinkPosition) -> None:
@@ -426,15 +400,12 @@ class KafkaSink(SegmentSink[Written], WithCheck):
 
         Raises DispatcherFailed, ColumnSelectorFailed, ConfigError and SinkError."""
         active = self._active(standing.state)
-        self._asked.check(active.tables)
+        self._configured.check(active.tables)
         self._known.note(active.topics)
         with self._connected() as writer:
-            self._target = self._asked.fitted(writer)
+            self._target = self._configured.fitted(writer)
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
-        """Write the rows of a segment; return when all are acknowledged.
-
-        Raises SinkError, and what reading, placing and encoding raise in tasks."""
         with self._connected() as writer:
             jobs = self._jobs(segment, changes, writer, tasks.slots) if segment.tables else []
             answers = tasks.run(write_group, jobs) if jobs else []
@@ -449,17 +420,22 @@ class KafkaSink(SegmentSink[Written], WithCheck):
             with self._connected() as writer:
                 self._control(writer).ddl(ddl, previous)
         except EncodeError as error:
-            told = type(error)(f"DDL at ts {ddl.commit_ts}: {error}: {ddl.query[:500]}")
+            refused = type(error)(f"DDL at ts {ddl.commit_ts}: {error}: {ddl.query[:500]}")
             table = f"{ddl.schema}.{ddl.table}" if ddl.table else ""
-            raise told.at(table=table, commit_ts=ddl.commit_ts) from error
+            raise refused.at(table=table, commit_ts=ddl.commit_ts) from error
         reach("topic/ddl-sent")
 
     def advance(self, planned: Round, results: Sequence[object]) -> SinkPosition:  # noqa: ARG002
-        """Send the round's end as resolved timestamp, then save it as the checkpoint. Raises SinkError and
-        StateUnwritable."""
+        """Send the round's end as resolved timestamp to the active topics, and to those without a table any more; then
+        save it as the checkpoint."""
         ts = planned.checkpoint.ts
         if ts > self._resolved_ts:
-            self._tell(ts, self._active(planned.state).topics)
+            topics = self._active(planned.state).topics
+            self._known.note(topics)
+            with self._connected() as writer:
+                self._control(writer).resolved(ts, topics)
+                writer.forget(self._known.retired(topics))
+                self._known.resolved(ts, topics)
             self._resolved_ts = ts
         reach("topic/resolved-sent")
         standing = SinkPosition(planned.checkpoint, planned.state)
@@ -468,16 +444,7 @@ class KafkaSink(SegmentSink[Written], WithCheck):
         return standing
 
     def close(self) -> None:
-        """Close the producer; everything sent is acknowledged already."""
         self._writer = None
-
-    def _tell(self, ts: int, topics: Sequence[str]) -> None:
-        """Tell every partition of the active topics, and of those without a table any more."""
-        self._known.note(topics)
-        with self._connected() as writer:
-            self._control(writer).resolved(ts, topics)
-            writer.forget(self._known.retired(topics))
-            self._known.resolved(ts, topics)
 
     def _jobs(self, segment: Segment, changes: Changes, writer: TopicWriter, slots: int) -> list[GroupJob]:
         rows = {name.key: span.rows for name, span in changes.tables().items()}
@@ -504,14 +471,13 @@ class KafkaSink(SegmentSink[Written], WithCheck):
         ]
 
     def _active(self, state: SchemaState) -> _Active:
-        """Reckoned once for each schema: between two DDLs nothing of it changes."""
-        found = self._reckoned
-        if found is None or found.state is not state:
+        """Computed once for each schema: between two DDLs nothing of it changes."""
+        if self._current is None or self._current.state is not state:
             takes = [table for table in state.tables.values() if self._rules.matches(*table.name)]
             tables = [table for table in takes if self._force or table.handle_key]
             topics = self._router.watermark_topics(table.name for table in tables)
-            found = self._reckoned = _Active(state, tables, topics)
-        return found
+            self._current = _Active(state, tables, topics)
+        return self._current
 
     def _control(self, writer: TopicWriter) -> ControlWriter:
         return ControlWriter(

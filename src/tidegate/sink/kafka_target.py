@@ -104,22 +104,18 @@ class Dispatcher:
         return sent
 
     def plan(self, batch: Batch) -> TableDispatch:
-        """Return what is done with the rows of a batch. DispatcherFailed and ColumnSelectorFailed as `check`."""
-        told = batch.definition
-        key = (batch.schema, batch.table, batch.fields, batch.pk_names) if told is None else id(told)
-        found = self._plans.get(key)
-        if found is None:
-            found = self._plans[key] = told, self._plan(batch)
-        return found[1]
-
-    def _plan(self, batch: Batch) -> TableDispatch:
-        name = TableName(batch.schema, batch.table)
-        known = self._tables.get(name.key)
-        name = name if known is None else known.name
-        if batch.definition is not None:
-            return self._made(name, batch.definition, wire_table(batch.definition), batch.fields)
-        info = known or infer_table(name, batch.fields, batch.pk_names, 0)
-        return self._made(name, info, table_of_fields(batch.fields, batch.pk_names), batch.fields)
+        """Return how the rows of a batch are dispatched. DispatcherFailed and ColumnSelectorFailed as `check`."""
+        definition = batch.definition
+        key = (batch.schema, batch.table, batch.fields, batch.pk_names) if definition is None else id(definition)
+        if key not in self._plans:
+            name = TableName(batch.schema, batch.table)
+            known = self._tables.get(name.key)
+            name = name if known is None else known.name
+            info = definition or known or infer_table(name, batch.fields, batch.pk_names, 0)
+            wire = table_of_fields(batch.fields, batch.pk_names) if definition is None else wire_table(definition)
+            # with the definition, so that its id stays taken
+            self._plans[key] = definition, self._made(name, info, wire, batch.fields)
+        return self._plans[key][1]
 
     def _made(self, name: TableName, info: TableInfo, wire: WireTable, fields: tuple[Field, ...]) -> TableDispatch:
         rule = self._router.rule(*name)
@@ -158,11 +154,9 @@ class TopicTarget:
     selectors: ColumnSelectors = field(default_factory=ColumnSelectors)
 
     def router(self) -> Router:
-        """Return the dispatchers."""
         return Router.of(self.rules, self.topic, self.options, case_sensitive=self.case_sensitive)
 
     def check(self, tables: Iterable[TableInfo]) -> None:
-        """Raise DispatcherFailed and ColumnSelectorFailed for dispatchers and selectors that do not fit a table."""
         dispatcher = Dispatcher(self.router(), self.split, {}, frozenset(), self.selectors)
         for table in tables:
             dispatcher.check(table)
@@ -187,7 +181,6 @@ class TopicTarget:
         return TopicWriter(self.client, self.options.max_message_bytes, None)
 
     def producer(self) -> Producer:
-        """Return a new producer for a task."""
         return self.writer()
 
     def fitted(self, writer: TopicWriter) -> "TopicTarget":

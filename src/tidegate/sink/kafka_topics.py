@@ -72,17 +72,21 @@ class PartitionGroup(NamedTuple):
 
 
 def groups_of(tables: Sequence[GroupTable], partitions: Mapping[str, int], tasks: int) -> list[PartitionGroup]:
-    """At most `tasks` groups that write all rows of `tables`; `partitions` counts those of each topic."""
-    whole = _whole_topics(tables, tasks)
+    """Return at most `tasks` groups that write all rows of `tables`; `partitions` counts those of each topic."""
+    rows, spread = Counter[str](), Counter[str]()
+    for table in tables:
+        rows[table.topic] += table.rows
+        spread[table.topic] += table.rows if table.partition is None else 0
+    whole = {topic for topic in rows if spread[topic] * tasks > rows[topic]}
     load: dict[_Unit, float] = defaultdict(float)
     places: dict[_Unit, set[Place]] = defaultdict(set)
     readers: dict[_Unit, set[int]] = defaultdict(set)
     for number, table in enumerate(tables):
-        found = _places(table, partitions[table.topic])
-        for place in found:
-            unit = (table.topic, None) if table.topic in whole else place
-            load[unit] += table.rows / len(found)
-            places[unit].add(place)
+        numbers = range(partitions[table.topic]) if table.partition is None else (table.partition,)
+        for partition in numbers:
+            unit = table.topic, None if table.topic in whole else partition
+            load[unit] += table.rows / len(numbers)
+            places[unit].add((table.topic, partition))
             readers[unit].add(number)
     return [
         PartitionGroup(
@@ -93,15 +97,6 @@ def groups_of(tables: Sequence[GroupTable], partitions: Mapping[str, int], tasks
     ]
 
 
-def _whole_topics(tables: Sequence[GroupTable], tasks: int) -> set[str]:
-    """Topics that stay with one task."""
-    rows, spread = Counter[str](), Counter[str]()
-    for table in tables:
-        rows[table.topic] += table.rows
-        spread[table.topic] += table.rows if table.partition is None else 0
-    return {topic for topic in rows if spread[topic] * tasks > rows[topic]}
-
-
 def _dealt(load: Mapping[_Unit, float], tasks: int) -> list[list[_Unit]]:
     """The units of each task."""
     hands: list[tuple[float, list[_Unit]]] = [(0.0, []) for _ in range(min(tasks, len(load)))]
@@ -110,11 +105,6 @@ def _dealt(load: Mapping[_Unit, float], tasks: int) -> list[list[_Unit]]:
         weight, units = hands[lightest]
         hands[lightest] = weight + load[unit], [*units, unit]
     return [units for _, units in hands]
-
-
-def _places(table: GroupTable, partitions: int) -> list[Place]:
-    spread = range(partitions) if table.partition is None else (table.partition,)
-    return [(table.topic, partition) for partition in spread]
 
 
 class Producer(Protocol):
@@ -133,15 +123,15 @@ class Producer(Protocol):
         """Drop the messages that wait in the queue."""
 
 
-def partition_count(found: int, asked: int | None, topic: str) -> int:
-    """Return how many partitions of a topic are written: all that it has, or as many as partition-num asks for.
+def partition_count(existing: int, partition_num: int | None, topic: str) -> int:
+    """Return how many partitions of a topic are written: all existing ones, or partition-num of them.
 
     PartitionNumInvalid when it has fewer."""
-    if asked is not None and asked > found:
+    if partition_num is not None and partition_num > existing:
         raise PartitionNumInvalid(
-            f"partition-num is {asked}, and topic {topic} has {found} partitions; add some or ask for less"
+            f"partition-num is {partition_num}, and topic {topic} has {existing} partitions; add some or ask for less"
         )
-    return found if asked is None else asked
+    return existing if partition_num is None else partition_num
 
 
 LOG: Final = logging.getLogger(__name__)
@@ -169,7 +159,6 @@ class KnownTopics:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All known topics, in the order in which they were added."""
         return tuple(self._names)
 
     def note(self, topics: Iterable[str]) -> None:
@@ -177,14 +166,13 @@ class KnownTopics:
         self._names.update(dict.fromkeys(topics))
 
     def retired(self, active: Collection[str]) -> list[str]:
-        """Return the known topics that are not active any more."""
         return [name for name in self._names if name not in active]
 
     def resolved(self, ts: int, active: Collection[str]) -> None:
-        """Tell every partition of the retired topics that nothing at or below `ts` is still to come.
+        """Send resolved `ts` to every partition of the retired topics.
 
-        What was sent to them is acknowledged already. Raises SinkError, never SinkRefused: a topic that is taken away
-        this very moment is found missing by the next try."""
+        What was sent to them is acknowledged already. Raises SinkError, never SinkRefused: a topic that is deleted at
+        this moment is missing for the next try."""
         retired = self.retired(active)
         messages = self._encoder.append(Resolved(ts)) if retired else ()
         if not messages:
@@ -192,7 +180,7 @@ class KnownTopics:
         try:
             if self._keeper is None:
                 self._keeper = self._open()
-            self._tell(self._keeper, retired, messages)
+            self._send(self._keeper, retired, messages)
         except SinkError as error:
             if self._keeper is not None:
                 self._keeper.abandon()
@@ -201,33 +189,25 @@ class KnownTopics:
                 raise SinkError(str(error)) from error
             raise
 
-    def _tell(self, keeper: Keeper, retired: Collection[str], messages: Iterable[Message]) -> None:
-        counts = keeper.existing(retired)
-        self._forget([topic for topic in retired if topic not in counts])
-        for topic, found in counts.items():
-            for partition in range(found if self._partition_num is None else min(found, self._partition_num)):
-                for message in messages:
-                    keeper.send(topic, partition, message.key, message.value)
-        keeper.flush()
-
-    def _forget(self, missing: Iterable[str]) -> None:
-        """Those that are missing long enough."""
-        now_s = time.monotonic()
+    def _send(self, keeper: Keeper, retired: Collection[str], messages: Iterable[Message]) -> None:
+        """Send to the existing ones; forget those that are missing long enough."""
+        counts, now_s = keeper.existing(retired), time.monotonic()
+        missing = [topic for topic in retired if topic not in counts]
         self._missing_since_s = {topic: self._missing_since_s.get(topic, now_s) for topic in missing}
         for topic in [topic for topic, since_s in self._missing_since_s.items() if now_s - since_s >= FORGET_S]:
             LOG.warning("topic %s has no table any more and is gone from the broker: it is forgotten", topic)
             del self._names[topic], self._missing_since_s[topic]
+        for topic, count in counts.items():
+            for partition in range(count if self._partition_num is None else min(count, self._partition_num)):
+                for message in messages:
+                    keeper.send(topic, partition, message.key, message.value)
+        keeper.flush()
 
 
 def random_names() -> Iterator[str]:
     """File names without end, no two alike."""
     while True:
         yield f"{uuid.uuid4()}.json"
-
-
-def _no_link(path: str, flags: int) -> int:
-    """Open a file itself and not what a link in its place leads to."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 class ClaimFiles:
@@ -246,24 +226,21 @@ class ClaimFiles:
 
     def put(self, name: str, body: bytes) -> None:
         """Write a file; SinkError when the storage refuses it. Its address is not shown: it may hold keys."""
+        faults: tuple[type[Exception], ...] = (OSError, ValueError, ImportError)
         try:
             if urlsplit(self._uri).scheme in {"", "file"}:
                 directory = Path(unquote(urlsplit(self._uri).path))
                 directory.mkdir(parents=True, exist_ok=True)
-                with open(directory / name, "wb", opener=_no_link) as file:
+                descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+                with os.fdopen(descriptor, "wb") as file:
                     file.write(body)
             else:
-                self._put_remote(name, body)
-        except (OSError, ValueError, ImportError) as away:
-            raise SinkError(f"{name} cannot be written to the claim-check storage ({type(away).__name__})") from away
+                import obstore
+                from obstore.exceptions import BaseError
 
-    def _put_remote(self, name: str, body: bytes) -> None:
-        import obstore
-        from obstore.exceptions import BaseError
+                from tidegate.objectstore.stores import store
 
-        from tidegate.objectstore.stores import store
-
-        try:
-            obstore.put(store(self._uri), name, body)
-        except BaseError as away:
+                faults += (BaseError,)
+                obstore.put(store(self._uri), name, body)
+        except faults as away:
             raise SinkError(f"{name} cannot be written to the claim-check storage ({type(away).__name__})") from away

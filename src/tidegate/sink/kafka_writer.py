@@ -50,10 +50,10 @@ REFUSED: Final = frozenset(
     }
 )
 CAUSELESS: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT})  # noqa: SLF001
-"""What the library says where it has told the cause aside."""
+"""Errors of requests whose cause the library reports through its callback instead."""
 WAIT_S: Final = 30.0
 FULL_S: Final = 0.003
-"""How long a full queue is left alone: what was delivered is not told, so nothing wakes who waits."""
+"""Pause before a full queue is tried again: deliveries are not reported, so nothing wakes the waiting thread."""
 
 
 class NewTopics(NamedTuple):
@@ -76,13 +76,14 @@ class TopicWriter:
         self._bootstrap = client_config["bootstrap.servers"]
         self._create = create
         self._counts: dict[str, int] = {}
-        self._met: set[str] = set()
+        self._known: set[str] = set()
+        """The topics whose leaders the client has."""
         self._error: SinkError | None = None
         self.messages = 0
         """How many were sent."""
-        made = {"allow.auto.create.topics": "false"} if create is None else {}
+        auto = {"allow.auto.create.topics": "false"} if create is None else {}
         self._words, self._admin_words = ClientErrors(), ClientErrors()
-        self._config = {**client_config, **OWN, **limits, **made, "error_cb": self._words.hear}
+        self._config = {**client_config, **OWN, **limits, **auto, "error_cb": self._words.hear}
         try:
             self._producer = Producer(self._config, logger=LOGGER)
             self._admin = AdminClient({**client_config, "error_cb": self._admin_words.hear}, logger=LOGGER)
@@ -92,44 +93,44 @@ class TopicWriter:
 
     def partitions(self, topic: str) -> int:
         """Return the partition count of a topic. Raises ConfigError for a missing one that may not be created."""
-        found = self._counts.get(topic)
-        if found is None:
-            found = self.existing([topic]).get(topic)
-            if found is None:
-                self._make(topic)
-                found = self.existing([topic]).get(topic, 0)
-            self._counts[topic] = found
-        return found
+        count = self._counts.get(topic)
+        if count is None:
+            count = self.existing([topic]).get(topic)
+            if count is None:
+                self._create_topic(topic)
+                count = self.existing([topic]).get(topic, 0)
+            self._counts[topic] = count
+        return count
 
     def existing(self, topics: Collection[str]) -> dict[str, int]:
         """Return which of `topics` exist now, with their partition counts; none is created."""
         futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=WAIT_S)
-        found = {}
+        counts = {}
         for topic, future in futures.items():
             try:
-                found[topic] = len(self._answer(future).partitions)
+                counts[topic] = len(self._answer(future).partitions)
             except KafkaException as failed:
                 if failed.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise self._unanswered(f"topic {topic}", failed) from failed
-        return found
+        return counts
 
     def max_bytes(self, topic: str) -> int | None:
         """Return the largest message that a topic accepts (max.message.bytes); None if the broker does not report
         it."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         try:
-            found = self._answer(self._admin.describe_configs([resource], request_timeout=WAIT_S)[resource])
+            entries = self._answer(self._admin.describe_configs([resource], request_timeout=WAIT_S)[resource])
         except KafkaException as failed:
             if failed.args[0].code() in REFUSED:
                 return None
             raise self._unanswered(f"configuration of topic {topic}", failed) from failed
-        entry = found.get("max.message.bytes")
+        entry = entries.get("max.message.bytes")
         return int(entry.value) if entry is not None and entry.value else None
 
     def send(self, topic: str, partition: int, key: bytes | None, value: bytes) -> None:
         """Put a message into the queue; waits while that is full. Raises SinkError for any message before it."""
         self._check()
-        self._meet(topic)
+        self._load_leaders(topic)
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
@@ -147,12 +148,12 @@ class TopicWriter:
     def send_all(self, topic: str, partition: int, messages: Iterable[tuple[bytes | None, bytes]]) -> int:
         """Send messages of one partition; return how many bytes their keys and values have."""
         self._check()
-        self._meet(topic)
-        produce, told = self._producer.produce, self._delivered
+        self._load_leaders(topic)
+        produce, delivered = self._producer.produce, self._delivered
         count = size_bytes = 0
         for key, value in messages:
             try:
-                produce(topic, value, key, partition, told)
+                produce(topic, value, key, partition, delivered)
                 count += 1
             except (BufferError, KafkaException):
                 self.send(topic, partition, key, value)
@@ -173,26 +174,26 @@ class TopicWriter:
         self._producer.poll(0)
 
     def forget(self, topics: Collection[str]) -> None:
-        """Ask for these topics no more: a client goes on asking for those that it has met, and where brokers make
-        topics by themselves that makes them anew. Returns when all that was sent is acknowledged."""
-        if self._met.isdisjoint(topics):
+        """Ask for these topics no more: a client goes on asking for those that it knows, and brokers that create topics
+        by themselves would create them anew. Returns when all that was sent is acknowledged."""
+        if self._known.isdisjoint(topics):
             return
         self.flush()
         self._producer = Producer(self._config, logger=LOGGER)
-        self._met.clear()
+        self._known.clear()
         for topic in topics:
             self._counts.pop(topic, None)
 
-    def _meet(self, topic: str) -> None:
-        """Asks for the leaders of a topic; the client itself would ask half a second or a second later."""
-        if topic in self._met:
+    def _load_leaders(self, topic: str) -> None:
+        """Ask for the leaders of a topic; the client itself would ask half a second or a second later."""
+        if topic in self._known:
             return
         try:
             self._producer.list_topics(topic, WAIT_S)
         except KafkaException as failed:
             self._producer.poll(0)
             raise self._wrapped(topic, 0, failed.args[0]) from failed
-        self._met.add(topic)
+        self._known.add(topic)
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and self._error is None:
@@ -206,13 +207,13 @@ class TopicWriter:
         place = f"broker {self._bootstrap}: topic {topic} partition {partition}: {error.str()}"
         if error.code() in REFUSED:
             return SinkRefused(place).at(topic=topic, partition=partition)
-        found = _kind(self._words)(place + (self._words.aside() if error.code() in CAUSELESS else ""))
-        return found.at(topic=topic, partition=partition)
+        failure = _kind(self._words)(place + (self._words.aside() if error.code() in CAUSELESS else ""))
+        return failure.at(topic=topic, partition=partition)
 
     def _answer(self, future: Any) -> Any:
-        """Of the admin client. Raises KafkaException, or LoginRefused before the request's own end."""
+        """The answer of the admin client. Raises KafkaException, or LoginRefused before the request's own end."""
         self._admin.poll(0)
-        found = awaited(
+        answer = awaited(
             future,
             lambda: self._admin.poll(0),
             self._admin_words,
@@ -220,7 +221,7 @@ class TopicWriter:
             lambda: SinkError(self._admin_words.unreachable(self._bootstrap)),
         )
         self._admin_words.forget()
-        return found
+        return answer
 
     def _unanswered(self, what: str, failed: KafkaException) -> SinkError:
         error, words = failed.args[0], self._admin_words
@@ -231,7 +232,7 @@ class TopicWriter:
     def _stuck(self, what: str) -> SinkError:
         return _kind(self._words)(f"broker {self._bootstrap} {what}{self._words.aside()}")
 
-    def _make(self, topic: str) -> None:
+    def _create_topic(self, topic: str) -> None:
         if self._create is None:
             raise ConfigError(
                 f"topic {topic} does not exist at broker {self._bootstrap}: make it, or set auto-create-topic=true"
