@@ -549,7 +549,7 @@ class Changefeeds:
 
     def _made(self, feed: FeedId) -> ShownNumbers | None:
         """The numbers that a changefeed of this process makes of rows."""
-        return SHOWN.of(f"{state_place(self._config.state_dir(feed.namespace))}/{feed.name}")
+        return SHOWN.get(f"{state_place(self._config.state_dir(feed.namespace))}/{feed.name}")
 
     # Records
 

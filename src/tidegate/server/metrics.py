@@ -33,7 +33,7 @@ from tidegate.config.uri import mask_text, scheme_of
 from tidegate.engine.progress import Progress
 from tidegate.model.tso import physical_ms
 from tidegate.server.record import FeedId, FeedView
-from tidegate.sink.metrics_tally import LabelledNumbers, ShownNumbers, families
+from tidegate.sink.metrics_tally import ShownNumbers, families
 
 F: Final = ("namespace", "changefeed")
 STATES: Final = {"normal": 0, "pending": 1, "failed": 2, "stopped": 3, "finished": 4, "removed": 5, "warning": 6, "": 7}
@@ -188,7 +188,7 @@ class Metrics(Collector):
                 yield family
         yield from _labelled(views)
         made = [(view.id, snapshot) for view in views if (snapshot := self._made(view.id)) is not None]
-        yield from families([LabelledNumbers(dict(zip(F, _labels(each), strict=True)), one) for each, one in made])
+        yield from families([(dict(zip(F, _labels(each), strict=True)), one) for each, one in made])
 
 
 def _labelled(views: "list[FeedView]") -> Iterator[Metric]:

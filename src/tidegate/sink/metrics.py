@@ -34,45 +34,34 @@ Gauges are therefore kept per incarnation and partition, and what is shown is th
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from itertools import product
+from typing import Any, Final, NamedTuple
 
 from tidegate.codec.neutral import render
-from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Rows, Segment, identity
+from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Segment, identity
 from tidegate.engine.ports import (
     Changes,
     Checkpoints,
     FlushPolicy,
     RoundLimit,
     Saved,
-    SegmentSink,
     SinkPosition,
     Tasks,
     WithUpkeep,
     sink_position,
 )
-from tidegate.model.errors import ConfigError, EnvironmentFault, SinkError, SinkRefused
+from tidegate.model.errors import ConfigError, SinkError, SinkRefused
 from tidegate.model.mysql import INTEGERS, STRINGS, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, TableInfo
 from tidegate.model.tso import compose, physical_ms
 from tidegate.objectstore.failpoint import reach
-from tidegate.schema.effects import (
-    Effect,
-    PartitionExchanged,
-    PartitionsDropped,
-    PartitionsTruncated,
-    TableAltered,
-    TableCreated,
-    TableDropped,
-    TableRecovered,
-    TableRenamed,
-    TableTruncated,
-)
-from tidegate.schema.state import SchemaState
+from tidegate.schema import effects
+from tidegate.schema.effects import PartitionExchanged
+from tidegate.sink.calls import CheckpointSink
 from tidegate.sink.metrics_counter import CountedRows, CountJob, count_tables, missing
 from tidegate.sink.metrics_rule import MetricRule, MetricsOptions
 from tidegate.sink.metrics_tally import (
@@ -82,11 +71,12 @@ from tidegate.sink.metrics_tally import (
     Amounts,
     Labels,
     Limit,
+    MetricsPage,
     OtlpPush,
     SeriesKey,
     ShownNumbers,
     Tally,
-    TallyPart,
+    added,
     snapshot_of,
     tally_of,
     values_of,
@@ -177,19 +167,10 @@ MIXED: Final = "?"
 _SAME_TEXT: Final = (INTEGERS, frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING}))
 
 
-def check_rules(rules: Iterable[MetricRule], tables: Iterable[TableInfo], ts: int) -> None:
-    """Raise SinkRefused for a rule that references a column which a table that it applies to does not have."""
-    every = list(tables)
-    for rule in rules:
-        for table in every:
-            if rule.takes(table.name):
-                check_columns(rule, table, ts)
-
-
-def check_columns(rule: MetricRule, table: TableInfo, ts: int) -> None:
-    """Raise SinkRefused for a column that a rule names and a table has not. Of a table that only rows have told the
-    rows tell what it has."""
-    if table.inferred:
+def _check(rule: MetricRule, table: TableInfo, ts: int) -> None:
+    """Raise SinkRefused for a column that a rule names and a table lacks; a table that is known from its rows alone
+    may have others."""
+    if table.inferred or not rule.takes(table.name):
         return
     for name in sorted(rule.columns):
         column = table.column(name)
@@ -197,37 +178,29 @@ def check_columns(rule: MetricRule, table: TableInfo, ts: int) -> None:
             raise missing(rule, table, name, ts)
 
 
-def follow(tally: Tally, effects: Sequence[Effect], state: SchemaState, ts: int) -> None:
-    """Apply a DDL to a tally; `state` is the schema after it. Raises SinkRefused for a DDL that the tally cannot
-    follow."""
-    rule = tally.rule
-    for effect in effects:
+def follow(tally: Tally, planned: PlannedDdl) -> None:
+    """Apply a DDL to a tally. Raises SinkRefused for a DDL that the tally cannot follow."""
+    rule, ts = tally.rule, planned.commit_ts
+    for effect in planned.effects:
         match effect:
-            case TableCreated(table) | TableRecovered(table):
+            case effects.TableCreated(table) | effects.TableRecovered(table):
                 _check(rule, table, ts)
-            case TableTruncated(_, new):
+            case effects.TableTruncated(_, new):
                 _check(rule, new, ts)
-            case TableRenamed(old, new):
+            case effects.TableRenamed(old, new):
                 _check(rule, new, ts)
                 _renamed(tally, old, new, ts)
-            case TableAltered(old, new):
+            case effects.TableAltered(old, new):
                 _check(rule, new, ts)
                 _altered(tally, old, new, ts)
-            case PartitionsTruncated(old, names, new) | PartitionsDropped(old, names, new):
+            case effects.PartitionsTruncated(old, names, new) | effects.PartitionsDropped(old, names, new):
                 _check(rule, new, ts)
                 _without(tally, old, names, ts)
             case PartitionExchanged():
                 _exchanged(tally, effect, ts)
-            case TableDropped() | _:
-                pass
-    known = {table.incarnation for table in (*state.tables.values(), *state.dropped)} | {""}
+    known = {table.incarnation for table in (*planned.after.tables.values(), *planned.after.dropped)} | {""}
     for key in [key for key in tally.series if key.table not in known]:
         del tally.series[key]
-
-
-def _check(rule: MetricRule, table: TableInfo, ts: int) -> None:
-    if rule.takes(table.name):
-        check_columns(rule, table, ts)
 
 
 def _mine(tally: Tally, incarnation: str) -> list[SeriesKey]:
@@ -268,11 +241,12 @@ def _altered(tally: Tally, old: TableInfo, new: TableInfo, ts: int) -> None:
     if bounded and before is not None and after is not None and set(before.definitions) <= set(after.definitions):
         return
     for key in _mine(tally, old.incarnation):
-        _move(tally, key, key._replace(partition=MIXED if after is not None else ""))
+        amounts, goal = tally.series.pop(key), key._replace(partition=MIXED if after is not None else "")
+        tally.series[goal] = added(tally.series[goal], amounts) if goal in tally.series else amounts
 
 
 def _reads_same(one: ColumnType, other: ColumnType) -> bool:
-    """Whether each stored value reads as before: what a strict server converts without loss within a family."""
+    """Return True if each stored value reads as before: a strict server converts without loss within a family."""
     if one.code is MysqlType.ENUM and other.code is MysqlType.ENUM:
         return (other.elems or ())[: len(one.elems or ())] == (one.elems or ())
     if (one.charset == "binary") != (other.charset == "binary") and one.code in STRINGS:
@@ -313,15 +287,6 @@ def _exchanged(tally: Tally, effect: PartitionExchanged, ts: int) -> None:
         tally.series[key._replace(table=partitioned.incarnation, partition=folded)] = amounts
 
 
-def _move(tally: Tally, key: SeriesKey, goal: SeriesKey) -> None:
-    from tidegate.sink.metrics_tally import added
-
-    if key == goal:
-        return
-    amounts, before = tally.series.pop(key), tally.series.get(goal)
-    tally.series[goal] = amounts if before is None else added(before, amounts)
-
-
 def _mixed(rule: MetricRule, table: TableInfo, names: Sequence[str], ts: int) -> SinkRefused:
     return _refused(
         rule,
@@ -333,12 +298,9 @@ def _mixed(rule: MetricRule, table: TableInfo, names: Sequence[str], ts: int) ->
 
 
 def _refused(rule: MetricRule, table: TableInfo, ts: int, what: str) -> SinkRefused:
-    found = SinkRefused(f"the rule of {rule.metric}, a gauge, {what} (table {table.name}, ts {ts})")
-    return found.at(table=str(table.name), commit_ts=ts)
+    refused = SinkRefused(f"the rule of {rule.metric}, a gauge, {what} (table {table.name}, ts {ts})")
+    return refused.at(table=str(table.name), commit_ts=ts)
 
-
-if TYPE_CHECKING:
-    from tidegate.sink.metrics_tally import MetricsPage
 
 LOGGER: Final = logging.getLogger(__name__)
 NUMBERS: Final = "numbers"
@@ -351,8 +313,10 @@ AGAIN_MAX_S: Final = 60.0
 """How long a receiver of alerts that is away is left alone, longer each time."""
 
 
-class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
+class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
     """Counts by the rules of `options`; numbers and progress live in the given checkpoints."""
+
+    flush_policy = FlushPolicy(limit=RoundLimit(rows=500_000, size_bytes=256 << 20), flush_s=0.5, idle_s=2.0)
 
     def __init__(
         self,
@@ -361,9 +325,9 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
         *,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self.flush_policy = FlushPolicy(limit=RoundLimit(rows=500_000, size_bytes=256 << 20), flush_s=0.5, idle_s=2.0)
+        super().__init__(checkpoints)
         self.options = options
-        self._checkpoints, self._now_ms = checkpoints, now_ms
+        self._now_ms = now_ms
         self._tallies: list[Tally] = []
         self._ddls: list[PlannedDdl] = []
         """Those of the round that have been done."""
@@ -380,43 +344,47 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
         self._push: OtlpPush | None = None
         self._said: set[str] = set()
 
-    def held(self) -> AbstractContextManager[None]:
-        return self._checkpoints.held()
-
     def recover(self) -> SinkPosition:
         saved = self._checkpoints.load()
-        self._take({} if saved is None else saved.notes)
+        self._load({} if saved is None else saved.notes)
         return sink_position(saved)
 
     def open(self, standing: SinkPosition) -> None:
         """Show what there is. ConfigError for a rule that does not fit a table, EnvironmentFault for a port in use."""
         tables = [table for table in standing.state.tables.values() if str(table.name) not in self._exempt]
         try:
-            check_rules(self.options.rules, tables, standing.checkpoint.ts)
+            for rule, table in product(self.options.rules, tables):
+                _check(rule, table, standing.checkpoint.ts)
         except SinkRefused as wrong:
             raise ConfigError(str(wrong)).at(table=wrong.where.table) from wrong
         self._show(standing)
         if self.options.place is not None and self.page is None:
-            self.page = _page(self.options.place, lambda: self.snapshot)
+            self.page = MetricsPage(self.options.place, lambda: self.snapshot)
         if self.options.otlp is not None and self._push is None:
             self._push = OtlpPush(self.options.otlp, lambda: self.snapshot)
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[CountedRows]:
         self._ddls, self._results = [], []
         limits = [Limit(frozenset(tally.labels), tally.room) for tally in self._tallies]
-        steps = segment.steps
-        jobs = [CountJob(changes, step, rules, self.options) for step in steps if (rules := self._about(step, limits))]
+        jobs = []
+        for step in segment.steps:
+            rules = enumerate(self.options.rules)
+            if own := {number: limits[number] for number, rule in rules if rule.takes(step.table.name)}:
+                jobs.append(CountJob(changes, step, own, self.options))
         workers = min(tasks.slots, len(jobs))
         done = tasks.run(count_tables, [jobs[worker::workers] for worker in range(workers)]) if jobs else []
         self._results = [each for some in done for each in some]
         return self._results
 
     def ddl(self, planned: PlannedDdl) -> None:
-        """Note a DDL. SinkRefused for one that a rule cannot follow."""
+        """Note a DDL. SinkRefused for one that a rule cannot follow: all that lies before it is saved, so that rules
+        that are mended begin with it."""
         try:
             self._try(planned)
         except SinkRefused as refused:
-            self._keep_rows(planned, refused)
+            done = tuple(identity(each.ddl) for each in self._ddls)
+            standing = SinkPosition(Checkpoint(planned.commit_ts, done), planned.before)
+            self._save(standing, self._results, [refused.where.table or ""])
             raise
         self._ddls.append(planned)
 
@@ -446,7 +414,7 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
         if self._sender is not None:
             self._sender.close()
         self.page = self._push = None
-        SHOWN.hide(self.options.home)
+        SHOWN.pop(self.options.home, None)
 
     def _save(self, standing: SinkPosition, results: Sequence[CountedRows], exempt: Sequence[str] = ()) -> SinkPosition:
         """Save a checkpoint with all that is counted up to it; `exempt` are the tables of a DDL that is refused."""
@@ -471,16 +439,9 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
             refused = SinkRefused(f"what the DDL {query!r} does to gauges is not known: {planned.error}")
             raise refused.at(table=planned.table, commit_ts=planned.commit_ts) from planned.error
         for tally in self._tallies:
-            follow(tally.copy(), planned.effects, planned.after, planned.commit_ts)
+            follow(tally.copy(), planned)
 
-    def _keep_rows(self, planned: PlannedDdl, refused: SinkRefused) -> None:
-        """Save all that lies before a DDL that is refused, so that rules that are mended begin with it."""
-        done = tuple(identity(each.ddl) for each in self._ddls)
-        standing = SinkPosition(Checkpoint(planned.commit_ts, done), planned.before)
-        self._save(standing, self._results, [refused.where.table or ""])
-
-    def _take(self, notes: Mapping[str, Any]) -> None:
-        """Take the numbers up that were saved."""
+    def _load(self, notes: Mapping[str, Any]) -> None:
         kept = notes.get(NUMBERS, {})
         self._tallies = [tally_of(rule, kept.get(rule.metric), self._now_ms()) for rule in self.options.rules]
         for tally in self._tallies:
@@ -492,32 +453,26 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
             CloudEvent(each["id"], each["body"].encode(), each["ts"], each["alert"]) for each in notes.get(ALERTS, ())
         ]
 
-    def _about(self, step: Rows, limits: Sequence[Limit]) -> dict[int, Limit]:
-        """The rules that take the table of a step."""
-        rules = enumerate(self.options.rules)
-        return {number: limits[number] for number, rule in rules if rule.takes(step.table.name)}
-
     def _counted(self, number: int, tally: Tally, results: Sequence[CountedRows]) -> Tally:
         """A tally with what the tasks of the round counted, behind its DDLs."""
-        parts: list[TallyPart] = [done.parts[number] for done in results if number in done.parts]
-        found = tally.with_parts(parts)
+        counted = tally.with_parts([done.parts[number] for done in results if number in done.parts])
         for done in self._ddls:
-            follow(found, done.effects, done.after, done.commit_ts)
-        if found.is_full:
+            follow(counted, done)
+        if counted.is_full:
             self._say(
                 f"the rule of {tally.rule.metric} has more than {tally.rule.max_series} series: what is beyond is in "
                 "_other. Give it labels with fewer values, or a larger max-series"
             )
-        if found.skipped > tally.skipped:
+        if counted.skipped > tally.skipped:
             self._say(
                 f"the rule of {tally.rule.metric} leaves out rows whose value is no number, or below zero where it "
                 "counts: see tidegate_metrics_skipped_rows_total"
             )
-        return found
+        return counted
 
     def _show(self, standing: SinkPosition) -> None:
         self.snapshot = snapshot_of(self.options.feed, self._tallies, standing.state, standing.checkpoint.ts)
-        SHOWN.show(self.options.home, self.snapshot)
+        SHOWN[self.options.home] = self.snapshot
 
     def _say(self, text: str) -> None:
         if text not in self._said:
@@ -525,17 +480,6 @@ class MetricsSink(SegmentSink[CountedRows], WithUpkeep):
             LOGGER.warning("%s", text)
 
 
-def _page(place: tuple[str, int], snapshot: Callable[[], ShownNumbers | None]) -> "MetricsPage":
-    try:
-        from tidegate.sink.metrics_tally import MetricsPage
-    except ImportError as missing:
-        raise EnvironmentFault(
-            "a page needs prometheus-client: pip install 'tidegate[metrics]', or leave HOST:PORT out of metrics://"
-        ) from missing
-    return MetricsPage(place, snapshot)
-
-
 def _notes(tallies: Sequence[Tally], events: Sequence[CloudEvent]) -> dict[str, Any]:
-    """What lies beside the checkpoint."""
     waiting = [{"id": one.id, "ts": one.ts, "alert": one.table, "body": one.body.decode()} for one in events]
     return {NUMBERS: {tally.rule.metric: tally.kept() for tally in tallies}, ALERTS: waiting}

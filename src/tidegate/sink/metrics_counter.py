@@ -63,19 +63,12 @@ from tidegate.sink.metrics_rule import (
 from tidegate.sink.metrics_tally import EXACT, ZERO, Amounts, Limit, SeriesKey, TallyPart
 
 
-class Images(NamedTuple):
+class Images:
     """The images of a batch, by row."""
 
-    batch: Batch
-    op: Any
-    old_at: Any
-    new_at: Any
-
-    @classmethod
-    def of(cls, batch: Batch) -> "Images":
-        """Return where the images of each row stand."""
-        op = batch.op.to_numpy(zero_copy_only=False)
-        return cls(batch, op, np.cumsum(op != "I") - 1, np.cumsum(op != "D") - 1)
+    def __init__(self, batch: Batch) -> None:
+        self.batch, self.op = batch, batch.op.to_numpy(zero_copy_only=False)
+        self.old_at, self.new_at = np.cumsum(self.op != "I") - 1, np.cumsum(self.op != "D") - 1
 
     def column(self, image: str, place: int, rows: Any) -> Any:
         """Return the values of a column in an image of some rows, null where there is none."""
@@ -92,7 +85,7 @@ class Images(NamedTuple):
 
 
 class FirstRows:
-    """Tells, part by part of a chunk, the rows that their transaction does not have yet.
+    """Finds, part by part of a chunk, the rows that are no repeats within their transaction.
 
     A large transaction is cut into parts anywhere: then the next part of its layout begins amid it."""
 
@@ -102,32 +95,29 @@ class FirstRows:
         """By their columns the rows of the transaction at which the parts before ended."""
 
     def of(self, images: Images, *, is_last: bool) -> Any:
-        """Return the numbers of the rows that come for the first time; behind a part that `is_last` none follows."""
-        rows = _identities(images, self._table)
+        """Return the numbers of the rows that come for the first time; `is_last` for the last part of the chunk."""
+        batch = images.batch
+        at = {lowered(field.name): place for place, field in enumerate(batch.fields)}
+        key = [at[lowered(name)] for name in self._table.handle_key if lowered(name) in at]
+        every = np.arange(batch.rows)
+        identity = {"ts": batch.commit_ts, "op": batch.op}
+        if key and len(key) == len(self._table.handle_key):
+            identity |= {f"k{place}": images.column(ROW, place, every) for place in key}
+        else:
+            for image in ("old", "new"):
+                identity |= {
+                    f"{image}{place}": images.column(image, place, every) for place in range(len(batch.fields))
+                }
+        rows = pa.table(identity)
         columns = rows.schema
         before = self._before.pop(columns, rows.slice(0, 0))
         known = before.num_rows
         rows = pa.concat_tables([before, rows])
         if not is_last:
             self._before[columns] = rows.filter(pc.equal(rows["ts"], rows["ts"][-1]))
-        rows = rows.append_column("row", pa.array(np.arange(-known, images.batch.rows)))
+        rows = rows.append_column("row", pa.array(np.arange(-known, batch.rows)))
         first = rows.group_by(columns.names, use_threads=False).aggregate([("row", "min")]).column("row_min").to_numpy()
         return np.sort(first[first >= 0])
-
-
-def _identities(images: Images, table: TableInfo) -> pa.Table:
-    """What tells the rows of a transaction apart: the operation and the key; without a key all columns."""
-    batch = images.batch
-    at = {lowered(one.name): place for place, one in enumerate(batch.fields)}
-    key = [at.get(lowered(name)) for name in table.handle_key]
-    every = np.arange(batch.rows)
-    columns = {"ts": batch.commit_ts, "op": batch.op}
-    if key and None not in key:
-        columns |= {f"k{place}": images.column(ROW, one, every) for place, one in enumerate(key) if one is not None}
-    else:
-        for image in ("old", "new"):
-            columns |= {f"{image}{place}": images.column(image, place, every) for place in range(len(batch.fields))}
-    return pa.table(columns)
 
 
 _NAMES: Final = frozenset({MysqlType.ENUM, MysqlType.SET})
@@ -148,8 +138,8 @@ def partition_columns(table: TableInfo) -> list[str]:
 def columns_of(
     rule: MetricRule, table: TableInfo, batch: Batch, ts: int
 ) -> tuple[dict[str, int], dict[Named, ColumnType]]:
-    """Return the places of the columns that a rule names, and their types. SinkRefused for one that is not there, or
-    whose values the messages do not tell."""
+    """Return the places of the columns that a rule names, and their types. SinkRefused for a column that is missing, or
+    whose members the messages do not have."""
     at = {lowered(one.name): place for place, one in enumerate(batch.fields)}
     named = {lowered(column.name): column for column in table.columns}
     places: dict[str, int] = {}
@@ -179,11 +169,10 @@ def columns_of(
 def missing(rule: MetricRule, table: TableInfo, name: str, ts: int) -> SinkRefused:
     """Return the error for a column that a rule references and a table does not have, or no longer."""
     known = [column.name for column in table.columns if not column.virtual]
-    found = SinkRefused(
+    return SinkRefused(
         f"the rule of {rule.metric} names column {name}, which {table.name} does not have at commit_ts "
         f"{ts}{nearest_column(name, known)}. Change the rule, or leave the table out of its matcher"
-    )
-    return found.at(table=str(table.name), commit_ts=ts)
+    ).at(table=str(table.name), commit_ts=ts)
 
 
 _SIGNED: Final = frozenset({MysqlType.TINY, MysqlType.SHORT, MysqlType.INT24, MysqlType.LONG, MysqlType.LONGLONG})
@@ -200,7 +189,7 @@ _COMPARE: Final[Mapping[type, Callable[..., Any]]] = {
     exp.LT: pc.less,
     exp.LTE: pc.less_equal,
 }
-_RECKON: Final[Mapping[type, Callable[..., Any]]] = {
+_CALCULATE: Final[Mapping[type, Callable[..., Any]]] = {
     exp.Add: pc.add_checked,
     exp.Sub: pc.subtract_checked,
     exp.Mul: pc.multiply_checked,
@@ -255,18 +244,18 @@ def _value(node: Any, columns: ColumnScope) -> ColumnValues:
         return ColumnValues("bool", pc.is_null(columns.column(_named(node.this))))
     if kind in _COMPARE:
         return _compared(_COMPARE[kind], _value(node.this, columns), _value(node.expression, columns))
-    if kind in _RECKON:
-        return _reckoned(kind, _value(node.this, columns), _value(node.expression, columns))
+    if kind in _CALCULATE:
+        return _calculated(kind, _value(node.this, columns), _value(node.expression, columns))
     if kind is exp.Mod:
-        return _rest(_value(node.this, columns), _value(node.expression, columns))
+        return _remainder(_value(node.this, columns), _value(node.expression, columns))
     raise Misfit(kind.__name__)
 
 
 def _truth(node: Any, columns: ColumnScope) -> Any:
-    found = _value(node, columns)
-    if found.kind != "bool":
+    value = _value(node, columns)
+    if value.kind != "bool":
         raise Misfit("a number as a truth")
-    return found.values
+    return value.values
 
 
 def _named(node: Any) -> Named:
@@ -322,19 +311,19 @@ def _decimal(vector: ColumnValues) -> Any:
     return vector.values.cast(pa.decimal128(20, 0) if vector.kind == "unsigned" else _INT)
 
 
-def _reckoned(kind: type, one: ColumnValues, other: ColumnValues) -> ColumnValues:
+def _calculated(kind: type, one: ColumnValues, other: ColumnValues) -> ColumnValues:
     if one.kind == other.kind == "int":
-        return ColumnValues("int", _RECKON[kind](one.values, other.values))
+        return ColumnValues("int", _CALCULATE[kind](one.values, other.values))
     if {one.kind, other.kind} <= {"int", "decimal"}:
         left, right = _decimal(one), _decimal(other)
         if kind is exp.Mul and left.type.scale + right.type.scale > _SCALE_MAX:
             raise Misfit("more decimals than SQL keeps")
-        return ColumnValues("decimal", _RECKON[kind](left, right))
-    raise Misfit("no numbers to reckon with")
+        return ColumnValues("decimal", _CALCULATE[kind](left, right))
+    raise Misfit("no numbers to calculate with")
 
 
-def _rest(one: ColumnValues, other: ColumnValues) -> ColumnValues:
-    """What is left of a division by a whole number: it has the sign of the first."""
+def _remainder(one: ColumnValues, other: ColumnValues) -> ColumnValues:
+    """The remainder of a division by a whole number, which has the sign of the dividend."""
     divisor = other.values.as_py() if isinstance(other.values, pa.Scalar) else 0
     if one.kind != "int" or other.kind != "int" or not divisor or isinstance(one.values, pa.Scalar):
         raise Misfit("no division of integers by a number")
@@ -356,13 +345,19 @@ class RuleCounter:
     """A rule applied to rows of one layout of a table. Raises SinkRefused for columns that it cannot evaluate."""
 
     def __init__(self, table: TableInfo, number: int, options: MetricsOptions, batch: Batch, ts: int) -> None:
-        self.number, self._rule, self._table, self._options = number, options.rules[number], table, options
-        self._zones = zone(options.clocks), zone(options.time_zone)
+        self.number, self._rule, self._table = number, options.rules[number], table
+        clocks, time_zone = (UTC if name == "UTC" else zone_of(name) for name in (options.clocks, options.time_zone))
+        self._zones: tuple[tzinfo, tzinfo] = clocks, time_zone
         self._places, self._types = columns_of(self._rule, table, batch, ts)
         self._when = self._compiled(self._rule.when) if self._rule.when else None
         self._value = self._compiled(self._rule.value) if self._rule.value else None
         self._labels = [self._compiled(text) for _, text in self._rule.labels]
-        self._locate = self._partitions()
+        self._locate: Callable[[Mapping[str, Value]], str | None] | None = None
+        """The partition of a row, for a gauge: partitions go with their rows."""
+        if self._rule.kind == "gauge" and table.partition is not None:
+            self._locate = partition_of(
+                table.partition, table.columns, time_zone=options.clocks, primary_key=table.handle_key
+            )
         self._slow: set[str] = set()
         """Expressions that do not go over columns."""
 
@@ -384,12 +379,13 @@ class RuleCounter:
             reading = reading.where(when.values)
         if not len(reading.rows):
             return
-        plan = _Plan(self._slots(reading.commit_ts))
+        slot_ms, ts = self._rule.slot_ms, reading.commit_ts.to_numpy()
+        plan = _Plan(pa.array((ts >> _TSO_LOGICAL) // slot_ms if slot_ms else np.zeros(len(ts), np.int64)))
         texts = [] if self._when is None or (when is not None and when.kind == "bool") else [self._when]
         for at, label in enumerate(self._labels):
-            found = self._vector(label, reading)
-            if found is not None and found.kind in _LABEL_KINDS:
-                plan.keys[f"label{at}"] = found.values
+            vector = self._vector(label, reading)
+            if vector is not None and vector.kind in _LABEL_KINDS:
+                plan.keys[f"label{at}"] = vector.values
             else:
                 texts.append(label)
         if self._value is not None and not self._added(plan, self._vector(self._value, reading)):
@@ -403,7 +399,10 @@ class RuleCounter:
             try:
                 self._judge(group, part, sign)
             except (UpstreamError, EncodeError) as error:
-                raise self._refused(f"has no value for a row of it: {error}", group.ts) from error
+                raise SinkRefused(
+                    f"the rule of {self._rule.metric} has no value for a row of it: {error}; table {self._table.name} "
+                    f"at commit_ts {group.ts}"
+                ).at(table=str(self._table.name), commit_ts=group.ts) from error
 
     def _judge(self, group: "_Group", part: TallyPart, sign: int) -> None:
         if group.asks_when and self._when is not None:
@@ -421,28 +420,35 @@ class RuleCounter:
                 amount = sum(amounts[1:], ZERO) if self._rule.kind == "histogram" else amounts[0]
                 part.add_slot(labels, group.keyed["slot"], amount)
             return
+        partition = ""
+        if self._locate is not None:
+            row = {name: value for (image, name), value in group.named() if image == ROW}
+            partition = lowered(self._locate(row) or "")
         signed = amounts if sign > 0 else tuple(-amount for amount in amounts)
-        part.add(SeriesKey(self._table.incarnation, self._partition(group), labels), signed)
+        part.add(SeriesKey(self._table.incarnation, partition, labels), signed)
 
     @staticmethod
     def _label(group: "_Group", at: int, label: "_Text") -> str:
         if label.of_table:
             return ""
         key = f"label{at}"
-        return label_text(group.keyed[key] if key in group.keyed else group.of(label))
+        text = plain_text(group.keyed[key] if key in group.keyed else group.of(label))
+        shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        return shown.encode("utf-8", "replace").decode()[:LABEL_MAX]
 
     def _amounts(self, group: "_Group") -> tuple[Amounts | None, int]:
         """What a group adds, and how many of its rows have a value that does not count; NULL is none."""
         count = Decimal(group.rows)
         if group.adds:
-            found = None if group.total is None else self._placed(group.total, group.keyed.get("bucket"), count)
-            return found, group.below
+            amounts = None if group.total is None else self._placed(group.total, group.keyed.get("bucket"), count)
+            return amounts, group.below
         if self._value is None:
             return (count,), 0
-        asked = group.of(self._value)
-        value = number(asked)
-        if value is None or (value < 0 and self._rule.kind == "counter"):
-            return None, 0 if asked is None else group.rows
+        result = group.of(self._value)
+        value = Decimal(repr(result)) if isinstance(result, float) else result
+        value = Decimal(value) if isinstance(value, int) else value
+        if not isinstance(value, Decimal) or (value < 0 and self._rule.kind == "counter"):
+            return None, 0 if result is None else group.rows
         at = sum(value > bound for bound in self._rule.bounds)
         return self._placed(EXACT.multiply(value, count), at, count), 0
 
@@ -454,34 +460,26 @@ class RuleCounter:
         buckets[bucket or 0] = count
         return (total, *buckets)
 
-    def _partition(self, group: "_Group") -> str:
-        if self._locate is None:
-            return ""
-        row = {name: value for (image, name), value in group.named() if image == ROW}
-        return lowered(self._locate(row) or "")
-
-    # Whole columns
-
     def _vector(self, text: "_Text | None", reading: "_Reading") -> ColumnValues | None:
-        """The values of an expression by columns; None where it goes value by value."""
+        """The values of an expression by columns; None if it must be evaluated value by value."""
         if text is None or text.text.text in self._slow or any(image == "event" for image, _ in text.columns):
             return None
         try:
-            found = vector_of(text.text, ColumnScope(reading.column, self._types))
+            vector = vector_of(text.text, ColumnScope(reading.column, self._types))
         except Misfit:
             self._slow.add(text.text.text)
             return None
         except pa.ArrowException:
             return None
-        return found if isinstance(found.values, pa.Array) else None
+        return vector if isinstance(vector.values, pa.Array) else None
 
-    def _added(self, plan: "_Plan", found: ColumnValues | None) -> bool:
-        """Have a value added up by groups, of a histogram by buckets; False where it goes value by value."""
+    def _added(self, plan: "_Plan", vector: ColumnValues | None) -> bool:
+        """Have a value added up by groups, of a histogram by buckets; False if it must be evaluated value by value."""
+        if vector is None:
+            return False
         try:
-            numbers = None if found is None else numbers_of(found)
+            numbers = numbers_of(vector)
         except (Misfit, pa.ArrowException):
-            numbers = None
-        if numbers is None:
             return False
         below = pa.array(np.zeros(len(numbers), np.int64))
         if self._rule.kind == "counter":
@@ -493,33 +491,13 @@ class RuleCounter:
         plan.sums = numbers, below
         return True
 
-    def _slots(self, commit_ts: Any) -> Any:
-        if not self._rule.slot_ms:
-            return pa.array(np.zeros(len(commit_ts), np.int64))
-        return pa.array((commit_ts.to_numpy() >> _TSO_LOGICAL) // self._rule.slot_ms)
-
-    # What is asked of a group
-
     def _compiled(self, text: str) -> "_Text":
-        found = row_text(text, self._rule.sql_mode)
-        run = found.compiled(self._types, *self._zones)
+        parsed = row_text(text, self._rule.sql_mode)
+        run = parsed.compiled(self._types, *self._zones)
         fixed = {("event", "table_schema"): self._table.name.schema, ("event", "table_name"): self._table.name.table}
         # a label of a gauge that is a name of its table is put in when it is shown
-        of_table = self._rule.kind == "gauge" and found.single is not None and found.single[0] == "event"
-        return _Text(found, run, fixed, of_table)
-
-    def _partitions(self) -> Callable[[Mapping[str, Value]], str | None] | None:
-        """What names the partition of a row, for a gauge: partitions go with their rows."""
-        table = self._table
-        if self._rule.kind != "gauge" or table.partition is None:
-            return None
-        return partition_of(
-            table.partition, table.columns, time_zone=self._options.clocks, primary_key=table.handle_key
-        )
-
-    def _refused(self, what: str, ts: int) -> SinkRefused:
-        found = SinkRefused(f"the rule of {self._rule.metric} {what}; table {self._table.name} at commit_ts {ts}")
-        return found.at(table=str(self._table.name), commit_ts=ts)
+        of_table = self._rule.kind == "gauge" and parsed.single is not None and parsed.single[0] == "event"
+        return _Text(parsed, run, fixed, of_table)
 
 
 class _Reading:
@@ -527,30 +505,27 @@ class _Reading:
 
     def __init__(self, images: Images, rows: Any, places: Mapping[str, int], instead: Mapping[str, str]) -> None:
         self._images, self.rows, self._places, self._instead = images, rows, places, instead
-        self._found: dict[Named, Any] = {}
+        self._columns: dict[Named, Any] = {}
 
     def where(self, mask: Any) -> "_Reading":
-        """Return the rows for which `mask` is true."""
         chosen = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
         return _Reading(self._images, self.rows[chosen], self._places, self._instead)
 
     @property
     def commit_ts(self) -> Any:
-        """Their commit_ts."""
         every = self._images.batch.commit_ts
         return every if len(self.rows) == len(every) else every.take(pa.array(self.rows))
 
     def column(self, each: Named) -> Any:
-        """Return a column."""
-        found = self._found.get(each)
-        if found is None:
+        column = self._columns.get(each)
+        if column is None:
             image, name = each
             if image == "event":
-                found = self.commit_ts if name == "commit_ts" else self._images.batch.op.take(pa.array(self.rows))
+                column = self.commit_ts if name == "commit_ts" else self._images.batch.op.take(pa.array(self.rows))
             else:
-                found = self._images.column(self._instead.get(image, image), self._places[name], self.rows)
-            self._found[each] = found
-        return found
+                column = self._images.column(self._instead.get(image, image), self._places[name], self.rows)
+            self._columns[each] = column
+        return column
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,18 +555,18 @@ class _Group(NamedTuple):
     asks_when: bool
 
     def of(self, text: _Text) -> SqlValue:
-        """Return what an expression is for the group."""
         values = {**text.fixed, **dict(self.named())}
-        return text.run([_worded(each, values[each]) for each in text.columns])
+        if (op := values.get(("event", "op"))) is not None:
+            values["event", "op"] = WORDS[str(op)]
+        return text.run([values[each] for each in text.columns])
 
     def named(self) -> Iterator[tuple[Named, Value]]:
-        """Return the values by name."""
         return ((each, self.keyed[f"column{at}"]) for at, each in enumerate(self.places))
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What rows are grouped by, `named` of it columns that expressions are asked with, and what is added up."""
+    """What rows are grouped by, `named` of it the columns of expressions, and what is added up."""
 
     slots: Any
     keys: dict[str, Any] = field(default_factory=dict)
@@ -599,17 +574,16 @@ class _Plan:
     sums: tuple[Any, Any] | None = None
 
     def groups(self, commit_ts: Any, *, asks_when: bool) -> Iterator[_Group]:
-        """Return the groups."""
         keys = {"slot": self.slots, **self.keys}
-        asked: list[Any] = [([], "count_all"), ("ts", "min")]
+        aggregates: list[Any] = [([], "count_all"), ("ts", "min")]
         columns = {**keys, "ts": commit_ts}
         if self.sums is not None:
             columns["sum"], columns["below"] = self.sums
-            asked += [("sum", "sum"), ("below", "sum")]
-        found = pa.table(columns).group_by(list(keys), use_threads=False).aggregate(asked)
-        lists = {name: found.column(name).to_pylist() for name in found.column_names}
+            aggregates += [("sum", "sum"), ("below", "sum")]
+        groups = pa.table(columns).group_by(list(keys), use_threads=False).aggregate(aggregates)
+        lists = {name: groups.column(name).to_pylist() for name in groups.column_names}
         adds = self.sums is not None
-        for at in range(found.num_rows):
+        for at in range(groups.num_rows):
             yield _Group(
                 {name: lists[name][at] for name in keys},
                 self.named,
@@ -622,33 +596,8 @@ class _Plan:
             )
 
 
-def _worded(each: Named, value: Value) -> Value:
-    return WORDS[str(value)] if each == ("event", "op") else value
-
-
-def number(value: SqlValue) -> Decimal | None:
-    """Return a value as an exact number; None if it is none."""
-    if isinstance(value, Decimal):
-        return value
-    if isinstance(value, float):
-        return Decimal(repr(value))
-    return Decimal(value) if isinstance(value, int) else None
-
-
-def label_text(value: SqlValue) -> str:
-    """Return the text of a label, cut where it is long; NULL is none."""
-    text = plain_text(value)
-    shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    return shown.encode("utf-8", "replace").decode()[:LABEL_MAX]
-
-
-def zone(name: str) -> tzinfo:
-    """Return the zone of a name."""
-    return UTC if name == "UTC" else zone_of(name)
-
-
 FOLD: Final = 10_000
-"""So many series a part may have before it is folded amid the rows."""
+"""The number of series above which a part is folded before all rows are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -682,14 +631,13 @@ def count_table(job: CountJob) -> CountedRows:
         firsts, last = FirstRows(table), len(chunk.parts) - 1
         for at, (batch, _) in enumerate(chunk.parts):
             typed = typed_batch(batch)
-            images = Images.of(typed)
-            first_ts = int(typed.commit_ts[0].as_py())
-            found = counters.get(id(batch.fields))
-            if found is None:
+            images = Images(typed)
+            if (layout := id(batch.fields)) not in counters:
+                first_ts = int(typed.commit_ts[0].as_py())
                 made = [RuleCounter(table, number, job.options, typed, first_ts) for number in job.rules]
-                found = counters[id(batch.fields)] = batch.fields, made
+                counters[layout] = batch.fields, made
             rows = np.arange(typed.rows) if typed.start_ts is not None else firsts.of(images, is_last=at == last)
-            for counter in found[1]:
+            for counter in counters[layout][1]:
                 part = done.parts[counter.number]
                 counter.count(images, rows, part)
                 if len(part.series) > FOLD:

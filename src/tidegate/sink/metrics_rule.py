@@ -28,12 +28,12 @@ Source: Prometheus, "Metric and label naming", "Data model".
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
-from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from functools import cache, lru_cache
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from sqlglot import exp
@@ -165,13 +165,6 @@ class RuleText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     alert_window: str = "5m"
 
 
-class Label(NamedTuple):
-    """A label's name and the expression of its value."""
-
-    name: str
-    text: RowText
-
-
 class MetricRule(msgspec.Struct, frozen=True):
     """A checked rule, a value that is sent to tasks. Times in ms."""
 
@@ -192,22 +185,16 @@ class MetricRule(msgspec.Struct, frozen=True):
     sql_mode: frozenset[str] = frozenset()
 
     def takes(self, name: TableName) -> bool:
-        """Return whether the rule applies to a table."""
         return _filter(self.matcher, self.case_sensitive).matches(*name)
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The names of its labels."""
         return tuple(name for name, _ in self.labels)
 
     @property
     def texts(self) -> tuple[RowText, ...]:
-        """The SQL expressions of the rule."""
-        return tuple(
-            row_text(text, self.sql_mode)
-            for text in (self.when, self.value, *(text for _, text in self.labels))
-            if text
-        )
+        texts = filter(None, (self.when, self.value, *(text for _, text in self.labels)))
+        return tuple(row_text(text, self.sql_mode) for text in texts)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -216,12 +203,11 @@ class MetricRule(msgspec.Struct, frozen=True):
 
     @property
     def is_watched(self) -> bool:
-        """True if the rule has an alert."""
         return self.above is not None or self.below is not None
 
     @property
     def slot_ms(self) -> int:
-        """How finely the past is kept that an alert looks back on; 0: it does not."""
+        """The width of the slots in which an alert keeps the past; 0: it needs none."""
         return max(self.window_ms // _WINDOW_SLOTS, 1) if self.is_watched and self.kind != "gauge" else 0
 
     @property
@@ -231,18 +217,12 @@ class MetricRule(msgspec.Struct, frozen=True):
 
     @property
     def overflow(self) -> tuple[str, ...]:
-        """The labels of the series for everything beyond max-series."""
         return (OTHER,) * len(self.labels)
 
 
-_FILTERS: Final[dict[tuple[tuple[str, ...], bool], TableFilter]] = {}
-
-
+@cache
 def _filter(rules: tuple[str, ...], case_sensitive: bool) -> TableFilter:  # noqa: FBT001
-    key = rules, case_sensitive
-    if key not in _FILTERS:
-        _FILTERS[key] = TableFilter.parse(rules, case_sensitive=case_sensitive)
-    return _FILTERS[key]
+    return TableFilter.parse(rules, case_sensitive=case_sensitive)
 
 
 DEFAULT: Final = RuleText(
@@ -250,7 +230,7 @@ DEFAULT: Final = RuleText(
     labels=("table_schema=event.table_schema", "table_name=event.table_name", "op=event.op"),
     help="Row changes by table and kind",
 )
-"""What is counted where no rule is given."""
+"""The rule of a configuration without rules."""
 
 
 def metric_rules(
@@ -285,8 +265,16 @@ def _checked(
         raise ConfigError(f"{where}: type {text.type!r} is none of {', '.join(KINDS)}{_near(text.type, KINDS)}")
     unknown = [word for word in text.events if word not in EVENTS]
     if unknown:
-        raise ConfigError(f"{where}: {unknown[0]!r} is none of {', '.join(EVENTS)}{_near(unknown[0], tuple(EVENTS))}")
-    _check_name(text, where)
+        raise ConfigError(f"{where}: {unknown[0]!r} is none of {', '.join(EVENTS)}{_near(unknown[0], EVENTS)}")
+    _refuse(
+        where,
+        (not _METRIC.fullmatch(text.metric), f"metric = {text.metric!r} is no name of a metric, such as orders_total"),
+        (text.metric.startswith(_OURS), f"{text.metric} begins as names of ours do; choose another one"),
+        (
+            text.type == "counter" and not text.metric.endswith("_total"),
+            f'the name of a counter ends in _total; did you mean "{text.metric}_total"?',
+        ),
+    )
     try:
         labels = tuple(_label(each, sql_mode) for each in text.labels)
         _filter(text.matcher or DEFAULT_RULES, case_sensitive)
@@ -298,7 +286,7 @@ def _checked(
             ops=frozenset(EVENTS[word] for word in text.events or EVENTS),
             when=text.when,
             value=text.value,
-            labels=tuple((label.name, label.text.text) for label in labels),
+            labels=tuple((name, label.text) for name, label in labels),
             bounds=tuple(Decimal(repr(bound)) for bound in text.buckets),
             about=text.help or text.metric,
             max_series=text.max_series,
@@ -310,56 +298,49 @@ def _checked(
         texts = rule.texts
     except ConfigError as error:
         raise type(error)(f"{where}: {error}") from error
-    _check_labels(labels, where)
-    _check_kind(text, rule, texts, where)
+    _check_rule(text, rule, texts, where)
     if not 1 <= text.max_series <= SERIES_MAX:
         raise ConfigError(f"{where}: max-series {text.max_series} is not between 1 and {SERIES_MAX}")
     return rule
 
 
-def _check_name(text: RuleText, where: str) -> None:
-    if not _METRIC.fullmatch(text.metric):
-        raise ConfigError(f"{where}: metric = {text.metric!r} is no name of a metric, such as orders_total")
-    if text.metric.startswith(_OURS):
-        raise ConfigError(f"{where}: {text.metric} begins as names of ours do; choose another one")
-    if text.type == "counter" and not text.metric.endswith("_total"):
-        raise ConfigError(f'{where}: the name of a counter ends in _total; did you mean "{text.metric}_total"?')
+def _refuse(where: str, *faults: tuple[bool, str]) -> None:
+    """Raise ConfigError for the first fault that is there."""
+    for is_there, text in faults:
+        if is_there:
+            raise ConfigError(f"{where}: {text}")
 
 
-def _check_labels(labels: Sequence[Label], where: str) -> None:
-    names = [label.name for label in labels]
+def _check_rule(text: RuleText, rule: MetricRule, texts: Sequence[RowText], where: str) -> None:
+    names = rule.label_names
     for name in names:
-        if not _LABEL.fullmatch(name) or name.startswith("__"):
-            raise ConfigError(f"{where}: {name!r} is no name of a label; write NAME=EXPRESSION")
-        if name in _RESERVED:
-            raise ConfigError(f"{where}: the label {name} is set by us; write another NAME=EXPRESSION")
-        if names.count(name) > 1:
-            raise ConfigError(f"{where}: the label {name} is there twice")
-
-
-def _check_kind(text: RuleText, rule: MetricRule, texts: Sequence[RowText], where: str) -> None:
-    """What goes with a type and what does not."""
-    if (rule.kind == "histogram") != bool(rule.bounds):
-        raise ConfigError(f"{where}: buckets are for histograms, and a histogram needs them")
-    if rule.kind == "histogram" and not rule.value:
-        raise ConfigError(f"{where}: a histogram needs a value, such as value = 'amount'")
-    if list(rule.bounds) != sorted(set(rule.bounds)) or not all(math.isfinite(bound) for bound in rule.bounds):
-        raise ConfigError(f"{where}: buckets are numbers that rise")
-    if rule.above is not None and rule.below is not None:
-        raise ConfigError(f"{where}: give alert-above or alert-below; a second rule may have the other one")
-    for name in (name for each in texts for image, name in each.columns if image == "event"):
-        if name not in EVENT_COLUMNS:
-            known = tuple(EVENT_COLUMNS)
-            raise ConfigError(f"{where}: event.{name} is none of {', '.join(known)}{_near(name, known)}")
-    if rule.kind == "gauge":
-        _check_gauge(text, rule, texts, where)
-
-
-def _check_gauge(text: RuleText, rule: MetricRule, texts: Sequence[RowText], where: str) -> None:
-    """A gauge knows rows that live, and the tables that they are in."""
+        is_name = _LABEL.fullmatch(name) and not name.startswith("__")
+        _refuse(
+            where,
+            (not is_name, f"{name!r} is no name of a label; write NAME=EXPRESSION"),
+            (name in _RESERVED, f"the label {name} is set by us; write another NAME=EXPRESSION"),
+            (names.count(name) > 1, f"the label {name} is there twice"),
+        )
+    rising = list(rule.bounds) == sorted(set(rule.bounds)) and all(math.isfinite(bound) for bound in rule.bounds)
+    _refuse(
+        where,
+        ((rule.kind == "histogram") != bool(rule.bounds), "buckets are for histograms, and a histogram needs them"),
+        (rule.kind == "histogram" and not rule.value, "a histogram needs a value, such as value = 'amount'"),
+        (not rising, "buckets are numbers that rise"),
+        (
+            rule.above is not None and rule.below is not None,
+            "give alert-above or alert-below; a second rule may have the other one",
+        ),
+    )
+    named = [(each, image, name) for each in texts for image, name in each.columns]
+    for _, image, name in named:
+        if image == "event" and name not in EVENT_COLUMNS:
+            near = _near(name, EVENT_COLUMNS)
+            raise ConfigError(f"{where}: event.{name} is none of {', '.join(EVENT_COLUMNS)}{near}")
+    if rule.kind != "gauge":
+        return
     if text.events:
         raise ConfigError(f"{where}: a gauge follows each change of a row; leave events out, or make it a counter")
-    named = [(each, image, name) for each in texts for image, name in each.columns]
     labels = [row_text(expression, rule.sql_mode) for _, expression in rule.labels]
     for each, image, name in named:
         if image == "event" and not (name in _OF_TABLE and each in labels and each.single is not None):
@@ -374,21 +355,21 @@ def _check_gauge(text: RuleText, rule: MetricRule, texts: Sequence[RowText], whe
             )
 
 
-def _label(text: str, sql_mode: frozenset[str]) -> Label:
+def _label(text: str, sql_mode: frozenset[str]) -> tuple[str, RowText]:
     """A column by its own name, or NAME=SQL."""
     name, equals, expression = text.partition("=")
     if equals and _LABEL.fullmatch(name.strip()):
-        return Label(name.strip(), row_text(expression.strip(), sql_mode))
-    found = row_text(text, sql_mode)
-    if found.single is None:
+        return name.strip(), row_text(expression.strip(), sql_mode)
+    column = row_text(text, sql_mode)
+    if column.single is None:
         raise ConfigError(f"label {text!r} is neither a column nor NAME=EXPRESSION")
-    return Label(found.single[1], found)
+    return column.single[1], column
 
 
-def _near(word: str, known: Sequence[str]) -> str:
+def _near(word: str, known: Iterable[str]) -> str:
     import difflib
 
-    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
     return f'; did you mean "{close[0]}"?' if close else ""
 
 

@@ -36,7 +36,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from itertools import accumulate
 from operator import attrgetter
@@ -53,7 +53,7 @@ from prometheus_client.registry import Collector
 from tidegate.model.errors import EnvironmentFault
 from tidegate.model.tso import physical_ms
 from tidegate.schema.state import SchemaState
-from tidegate.sink.exchange import HttpClient, Reply, shut_down_after, tls_context
+from tidegate.sink.exchange import HttpClient, shut_down_after, tls_context
 from tidegate.sink.metrics_rule import MetricRule, OtlpOptions, row_text
 
 Labels: TypeAlias = tuple[str, ...]
@@ -87,13 +87,19 @@ class TallyPart:
     overflowed: bool = False
 
     def add(self, key: SeriesKey, amounts: Amounts) -> None:
-        """Add an amount to a series."""
         before = self.series.get(key)
         self.series[key] = amounts if before is None else added(before, amounts)
 
     def add_slot(self, labels: Labels, slot: int, amount: Decimal) -> None:
         """Note how much came in a slot."""
         self.slots[labels, slot] = EXACT.add(self.slots.get((labels, slot), ZERO), amount)
+
+    def merge(self, part: "TallyPart") -> None:
+        for key, amounts in part.series.items():
+            self.add(key, amounts)
+        for (labels, slot), amount in part.slots.items():
+            self.add_slot(labels, slot, amount)
+        self.skipped += part.skipped
 
     def fold(self, known: Collection[Labels], room: int, overflow: Labels) -> None:
         """Put new labels beyond the `room` smallest together."""
@@ -130,44 +136,22 @@ class Tally:
 
     @property
     def is_full(self) -> bool:
-        """True once something came under `_other`."""
         return any(key.labels == self.rule.overflow for key in self.series) and bool(self.rule.labels)
 
     def with_parts(self, parts: Iterable[TallyPart]) -> "Tally":
         """Return the tally with what tasks counted; this one is not changed."""
-        whole = TallyPart()
+        whole, tally = TallyPart(), self.copy()
         for part in parts:
-            for key, amounts in part.series.items():
-                whole.add(key, amounts)
-            for (labels, slot), amount in part.slots.items():
-                whole.add_slot(labels, slot, amount)
-            whole.skipped += part.skipped
+            whole.merge(part)
         whole.fold(self.labels, self.room, self.rule.overflow)
-        found = self.copy()
-        for key, amounts in whole.series.items():
-            before = found.series.get(key)
-            found.series[key] = amounts if before is None else added(before, amounts)
-            if key.labels != self.rule.overflow:
-                found.labels.add(key.labels)
-        for each, amount in whole.slots.items():
-            found.slots[each] = EXACT.add(found.slots.get(each, ZERO), amount)
-        found.skipped += whole.skipped
-        return found
+        TallyPart(tally.series, tally.slots).merge(whole)
+        tally.labels |= {key.labels for key in whole.series} - {self.rule.overflow}
+        tally.skipped += whole.skipped
+        return tally
 
     def copy(self) -> "Tally":
-        """Return a tally of the same numbers."""
-        return Tally(
-            self.rule,
-            self.since_ms,
-            set(self.labels),
-            dict(self.series),
-            dict(self.slots),
-            dict(self.firing),
-            self.skipped,
-            self.judged,
-        )
-
-    # As it is kept
+        series, slots, firing = dict(self.series), dict(self.slots), dict(self.firing)
+        return replace(self, labels=set(self.labels), series=series, slots=slots, firing=firing)
 
     def kept(self) -> dict[str, Any]:
         """Return the tally as plain values: numbers as texts, labels once."""
@@ -237,30 +221,8 @@ class ShownNumbers:
     rules: tuple[ShownRule, ...]
 
 
-class ShownFeeds:
-    """The snapshots of the feeds of this process; any thread may call."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._by_home: dict[str, ShownNumbers] = {}
-
-    def show(self, home: str, snapshot: ShownNumbers) -> None:
-        """Put a snapshot in place of the feed's last one; `home` is where the feed keeps what is its own."""
-        with self._lock:
-            self._by_home[home] = snapshot
-
-    def hide(self, home: str) -> None:
-        """Remove a feed that ends."""
-        with self._lock:
-            self._by_home.pop(home, None)
-
-    def of(self, home: str) -> ShownNumbers | None:
-        """Return what a feed shows; None where it runs elsewhere or shows nothing."""
-        with self._lock:
-            return self._by_home.get(home)
-
-
-SHOWN: Final = ShownFeeds()
+SHOWN: Final[dict[str, ShownNumbers]] = {}
+"""The snapshots of the feeds of this process, by where each feed keeps what is its own."""
 
 
 def values_of(tally: Tally, state: SchemaState) -> dict[Labels, Amounts]:
@@ -268,14 +230,20 @@ def values_of(tally: Tally, state: SchemaState) -> dict[Labels, Amounts]:
     if tally.rule.kind != "gauge":
         return {key.labels: amounts for key, amounts in tally.series.items()}
     names = {table.incarnation: table.name for table in state.tables.values() if tally.rule.takes(table.name)}
-    parts = [_table_part(tally.rule, at) for at in range(len(tally.rule.labels))]
-    found: dict[Labels, Amounts] = {}
+    singles = [row_text(text, tally.rule.sql_mode).single for _, text in tally.rule.labels]
+    parts = [
+        (at, ("table_schema", "table_name").index(single[1]))
+        for at, single in enumerate(singles)
+        if single is not None and single[0] == "event"
+    ]
+    values: dict[Labels, Amounts] = {}
     for key, amounts in tally.series.items():
-        if key.table not in names:
-            continue
-        labels = _labels(key, parts, names[key.table])
-        found[labels] = added(found[labels], amounts) if labels in found else amounts
-    return found
+        if (name := names.get(key.table)) is not None:
+            labels = key.labels
+            for at, part in parts:
+                labels = (*labels[:at], labels[at] or name[part], *labels[at + 1 :])
+            values[labels] = added(values[labels], amounts) if labels in values else amounts
+    return values
 
 
 def snapshot_of(feed: str, tallies: Sequence[Tally], state: SchemaState, checkpoint_ts: int) -> ShownNumbers:
@@ -287,20 +255,6 @@ def snapshot_of(feed: str, tallies: Sequence[Tally], state: SchemaState, checkpo
     return ShownNumbers(feed, checkpoint_ts, rules)
 
 
-def _table_part(rule: MetricRule, at: int) -> int | None:
-    """Which part of a table's name a label is: 0 the schema, 1 the table; None: no part of it."""
-    single = row_text(rule.labels[at][1], rule.sql_mode).single
-    if single is None or single[0] != "event":
-        return None
-    return 0 if single[1] == "table_schema" else 1
-
-
-def _labels(key: SeriesKey, parts: Sequence[int | None], name: Sequence[str]) -> Labels:
-    if all(part is None for part in parts):
-        return key.labels
-    return tuple(label if part is None or label else name[part] for label, part in zip(key.labels, parts, strict=True))
-
-
 _FAMILIES: Final[Mapping[str, Callable[[str, str], Metric]]] = {
     "counter": CounterMetricFamily,
     "gauge": GaugeMetricFamily,
@@ -308,62 +262,35 @@ _FAMILIES: Final[Mapping[str, Callable[[str, str], Metric]]] = {
 }
 
 
-class LabelledNumbers(NamedTuple):
-    """A snapshot and the labels of its feed."""
-
-    labels: Mapping[str, str]
-    snapshot: ShownNumbers
+LabelledNumbers: TypeAlias = tuple[Mapping[str, str], ShownNumbers]
+"""The labels of a feed and its snapshot."""
 
 
-class NumbersCollector(Collector):
-    """What `snapshots` gives when somebody asks."""
+class SnapshotCollector(Collector):
+    """Collects the snapshot of one feed, if it has one."""
 
-    def __init__(self, snapshots: Callable[[], Iterable[LabelledNumbers]]) -> None:
-        self._snapshots = snapshots
+    def __init__(self, snapshot: Callable[[], ShownNumbers | None]) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
-        """Return the families."""
-        return families(list(self._snapshots()))
+        snapshot = self._snapshot()
+        return families([] if snapshot is None else [({"changefeed": snapshot.feed}, snapshot)])
 
 
 def families(snapshots: Sequence[LabelledNumbers]) -> Iterator[Metric]:
-    """Return the families of some snapshots. Of two rules of one name the type of the first holds; what is of another
-    type is left out."""
+    """Return the families of some snapshots, and those about the rules themselves. Of two rules of one name the type of
+    the first holds; those of another type are left out."""
     if not snapshots:
         return
-    found: dict[str, Metric] = {}
+    by_name: dict[str, Metric] = {}
     for labels, snapshot in snapshots:
         for shown in snapshot.rules:
-            family = found.setdefault(
+            family = by_name.setdefault(
                 shown.rule.metric, _FAMILIES[shown.rule.kind](shown.rule.metric, shown.rule.about)
             )
             if family.type == shown.rule.kind:
                 _fill(family, shown, labels)
-    yield from found.values()
-    yield from _own(snapshots)
-
-
-def _fill(family: Metric, shown: ShownRule, own: Mapping[str, str]) -> None:
-    name = family.name
-    for labels, amounts in sorted(shown.values.items()):
-        told = {**own, **dict(zip(shown.rule.label_names, labels, strict=True))}
-        if shown.rule.kind == "histogram":
-            for bound, count in buckets(shown.rule, amounts):
-                family.add_sample(f"{name}_bucket", {**told, "le": bound}, count)
-            family.add_sample(f"{name}_count", told, float(sum(amounts[1:])))
-            family.add_sample(f"{name}_sum", told, float(amounts[0]))
-        else:
-            family.add_sample(f"{name}_total" if shown.rule.kind == "counter" else name, told, float(amounts[0]))
-
-
-def buckets(rule: MetricRule, amounts: Amounts) -> Iterator[tuple[str, float]]:
-    """Return the bounds of a histogram and how many lie at or below each."""
-    bounds = [*(repr(float(bound)) for bound in rule.bounds), "+Inf"]
-    return zip(bounds, map(float, accumulate(amounts[1:])), strict=True)
-
-
-def _own(snapshots: Sequence[LabelledNumbers]) -> Iterator[Metric]:
-    """Numbers about the rules themselves."""
+    yield from by_name.values()
     reached = GaugeMetricFamily("tidegate_metrics_checkpoint_ts", "Changes are counted up to here, ms")
     skipped = CounterMetricFamily("tidegate_metrics_skipped_rows", "Rows whose value does not count")
     over = GaugeMetricFamily("tidegate_metrics_overflowed", "1 where max-series is reached")
@@ -371,11 +298,25 @@ def _own(snapshots: Sequence[LabelledNumbers]) -> Iterator[Metric]:
     for labels, snapshot in snapshots:
         reached.add_sample(reached.name, dict(labels), float(physical_ms(snapshot.checkpoint_ts)))
         for shown in snapshot.rules:
-            told = {**labels, "metric": shown.rule.metric}
-            skipped.add_sample(f"{skipped.name}_total", told, shown.skipped)
-            over.add_sample(over.name, told, float(shown.overflowed))
-            firing.add_sample(firing.name, told, shown.firing)
+            own = {**labels, "metric": shown.rule.metric}
+            skipped.add_sample(f"{skipped.name}_total", own, shown.skipped)
+            over.add_sample(over.name, own, float(shown.overflowed))
+            firing.add_sample(firing.name, own, shown.firing)
     yield from (reached, skipped, over, firing)
+
+
+def _fill(family: Metric, shown: ShownRule, of_feed: Mapping[str, str]) -> None:
+    name = family.name
+    for labels, amounts in sorted(shown.values.items()):
+        own = {**of_feed, **dict(zip(shown.rule.label_names, labels, strict=True))}
+        if shown.rule.kind == "histogram":
+            bounds = [*(repr(float(bound)) for bound in shown.rule.bounds), "+Inf"]
+            for bound, count in zip(bounds, accumulate(amounts[1:]), strict=True):
+                family.add_sample(f"{name}_bucket", {**own, "le": bound}, float(count))
+            family.add_sample(f"{name}_count", own, float(sum(amounts[1:])))
+            family.add_sample(f"{name}_sum", own, float(amounts[0]))
+        else:
+            family.add_sample(f"{name}_total" if shown.rule.kind == "counter" else name, own, float(amounts[0]))
 
 
 CLIENT_S: Final = 10.0
@@ -384,21 +325,17 @@ POLL_S: Final = 0.1
 
 
 class _Server(ThreadingWSGIServer):
-    """Threads of CLIENTS at most, each with an end."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._room = threading.BoundedSemaphore(CLIENTS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, if there is room."""
         if self._room.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: socket.socket, client_address: Any) -> None:  # type: ignore[override]
-        """Answer, and end the connection when its time is over."""
         try:
             with shut_down_after(CLIENT_S, request):
                 super().process_request_thread(request, client_address)
@@ -425,15 +362,18 @@ class MetricsPage:
 
     def __init__(self, place: tuple[str, int], snapshot: Callable[[], ShownNumbers | None]) -> None:
         registry = CollectorRegistry(auto_describe=False)
+        registry.register(SnapshotCollector(snapshot))
+        page = make_wsgi_app(registry)
 
-        def snapshots() -> list[LabelledNumbers]:
-            found = snapshot()
-            return [] if found is None else [LabelledNumbers({"changefeed": found.feed}, found)]
+        def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
+            if environ.get("PATH_INFO") == "/metrics":
+                return page(environ, start)
+            start("404 Not Found", [("content-type", "text/plain")])
+            return [b"see /metrics\n"]
 
-        registry.register(NumbersCollector(snapshots))
         server = _SixServer if ":" in place[0] else _Server
         try:
-            self._server = make_server(*place, _only_metrics(make_wsgi_app(registry)), server, _Handler)
+            self._server = make_server(*place, answer, server, _Handler)
         except (OSError, OverflowError) as error:
             why = str(getattr(error, "strerror", None) or error)
             raise EnvironmentFault(f"metrics://{place[0]}:{place[1]}: {why}; another port: sink-uri") from error
@@ -442,22 +382,9 @@ class MetricsPage:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(CLIENT_S)
-
-
-def _only_metrics(page: Callable[..., Any]) -> Callable[..., Any]:
-    """The page under `/metrics`, and a word that it is there elsewhere."""
-
-    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
-        if environ.get("PATH_INFO") == "/metrics":
-            return page(environ, start)
-        start("404 Not Found", [("content-type", "text/plain")])
-        return [b"see /metrics\n"]
-
-    return answer
 
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -475,12 +402,12 @@ def request_body(snapshot: ShownNumbers) -> bytes:
 
 def _metric(shown: ShownRule, at_ms: int) -> dict[str, Any]:
     kind = {"counter": "sum", "gauge": "gauge", "histogram": "histogram"}[shown.rule.kind]
-    told: dict[str, Any] = {"dataPoints": list(_points(shown, at_ms))}
+    content: dict[str, Any] = {"dataPoints": list(_points(shown, at_ms))}
     if kind != "gauge":
-        told["aggregationTemporality"] = _CUMULATIVE
+        content["aggregationTemporality"] = _CUMULATIVE
     if kind == "sum":
-        told["isMonotonic"] = True
-    return {"name": shown.rule.metric, "description": shown.rule.about, kind: told}
+        content["isMonotonic"] = True
+    return {"name": shown.rule.metric, "description": shown.rule.about, kind: content}
 
 
 def _points(shown: ShownRule, at_ms: int) -> Iterator[dict[str, Any]]:
@@ -521,13 +448,15 @@ class OtlpPush:
             most_bytes=1 << 16,
             cut=True,
         )
+        self._headers = {"content-type": "application/json"}
+        if options.token:
+            self._headers["authorization"] = f"Bearer {options.token}"
         self._end = threading.Event()
-        self._told = ""
+        self._fault = ""
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Send the current snapshot, and end."""
         self._end.set()
         self._thread.join(self._options.timeout_s + 1)
 
@@ -537,25 +466,18 @@ class OtlpPush:
         self._send()
 
     def _send(self) -> None:
-        """Send once; what goes wrong is told once, until it goes right."""
+        """Send once; the same fault is logged once, until a call succeeds."""
         snapshot = self._snapshot()
         if snapshot is None:
             return
         try:
-            reply = self._post(request_body(snapshot))
+            reply = self._client.ask("POST", self._target, request_body(snapshot), self._headers)
             fault = "" if reply.is_ok else f"{reply.status} {reply.text}"
         except OSError as error:
             fault = str(error) or type(error).__name__
-        if fault and fault != self._told:
-            place = self._options.url.partition("?")[0]
-            LOGGER.warning("otlp-endpoint %s: %s; trying again every %g s", place, fault, self._options.interval_s)
-        self._told = fault
-
-    def _post(self, body: bytes) -> Reply:
-        headers = {"content-type": "application/json"}
-        if self._options.token:
-            headers["authorization"] = f"Bearer {self._options.token}"
-        try:
-            return self._client.ask("POST", self._target, body, headers)
         finally:
             self._client.close()
+        if fault and fault != self._fault:
+            place = self._options.url.partition("?")[0]
+            LOGGER.warning("otlp-endpoint %s: %s; trying again every %g s", place, fault, self._options.interval_s)
+        self._fault = fault
