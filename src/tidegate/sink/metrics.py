@@ -36,6 +36,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from hashlib import blake2b
 from itertools import product
 from typing import Any, Final, NamedTuple
@@ -62,7 +63,7 @@ from tidegate.objectstore.failpoint import reach
 from tidegate.schema import effects
 from tidegate.schema.effects import PartitionExchanged
 from tidegate.sink.calls import CheckpointSink
-from tidegate.sink.metrics_counter import CountedRows, CountJob, count_tables, missing
+from tidegate.sink.metrics_counter import CountedRows, count_tables, missing
 from tidegate.sink.metrics_rule import MetricRule, MetricsOptions
 from tidegate.sink.metrics_tally import (
     EXACT,
@@ -370,9 +371,9 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         for step in segment.steps:
             rules = enumerate(self.options.rules)
             if own := {number: limits[number] for number, rule in rules if rule.takes(step.table.name)}:
-                jobs.append(CountJob(changes, step, own, self.options))
-        workers = min(tasks.slots, len(jobs))
-        done = tasks.run(count_tables, [jobs[worker::workers] for worker in range(workers)]) if jobs else []
+                jobs.append((step, own))
+        workers, count = min(tasks.slots, len(jobs)), partial(count_tables, self.options, changes)
+        done = tasks.run(count, [jobs[worker::workers] for worker in range(workers)]) if jobs else []
         self._results = [each for some in done for each in some]
         return self._results
 

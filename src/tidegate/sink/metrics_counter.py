@@ -600,16 +600,6 @@ FOLD: Final = 10_000
 """The number of series above which a part is folded before all rows are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class CountJob:
-    """The rows of a step, and the rules about them by their numbers."""
-
-    changes: Changes
-    step: Rows
-    rules: Mapping[int, Limit]
-    options: MetricsOptions
-
-
 @dataclass(slots=True)
 class CountedRows(Written):
     """What a task counted, by rule index."""
@@ -617,39 +607,39 @@ class CountedRows(Written):
     parts: dict[int, TallyPart] = field(default_factory=dict)
 
 
-def count_tables(jobs: Sequence[CountJob]) -> list[CountedRows]:
-    """Count the rows of some tables, one after the other. Raises what `count_table` does."""
-    return [count_table(job) for job in jobs]
+def count_tables(
+    options: MetricsOptions, changes: Changes, steps: Sequence[tuple[Rows, Mapping[int, Limit]]]
+) -> list[CountedRows]:
+    """Count the rows of steps, each by the rules with these numbers and limits. SinkRefused with table and commit_ts
+    for a row that a rule cannot judge."""
+    return [_count_table(options, changes, step, limits) for step, limits in steps]
 
 
-def count_table(job: CountJob) -> CountedRows:
-    """Count the rows of a table. SinkRefused with table and commit_ts for a row that a rule cannot judge."""
-    table = job.step.table
-    done = CountedRows(table.name, parts={number: TallyPart() for number in job.rules})
+def _count_table(options: MetricsOptions, changes: Changes, step: Rows, limits: Mapping[int, Limit]) -> CountedRows:
+    table = step.table
+    done = CountedRows(table.name, parts={number: TallyPart() for number in limits})
+
+    def fold(number: int) -> None:
+        done.parts[number].fold(limits[number].known, limits[number].room, options.rules[number].overflow)
+
     counters: dict[int, tuple[object, list[RuleCounter]]] = {}
-    for chunk in done.coming(job.changes.batches(table.name, job.step.after, job.step.upto)):
+    for chunk in done.coming(changes.batches(table.name, step.after, step.upto)):
         firsts, last = FirstRows(table), len(chunk.parts) - 1
         for at, (batch, _) in enumerate(chunk.parts):
             typed = typed_batch(batch)
             images = Images(typed)
             if (layout := id(batch.fields)) not in counters:
                 first_ts = int(typed.commit_ts[0].as_py())
-                made = [RuleCounter(table, number, job.options, typed, first_ts) for number in job.rules]
+                made = [RuleCounter(table, number, options, typed, first_ts) for number in limits]
                 counters[layout] = batch.fields, made
             rows = np.arange(typed.rows) if typed.start_ts is not None else firsts.of(images, is_last=at == last)
             for counter in counters[layout][1]:
                 part = done.parts[counter.number]
                 counter.count(images, rows, part)
                 if len(part.series) > FOLD:
-                    fold(job, counter.number, part)
+                    fold(counter.number)
             done.rows += typed.rows
-    for number, part in done.parts.items():
-        fold(job, number, part)
+    for number in done.parts:
+        fold(number)
     reach("metrics/counted")
     return done
-
-
-def fold(job: CountJob, number: int, part: TallyPart) -> None:
-    """Combine labels that will have no series of their own."""
-    limit = job.rules[number]
-    part.fold(limit.known, limit.room, job.options.rules[number].overflow)

@@ -52,15 +52,7 @@ from tidegate.schema import effects
 from tidegate.schema.effects import Effect
 from tidegate.schema.state import SchemaState
 from tidegate.sink.calls import KeyedSink
-from tidegate.sink.documents import (
-    altered,
-    as_columns,
-    fields_of,
-    inside,
-    json_objects,
-    last_changes,
-    row_of_json,
-)
+from tidegate.sink.documents import altered, as_columns, fields_of, inside, json_objects, last_changes, row_of_json
 from tidegate.sink.search_mapping import IndexRule, alias_of, document_id, field_name, index_name, mapping_of
 
 

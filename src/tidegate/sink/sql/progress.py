@@ -230,7 +230,7 @@ class SyncPointTable:
     """The sync points of one changefeed in its target."""
 
     def __init__(self, feed: str, points: SyncPoints) -> None:
-        self._name, self._points = changefeed_name(feed), points
+        self._name, self.points = changefeed_name(feed), points
         self._forgotten_ms = 0
         self._is_warned = False
 
@@ -243,7 +243,7 @@ class SyncPointTable:
         if target.traits.past:
             ((secondary_ts,),) = session.ask(sent.NOW_TS)
         session.changed(sent.NOTE_POINT, CLUSTER, self._name, str(primary_ts), str(secondary_ts))
-        now_ms, kept_ms = physical_ms(primary_ts), self._points.retention_ms
+        now_ms, kept_ms = physical_ms(primary_ts), self.points.retention_ms
         if now_ms - self._forgotten_ms >= kept_ms:
             session.changed(sent.FORGET_POINTS, self._name, kept_ms // 1000)
             self._forgotten_ms = now_ms

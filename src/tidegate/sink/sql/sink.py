@@ -93,8 +93,8 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         self._target: TargetServer | None = None
         self._state = SchemaState()
         self._warned: set[str] = set()
-        self._points = None if options.sync_point_ms is None else SyncPoints(*options.sync_point_ms)
-        self._point_table = None if self._points is None else SyncPointTable(options.feed, self._points)
+        points = options.sync_point_ms
+        self._points = None if points is None else SyncPointTable(options.feed, SyncPoints(*points))
         self._families: Mapping[tuple[str, str], tuple[str, str]] | None = None
         self._leased_ts: int | None = None
         self._polled_s = -LEASE_POLL_S
@@ -105,8 +105,8 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
     def recover(self) -> SinkPosition:
         with self._connected() as session:
             standing = self._progress.take(session)
-            if self._point_table is not None:
-                self._point_table.create(session)
+            if self._points is not None:
+                self._points.create(session)
         return standing
 
     def check(self) -> bool:
@@ -165,7 +165,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
             if ts is not None and ts != self._leased_ts:
                 LOGGER.warning("changefeed %s is held at %d by a reader of its target", self.options.feed, ts)
             self._leased_ts, self._polled_s = ts, time.monotonic()
-        point = None if self._points is None or not checkpoint_ts else self._points.after(checkpoint_ts)
+        point = None if self._points is None or not checkpoint_ts else self._points.points.after(checkpoint_ts)
         return min((ts for ts in (self._leased_ts, point) if ts is not None), default=None)
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
@@ -202,7 +202,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         with self._connected() as session:
             target = self._target
             assert target is not None
-            points = self._point_table if self._points is not None and self._points.is_one(ts) else None
+            points = self._points if self._points is not None and self._points.points.is_one(ts) else None
             if points is not None and reached(session, self.options.feed) > ts:
                 LOGGER.warning("no sync point at %d: an earlier run, with another interval, went further", ts)
                 points = None
@@ -239,7 +239,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         return ShardLayout(shards, options.atomicity, tuple(sorted(known)), tuple(sorted(self._families.items())))
 
     def _jobs(self, segment: Segment, changes: Changes, target: TargetServer) -> Iterator[ShardJob]:
-        layout = self._progress.layout
+        layout, epoch = self._progress.layout, self._progress.epoch
         split, heads = frozenset(layout.splits), dict(layout.ties)
 
         def is_mine(key: tuple[str, str], shard: int) -> bool:
@@ -247,21 +247,10 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
             return key in split or crc32(head) % layout.shards == shard
 
         for shard in range(layout.shards):
-            mine = [table for table in segment.tables if is_mine(table.name.key, shard)]
+            mine = tuple(table for table in segment.tables if is_mine(table.name.key, shard))
             if mine:
-                yield ShardJob(
-                    changes,
-                    segment.after,
-                    segment.upto,
-                    tuple(table.name for table in mine),
-                    {table.name.key: table for table in mine},
-                    split,
-                    layout.shards,
-                    shard,
-                    self._progress.epoch,
-                    self.options,
-                    target,
-                )
+                own = Segment(segment.after, segment.upto, mine)
+                yield ShardJob(changes, own, split, layout.shards, shard, epoch, self.options, target)
 
     @contextmanager
     def _connected(self) -> Iterator[TargetSession]:

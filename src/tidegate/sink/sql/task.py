@@ -11,7 +11,7 @@ A statement that changes another number of rows than it has is an error: a row t
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,10 +21,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
+from tidegate.engine.plan import Segment
 from tidegate.engine.ports import Changes, Written
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError
-from tidegate.model.table import TableInfo, TableName
+from tidegate.model.table import TableName
 from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.calls import calls_of
@@ -60,14 +61,11 @@ AHEAD: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ShardJob:
-    """Rows of the tables `names` with after < commit_ts <= upto, of which those of `shard` are written; `splits` are
-    the tables whose rows fall into `shards`."""
+    """The rows of `segment`, of which those of `shard` are written; `splits` are the tables whose rows fall into
+    `shards`."""
 
     changes: Changes
-    after: int
-    upto: int
-    names: tuple[TableName, ...]
-    tables: Mapping[tuple[str, str], TableInfo]
+    segment: Segment
     splits: frozenset[tuple[str, str]]
     shards: int
     shard: int
@@ -116,18 +114,18 @@ def _groups(job: ShardJob, position: int, done: Written) -> Iterator[list[Group]
     limits = StatementLimits(rows, job.target.packet_bytes, traits.duplicates and options.batch, options.safe_mode)
     utc = None if options.time_zone == "UTC" else partial(to_utc, zone=options.time_zone)
     shards = dict.fromkeys(job.splits, job.shards)
-    reader = EntryReader(job.tables, shards, documents=traits.documents, utc=utc)
-    for chunk in done.coming(job.changes.in_order(job.names, max(job.after, position), job.upto)):
+    tables = {table.name.key: table for table in job.segment.tables}
+    reader = EntryReader(tables, shards, documents=traits.documents, utc=utc)
+    names, after = [table.name for table in job.segment.tables], max(job.segment.after, position)
+    for chunk in done.coming(job.changes.in_order(names, after, job.segment.upto)):
         try:
             entries = reader.read(chunk)
         except TidegateError as error:
             batch = chunk.parts[0].batch
             raise error.at(table=f"{batch.schema}.{batch.table}", commit_ts=batch.commit_ts[0].as_py()) from None
-        names = [TableName(one.table.schema, one.table.table).key for one in entries]
-        entries = [
-            one.of(one.shard == job.shard) if name in job.splits else one
-            for name, one in zip(names, entries, strict=True)
-        ]
+        for at, one in enumerate(entries):
+            if TableName(one.table.schema, one.table.table).key in job.splits:
+                entries[at] = one.of(one.shard == job.shard)
         entries = [one for one in entries if len(one.number)]
         if entries:
             yield _cut(entries, limits, options.txn_rows)
