@@ -177,7 +177,7 @@ def full(patch: pytest.MonkeyPatch) -> Callable[[], None]:
     opened = cache.private
 
     def full_for_checkpoints(path: str, flags: int) -> int:
-        checkpoint = re.search(r"/\.feed\.(json|schema)", str(path))
+        checkpoint = re.search(r"/state/\.feed\.(json|schema)", str(path))
         return os.open("/dev/full", os.O_WRONLY) if checkpoint else opened(path, flags)
 
     patch.setattr(cache, "private", full_for_checkpoints)
