@@ -11,9 +11,9 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from tests.recorded_tidb import recorded
-from tidegate.expr.change import Family, family_of
+from tidegate.expr.change import family_of
 from tidegate.model.event import Value
-from tidegate.model.mysql import STRINGS
+from tidegate.model.mysql import STRINGS, Family
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.mysql.conversion import nearest_single

@@ -6,7 +6,8 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.expr.change import Family, Rule, converter, family_of
+from tidegate.expr.change import Rule, converter, family_of
+from tidegate.model.mysql import Family
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType as C
 from tidegate.mysql.column_value import parse_document

@@ -43,15 +43,14 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.codec.values import INT_RANGES, MAX_RESOLVED_TS, check_columns, double, float32, integer_range, timestamp
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, RowChange, Update, Value, Values
-from tidegate.model.mysql import STRINGS, MysqlType, sql_name
+from tidegate.model.mysql import NAMED, STRINGS, UNDECLARED, MysqlType, sql_name
 
 CODEC: Final = "canal-json"
 
 Read: TypeAlias = Callable[[str], Value]
 
-_OLD: Final = frozenset({MysqlType.DECIMAL_OLD, MysqlType.NEWDATE, MysqlType.NULL})
 NAMES: Final[dict[str, MysqlType]] = {
-    **{sql_name(code): code for code in MysqlType if code not in _OLD},
+    **{sql_name(code): code for code in MysqlType if code not in UNDECLARED},
     **{sql_name(code, binary=True): code for code in STRINGS},
     "bool": MysqlType.TINY,
     "boolean": MysqlType.TINY,
@@ -97,7 +96,7 @@ def kind_of(mysql_type: str, legacy: bool) -> ColumnKind:  # noqa: FBT001 - by p
 def _reader(code: MysqlType, mysql_type: str, *, unsigned: bool, binary: bool, legacy: bool) -> Read:
     if binary:
         return _latin1
-    if legacy and code in {MysqlType.ENUM, MysqlType.SET}:
+    if legacy and code in NAMED:
         return partial(_named, code, _numbered(_elements(mysql_type)))
     if code in INT_RANGES:
         return partial(_integer, *integer_range(code, unsigned=unsigned))

@@ -43,41 +43,9 @@ from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.codec.zone import shifted_text
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Ddl, Delete, Insert, RowChange, Update, Value, Values
-from tidegate.model.mysql import CHARS, INTEGERS, NUMBERS, PRINTED_TYPES, STRINGS, MysqlType, sql_name
+from tidegate.model.mysql import BLOBS, NUMBERS, PRINTED_TYPES, STRINGS, TYPES, MysqlType, Size, sql_name
 from tidegate.model.table import ColumnType
 
-_SQL_TYPES: Final[dict[MysqlType, int]] = {
-    MysqlType.DECIMAL_OLD: 3,
-    MysqlType.TINY: -6,
-    MysqlType.SHORT: 5,
-    MysqlType.LONG: 4,
-    MysqlType.FLOAT: 7,
-    MysqlType.DOUBLE: 8,
-    MysqlType.NULL: 0,
-    MysqlType.TIMESTAMP: 93,
-    MysqlType.LONGLONG: -5,
-    MysqlType.INT24: 4,
-    MysqlType.DATE: 91,
-    MysqlType.TIME: 92,
-    MysqlType.DATETIME: 93,
-    MysqlType.YEAR: 12,
-    MysqlType.NEWDATE: 91,
-    MysqlType.VARCHAR: 12,
-    MysqlType.BIT: -7,
-    MysqlType.VECTOR: 12,
-    MysqlType.JSON: 12,
-    MysqlType.DECIMAL: 3,
-    MysqlType.ENUM: 4,
-    MysqlType.SET: -7,
-    MysqlType.TINY_BLOB: 2005,
-    MysqlType.MEDIUM_BLOB: 2005,
-    MysqlType.LONG_BLOB: 2005,
-    MysqlType.BLOB: 2005,
-    MysqlType.VAR_STRING: 12,
-    MysqlType.STRING: 1,
-    MysqlType.GEOMETRY: -2,
-}
-"""sqlType of each type; of strings as text."""
 _BINARY: Final = 2004
 """sqlType of strings as bytes."""
 
@@ -89,21 +57,8 @@ PROMOTIONS: Final[dict[MysqlType, tuple[int, int]]] = {
 }
 """The largest value of an unsigned integer that keeps its sqlType, and the sqlType of larger ones."""
 
-_DEFAULT_LENGTHS: Final[dict[MysqlType, int]] = {
-    MysqlType.BIT: 1,
-    MysqlType.TINY: 4,
-    MysqlType.SHORT: 6,
-    MysqlType.INT24: 9,
-    MysqlType.LONG: 11,
-    MysqlType.LONGLONG: 20,
-    MysqlType.FLOAT: 12,
-    MysqlType.DOUBLE: 22,
-    MysqlType.DECIMAL: 10,
-    MysqlType.YEAR: 4,
-    MysqlType.STRING: 1,
-    MysqlType.VARCHAR: 5,
-    MysqlType.VAR_STRING: 5,
-}
+_VARCHAR_LENGTH: Final = 5
+"""Length that is written for a VARCHAR of unknown length."""
 _ESCAPES: Final = str.maketrans({"\0": "\\0", "'": "''", "\n": "\\n", "\r": "\\r"})
 
 
@@ -114,7 +69,7 @@ def sql_type(column: WireColumn) -> int:
     is 5, SMALLINT above 32767 is 4, INT above 2147483647 is -5, BIGINT above 2^63-1 is 3; MEDIUMINT stays.  A NULL
     does not."""
     code = column.type.code
-    return _BINARY if column.binary and code in STRINGS else _SQL_TYPES[code]
+    return _BINARY if column.binary and code in STRINGS else TYPES[code].sql_type
 
 
 _INCOMPLETE: Final = frozenset({"char", "varchar", "binary", "varbinary", "enum", "set", "bit", "decimal", "int"})
@@ -159,35 +114,19 @@ def mysql_type(column: WireColumn, *, full: bool) -> str:
         return column.mysql_type
     kind = column.type
     name = sql_name(kind.code, binary=kind.charset == "binary")
-    if full:
-        name += _PARAMETERS.get(kind.code, _none)(kind)
+    if full and kind.code not in BLOBS and (parameters := _PARAMETERS.get(TYPES[kind.code].size)):
+        name += parameters(kind)
     if (kind.unsigned or kind.zerofill) and kind.code not in {MysqlType.BIT, MysqlType.YEAR}:
         name += " unsigned"
     return name + (" zerofill" if kind.zerofill and kind.code != MysqlType.YEAR else "")
 
 
-def _none(_kind: ColumnType) -> str:
-    return ""
-
-
-def _length(kind: ColumnType) -> str:
-    return f"({_flen(kind)})"
-
-
-def _length_if_given(kind: ColumnType) -> str:
-    return f"({kind.flen})" if kind.flen >= 0 else ""
-
-
-def _fraction(kind: ColumnType) -> str:
-    return f"({kind.decimal})" if kind.decimal > 0 else ""
+def _width(kind: ColumnType) -> str:
+    return f"({_flen(kind)})" if _flen(kind) >= 0 else ""
 
 
 def _float(kind: ColumnType) -> str:
     return f"({_flen(kind)},{kind.decimal})" if kind.decimal > 0 else ""
-
-
-def _decimal(kind: ColumnType) -> str:
-    return f"({_flen(kind)},{max(kind.decimal, 0)})"
 
 
 def _elements(kind: ColumnType) -> str:
@@ -195,19 +134,16 @@ def _elements(kind: ColumnType) -> str:
 
 
 def _flen(kind: ColumnType) -> int:
-    return kind.flen if kind.flen >= 0 else _DEFAULT_LENGTHS[kind.code]
+    return kind.flen if kind.flen >= 0 else TYPES[kind.code].length
 
 
-_PARAMETERS: Final[dict[MysqlType, Callable[[ColumnType], str]]] = {
-    **dict.fromkeys(
-        (*INTEGERS, *CHARS, MysqlType.BIT, MysqlType.YEAR),
-        _length,
-    ),
-    **dict.fromkeys((MysqlType.DATETIME, MysqlType.TIMESTAMP, MysqlType.TIME), _fraction),
-    **dict.fromkeys((MysqlType.FLOAT, MysqlType.DOUBLE), _float),
-    **dict.fromkeys((MysqlType.ENUM, MysqlType.SET), _elements),
-    MysqlType.DECIMAL: _decimal,
-    MysqlType.VECTOR: _length_if_given,
+_PARAMETERS: Final[Mapping[Size, Callable[[ColumnType], str]]] = {
+    Size.WIDTH: _width,
+    Size.LENGTH: lambda kind: _width(kind) or f"({_VARCHAR_LENGTH})",
+    Size.FSP: lambda kind: f"({kind.decimal})" if kind.decimal > 0 else "",
+    Size.FLOAT: _float,
+    Size.EXACT: lambda kind: f"({_flen(kind)},{max(kind.decimal, 0)})",
+    Size.LIST: _elements,
 }
 
 

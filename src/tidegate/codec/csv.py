@@ -53,7 +53,7 @@ from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.codec.zone import zone_shift
 from tidegate.model.errors import CsvEncodeFailed, DecodeError, SinkConfigInvalid
 from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Values, images
-from tidegate.model.mysql import STRINGS, MysqlType
+from tidegate.model.mysql import NAMED, NUMBERS, STRINGS, MysqlType
 from tidegate.model.tso import MAX_TS
 
 _MAX_DELIMITER: Final = 3
@@ -197,9 +197,9 @@ class CsvEncoder:
     def writer(self, column: WireColumn) -> Write:
         """Return what makes the field of a value that is not NULL. CsvEncodeFailed for names that are not known."""
         code, quote = column.type.code, self._quote
-        if code in _NUMBERS:
-            return _NUMBERS[code]
-        if code in {MysqlType.ENUM, MysqlType.SET}:
+        if code in _NUMBER_TEXTS:
+            return _NUMBER_TEXTS[code]
+        if code in NAMED:
             names = _enum if code == MysqlType.ENUM else _set
             elements = column.type.elems
             if elements is None:
@@ -242,19 +242,8 @@ def _base64(value: bytes) -> str:
 
 
 FLOAT_TEXTS: Final = {MysqlType.FLOAT: general32, MysqlType.DOUBLE: general64}
-_NUMBERS: Final[dict[MysqlType, Write]] = {
-    **dict.fromkeys(
-        (
-            MysqlType.TINY,
-            MysqlType.SHORT,
-            MysqlType.LONG,
-            MysqlType.LONGLONG,
-            MysqlType.INT24,
-            MysqlType.YEAR,
-            MysqlType.BIT,
-        ),
-        int.__repr__,
-    ),
+_NUMBER_TEXTS: Final[dict[MysqlType, Write]] = {
+    **dict.fromkeys(NUMBERS - NAMED, int.__repr__),
     **FLOAT_TEXTS,
 }
 
@@ -415,7 +404,7 @@ def commit_ts_of(text: str) -> int | None:
 def reader_of(column: WireColumn, options: CsvOptions) -> Read:
     """Return what makes a value of the text of a field."""
     code = column.type.code
-    if code in {MysqlType.ENUM, MysqlType.SET} and column.type.elems is not None:
+    if code in NAMED and column.type.elems is not None:
         return number_of(code, column.type.elems)
     if code in INT_RANGES:
         low, high = integer_range(code, unsigned=column.unsigned)

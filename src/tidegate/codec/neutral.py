@@ -34,13 +34,12 @@ import msgspec
 
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, RowChange, Update, Value, Values, images
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import UNSIGNED_TYPES, MysqlType
 
 Json = dict[str, object]
 
 _SHORTEST_DIGITS: Final = 9
 """Nine significant digits name every 32-bit float."""
-_ALWAYS_UNSIGNED: Final = frozenset({MysqlType.BIT, MysqlType.ENUM, MysqlType.SET})
 _UNSEEN: Final = re.compile(b"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 """What JSON may hold as it is and a terminal obeys, or takes for the end of a line: see model/name.py."""
 _MAX_SIGNED: Final = (1 << 63) - 1
@@ -130,7 +129,7 @@ def _column(field: Field, value: Value) -> Json:
 
 def _integer(field: Field, value: Value) -> Json:
     assert isinstance(value, int)
-    unsigned = field.type in _ALWAYS_UNSIGNED or (field.unsigned and field.type != MysqlType.YEAR)
+    unsigned = field.type in UNSIGNED_TYPES or (field.unsigned and field.type != MysqlType.YEAR)
     return {"u" if unsigned or value > _MAX_SIGNED else "i": value}
 
 

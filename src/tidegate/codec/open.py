@@ -70,7 +70,7 @@ Shape: TypeAlias = tuple[tuple[str, int, int | None, bool], ...]
 """(name, type, flag, handle) of each column, in message order."""
 
 
-_PRINTED: Final = PRINTED_TYPES | {MysqlType.DECIMAL_OLD, MysqlType.NEWDATE, MysqlType.JSON}
+_PRINTED: Final = PRINTED_TYPES | {MysqlType.JSON}
 
 
 class OpenColumn(msgspec.Struct, gc=False):

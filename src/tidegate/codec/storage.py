@@ -30,7 +30,7 @@ from zlib import crc32
 
 from tidegate.codec.canal import NAMES
 from tidegate.model.errors import DecodeError, SinkRefused
-from tidegate.model.mysql import BLOBS, CHARS, FLOATS, INTEGERS, STRINGS, sql_name
+from tidegate.model.mysql import BLOBS, CHARS, FLOATS, INTEGERS, NAMED, STRINGS, default_length, sql_name
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import all_digits, lowered
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
@@ -175,24 +175,6 @@ def _part(name: str) -> str:
 FORMAT_VERSION: Final = 1
 Column = Mapping[str, Any]
 
-_LENGTHS: Final = {
-    T.TINY: 4,
-    T.SHORT: 6,
-    T.INT24: 9,
-    T.LONG: 11,
-    T.LONGLONG: 20,
-    T.BIT: 1,
-    T.YEAR: 4,
-    T.STRING: 1,
-    T.FLOAT: 12,
-    T.DOUBLE: 22,
-    T.DECIMAL: 10,
-    T.TINY_BLOB: 255,
-    T.BLOB: 65535,
-    T.MEDIUM_BLOB: 16777215,
-    T.LONG_BLOB: 4294967295,
-}
-"""Lengths of types that tell none."""
 _SIZED: Final = INTEGERS | CHARS | BLOBS | {T.BIT, T.YEAR, T.FLOAT, T.DOUBLE, T.DECIMAL}
 _FRACTIONS: Final = {T.TIME, T.DATETIME, T.TIMESTAMP, T.FLOAT, T.DOUBLE}
 _GO: Final = {
@@ -313,9 +295,8 @@ def _sizes(kind: ColumnType) -> tuple[int | None, int | None]:
     """(precision, scale) of a type, None for what it has not or does not tell."""
     precision = None
     if kind.code in _SIZED:
-        precision = kind.flen if kind.flen >= 0 else _LENGTHS.get(kind.code)
-        if kind.flen < 0 and kind.unsigned and kind.code in INTEGERS - {T.LONGLONG} and precision is not None:
-            precision -= 1
+        length = kind.flen if kind.flen >= 0 else default_length(kind.code, unsigned=kind.unsigned)
+        precision = length if length >= 0 else None
     if kind.code is T.DECIMAL:
         return precision, max(kind.decimal, 0)
     return precision, kind.decimal if kind.code in _FRACTIONS and kind.decimal > 0 else None
@@ -329,7 +310,6 @@ def _printed(told: Mapping[str, Any]) -> bytes:
     return json.dumps(told, indent=4, ensure_ascii=False).translate(_GO).encode()
 
 
-_NAMED: Final = frozenset({T.ENUM, T.SET})
 _TIMES: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
 
 
@@ -351,7 +331,7 @@ def table_of_file(file: SchemaFile) -> TableInfo:
 def mysql_type(kind: ColumnType) -> str:
     """Return a type as SQL spells it, with all that is known of it."""
     name = sql_name(kind.code, binary=kind.charset == "binary" and kind.code in STRINGS)
-    if kind.code in _NAMED and kind.elems is not None:
+    if kind.code in NAMED and kind.elems is not None:
         return f"{name}({','.join(map(_quoted, kind.elems))})"
     sizes: tuple[int, ...] = ()
     if kind.code == T.DECIMAL or (kind.code in FLOATS and kind.decimal > 0):
@@ -388,15 +368,15 @@ def _type(column: str, told: Column) -> ColumnType:
     except ValueError as error:
         raise DecodeError(f"column {column!r} with a size that is no number", "storage", 0) from error
     elems = told.get("ColumnElems")
-    if code in _NAMED and not isinstance(elems, list):
+    if code in NAMED and not isinstance(elems, list):
         return ColumnType(T.VARCHAR)
     if code == T.DECIMAL and decimal < 0:
         decimal = 0
     return ColumnType(
         code,
-        flen=-1 if code in _NAMED else flen,
+        flen=-1 if code in NAMED else flen,
         decimal=decimal,
         unsigned=name != word,
-        charset="utf8mb4" if code in STRINGS | _NAMED and not ("binary" in name or "blob" in name) else "binary",
-        elems=tuple(map(str, elems)) if code in _NAMED and elems is not None else None,
+        charset="utf8mb4" if code in STRINGS | NAMED and not ("binary" in name or "blob" in name) else "binary",
+        elems=tuple(map(str, elems)) if code in NAMED and elems is not None else None,
     )

@@ -16,7 +16,7 @@ from math import isfinite
 from typing import Final, NamedTuple
 
 from tidegate.model.errors import DecodeError
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import TYPES, Family, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import COLUMNS_MAX
 
@@ -38,15 +38,12 @@ def check_columns(names: Sequence[str], codec: str) -> None:
 
 
 INT_RANGES: Final[Mapping[int, tuple[int, int]]] = {
-    MysqlType.TINY: (-(1 << 7), (1 << 8) - 1),
-    MysqlType.SHORT: (-(1 << 15), (1 << 16) - 1),
-    MysqlType.INT24: (-(1 << 23), (1 << 24) - 1),
-    MysqlType.LONG: (-(1 << 31), (1 << 32) - 1),
-    MysqlType.LONGLONG: (-(1 << 63), (1 << 64) - 1),
+    **{
+        code: (-(1 << record.bits - 1) if record.family is Family.INT else 0, (1 << record.bits) - 1)
+        for code, record in TYPES.items()
+        if record.bits
+    },
     MysqlType.YEAR: (0, 9999),
-    MysqlType.BIT: (0, (1 << 64) - 1),
-    MysqlType.ENUM: (0, (1 << 16) - 1),
-    MysqlType.SET: (0, (1 << 64) - 1),
 }
 """Smallest and largest value of each type that is an int, with and without UNSIGNED."""
 

@@ -24,13 +24,12 @@ from typing import Final
 import msgspec
 
 from tidegate.model.event import Field, RowChange
-from tidegate.model.mysql import ColumnFlag, MysqlType
+from tidegate.model.mysql import NAMED, STRINGS, ColumnFlag, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
 
 _ALWAYS_UNSIGNED: Final = frozenset({MysqlType.YEAR, MysqlType.BIT})
-_TEXT: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING, MysqlType.ENUM, MysqlType.SET})
-_BLOB: Final = frozenset({MysqlType.TINY_BLOB, MysqlType.MEDIUM_BLOB, MysqlType.LONG_BLOB, MysqlType.BLOB})
+_TEXTS: Final = STRINGS | NAMED
 _CODES: Final = frozenset(MysqlType)
 
 _HANDLE_KEY, _BINARY, _UNSIGNED = map(int, (ColumnFlag.HANDLE_KEY, ColumnFlag.BINARY, ColumnFlag.UNSIGNED))
@@ -144,7 +143,7 @@ def table_of_fields(fields: tuple[Field, ...], primary: tuple[str, ...] | None) 
 
 def _of_field(field: Field, key: ColumnFlag) -> WireColumn:
     code = MysqlType(field.type) if field.type in _CODES else MysqlType.VARCHAR
-    binary = field.binary if code in _TEXT | _BLOB else True
+    binary = field.binary if code in _TEXTS else True
     kind = ColumnType(code, unsigned=field.unsigned, charset="binary" if binary else "utf8mb4")
     if field.flag is not None:
         return WireColumn(field.name, kind, field.flag, field.mysql_type)

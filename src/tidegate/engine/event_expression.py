@@ -35,7 +35,7 @@ from tidegate.model.errors import (
     UpstreamError,
 )
 from tidegate.model.event import Field, Values
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import NAMED
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.mysql.conversion import zone_of
@@ -45,7 +45,6 @@ from tidegate.schema.stored.definition import ElementState, target_of
 from tidegate.schema.stored.snapshot import TableVersion
 
 _UNKNOWN_COLUMN: Final = 1054
-_NUMBERED: Final = frozenset({MysqlType.ENUM, MysqlType.SET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class SqlExpressions:
         named = {lowered(column.name) for column in node.find_all(exp.Column)}
         used = [(slot.index, slot.type) for slot in slots if lowered(slot.name) in named]
         for slot in slots:
-            if lowered(slot.name) in named and slot.type.code in _NUMBERED and slot.type.elems is None:
+            if lowered(slot.name) in named and slot.type.code in NAMED and slot.type.elems is None:
                 raise ExpressionParseFailed(
                     f"{text!r} for {table}: column {slot.name} is {slot.type.code.name}, and the messages do not tell "
                     "its members; leave such rows out where the topic is written, or write it as canal-json with "

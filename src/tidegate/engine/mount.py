@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from functools import partial
 from math import isfinite
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from tidegate.codec.wire_table import WireTable, wire_table
 from tidegate.codec.zone import zone_shift
@@ -30,7 +30,7 @@ from tidegate.kv.keys import Handle, IntHandle, RecordKey, decode_table_key
 from tidegate.kv.rows import Row, decode_row_value, verify_checksum
 from tidegate.model.errors import DecodeError, KvDecodeError, TableNotFound
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value, Values
-from tidegate.model.mysql import FLOATS, STRINGS, MysqlType
+from tidegate.model.mysql import FLOATS, NUMBERS, STRINGS, MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
 from tidegate.mysql.column_value import column_text
 from tidegate.mysql.conversion import enum_index, set_mask, zone_of
@@ -39,10 +39,6 @@ from tidegate.schema.literal import stored_value
 from tidegate.schema.stored.definition import table_layout
 from tidegate.schema.stored.snapshot import SchemaHistory, TableVersion, table_info
 
-_NUMBERS: Final = frozenset(
-    {MysqlType.TINY, MysqlType.SHORT, MysqlType.INT24, MysqlType.LONG, MysqlType.LONGLONG, MysqlType.YEAR}
-    | {MysqlType.BIT, MysqlType.ENUM, MysqlType.SET}
-)
 Convert = Callable[[Any], Value]
 
 
@@ -197,7 +193,7 @@ def _change(
 
 def converter(kind: ColumnType, zone: tzinfo = UTC) -> Convert:
     """Return the function from a stored value to that of an event."""
-    if kind.code in _NUMBERS:
+    if kind.code in NUMBERS:
         return int
     if kind.code in FLOATS:
         return lambda value: value if isfinite(value) else 0.0

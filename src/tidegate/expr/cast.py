@@ -52,16 +52,14 @@ from typing import Final, NamedTuple
 
 from tidegate.expr.result_type import as_member
 from tidegate.model.errors import EncodeError, SqlRefused
-from tidegate.model.mysql import STRINGS
+from tidegate.model.mysql import BLOB_LIMITS, DATES, INTEGERS, STRINGS, TYPES, Family, sql_name
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
 from tidegate.mysql.collation import sort_key
 from tidegate.mysql.column_value import KvValue, column_text, parse_value
 from tidegate.mysql.conversion import (
-    BLOB_LIMITS,
     CODECS,
-    INTEGER_BITS,
     MAX_FLOAT32,
     MAX_FLOAT64,
     SPAN_LIMIT,
@@ -150,24 +148,14 @@ def number_of(value: SqlValue, kind: ColumnType) -> tuple[Number, Problem | None
             return int(value), None
         case Decimal() | float():
             return value, None
-        case Time():
-            return _moment_number(value, kind), None
-        case Duration():
-            micros = int(value) // 1000
-            return (span_number(round_span(micros, 0), 0) if _rounds_clock(kind) else span_number(micros, 6)), None
+        case Time() | Duration():
+            fsp = 0 if kind.code in INTEGERS and not kind.unsigned else _FSP
+            if isinstance(value, Time):
+                return moment_number(round_moment(value, fsp), ColumnType(T.DATETIME, decimal=fsp)), None
+            return span_number(round_span(int(value) // 1000, fsp), fsp), None
         case JsonDatum():
             return _json_number(value, kind)
     return 0, Problem.INCORRECT
-
-
-def _rounds_clock(kind: ColumnType) -> bool:
-    return kind.code in INTEGER_BITS and not kind.unsigned
-
-
-def _moment_number(moment: Time, kind: ColumnType) -> Decimal:
-    if _rounds_clock(kind):
-        moment = round_moment(moment, 0)
-    return moment_number(moment, ColumnType(T.DATETIME, decimal=0 if _rounds_clock(kind) else 6))
 
 
 def _json_number(value: JsonDatum, kind: ColumnType) -> tuple[Number, Problem | None]:
@@ -232,7 +220,6 @@ def _float(value: SqlValue, kind: ColumnType) -> Converted:
 
 
 def _beyond(number: Number, kind: ColumnType) -> bool:
-    """Whether the column has no number so large, or so negative."""
     value = to_float(number)
     limit = MAX_FLOAT32 if kind.code is T.FLOAT else MAX_FLOAT64
     if kind.flen >= 0 and kind.decimal >= 0:
@@ -254,15 +241,14 @@ def _decimal(value: SqlValue, kind: ColumnType) -> Converted:
     return Converted(kept, problem)
 
 
-NUMBERS: Final[Mapping[T, Callable[[SqlValue, ColumnType], Converted]]] = {
-    **dict.fromkeys(INTEGER_BITS, _integer),
-    T.BIT: _bit,
-    T.YEAR: _year,
-    T.FLOAT: _float,
-    T.DOUBLE: _float,
-    T.DECIMAL: _decimal,
+_NUMBERS: Final[Mapping[Family, Callable[[SqlValue, ColumnType], Converted]]] = {
+    Family.INT: _integer,
+    Family.BIT: _bit,
+    Family.YEAR: _year,
+    Family.FLOAT: _float,
+    Family.DECIMAL: _decimal,
 }
-"""The types that are numbers, and how a value becomes one."""
+"""Conversions to numbers."""
 
 
 _FSP: Final = 6
@@ -325,7 +311,7 @@ def _bytes(data: bytes, kind: ColumnType) -> Converted:
 
 
 def _valid(plain: str | bytes, charset: str) -> tuple[str | bytes, Problem | None]:
-    """The text in its charset; what it does not have becomes a question mark."""
+    """Return the text with a question mark for each character that the charset lacks."""
     if isinstance(plain, str) and (charset in {"utf8mb4", "utf8", ""} or plain.isascii()):
         four_bytes = charset == "utf8" and any(ord(char) > 0xFFFF for char in plain)
         if not four_bytes and not any(0xDC80 <= ord(char) <= 0xDCFF for char in plain):
@@ -411,13 +397,13 @@ def to_set(value: SqlValue, kind: ColumnType, collation: str) -> Converted:
     if not text:
         return Converted(Unsigned(0))
     numbered = _numbered(names, collation)
-    places = [numbered.get(_name_key(collation, part)) for part in text.split(",")]
-    if None in places and all_digits(text) and len(text) <= 20:
+    bits = [numbered.get(_name_key(collation, part)) for part in text.split(",")]
+    if None in bits and all_digits(text) and len(text) <= 20:
         return _mask(int(text), everything)
     mask = 0
-    for place in places:
-        mask |= 0 if place is None else 1 << place
-    return Converted(Unsigned(mask), Problem.TRUNCATED if None in places else None)
+    for bit in bits:
+        mask |= 0 if bit is None else 1 << bit
+    return Converted(Unsigned(mask), Problem.TRUNCATED if None in bits else None)
 
 
 def _mask(mask: int, everything: int) -> Converted:
@@ -439,18 +425,13 @@ def to_moment(value: SqlValue, kind: ColumnType, context: Context) -> Converted:
     if not (moment.month and moment.day) and "NO_ZERO_IN_DATE" in context.sql_mode:
         return Converted(ZERO, Problem.NO_MOMENT)
     if kind.code is T.TIMESTAMP:
-        return _timestamp(moment, context.zone)
+        valid = valid_timestamp(moment, context.zone)
+        problem = None if valid == moment else Problem.NO_MOMENT
+        return Converted(ZERO if valid == ZERO else to_utc(valid, context.zone), problem)
     return Converted(moment)
 
 
-def _timestamp(moment: Time, zone: tzinfo) -> Converted:
-    valid = valid_timestamp(moment, zone)
-    problem = None if valid == moment else Problem.NO_MOMENT
-    return Converted(ZERO if valid == ZERO else to_utc(valid, zone), problem)
-
-
 def _read(value: SqlValue, fsp: int, context: Context) -> Time | None:
-    """The wall clock that a value means; None for none."""
     any_day = "ALLOW_INVALID_DATES" in context.sql_mode
     match value:
         case Time():
@@ -500,9 +481,6 @@ def to_duration(value: SqlValue, kind: ColumnType, context: Context) -> Converte
     return Converted(Duration(round_span(span_of_moment(moment), fsp) * 1000))
 
 
-_DATES: Final = frozenset({T.DATE, T.NEWDATE})
-
-
 def fitted(value: SqlValue, kind: ColumnType, target: ColumnType) -> SqlValue:
     """Return a value of a statement, of type `kind`, in the form that its assignment to `target` reads.
 
@@ -520,7 +498,8 @@ def fitted(value: SqlValue, kind: ColumnType, target: ColumnType) -> SqlValue:
             return text_of(value, kind)
         if target.code is T.JSON:
             return JsonDatum(as_member(value, kind))
-        if isinstance(value, Time) and kind.code in _DATES and target.code in NUMBERS and target.code is not T.YEAR:
+        family = TYPES[target.code].family
+        if isinstance(value, Time) and kind.code in DATES and family in _NUMBERS and family is not Family.YEAR:
             return (value.year * 100 + value.month) * 100 + value.day
         return value
     if isinstance(value, float):
@@ -547,7 +526,7 @@ def recast(value: KvValue, kind: ColumnType, target: ColumnType, zone: tzinfo) -
 
 
 def _document(data: bytes, kind: ColumnType) -> SqlValue:
-    """Binary strings are texts of documents, BIT is a string in one."""
+    """Read a binary string as the text of a document, BIT as a string inside one."""
     text = decode_bytes(data, "utf8mb4")
     return JsonDatum(text) if kind.code is T.BIT else text
 
@@ -568,7 +547,7 @@ class Target:
 def assign(value: SqlValue, target: Target, context: Context, row_number: int = 1, *, lenient: bool = False) -> KvValue:
     """Return what the column stores of the value; SqlRefused where MySQL refuses, else at worst a warning in `context`.
 
-    NULL stays NULL: whether the column takes it is asked when the row is whole (`not_null`)."""
+    NULL stays NULL: `not_null` refuses it once the row is complete."""
     if value is None:
         return None
     found = convert(value, target, context)
@@ -581,12 +560,10 @@ def convert(value: SqlValue, target: Target, context: Context) -> Converted:
     """Return the value that the column would store, and the problem of the conversion; raises nothing."""
     if value is None:
         return Converted(None)
-    code = target.type.code
-    if code in NUMBERS:
-        return NUMBERS[code](value, target.type)
-    if code in STRINGS:
-        return to_text(value, target.type)
-    return _OTHERS[code](value, target, context)
+    family = TYPES[target.type.code].family
+    if family in _NUMBERS:
+        return _NUMBERS[family](value, target.type)
+    return _OTHERS[family](value, target, context)
 
 
 def report(
@@ -596,7 +573,10 @@ def report(
     shown = plain_text(value)
     text = shown if isinstance(shown, str) else "".join(f"\\x{byte:02X}" if byte > 126 else chr(byte) for byte in shown)
     message = problem.text.format(
-        column=target.name, row=row_number, value=text[:_LONGEST_SHOWN], type=_type_word(target.type)
+        column=target.name,
+        row=row_number,
+        value=text[:_LONGEST_SHOWN],
+        type="string" if target.type.code in STRINGS else sql_name(target.type.code),
     ).rstrip()
     if problem.note:
         context.warnings.append(SqlWarning("Note", problem.code, message))
@@ -615,42 +595,25 @@ def not_null(target: Target, context: Context, *, lenient: bool) -> KvValue:
     return zero_of(target.type)
 
 
-_WORDS: Final[Mapping[T, str]] = {
-    T.TINY: "tinyint",
-    T.SHORT: "smallint",
-    T.INT24: "mediumint",
-    T.LONG: "int",
-    T.LONGLONG: "bigint",
-    T.DECIMAL: "decimal",
-    T.TIME: "time",
-    **dict.fromkeys(STRINGS, "string"),
-}
-
-
-def _type_word(kind: ColumnType) -> str:
-    return _WORDS.get(kind.code, kind.code.name.lower())
-
-
 def zero_of(kind: ColumnType) -> KvValue:
     """Return the zero value of a type: 0, '', the zero date, the first name of an ENUM."""
     if kind.code in STRINGS:
         return b"\0" * kind.flen if kind.code is T.STRING and kind.charset == "binary" and kind.flen > 0 else b""
-    if kind.code in NUMBERS:
-        return NUMBERS[kind.code](0, kind).value
-    return _ZEROS[kind.code]
+    family = TYPES[kind.code].family
+    return _NUMBERS[family](0, kind).value if family in _NUMBERS else _ZEROS[family]
 
 
-_ZEROS: Final[Mapping[T, KvValue]] = {
-    T.DATE: ZERO,
-    T.NEWDATE: ZERO,
-    T.DATETIME: ZERO,
-    T.TIMESTAMP: ZERO,
-    T.TIME: Duration(0),
-    T.ENUM: Unsigned(1),
-    T.SET: Unsigned(0),
-    T.JSON: JsonDatum(None),
-    T.VECTOR: Vector(()),
+_ZEROS: Final[Mapping[Family, KvValue]] = {
+    Family.MOMENT: ZERO,
+    Family.SPAN: Duration(0),
+    Family.ENUM: Unsigned(1),
+    Family.SET: Unsigned(0),
+    Family.JSON: JsonDatum(None),
+    Family.VECTOR: Vector(()),
 }
+
+
+_DATE_CODE, _DATETIME_CODE = 0x0E, 0x0F
 
 
 def _json(value: SqlValue, target: Target, _context: Context) -> Converted:
@@ -665,7 +628,7 @@ def _json(value: SqlValue, target: Target, _context: Context) -> Converted:
             except EncodeError:
                 return Converted(None, Problem.NO_JSON)
         case Time():
-            return Converted(JsonDatum(_json_time(value)))
+            return Converted(JsonDatum(JsonTime(_DATETIME_CODE if any(value[3:]) else _DATE_CODE, value)))
         case Duration():
             return Converted(JsonDatum(JsonDuration(int(value), 6)))
         case Decimal():
@@ -674,11 +637,6 @@ def _json(value: SqlValue, target: Target, _context: Context) -> Converted:
             return Converted(JsonDatum(list[JsonValue](value)))
     document: JsonValue = value
     return Converted(JsonDatum(document))
-
-
-def _json_time(time: Time) -> JsonTime:
-    """A date when the clock stands at midnight, else a moment."""
-    return JsonTime(0x0F if any(time[3:]) else 0x0E, time)
 
 
 def _vector(value: SqlValue, target: Target, _context: Context) -> Converted:
@@ -694,14 +652,12 @@ def _vector(value: SqlValue, target: Target, _context: Context) -> Converted:
     return Converted(vector, None if fits else Problem.DIMENSIONS)
 
 
-_OTHERS: Final[Mapping[T, Callable[[SqlValue, Target, Context], Converted]]] = {
-    T.ENUM: lambda value, target, _context: to_enum(value, target.type, target.collation),
-    T.SET: lambda value, target, _context: to_set(value, target.type, target.collation),
-    **dict.fromkeys(
-        (T.DATE, T.NEWDATE, T.DATETIME, T.TIMESTAMP),
-        lambda value, target, context: to_moment(value, target.type, context),
-    ),
-    T.TIME: lambda value, target, context: to_duration(value, target.type, context),
-    T.JSON: _json,
-    T.VECTOR: _vector,
+_OTHERS: Final[Mapping[Family, Callable[[SqlValue, Target, Context], Converted]]] = {
+    Family.TEXT: lambda value, target, _context: to_text(value, target.type),
+    Family.ENUM: lambda value, target, _context: to_enum(value, target.type, target.collation),
+    Family.SET: lambda value, target, _context: to_set(value, target.type, target.collation),
+    Family.MOMENT: lambda value, target, context: to_moment(value, target.type, context),
+    Family.SPAN: lambda value, target, context: to_duration(value, target.type, context),
+    Family.JSON: _json,
+    Family.VECTOR: _vector,
 }

@@ -40,20 +40,17 @@ Source: TiDB's Datum.ConvertTo, with which the reorganisation of a column change
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, tzinfo
-from enum import Enum
 from itertools import product
 from typing import Final, TypeAlias
 
 from tidegate.expr.cast import Target, convert, recast
 from tidegate.model.errors import EncodeError, SchemaError, UnsupportedError
 from tidegate.model.event import Value
-from tidegate.model.mysql import STRINGS, MysqlType
+from tidegate.model.mysql import BLOB_LIMITS, INTEGERS, NAMED, STRINGS, TYPES, Family, MysqlType
 from tidegate.model.table import ColumnType
 from tidegate.model.tso import to_datetime
 from tidegate.mysql.column_value import KvValue, column_text, parse_value
 from tidegate.mysql.conversion import (
-    BLOB_LIMITS,
-    INTEGER_BITS,
     capacity,
     enum_index,
     enum_name,
@@ -68,66 +65,6 @@ from tidegate.mysql.datum import Unsigned
 from tidegate.mysql.values import Context, SqlValue
 
 
-class Family(Enum):
-    """Families of types that convert by the same rules, and the form of their values in events.
-
-        family    codes                              value   as number            as text
-        INT       TINY .. LONGLONG                   int     itself               digits
-        BIT       BIT                                int     itself               digits (not its bytes)
-        YEAR      YEAR                               int     itself               digits
-        FLOAT     FLOAT, DOUBLE                      float   approximate          shortest digits, no exponent
-        DECIMAL   DECIMAL                            str     exact                itself, padded to the scale
-        TEXT      CHAR, VARCHAR, TEXT                str     its numeric prefix   itself
-        BINARY    BINARY, VARBINARY, BLOB            bytes   its numeric prefix   in the character set
-        MOMENT    DATE, DATETIME, TIMESTAMP          str     20200131235959.9     itself
-        SPAN      TIME                               str     102030.5             itself
-        JSON      JSON                               str     the scalar's         itself
-        ENUM      ENUM                               str     index                name
-        SET       SET                                str     bit mask             names
-        VECTOR    VECTOR                             str     -                    itself
-
-    Source: TiDB's types package (Datum.ConvertTo).
-    """
-
-    INT = "integer"
-    BIT = "BIT"
-    YEAR = "YEAR"
-    FLOAT = "FLOAT or DOUBLE"
-    DECIMAL = "DECIMAL"
-    TEXT = "text"
-    BINARY = "bytes"
-    MOMENT = "date and time"
-    SPAN = "TIME"
-    JSON = "JSON"
-    ENUM = "ENUM"
-    SET = "SET"
-    VECTOR = "VECTOR"
-
-
-FAMILIES: Final = {
-    MysqlType.TINY: Family.INT,
-    MysqlType.SHORT: Family.INT,
-    MysqlType.INT24: Family.INT,
-    MysqlType.LONG: Family.INT,
-    MysqlType.LONGLONG: Family.INT,
-    MysqlType.BIT: Family.BIT,
-    MysqlType.YEAR: Family.YEAR,
-    MysqlType.FLOAT: Family.FLOAT,
-    MysqlType.DOUBLE: Family.FLOAT,
-    MysqlType.DECIMAL: Family.DECIMAL,
-    MysqlType.DECIMAL_OLD: Family.DECIMAL,
-    MysqlType.DATE: Family.MOMENT,
-    MysqlType.NEWDATE: Family.MOMENT,
-    MysqlType.DATETIME: Family.MOMENT,
-    MysqlType.TIMESTAMP: Family.MOMENT,
-    MysqlType.TIME: Family.SPAN,
-    MysqlType.JSON: Family.JSON,
-    MysqlType.ENUM: Family.ENUM,
-    MysqlType.SET: Family.SET,
-    MysqlType.VECTOR: Family.VECTOR,
-}
-
-
 def type_name(kind: ColumnType) -> str:
     """Return a type for error messages: DECIMAL(10,2) UNSIGNED."""
     sizes = [str(size) for size in (kind.flen, kind.decimal) if size >= 0]
@@ -139,10 +76,10 @@ def type_name(kind: ColumnType) -> str:
 
 def family_of(kind: ColumnType) -> Family:
     """Return the family of a type; raises UnsupportedError for GEOMETRY and NULL."""
-    if kind.code in STRINGS:
-        return Family.BINARY if kind.charset == "binary" else Family.TEXT
-    family = FAMILIES.get(kind.code)
-    if family is None:
+    family = TYPES[kind.code].family
+    if family is Family.TEXT and kind.charset == "binary":
+        return Family.BINARY
+    if family in (Family.GEOMETRY, Family.NULL):
         raise UnsupportedError(f"values of type {type_name(kind)} cannot be converted; leave the table out by a filter")
     return family
 
@@ -170,7 +107,7 @@ def keeps_values(old: ColumnType, new: ColumnType) -> bool:
 
 
 def _bounds(kind: ColumnType) -> tuple[int, int]:
-    if kind.code in INTEGER_BITS:
+    if kind.code in INTEGERS:
         return integer_bounds(kind)
     return (0, 2155) if kind.code is MysqlType.YEAR else (0, (1 << max(kind.flen, 1)) - 1)
 
@@ -212,17 +149,8 @@ def _bytes(old: ColumnType, new: ColumnType) -> bool:
     return capacity(old) <= capacity(new)
 
 
-def _moments(old: ColumnType, new: ColumnType) -> bool:
-    same = old.code is new.code or (old.code is MysqlType.TIMESTAMP and new.code is MysqlType.DATETIME)
-    return same and (old.code is MysqlType.DATE or fsp_of(old) == fsp_of(new))
-
-
 def _enums(old: ColumnType, new: ColumnType) -> bool:
     return old.elems is not None and new.elems is not None and set(old.elems) <= set(new.elems)
-
-
-def _sets(old: ColumnType, new: ColumnType) -> bool:
-    return _enums(old, new) and [name for name in new.elems or () if name in (old.elems or ())] == list(old.elems or ())
 
 
 _RANGED: Final = frozenset({Family.INT, Family.BIT, Family.YEAR})
@@ -234,11 +162,16 @@ _SAME_FAMILY: Final[Mapping[Family, Callable[[ColumnType, ColumnType], bool]]] =
     Family.DECIMAL: _decimals,
     Family.TEXT: _texts,
     Family.BINARY: _bytes,
-    Family.MOMENT: _moments,
+    Family.MOMENT: lambda old, new: (
+        (old.code is new.code or (old.code is MysqlType.TIMESTAMP and new.code is MysqlType.DATETIME))
+        and (old.code is MysqlType.DATE or fsp_of(old) == fsp_of(new))
+    ),
     Family.SPAN: lambda old, new: fsp_of(old) == fsp_of(new),
     Family.JSON: lambda _old, _new: True,
     Family.ENUM: _enums,
-    Family.SET: _sets,
+    Family.SET: lambda old, new: (
+        _enums(old, new) and tuple(name for name in new.elems or () if name in (old.elems or ())) == old.elems
+    ),
     Family.VECTOR: lambda _old, _new: True,
 }
 
@@ -268,7 +201,7 @@ def converter(
     clocks = zone_of(time_zone)
     zone = session_zone(session, clocks)
     context = Context(to_datetime(commit_ts), zone)
-    parse = _parser(old, clocks)
+    number = (enum_index if old.code is MysqlType.ENUM else set_mask)(elems_of(old)) if old.code in NAMED else None
     if family_of(new) in _NAMES:
         elems_of(new)
 
@@ -276,7 +209,7 @@ def converter(
         if value is None:
             return None
         try:
-            stored = parse(value)
+            stored = parse_value(old, value, clocks) if number is None else Unsigned(number(str(value)))
         except EncodeError as error:
             raise SchemaError(
                 f"a column of type {type_name(old)} holds {value!r:.80}; the schema does not belong to this row"
@@ -301,13 +234,6 @@ def assigned(value: SqlValue, kind: ColumnType, context: Context, clocks: tzinfo
     return event_value(kind, found.value, clocks or context.zone)
 
 
-def _parser(kind: ColumnType, zone: tzinfo) -> Callable[[Value], KvValue]:
-    if kind.code not in _NUMBERED:
-        return lambda value: parse_value(kind, value, zone)
-    number = (enum_index if kind.code is MysqlType.ENUM else set_mask)(elems_of(kind))
-    return lambda value: Unsigned(number(str(value)))
-
-
 def event_value(kind: ColumnType, value: KvValue, zone: tzinfo = UTC) -> Value:
     """Return a stored value in the form of events: times, decimals and JSON as text, ENUM and SET by name."""
     if value is None or isinstance(value, float):
@@ -321,7 +247,6 @@ def event_value(kind: ColumnType, value: KvValue, zone: tzinfo = UTC) -> Value:
     return column_text(kind, value, zone)
 
 
-_NUMBERED: Final = frozenset({MysqlType.ENUM, MysqlType.SET})
 _WORDS: Final = (Family.TEXT, Family.BINARY, Family.JSON)
 _CLOCKS: Final = (Family.YEAR, Family.MOMENT, Family.SPAN)
 _NAMES: Final = (Family.ENUM, Family.SET)

@@ -25,10 +25,11 @@ from typing import Final, TypeAlias
 
 from tidegate.expr.scope import Compiled, Scope
 from tidegate.model.errors import SqlRefused
-from tidegate.model.mysql import FLOATS, STRINGS
+from tidegate.model.mysql import NAMED, STRINGS, TYPES, Family
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
+from tidegate.mysql.column_value import parse_document as read_document
 from tidegate.mysql.json_value import JsonDuration, JsonTime, JsonValue, Opaque
 from tidegate.mysql.values import (
     Bits,
@@ -61,38 +62,18 @@ MAX_PRECISION: Final = 65
 Convert: TypeAlias = Callable[[SqlValue, ColumnType, Context], SqlValue]
 
 
-class ValueFamily(Enum):
-    """Families of types, by which the common type of several values is chosen."""
-
-    NULL = "null"
-    INT = "int"
-    DECIMAL = "decimal"
-    REAL = "real"
-    TEXT = "text"
-    MOMENT = "moment"
-    SPAN = "span"
-    JSON = "json"
-    VECTOR = "vector"
-
-
-_FAMILIES: Final = {
-    T.NULL: ValueFamily.NULL,
-    **dict.fromkeys((T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.YEAR), ValueFamily.INT),
-    T.DECIMAL: ValueFamily.DECIMAL,
-    **dict.fromkeys(FLOATS, ValueFamily.REAL),
-    **dict.fromkeys((*STRINGS, T.ENUM, T.SET, T.BIT), ValueFamily.TEXT),
-    **dict.fromkeys((T.DATE, T.NEWDATE, T.DATETIME, T.TIMESTAMP), ValueFamily.MOMENT),
-    T.TIME: ValueFamily.SPAN,
-    T.JSON: ValueFamily.JSON,
-    T.VECTOR: ValueFamily.VECTOR,
+_JOINED: Final = {
+    Family.YEAR: Family.INT,
+    **dict.fromkeys((Family.BIT, Family.ENUM, Family.SET), Family.TEXT),
 }
-_NAMED: Final = frozenset({T.ENUM, T.SET})
-_NUMERIC: Final = (ValueFamily.INT, ValueFamily.DECIMAL, ValueFamily.REAL)
+"""Families whose values have a common type with those of another one as if they were of it."""
+_NUMERIC: Final = (Family.INT, Family.DECIMAL, Family.FLOAT)
 
 
-def family_of(kind: ColumnType) -> ValueFamily:
-    """Return the family of a type."""
-    return _FAMILIES[kind.code]
+def family_of(kind: ColumnType) -> Family:
+    """Return the family by which the common type of several values is chosen: BIT, ENUM and SET are texts."""
+    family = TYPES[kind.code].family
+    return _JOINED.get(family, family)
 
 
 def text_type(flen: int = -1) -> ColumnType:
@@ -116,27 +97,27 @@ def time_type(fsp: int = 0) -> ColumnType:
     return ColumnType(T.TIME, 10 + (fsp + 1 if fsp else 0), fsp, charset=_BINARY_CHARSET)
 
 
-def number_family(kind: ColumnType) -> ValueFamily:
+def number_family(kind: ColumnType) -> Family:
     """Return the family of a type in arithmetic."""
     if kind.code in {T.BIT, T.ENUM, T.SET, T.NULL}:
-        return ValueFamily.INT
+        return Family.INT
     family = family_of(kind)
-    if family in {ValueFamily.MOMENT, ValueFamily.SPAN}:
-        return ValueFamily.DECIMAL if kind.decimal > 0 else ValueFamily.INT
-    return family if family in _NUMERIC else ValueFamily.REAL
+    if family in {Family.MOMENT, Family.SPAN}:
+        return Family.DECIMAL if kind.decimal > 0 else Family.INT
+    return family if family in _NUMERIC else Family.FLOAT
 
 
 def digits_of(kind: ColumnType) -> tuple[int, int]:
     """(digits before the point, digits behind it) of a number."""
     scale = max(kind.decimal, 0)
-    if number_family(kind) is ValueFamily.INT and family_of(kind) is ValueFamily.INT:
+    if number_family(kind) is Family.INT and family_of(kind) is Family.INT:
         return min(kind.flen if kind.flen > 0 else 20, 20), 0
     return max((kind.flen if kind.flen > 0 else 10) - scale, 1), scale
 
 
 def agreed(args: Iterable[Compiled], scope: Scope) -> tuple[str, int]:
     """(collation, rank) by which texts compare: the least rank wins; of equal ones a binary or _bin one."""
-    texts = [arg for arg in args if family_of(arg.type) is ValueFamily.TEXT and arg.type.code is not T.BIT]
+    texts = [arg for arg in args if family_of(arg.type) is Family.TEXT and arg.type.code is not T.BIT]
     if not texts:
         return scope.collation, 4
     least = min(arg.rank for arg in texts)
@@ -148,16 +129,18 @@ def agreed(args: Iterable[Compiled], scope: Scope) -> tuple[str, int]:
 
 def shared(args: Sequence[Compiled], scope: Scope) -> tuple[ColumnType, str, int]:
     """(type, collation, rank) of a value that is one of `args`."""
-    kinds = [arg.type for arg in args if family_of(arg.type) is not ValueFamily.NULL]
+    kinds = [arg.type for arg in args if family_of(arg.type) is not Family.NULL]
     if not kinds:
         return NULL, "binary", 6
     families = {family_of(kind) for kind in kinds}
     first = kinds[0]
     if families <= set(_NUMERIC):
         return _shared_number(kinds, families), "binary", 5
-    if families == {ValueFamily.MOMENT}:
-        return _shared_moment(kinds), "binary", 5
-    if len(families) == 1 and ValueFamily.TEXT not in families:
+    if families == {Family.MOMENT}:
+        longest = max(kinds, key=lambda kind: kind.decimal)
+        same = len({kind.code for kind in kinds}) == 1 and first.code is not T.DATETIME
+        return (longest if same else datetime_type(longest.decimal)), "binary", 5
+    if len(families) == 1 and Family.TEXT not in families:
         return (time_type(max(kind.decimal for kind in kinds)) if first.code is T.TIME else first), "binary", 5
     collation, rank = agreed(args, scope)
     flen = max((kind.flen for kind in kinds), default=-1) if all(kind.flen >= 0 for kind in kinds) else -1
@@ -165,56 +148,42 @@ def shared(args: Sequence[Compiled], scope: Scope) -> tuple[ColumnType, str, int
     return (ColumnType(T.VAR_STRING, flen, charset="binary") if binary else text_type(flen)), collation, rank
 
 
-def _shared_number(kinds: Sequence[ColumnType], families: set[ValueFamily]) -> ColumnType:
-    if ValueFamily.REAL in families:
+def _shared_number(kinds: Sequence[ColumnType], families: set[Family]) -> ColumnType:
+    if Family.FLOAT in families:
         return DOUBLE if any(kind.code is not T.FLOAT for kind in kinds) else kinds[0]
     unsigned = {kind.unsigned for kind in kinds}
-    if families == {ValueFamily.INT} and len(unsigned) == 1:
+    if families == {Family.INT} and len(unsigned) == 1:
         return kinds[0] if len({kind.code for kind in kinds}) == 1 else (UINT if True in unsigned else INT)
     whole, scale = (max(part) for part in zip(*(digits_of(kind) for kind in kinds), strict=True))
     return decimal_type(whole + scale, scale)
 
 
-def _shared_moment(kinds: Sequence[ColumnType]) -> ColumnType:
-    if len({kind.code for kind in kinds}) == 1 and kinds[0].code is not T.DATETIME:
-        return max(kinds, key=lambda kind: kind.decimal)
-    return datetime_type(max(kind.decimal for kind in kinds))
-
-
 def converter(source: ColumnType, target: ColumnType) -> Convert | None:
     """Return a function that converts values of `source` to `target`; None where no conversion is needed."""
-    if family_of(source) is ValueFamily.NULL:
+    if family_of(source) is Family.NULL:
         return None
     match family_of(target):
-        case ValueFamily.REAL:
-            return None if family_of(source) is ValueFamily.REAL else float_of
-        case ValueFamily.DECIMAL:
-            return _to_decimal(max(target.decimal, 0))
-        case ValueFamily.TEXT if family_of(source) is not ValueFamily.TEXT:
+        case Family.FLOAT:
+            return None if family_of(source) is Family.FLOAT else float_of
+        case Family.DECIMAL:
+            scale = max(target.decimal, 0)
+            return lambda value, kind, context: (
+                None if (found := decimal_of(value, kind, context)) is None else rounded(found, scale)
+            )
+        case Family.TEXT if family_of(source) is not Family.TEXT:
             return lambda value, kind, _context: text_of(value, kind)
-        case ValueFamily.TEXT if source.code in _NAMED and target.code not in _NAMED:
+        case Family.TEXT if source.code in NAMED and target.code not in NAMED:
             return lambda value, _kind, _context: str(value)
-        case ValueFamily.TEXT if target.charset == "binary" and source.charset != "binary":
-            return lambda value, kind, _context: _as_bytes(value, kind)
-        case ValueFamily.MOMENT if source.code is not target.code:
+        case Family.TEXT if target.charset == "binary" and source.charset != "binary":
+            return lambda value, kind, _context: (
+                text.encode("utf-8", "surrogateescape") if isinstance(text := text_of(value, kind), str) else text
+            )
+        case Family.MOMENT if source.code is not target.code:
             return moment_of
-        case ValueFamily.INT if target.unsigned:
+        case Family.INT if target.unsigned:
             return lambda value, _kind, _context: Unsigned(value) if isinstance(value, int) else value
         case _:
             return None
-
-
-def _as_bytes(value: SqlValue, kind: ColumnType) -> bytes | None:
-    text = text_of(value, kind)
-    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
-
-
-def _to_decimal(scale: int) -> Convert:
-    def convert(value: SqlValue, kind: ColumnType, context: Context) -> Decimal | None:
-        found = decimal_of(value, kind, context)
-        return None if found is None else rounded(found, scale)
-
-    return convert
 
 
 def literal_type(value: SqlValue) -> ColumnType:
@@ -267,24 +236,12 @@ _STEP: Final = re.compile(
 )
 
 
-def _exact_or_float(text: str) -> int | float:
-    value = int(text)
-    if -(1 << 63) <= value < 1 << 63:
-        return value
-    return Unsigned(value) if 0 <= value < 1 << 64 else float(text)
-
-
 def parse_document(text: str) -> JsonValue:
     """Return the JSON document in `text`; SqlRefused 3140 when it is none."""
     try:
-        found: JsonValue = json.loads(text, parse_int=_exact_or_float, parse_constant=_no_constant)
+        return read_document(text)
     except (ValueError, RecursionError) as error:
         raise SqlRefused(_INVALID_TEXT, f"Invalid JSON text: {str(error)[:120]}", "22032") from error
-    return found
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(name)
 
 
 def document_of(value: SqlValue, kind: ColumnType, _context: Context) -> JsonDatum | None:

@@ -38,6 +38,7 @@ Source: rows.py, mysql/column_value.py and mysql/json_value.py, whose checks, va
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -48,7 +49,7 @@ import pyarrow.compute as pc
 from tidegate.kv.rows import CHECKSUM, HEAD, LARGE, VERSION_BYTE
 from tidegate.model.compiled import compiled, gather, inlined, windows
 from tidegate.model.errors import DecodeError, EncodeError
-from tidegate.model.mysql import FLOATS, NUMBERS, STRINGS, MysqlType
+from tidegate.model.mysql import DATES, FLOATS, MOMENTS, NUMBERS, STRINGS, UNSIGNED_TYPES, MysqlType
 from tidegate.model.table import ColumnType
 from tidegate.mysql.encoding import DecimalForm, at_end, chunk_sizes
 from tidegate.mysql.json_value import (
@@ -124,7 +125,6 @@ def locate(values: Any, wanted: Sequence[int], unwanted: Collection[int] = ()) -
 
 @inlined
 def _number(data: Any, at: int, width: int) -> Any:
-    """The number of one, two or four bytes."""
     found: Any = np.int64(data[at])
     if width > 1:
         found |= np.int64(data[at + 1]) << 8
@@ -135,24 +135,15 @@ def _number(data: Any, at: int, width: int) -> Any:
 
 @inlined
 def _seek(known: Any, here: int, column: int) -> int:
-    """The first place from `here` on whose id is not below that of a column."""
+    """Return the first index from `here` on whose column id is not below `column`."""
     while here < len(known) and known[here] < column:
         here += 1
     return here
 
 
 @compiled
-def _tail_fits(data: Any, at: int, size: int, checksum: bool) -> bool:
-    """Whether a tail is a checksum of a known form, as long as its first byte says, or nothing where there is none."""
-    if not checksum or size < 1:
-        return size == 0 and not checksum
-    header = _number(data, at, 1)
-    return size == 1 + _CRC_BYTES * (2 if header & _EXTRA else 1) and header & ~(_EXTRA | _VERSION) == 0
-
-
-@compiled
 def _place_row(data: Any, begin: int, end: int, known: Any, lines: Any, at: Any, size: Any, row: int) -> bool:
-    """Note the places of a row; say whether it is as `decode_raw_row` wants it."""
+    """Store the offsets of a row's columns; return whether `decode_raw_row` accepts the row."""
     if end - begin < _HEAD_BYTES:
         return False
     flags = _number(data, begin + 1, 1)
@@ -168,7 +159,7 @@ def _place_cells(
     data: Any, begin: int, end: int, flags: int, id_bytes: int, end_bytes: int, known: Any, lines: Any, at: Any,
     size: Any, row: int,
 ) -> bool:  # fmt: skip
-    """Note the places of a row whose ids and ends take so many bytes each, which are constants where this is called."""
+    """`_place_row` for one size of ids and ends: the callers pass constants, so that numba compiles a loop for each."""
     count, nulls = _number(data, begin + 2, 2), _number(data, begin + 4, 2)
     ids = begin + _HEAD_BYTES
     ends = ids + (count + nulls) * id_bytes
@@ -201,12 +192,16 @@ def _place_cells(
                 return False
             size[lines[here], row] = NULL
         before = column
-    return _tail_fits(data, first + done, end - first - done, flags & CHECKSUM != 0)
+    tail_bytes: int = end - first - done
+    if flags & CHECKSUM == 0 or tail_bytes < 1:
+        return tail_bytes == 0 and flags & CHECKSUM == 0
+    header: int = _number(data, first + done, 1)
+    return tail_bytes == 1 + _CRC_BYTES * (2 if header & _EXTRA else 1) and header & ~(_EXTRA | _VERSION) == 0
 
 
 @compiled
 def _place(data: Any, ends: Any, known: Any, lines: Any, at: Any, size: Any, fits: Any) -> None:
-    """Note the places of all rows.
+    """Store the offsets of all rows.
 
     data, ends      bytes of all rows, with padding, and where each ends, behind a 0
     known, lines    ids of columns, ascending, and the line of each, or that no row may have it
@@ -259,8 +254,6 @@ class Levels(NamedTuple):
 
 
 class _Values(NamedTuple):
-    """What `_measured` finds."""
-
     at: Any
     size: Any
     end: Any
@@ -289,7 +282,7 @@ def read_levels(data: Any, starts: Any, ends: Any) -> Levels:
 
 
 def _measured(data: Any, kind: Any, at: Any, bound: Any) -> _Values:
-    """How far values go from `at` on, and which are what they say and end at or before `bound`."""
+    """Return the extents of the values at `at`, and which of them are valid and end at or before `bound`."""
     word = words(data, np.minimum(at, len(data) - _WORD))
     low, high = (word & np.uint64(0xFFFF_FFFF)).astype(np.int64), (word >> np.uint64(32)).astype(np.int64)
     is_object, is_text = kind == OBJECT, kind == STRING
@@ -309,14 +302,14 @@ def _measured(data: Any, kind: Any, at: Any, bound: Any) -> _Values:
 
 
 def _length(low: Any) -> tuple[Any, Any, Any]:
-    """A length of up to three bytes: how many it takes, the length, and whether it is one."""
+    """Decode a length of up to three bytes: its size, the length, and whether it is valid."""
     second, third = low >> 7 & 1, low >> 15 & low >> 7 & 1
     length = (low & 0x7F) | (low >> 1 & 0x3F80) * second | (low >> 2 & 0x1FC000) * third
     return 1 + second + third, length, (low >> 23 & third) == 0
 
 
 def _members(data: Any, above: Level, containers: Any) -> tuple[Level, Any]:
-    """The members of `containers`, and which of them are where they have to be."""
+    """Return the members of `containers`, and which of them have valid offsets."""
     count = above.size[containers]
     owner, first = np.repeat(containers, count), np.repeat(np.cumsum(count) - count, count)
     base, bound, count = above.at[owner], above.end[owner], above.size[owner]
@@ -337,7 +330,7 @@ def _members(data: Any, above: Level, containers: Any) -> tuple[Level, Any]:
 
 
 def _ascending(kind: Any, begin: Any, end: Any, first: Any, floor: Any) -> Any:
-    """Which values begin behind those before them in their container, or behind its head; literals lie in the head."""
+    """Return which values begin behind the previous one of their container, or behind its head; literals are in it."""
     good = np.ones(len(kind), np.bool_)
     rows = np.flatnonzero(kind != LITERAL)
     after = floor[rows]
@@ -348,7 +341,7 @@ def _ascending(kind: Any, begin: Any, end: Any, first: Any, floor: Any) -> Any:
 
 
 def _names(data: Any, base: Any, place: Any, bound: Any, heads_end: Any) -> tuple[Any, Any, Any]:
-    """Where members' names are, and which stand one behind the other, from the end of the heads on."""
+    """Return offset and size of members' names, and which are contiguous, from the end of the heads on."""
     word = words(data, base + _JSON_COLUMNS_HEAD_BYTES + _KEY_BYTES * place)
     at = base + (word & np.uint64(0xFFFF_FFFF)).astype(np.int64)
     size = (word >> np.uint64(32) & np.uint64(0xFFFF)).astype(np.int64)
@@ -374,26 +367,23 @@ def json_texts(documents: Any) -> Any:
     if not odd.any():
         return texts
     rows = np.flatnonzero(odd)
-    others = pa.array([_generally(value) for value in documents.take(pa.array(rows)).to_pylist()], pa.string())
-    return pc.replace_with_mask(texts, pa.array(odd), others)
+    others: list[str | None] = []
+    for raw in documents.take(pa.array(rows)).to_pylist():
+        try:
+            document, end = decode_json(raw)
+            at_end(raw, end, _CODEC)
+            others.append(render_json(document))
+        except (DecodeError, EncodeError):
+            others.append(None)
+    return pc.replace_with_mask(texts, pa.array(odd), pa.array(others, pa.string()))
 
 
 def _data(array: Any) -> Any:
     return array.buffers()[2] or b""
 
 
-def _generally(raw: bytes) -> str | None:
-    """The text of one document by the general reader."""
-    try:
-        document, end = decode_json(raw)
-        at_end(raw, end, _CODEC)
-        return render_json(document)
-    except (DecodeError, EncodeError):
-        return None
-
-
 def _plain(data: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
-    """The texts of documents in order, null for the odd ones, and which these are."""
+    """Return the texts of documents, null for those that the general reader has to read, and which these are."""
     if not len(starts):
         return pa.array([], pa.string()), np.zeros(0, np.bool_)
     levels, odd = read_levels(data, starts, ends)
@@ -410,8 +400,8 @@ def _plain(data: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
 
 
 def _member_names(data: Any, levels: list[Level], documents: int) -> tuple[Any, Any]:
-    """The members' names of all levels as a dictionary, and the documents in which they are not what they have to be:
-    texts that ascend within an object."""
+    """Return the members' names of all levels as a dictionary array, and the documents with invalid ones: names are
+    UTF-8 and ascend within an object."""
     names = pa.concat_arrays([spans(data, level.name_at, level.name_size) for level in levels]).dictionary_encode()
     words = names.dictionary.to_pylist()
     rank = np.zeros(len(words), np.int64)
@@ -434,7 +424,6 @@ def _is_text(raw: bytes) -> bool:
 
 
 def _texts(data: Any, levels: list[Level], names: Any) -> Any:
-    """The texts of documents none of which is odd."""
     pool, before, own = _pieces(data, levels, names)
     counts = _counts(levels)
     order = np.zeros(int(counts[0].sum()), np.int64)
@@ -455,7 +444,7 @@ def _texts(data: Any, levels: list[Level], names: Any) -> Any:
 
 
 def _counts(levels: list[Level]) -> list[Any]:
-    """How many pieces there are in each value of each level."""
+    """Count the pieces of text of each value, level by level."""
     counts = [np.full(len(level.kind), 2) for level in levels]
     for number in range(len(levels) - 1, 0, -1):
         sums = np.bincount(levels[number].owner, counts[number], len(counts[number - 1]))
@@ -464,7 +453,7 @@ def _counts(levels: list[Level]) -> list[Any]:
 
 
 def _pieces(data: Any, levels: list[Level], names: Any) -> tuple[Any, Any, Any]:
-    """The different pieces, and of all values, level by level, the one before and the one that is their own."""
+    """Return the pool of distinct pieces, and per value, level by level, the piece before it and its own."""
     kind, at, size = (np.concatenate(column) for column in list(zip(*levels, strict=True))[:3])
     titles = [quote_json(name.decode()).encode() + b": " for name in names.dictionary.to_pylist()]
     pool = [_FIXED, pa.array([start + title for start in (b"{", b", ") for title in titles], _BINARY)]
@@ -487,7 +476,7 @@ def _pieces(data: Any, levels: list[Level], names: Any) -> tuple[Any, Any, Any]:
 
 
 def _before(levels: list[Level], code: Any, names: int) -> Any:
-    """The pieces before values: nothing, a bracket or a comma, with the name where there is one."""
+    """Return the piece before each value: nothing, a bracket or a comma, with the member's name."""
     found, at = [np.full(len(levels[0].kind), _NOTHING)], 0
     for level in levels[1:]:
         follows = np.arange(len(level.kind)) != level.first
@@ -503,7 +492,6 @@ def _doubles(numbers: Any) -> Any:
 
 
 def _quoted(texts: Any) -> Any:
-    """Texts in their quotes."""
     plain = pc.binary_join_element_wise(
         pa.scalar(b'"', _BINARY), texts, pa.scalar(b'"', _BINARY), pa.scalar(b"", _BINARY)
     )
@@ -532,9 +520,6 @@ ReadColumn: TypeAlias = Callable[[Any, Cells], ReadValues]
 """The bytes of all rows, and the places of the column's values in them."""
 
 _SIGN: Final = np.uint64(1 << 63)
-_UNSIGNED: Final = frozenset({MysqlType.BIT, MysqlType.ENUM, MysqlType.SET})
-_DATES: Final = frozenset({MysqlType.DATE, MysqlType.NEWDATE})
-_TIMES: Final = _DATES | {MysqlType.DATETIME, MysqlType.TIMESTAMP}
 _DATE_WIDTH, _TIME_WIDTH = 10, 19
 _MAX_FSP: Final = 6
 _DIGITS_MAX: Final = 18
@@ -558,21 +543,21 @@ def column_reader(kind: ColumnType, read: Read, *, utc: bool = True) -> ReadColu
     if kind.code in FLOATS:
         return _floats
     if kind.code in STRINGS:
-        return _binary if kind.charset == "binary" else _value_columns_texts
-    if kind.code in _TIMES and (utc or kind.code is not MysqlType.TIMESTAMP):
-        return partial(_times, fsp=0 if kind.code in _DATES else min(max(kind.decimal, 0), _MAX_FSP), kind=kind)
+        return partial(_binary, texts=kind.charset != "binary")
+    if kind.code in MOMENTS and (utc or kind.code is not MysqlType.TIMESTAMP):
+        return partial(_times, fsp=0 if kind.code in DATES else min(max(kind.decimal, 0), _MAX_FSP), kind=kind)
     if kind.code is MysqlType.DECIMAL:
         return partial(_decimals, kind=kind, read=read)
     return _documents if kind.code is MysqlType.JSON else partial(_one_by_one, read=read)
 
 
 def _is_unsigned(kind: ColumnType) -> bool:
-    return kind.code in _UNSIGNED or (kind.unsigned and kind.code is not MysqlType.YEAR)
+    return kind.code in UNSIGNED_TYPES or (kind.unsigned and kind.code is not MysqlType.YEAR)
 
 
 @compiled
 def _integers(words: Any, at: Any, size: Any, is_signed: bool, numbers: Any, absent: Any, unread: Any) -> None:
-    """Read numbers of one, two, four or eight bytes; note where none is, and what is none."""
+    """Read numbers of one, two, four or eight bytes; mark absent and invalid ones."""
     for row in range(len(at)):
         width = size[row]
         if width == 1 or width == 2 or width == 4 or width == 8:
@@ -584,7 +569,7 @@ def _integers(words: Any, at: Any, size: Any, is_signed: bool, numbers: Any, abs
 
 
 def _numbers(data: Any, cells: Cells, kind: type[np.integer]) -> tuple[Any, Any, Any]:
-    """Numbers, where none is, and what is none."""
+    """Return numbers, and which rows have none or an invalid one."""
     count = len(cells.at)
     numbers, absent, unread = np.empty(count, np.uint64), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     _integers(windows(data), cells.at, cells.size, kind is np.int64, numbers, absent, unread)
@@ -603,18 +588,14 @@ def _floats(data: Any, cells: Cells) -> ReadValues:
     return ReadValues(pa.array(np.where(np.isfinite(values), values, 0.0), mask=unread | (cells.size < 0)), unread)
 
 
-def _binary(data: Any, cells: Cells) -> ReadValues:
+def _binary(data: Any, cells: Cells, *, texts: bool = False) -> ReadValues:
+    """Bytes; `texts` as strings, if all of them are UTF-8."""
     absent = cells.size < 0
     found = spans(data, cells.at, np.where(absent, 0, cells.size), absent if absent.any() else None)
+    if texts:
+        with suppress(pa.ArrowInvalid):
+            found = found.cast(pa.string())
     return ReadValues(found, np.zeros(len(absent), np.bool_))
-
-
-def _value_columns_texts(data: Any, cells: Cells) -> ReadValues:
-    found = _binary(data, cells)
-    try:
-        return ReadValues(found.array.cast(pa.string()), found.unread)
-    except pa.ArrowInvalid:
-        return found
 
 
 def _documents(data: Any, cells: Cells) -> ReadValues:
@@ -625,7 +606,7 @@ def _documents(data: Any, cells: Cells) -> ReadValues:
 
 
 def _times(data: Any, cells: Cells, fsp: int, kind: ColumnType) -> ReadValues:
-    width = _DATE_WIDTH if kind.code in _DATES else _TIME_WIDTH + (1 + fsp) * (fsp > 0)
+    width = _DATE_WIDTH if kind.code in DATES else _TIME_WIDTH + (1 + fsp) * (fsp > 0)
     packed, absent, unread = _numbers(data, cells, np.int64)
     text = np.full((len(packed), width), ord("0"), np.uint8)
     _time_texts(packed, absent, fsp, text, unread)
@@ -697,7 +678,7 @@ def _decimals(data: Any, cells: Cells, kind: ColumnType, read: Read) -> ReadValu
 def _decimal_texts(
     data: Any, at: Any, size: Any, precision: int, scale: int, chunks: Any, text: Any, ends: Any, done: Any
 ) -> None:
-    """Write sign, digits without leading zeros, and `scale` decimals; note which rows are of the form."""
+    """Write sign, digits without leading zeros, and `scale` decimals; mark the rows of that precision and scale."""
     width = chunks[:, 1].sum()
     to = 0
     for row in range(len(at)):
@@ -740,7 +721,7 @@ def _one_by_one(data: Any, cells: Cells, read: Read) -> ReadValues:
 
 
 def _completed(data: Any, cells: Cells, read: Read, texts: Any, done: Any) -> ReadValues:
-    """`texts` with what `read` makes of the values that are not `done`; equal ones are read once."""
+    """Return `texts`, with the values that are not `done` read one by one; equal ones are read once."""
     left = (cells.size >= 0) & ~done
     unread = np.zeros(len(left), np.bool_)
     places = np.flatnonzero(left)

@@ -1,10 +1,16 @@
 """MySQL column types, TiCDC column flags and TiDB DDL action codes, as numbers on the wire.
 
-Source: Open Protocol document ("Column Type Code", "Bit flags of columns", "DDL Type Code"); TiDB's parser/mysql
-and model packages for the codes that the document leaves out (14, 16, 225, 60 to 72).
+`TYPES` has one record per type, which codecs, rows of TiKV, DDL texts, expressions and sinks read.  A type whose family
+is there already needs no more than its code and its record; a new family has entries in the tables by family.
+
+Source: Open Protocol document ("Column Type Code", "Bit flags of columns", "DDL Type Code"); Canal-JSON document ("SQL
+Type field"); TiDB's parser/mysql and model packages for the codes that the documents leave out (14, 16, 225, 60 to 72),
+its parser.y (StringType, NumericType, ..) and GetDefaultFieldLengthAndDecimal.
 """
 
-from enum import IntEnum, IntFlag
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum, IntFlag
 from typing import Final
 
 
@@ -42,68 +48,167 @@ class MysqlType(IntEnum):
     GEOMETRY = 255
 
 
-CHARS: Final = frozenset({MysqlType.VARCHAR, MysqlType.VAR_STRING, MysqlType.STRING})
+class Family(Enum):
+    """Families of types with one form of values in rows, one in events, and the same rules of conversion.
+
+        family    codes                              value   as number            as text
+        INT       TINY .. LONGLONG                   int     itself               digits
+        BIT       BIT                                int     itself               digits (not its bytes)
+        YEAR      YEAR                               int     itself               digits
+        FLOAT     FLOAT, DOUBLE                      float   approximate          shortest digits, no exponent
+        DECIMAL   DECIMAL                            str     exact                itself, padded to the scale
+        TEXT      CHAR, VARCHAR, TEXT                str     its numeric prefix   itself
+        BINARY    those with the charset binary      bytes   its numeric prefix   in the character set
+        MOMENT    DATE, DATETIME, TIMESTAMP          str     20200131235959.9     itself
+        SPAN      TIME                               str     102030.5             itself
+        JSON      JSON                               str     the scalar's         itself
+        ENUM      ENUM                               str     index                name
+        SET       SET                                str     bit mask             names
+        VECTOR    VECTOR                             str     -                    itself
+        GEOMETRY  GEOMETRY                           any     -                    -
+
+    Source: TiDB's types package (Datum.ConvertTo).
+    """
+
+    INT = "integer"
+    BIT = "BIT"
+    YEAR = "YEAR"
+    FLOAT = "FLOAT or DOUBLE"
+    DECIMAL = "DECIMAL"
+    TEXT = "text"
+    BINARY = "bytes"
+    MOMENT = "date and time"
+    SPAN = "TIME"
+    JSON = "JSON"
+    ENUM = "ENUM"
+    SET = "SET"
+    VECTOR = "VECTOR"
+    GEOMETRY = "GEOMETRY"
+    NULL = "NULL"
+
+
+class Size(Enum):
+    """The meaning of the parentheses behind a type's name."""
+
+    NONE = "nothing"
+    WIDTH = "display width"
+    EXACT = "precision and scale"
+    FLOAT = "precision, or length and scale"
+    FSP = "fractional digits"
+    LENGTH = "length"
+    LIST = "strings"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRecord:
+    """The properties of a MySQL type.
+
+    names, binary     names in SQL, the first one as it is printed; `binary` those of the charset binary
+    sql_type          code in java.sql.Types, as canal-json has it
+    length            length of a definition without one; of the BLOB types their most bytes
+    bits              size of types whose values are whole numbers
+    delta             type of a lake's column, and of an unsigned one; BIT, DECIMAL and binary strings depend on more
+    """
+
+    family: Family
+    names: str
+    sql_type: int
+    size: Size = Size.NONE
+    length: int = -1
+    bits: int = 0
+    binary: str = ""
+    delta: str = "string"
+    delta_unsigned: str = ""
+
+
+_F, _S = Family, Size
+_VARCHAR: Final = (
+    "VARCHAR, VARCHARACTER, CHAR VARYING, CHARACTER VARYING, NVARCHAR, NCHAR VARCHAR, NCHAR VARCHARACTER, "
+    "NCHAR VARYING, NATIONAL VARCHAR, NATIONAL VARCHARACTER, NATIONAL CHAR VARYING, NATIONAL CHARACTER VARYING"
+)
+_MEDIUM: Final = (
+    "MEDIUMTEXT, LONG, LONG VARCHAR, LONG VARCHARACTER, LONG CHAR VARYING, LONG CHARACTER VARYING",
+    "MEDIUMBLOB, LONG VARBINARY",
+)
+_GEOMETRY: Final = (
+    "GEOMETRY, POINT, LINESTRING, POLYGON, MULTIPOINT, MULTILINESTRING, MULTIPOLYGON, GEOMETRYCOLLECTION, "
+    "GEOMCOLLECTION"
+)
+_UINT64: Final = "decimal(20,0)"
+TYPES: Final[Mapping[MysqlType, TypeRecord]] = {
+    MysqlType.NULL: TypeRecord(_F.NULL, "NULL", 0),
+    MysqlType.TINY: TypeRecord(_F.INT, "TINYINT, INT1", -6, _S.WIDTH, 4, 8, "", "byte", "short"),
+    MysqlType.SHORT: TypeRecord(_F.INT, "SMALLINT, INT2", 5, _S.WIDTH, 6, 16, "", "short", "integer"),
+    MysqlType.INT24: TypeRecord(_F.INT, "MEDIUMINT, MIDDLEINT, INT3", 4, _S.WIDTH, 9, 24, "", "integer", "integer"),
+    MysqlType.LONG: TypeRecord(_F.INT, "INT, INTEGER, INT4", 4, _S.WIDTH, 11, 32, "", "integer", "long"),
+    MysqlType.LONGLONG: TypeRecord(_F.INT, "BIGINT, INT8", -5, _S.WIDTH, 20, 64, "", "long", _UINT64),
+    MysqlType.YEAR: TypeRecord(_F.YEAR, "YEAR, SQL_TSI_YEAR", 12, _S.WIDTH, 4, delta="short"),
+    MysqlType.BIT: TypeRecord(_F.BIT, "BIT", -7, _S.WIDTH, 1, 64, delta=_UINT64),
+    MysqlType.ENUM: TypeRecord(_F.ENUM, "ENUM", 4, _S.LIST, bits=16),
+    MysqlType.SET: TypeRecord(_F.SET, "SET", -7, _S.LIST, bits=64),
+    MysqlType.FLOAT: TypeRecord(_F.FLOAT, "FLOAT, FLOAT4", 7, _S.FLOAT, 12, delta="float"),
+    MysqlType.DOUBLE: TypeRecord(_F.FLOAT, "DOUBLE, DOUBLE PRECISION, REAL, FLOAT8", 8, _S.FLOAT, 22, delta="double"),
+    MysqlType.DECIMAL_OLD: TypeRecord(_F.DECIMAL, "DECIMAL", 3),
+    MysqlType.DECIMAL: TypeRecord(_F.DECIMAL, "DECIMAL, DEC, NUMERIC, FIXED", 3, _S.EXACT, 10),
+    MysqlType.NEWDATE: TypeRecord(_F.MOMENT, "DATE", 91, delta="date"),
+    MysqlType.DATE: TypeRecord(_F.MOMENT, "DATE", 91, delta="date"),
+    MysqlType.DATETIME: TypeRecord(_F.MOMENT, "DATETIME", 93, _S.FSP, delta="timestamp_ntz"),
+    MysqlType.TIMESTAMP: TypeRecord(_F.MOMENT, "TIMESTAMP", 93, _S.FSP, delta="timestamp"),
+    MysqlType.TIME: TypeRecord(_F.SPAN, "TIME", 92, _S.FSP),
+    MysqlType.STRING: TypeRecord(
+        _F.TEXT, "CHAR, CHARACTER, NCHAR, NATIONAL CHAR, NATIONAL CHARACTER", 1, _S.LENGTH, 1, binary="BINARY"
+    ),
+    MysqlType.VARCHAR: TypeRecord(_F.TEXT, _VARCHAR, 12, _S.LENGTH, binary="VARBINARY"),
+    MysqlType.VAR_STRING: TypeRecord(_F.TEXT, "VAR_STRING", 12, _S.LENGTH),
+    MysqlType.TINY_BLOB: TypeRecord(_F.TEXT, "TINYTEXT", 2005, _S.NONE, (1 << 8) - 1, binary="TINYBLOB"),
+    MysqlType.BLOB: TypeRecord(_F.TEXT, "TEXT", 2005, _S.LENGTH, (1 << 16) - 1, binary="BLOB"),
+    MysqlType.MEDIUM_BLOB: TypeRecord(_F.TEXT, _MEDIUM[0], 2005, _S.NONE, (1 << 24) - 1, binary=_MEDIUM[1]),
+    MysqlType.LONG_BLOB: TypeRecord(_F.TEXT, "LONGTEXT", 2005, _S.NONE, (1 << 32) - 1, binary="LONGBLOB"),
+    MysqlType.JSON: TypeRecord(_F.JSON, "JSON", 12),
+    MysqlType.VECTOR: TypeRecord(_F.VECTOR, "VECTOR", 12, _S.WIDTH),
+    MysqlType.GEOMETRY: TypeRecord(_F.GEOMETRY, _GEOMETRY, -2),
+}
+UNDECLARED: Final = frozenset({MysqlType.DECIMAL_OLD, MysqlType.NEWDATE, MysqlType.NULL})
+"""Types that no column definition names."""
+
+
+def types_of(*families: Family) -> frozenset[MysqlType]:
+    """Return the types of some families."""
+    return frozenset(code for code, record in TYPES.items() if record.family in families)
+
+
 BLOBS: Final = frozenset({MysqlType.TINY_BLOB, MysqlType.MEDIUM_BLOB, MysqlType.LONG_BLOB, MysqlType.BLOB})
-STRINGS: Final = CHARS | BLOBS
+STRINGS: Final = types_of(Family.TEXT)
 """Types of texts and, with the charset binary, of bytes."""
-INTEGERS: Final = frozenset({MysqlType.TINY, MysqlType.SHORT, MysqlType.INT24, MysqlType.LONG, MysqlType.LONGLONG})
-FLOATS: Final = frozenset({MysqlType.FLOAT, MysqlType.DOUBLE})
-NUMBERS: Final = frozenset(
-    {
-        MysqlType.TINY,
-        MysqlType.SHORT,
-        MysqlType.LONG,
-        MysqlType.LONGLONG,
-        MysqlType.INT24,
-        MysqlType.YEAR,
-        MysqlType.BIT,
-        MysqlType.ENUM,
-        MysqlType.SET,
-    }
-)
+CHARS: Final = STRINGS - BLOBS
+INTEGERS: Final = types_of(Family.INT)
+FLOATS: Final = types_of(Family.FLOAT)
+DATES: Final = frozenset({MysqlType.DATE, MysqlType.NEWDATE})
+MOMENTS: Final = types_of(Family.MOMENT)
+"""Dates, and dates with a time of day."""
+NAMED: Final = types_of(Family.ENUM, Family.SET)
+"""Types whose values are numbers for names."""
+UNSIGNED_TYPES: Final = types_of(Family.BIT, Family.ENUM, Family.SET)
+"""Types whose values have no sign in rows, whatever their definition says."""
+NUMBERS: Final = INTEGERS | UNSIGNED_TYPES | types_of(Family.YEAR)
 """Types whose values TiDB holds as whole numbers, ENUM and SET among them."""
-PRINTED_TYPES: Final = frozenset(
-    {
-        MysqlType.DECIMAL,
-        MysqlType.DATE,
-        MysqlType.TIME,
-        MysqlType.DATETIME,
-        MysqlType.TIMESTAMP,
-        MysqlType.VECTOR,
-    }
-)
-"""Types whose values TiDB prints as text."""
+PRINTED_TYPES: Final = types_of(Family.DECIMAL, Family.MOMENT, Family.SPAN, Family.VECTOR)
+"""Types whose values TiDB prints as text without a character that JSON escapes."""
+INTEGER_BITS: Final = {code: record.bits for code, record in TYPES.items() if record.family is Family.INT}
+BLOB_LIMITS: Final = {code: record.length for code, record in TYPES.items() if code in BLOBS}
+"""The most bytes of each BLOB type, ascending."""
 
 
-_SQL_NAMES: Final = {
-    MysqlType.DECIMAL_OLD: "decimal",
-    MysqlType.TINY: "tinyint",
-    MysqlType.SHORT: "smallint",
-    MysqlType.LONG: "int",
-    MysqlType.LONGLONG: "bigint",
-    MysqlType.INT24: "mediumint",
-    MysqlType.NEWDATE: "date",
-    MysqlType.STRING: "char",
-    MysqlType.TINY_BLOB: "tinytext",
-    MysqlType.MEDIUM_BLOB: "mediumtext",
-    MysqlType.LONG_BLOB: "longtext",
-    MysqlType.BLOB: "text",
-}
-"""Types whose SQL names are not those of the code."""
-_BINARY_NAMES: Final = {
-    "char": "binary",
-    "varchar": "varbinary",
-    "tinytext": "tinyblob",
-    "text": "blob",
-    "mediumtext": "mediumblob",
-    "longtext": "longblob",
-}
+def default_length(code: MysqlType, *, unsigned: bool = False) -> int:
+    """Return the length of a type whose definition has none: display widths of unsigned integers lack the sign."""
+    record = TYPES[code]
+    return record.length - (unsigned and record.bits in range(1, 64) and record.family is Family.INT)
 
 
 def sql_name(code: MysqlType, *, binary: bool = False) -> str:
     """Return a type's name in SQL, in lower case; of string types that of texts, or of bytes if `binary`."""
-    name = _SQL_NAMES.get(code, code.name.lower())
-    return _BINARY_NAMES.get(name, name) if binary else name
+    record = TYPES[code]
+    return ((binary and record.binary) or record.names).partition(",")[0].lower()
 
 
 class ColumnFlag(IntFlag):

@@ -13,7 +13,7 @@
     VECTOR                       Vector            u32 count, f32 each           vector                  "[1,2.5]"
 
 Shortest numbers are little endian, and zero takes a byte.  A TIMESTAMP is in UTC; as text it is on the clocks of the
-zone that is asked for.  A `Decimal` may be given for a DecimalDatum: it takes the precision and scale of its column.
+`zone` argument.  A `Decimal` is accepted for a DecimalDatum: it takes the precision and scale of its column.
 
 `column_text` prints DECIMAL, times, JSON and VECTOR, which events carry as text:
 
@@ -41,8 +41,8 @@ from typing import Any, Final, TypeAlias
 
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.event import Value
-from tidegate.model.mysql import INTEGERS, STRINGS, MysqlType
-from tidegate.model.mysql import MysqlType as T
+from tidegate.model.mysql import DATES, TYPES, Family, MysqlType
+from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
 from tidegate.mysql.datum import (
     Datum,
@@ -53,6 +53,7 @@ from tidegate.mysql.datum import (
     Vector,
     decode_vector,
     encode_vector,
+    read_decimal_datum,
 )
 from tidegate.mysql.encoding import (
     MAX_INT,
@@ -63,7 +64,6 @@ from tidegate.mysql.encoding import (
     decode_float,
     encode_float,
     form_of,
-    read_decimal,
     write_decimal,
 )
 from tidegate.mysql.json_value import JsonValue, decode_json, encode_json, render_json
@@ -86,11 +86,12 @@ _SIZES: Final = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How values of one kind become bytes and datums; `own` are the Python types that it takes."""
+    """Conversions of the values of one kind; `own` are their Python types, `parse` reads those of events."""
 
     own: tuple[type, ...]
     read: Callable[[bytes], Any]
     write: Callable[[Any, ColumnType], bytes]
+    parse: Callable[[ColumnType, Any, tzinfo], Any]
     datum: Callable[[Any, ColumnType], Datum] = lambda value, _type: value
     undatum: Callable[[Any], Any] = lambda datum: datum
     datums: tuple[type, ...] = ()
@@ -178,11 +179,6 @@ def _whole(read: Callable[[bytes, int], tuple[Any, int]]) -> Callable[[bytes], A
     return read_all
 
 
-def _decimal_at(data: bytes, at: int) -> tuple[DecimalDatum, int]:
-    value, form, end = read_decimal(data, at)
-    return DecimalDatum(value, form), end
-
-
 def _decimal_datum(value: Decimal | DecimalDatum, column_type: ColumnType) -> DecimalDatum:
     if isinstance(value, DecimalDatum):
         return value
@@ -194,60 +190,6 @@ def _decimal_datum(value: Decimal | DecimalDatum, column_type: ColumnType) -> De
 def _write_decimal(value: Decimal | DecimalDatum, column_type: ColumnType) -> bytes:
     number, form = _decimal_datum(value, column_type)
     return write_decimal(number, form or form_of(number))
-
-
-_INT: Final = _Kind((int,), _read_int, lambda value, _type: write_int(value))
-_UINT: Final = _Kind(
-    (Unsigned, int),
-    read_uint,
-    lambda value, _type: write_uint(value),
-    lambda value, _type: Unsigned(value),
-    datums=(Unsigned,),
-)
-_FLOAT: Final = _Kind((float,), _whole(decode_float), lambda value, _type: encode_float(value))
-_BYTES: Final = _Kind((bytes,), lambda data: data, lambda value, _type: value)
-_DECIMAL: Final = _Kind(
-    (DecimalDatum, Decimal), _whole(_decimal_at), _write_decimal, _decimal_datum, datums=(DecimalDatum,)
-)
-_TIME: Final = _Kind(
-    (Time,),
-    lambda data: unpack_time(read_uint(data)),
-    lambda value, _type: write_uint(pack_time(value)),
-    lambda value, _type: Unsigned(pack_time(value)),
-    unpack_time,
-    (Unsigned,),
-)
-_DURATION: Final = _Kind(
-    (Duration, int),
-    lambda data: Duration(_read_int(data)),
-    lambda value, _type: write_int(value),
-    lambda value, _type: Duration(value),
-    Duration,
-)
-_JSON: Final = _Kind(
-    (JsonDatum,),
-    lambda data: JsonDatum(_whole(decode_json)(data)),
-    lambda value, _type: encode_json(value.document),
-)
-_VECTOR: Final = _Kind((Vector,), _whole(decode_vector), lambda value, _type: encode_vector(value))
-_BY_TYPE: Final[Mapping[T, _Kind]] = {
-    **dict.fromkeys((T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.YEAR), _INT),
-    **dict.fromkeys((T.BIT, T.ENUM, T.SET), _UINT),
-    **dict.fromkeys((T.FLOAT, T.DOUBLE), _FLOAT),
-    **dict.fromkeys(STRINGS, _BYTES),
-    **dict.fromkeys((T.DATE, T.NEWDATE, T.DATETIME, T.TIMESTAMP), _TIME),
-    T.DECIMAL: _DECIMAL,
-    T.TIME: _DURATION,
-    T.JSON: _JSON,
-    T.VECTOR: _VECTOR,
-}
-
-
-_KINDS: Final = {
-    (int(code), unsigned): _UINT if kind is _INT and unsigned and code is not T.YEAR else kind
-    for code, kind in _BY_TYPE.items()
-    for unsigned in (False, True)
-}
 
 
 def _kind(column_type: ColumnType, error: type[DecodeError | EncodeError]) -> _Kind:
@@ -262,7 +204,6 @@ _WIDE: Final = Context(prec=100, rounding=ROUND_HALF_UP)
 _SINGLE: Final = struct.Struct("<f")
 _SINGLE_DIGITS: Final = 9
 """Nine significant digits name every 32-bit float."""
-_DATES: Final = frozenset({MysqlType.DATE, MysqlType.NEWDATE})
 
 
 def column_text(column_type: ColumnType, value: KvValue, zone: tzinfo = UTC) -> str:
@@ -274,7 +215,7 @@ def column_text(column_type: ColumnType, value: KvValue, zone: tzinfo = UTC) -> 
 
 
 def _time(column_type: ColumnType, value: Time, zone: tzinfo) -> str:
-    if column_type.code in _DATES:
+    if column_type.code in DATES:
         return render_date(value)
     shown = from_utc(value, zone) if column_type.code is MysqlType.TIMESTAMP else value
     return render_time(shown, column_type.decimal)
@@ -319,8 +260,7 @@ _TEXTS: Final[Mapping[type, Callable[..., str]]] = {
 
 _MOMENT: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?", re.ASCII)
 _SPAN: Final = re.compile(r"(-?)(\d{2,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?", re.ASCII)
-_COLUMN_PARSE_VECTOR: Final = re.compile(r"\[[-+.,\deE ]*\]", re.ASCII)
-_ALWAYS_UNSIGNED: Final = frozenset({T.BIT, T.ENUM, T.SET})
+_VECTOR_TEXT: Final = re.compile(r"\[[-+.,\deE ]*\]", re.ASCII)
 _LONGEST_INT: Final = 20
 """Characters of a 64-bit number; longer ones are doubles."""
 
@@ -329,35 +269,29 @@ def parse_value(kind: ColumnType, value: Value, zone: tzinfo = UTC) -> KvValue:
     """Return the column's value of an event's value; EncodeError when it does not fit the type."""
     if value is None:
         return None
-    parse = _PARSERS.get(kind.code)
-    if parse is None:
-        raise EncodeError(f"type {kind.code.name} has no stored values")
+    parse = _kind(kind, EncodeError).parse
     try:
-        return parse(kind, value, zone)
+        parsed: KvValue = parse(kind, value, zone)
     except (ValueError, TypeError, RecursionError, InvalidOperation) as error:
         raise EncodeError(f"{value!a:.80} is no value of type {kind.code.name}") from error
+    return parsed
 
 
-def _integer(kind: ColumnType, value: int, _zone: tzinfo) -> KvValue:
-    unsigned = kind.code in _ALWAYS_UNSIGNED or (kind.unsigned and kind.code in INTEGERS)
-    return Unsigned(value) if unsigned else int(value)
-
-
-def _string(_kind: ColumnType, value: str | bytes, _zone: tzinfo) -> KvValue:
+def _parse_string(_kind: ColumnType, value: str | bytes, _zone: tzinfo) -> KvValue:
     return value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
 
 
-def _moment(kind: ColumnType, value: str, zone: tzinfo) -> KvValue:
+def _parse_moment(kind: ColumnType, value: str, zone: tzinfo) -> KvValue:
     found = _MOMENT.fullmatch(value)
     if found is None:
         raise ValueError(value)
     parts = [int(part or 0) for part in found.groups()[:6]]
     time = Time._make([*parts, int((found[7] or "").ljust(6, "0"))])
     pack_time(time)
-    return to_utc(time, zone) if kind.code is T.TIMESTAMP else time
+    return to_utc(time, zone) if kind.code is MysqlType.TIMESTAMP else time
 
 
-def _span(_kind: ColumnType, value: str, _zone: tzinfo) -> KvValue:
+def _parse_span(_kind: ColumnType, value: str, _zone: tzinfo) -> KvValue:
     found = _SPAN.fullmatch(value)
     if found is None:
         raise ValueError(value)
@@ -368,36 +302,81 @@ def _span(_kind: ColumnType, value: str, _zone: tzinfo) -> KvValue:
 
 def parse_document(text: str) -> JsonValue:
     """Return the JSON document in `text`; ValueError when it is none."""
-    document: JsonValue = json.loads(text, parse_int=_json_int, parse_float=_json_float, parse_constant=_json_float)
+    document: JsonValue = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_number)
     return document
 
 
-def _json_int(text: str) -> int | float:
-    value = int(text) if len(text) <= _LONGEST_INT else MAX_UINT + 1
-    return value if MIN_INT <= value <= MAX_UINT else _json_float(text)
-
-
-def _json_float(text: str) -> float:
+def _number(text: str) -> int | float:
+    if len(text) <= _LONGEST_INT and all_digits(text.removeprefix("-")) and MIN_INT <= (whole := int(text)) <= MAX_UINT:
+        return whole if whole <= MAX_INT else Unsigned(whole)
     value = float(text)
     if not isfinite(value):
         raise ValueError(text)
     return value
 
 
-def _column_parse_vector(_kind: ColumnType, value: str, _zone: tzinfo) -> KvValue:
-    if _COLUMN_PARSE_VECTOR.fullmatch(value) is None:
+def _parse_vector(_kind: ColumnType, value: str, _zone: tzinfo) -> KvValue:
+    if _VECTOR_TEXT.fullmatch(value) is None:
         raise ValueError(value)
     body = value[1:-1].strip()
     return Vector(map(float, body.split(",")) if body else ())
 
 
-_PARSERS: Final[Mapping[T, Callable[..., KvValue]]] = {
-    **dict.fromkeys((*INTEGERS, T.YEAR, *_ALWAYS_UNSIGNED), _integer),
-    **dict.fromkeys((T.FLOAT, T.DOUBLE), lambda _kind, value, _zone: float(value)),
-    **dict.fromkeys(STRINGS, _string),
-    **dict.fromkeys((T.DATE, T.NEWDATE, T.DATETIME, T.TIMESTAMP), _moment),
-    T.DECIMAL: lambda _kind, value, _zone: Decimal(value),
-    T.TIME: _span,
-    T.JSON: lambda _kind, value, _zone: JsonDatum(parse_document(value)),
-    T.VECTOR: _column_parse_vector,
+_INT: Final = _Kind((int,), _read_int, lambda value, _type: write_int(value), lambda _type, value, _zone: int(value))
+_UINT: Final = _Kind(
+    (Unsigned, int),
+    read_uint,
+    lambda value, _type: write_uint(value),
+    lambda _type, value, _zone: Unsigned(value),
+    lambda value, _type: Unsigned(value),
+    datums=(Unsigned,),
+)
+_FAMILIES: Final[Mapping[Family, _Kind]] = {
+    **dict.fromkeys((Family.INT, Family.YEAR), _INT),
+    **dict.fromkeys((Family.BIT, Family.ENUM, Family.SET), _UINT),
+    Family.FLOAT: _Kind(
+        (float,),
+        _whole(decode_float),
+        lambda value, _type: encode_float(value),
+        lambda _type, value, _zone: float(value),
+    ),
+    Family.TEXT: _Kind((bytes,), lambda data: data, lambda value, _type: value, _parse_string),
+    Family.DECIMAL: _Kind(
+        (DecimalDatum, Decimal),
+        _whole(read_decimal_datum),
+        _write_decimal,
+        lambda _type, value, _zone: Decimal(value),
+        _decimal_datum,
+        datums=(DecimalDatum,),
+    ),
+    Family.MOMENT: _Kind(
+        (Time,),
+        lambda data: unpack_time(read_uint(data)),
+        lambda value, _type: write_uint(pack_time(value)),
+        _parse_moment,
+        lambda value, _type: Unsigned(pack_time(value)),
+        unpack_time,
+        (Unsigned,),
+    ),
+    Family.SPAN: _Kind(
+        (Duration, int),
+        lambda data: Duration(_read_int(data)),
+        lambda value, _type: write_int(value),
+        _parse_span,
+        lambda value, _type: Duration(value),
+        Duration,
+    ),
+    Family.JSON: _Kind(
+        (JsonDatum,),
+        lambda data: JsonDatum(_whole(decode_json)(data)),
+        lambda value, _type: encode_json(value.document),
+        lambda _type, value, _zone: JsonDatum(parse_document(value)),
+    ),
+    Family.VECTOR: _Kind((Vector,), _whole(decode_vector), lambda value, _type: encode_vector(value), _parse_vector),
+}
+_KINDS: Final = {
+    (int(code), unsigned): _UINT if unsigned and record.family is Family.INT else _FAMILIES[record.family]
+    for code, record in TYPES.items()
+    if record.family in _FAMILIES
+    for unsigned in (False, True)
 }

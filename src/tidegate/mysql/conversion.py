@@ -47,20 +47,13 @@ from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.model.errors import ConfigError
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import BLOB_LIMITS, INTEGER_BITS, MysqlType
 from tidegate.model.table import ColumnType
 from tidegate.mysql.packed_time import ZERO, Time, render_duration
 
 Number: TypeAlias = int | float | Decimal
 """int and Decimal are exact, float is approximate: they round differently."""
 
-INTEGER_BITS: Final = {
-    MysqlType.TINY: 8,
-    MysqlType.SHORT: 16,
-    MysqlType.INT24: 24,
-    MysqlType.LONG: 32,
-    MysqlType.LONGLONG: 64,
-}
 MAX_FLOAT32: Final = struct.unpack("<f", bytes.fromhex("ffff7f7f"))[0]
 MAX_FLOAT64: Final = math.ldexp(2.0 - 2.0**-52, 1023)
 MAX_DIGITS: Final = 100
@@ -207,12 +200,6 @@ def shortest_single(value: float) -> str:
 
 
 UNLIMITED: Final = 1 << 32
-BLOB_LIMITS: Final = {
-    MysqlType.TINY_BLOB: (1 << 8) - 1,
-    MysqlType.BLOB: (1 << 16) - 1,
-    MysqlType.MEDIUM_BLOB: (1 << 24) - 1,
-    MysqlType.LONG_BLOB: (1 << 32) - 1,
-}
 CODECS: Final = {"gbk": "gbk", "gb18030": "gb18030"}
 
 

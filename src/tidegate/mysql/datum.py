@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.mysql.encoding import (
@@ -66,6 +66,7 @@ __all__ = [
     "encode_key",
     "encode_value",
     "encode_vector",
+    "read_decimal_datum",
 ]
 
 CODEC: Final = "datum"
@@ -166,17 +167,13 @@ def _decimal(datum: DecimalDatum) -> bytes:
     return bytes([DECIMAL]) + write_decimal(datum.value, datum.form or form_of(datum.value))
 
 
-def _read_decimal(buf: bytes, at: int) -> tuple[Datum, int]:
+def read_decimal_datum(buf: bytes, at: int) -> tuple[DecimalDatum, int]:
+    """Return a number with its precision and scale, and the offset after it."""
     value, form, end = read_decimal(buf, at)
     return DecimalDatum(value, form), end
 
 
-def _read_json(buf: bytes, at: int) -> tuple[Datum, int]:
-    document, end = decode_json(buf, at)
-    return JsonDatum(document), end
-
-
-def _as(kind: type, read: Callable[[bytes, int], tuple[int, int]]) -> "Read":
+def _as(kind: Callable[[Any], Datum], read: Callable[[bytes, int], tuple[Any, int]]) -> "Read":
     def typed(buf: bytes, at: int) -> tuple[Datum, int]:
         value, end = read(buf, at)
         return kind(value), end
@@ -215,11 +212,11 @@ _READERS: Final[Mapping[int, Read]] = {
     INT: decode_int,
     UINT: _as(Unsigned, decode_uint),
     FLOAT: decode_float,
-    DECIMAL: _read_decimal,
+    DECIMAL: read_decimal_datum,
     DURATION: _as(Duration, decode_int),
     VARINT: decode_varint,
     UVARINT: _as(Unsigned, decode_uvarint),
-    JSON: _read_json,
+    JSON: _as(JsonDatum, decode_json),
     VECTOR: decode_vector,
     MAX: lambda _buf, at: (Bound.MAX, at),
 }

@@ -51,13 +51,14 @@ from functools import lru_cache
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
 from tidegate.model.errors import EncodeError, SqlRefused
-from tidegate.model.mysql import STRINGS
+from tidegate.model.mysql import DATES, STRINGS, UNSIGNED_TYPES
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.mysql.collation import sort_key
 from tidegate.mysql.column_value import KvValue, column_text
 from tidegate.mysql.conversion import (
     SPAN_LIMIT,
+    Number,
     encode_text,
     exact_number,
     float_text,
@@ -69,7 +70,8 @@ from tidegate.mysql.conversion import (
     to_integer,
 )
 from tidegate.mysql.datum import DecimalDatum, Duration, JsonDatum, Unsigned, Vector
-from tidegate.mysql.json_value import JsonDuration, JsonTime, JsonValue, Opaque, render_json
+from tidegate.mysql.encoding import MAX_UINT, MIN_INT
+from tidegate.mysql.json_value import JsonDuration, JsonTime, JsonValue, Opaque, render_json, scientific
 from tidegate.mysql.packed_time import ZERO, Time, from_utc, render_date, render_duration, render_time
 
 __all__ = ["Bits", "Duration", "JsonDatum", "Named", "SqlValue", "Time", "Unsigned", "Vector", "from_column"]
@@ -114,7 +116,7 @@ def from_column(kind: ColumnType, value: KvValue, zone: tzinfo) -> SqlValue:
         return _scaled(value, kind.decimal)
     if isinstance(value, Time):
         return from_utc(value, zone) if kind.code is T.TIMESTAMP else value
-    if isinstance(value, int) and kind.code in _NUMBERED:
+    if isinstance(value, int) and kind.code in UNSIGNED_TYPES:
         return _numbered(kind, value)
     assert not isinstance(value, JsonDatum) or kind.code not in STRINGS, kind
     return value  # type: ignore[return-value]  # what is left is the same in both forms
@@ -125,9 +127,6 @@ def _scaled(value: Decimal, scale: int) -> Decimal:
     if scale < 0 or exponent == -scale:
         return value
     return Decimal(f"{value:.{scale}f}")
-
-
-_NUMBERED: Final = frozenset({T.BIT, T.ENUM, T.SET})
 
 
 def _numbered(kind: ColumnType, value: int) -> SqlValue:
@@ -213,7 +212,6 @@ NO_CONTEXT: Final = Context(datetime(1970, 1, 1, tzinfo=UTC))
 
 
 Text: TypeAlias = str | bytes
-_DATES: Final = frozenset({T.DATE, T.NEWDATE})
 _VECTOR: Final = ColumnType(T.VECTOR)
 
 
@@ -223,11 +221,12 @@ def text_of(value: SqlValue, kind: ColumnType) -> Text | None:
         return value
     match value:
         case Time():
-            return render_date(value) if kind.code in _DATES else render_time(value, kind.decimal)
+            return render_date(value) if kind.code in DATES else render_time(value, kind.decimal)
         case Duration():
             return render_duration(value, kind.decimal)
         case int():
-            return _padded(value, kind)
+            width = 4 if kind.code is T.YEAR else kind.flen if kind.zerofill else 0
+            return str(int(value)).rjust(width, "0")
         case float():
             return float_text(value, single=kind.code is T.FLOAT)
         case Decimal():
@@ -237,13 +236,6 @@ def text_of(value: SqlValue, kind: ColumnType) -> Text | None:
         case Vector():
             return column_text(_VECTOR, value)
     raise AssertionError(value)
-
-
-def _padded(value: int, kind: ColumnType) -> str:
-    text = str(int(value))
-    if kind.code is T.YEAR:
-        return text.rjust(4, "0")
-    return text.rjust(kind.flen, "0") if kind.zerofill and kind.flen > 0 else text
 
 
 def string_of(value: SqlValue, kind: ColumnType) -> str | None:
@@ -271,26 +263,11 @@ def _bytes(text: Text) -> bytes:
 
 def render(value: SqlValue, kind: ColumnType) -> Text | None:
     """Return the text that a client receives; None for NULL."""
-    if isinstance(value, float):
-        return _shown(value, single=kind.code is T.FLOAT)
+    if isinstance(value, float) and value != 0 and not 1e-15 <= abs(value) < 1e15:
+        return scientific(shortest_single(value) if kind.code is T.FLOAT else repr(value))
     return text_of(value, kind)
 
 
-def _shown(value: float, *, single: bool) -> str:
-    digits = shortest_single(value) if single else repr(value)
-    if value == 0 or 1e-15 <= abs(value) < 1e15:
-        return float_text(value, single=single)
-    sign, numerals, exponent = Decimal(digits).as_tuple()
-    assert isinstance(exponent, int), value
-    kept = "".join(map(str, numerals)).rstrip("0")
-    mantissa = f"{kept[0]}.{kept[1:]}" if kept[1:] else kept
-    return f"{'-' if sign else ''}{mantissa}e{len(numerals) + exponent - 1}"
-
-
-Number: TypeAlias = int | Decimal | float
-MIN_INT: Final = -(1 << 63)
-MAX_INT: Final = (1 << 63) - 1
-MAX_UINT: Final = (1 << 64) - 1
 EXACT: Final = DecimalContext(prec=400, rounding=ROUND_HALF_UP, Emax=10**6, Emin=-(10**6))
 """Room for every product of two DECIMAL(65,30)."""
 _PREFIX: Final = re.compile(
@@ -348,7 +325,7 @@ def _truncated(text: str, what: str, context: Context) -> None:
 
 def _time_number(value: Time, kind: ColumnType) -> Number:
     date = (value.year * 100 + value.month) * 100 + value.day
-    if kind.code in {T.DATE, T.NEWDATE}:
+    if kind.code in DATES:
         return date
     whole = ((date * 100 + value.hour) * 100 + value.minute) * 100 + value.second
     return _with_fraction(whole, value.microsecond, kind)

@@ -30,21 +30,31 @@ pkg/ddl (getDefaultValue, generateOriginDefaultValue); TiDB documentation, "Char
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Final, NamedTuple
 
 import msgspec
 
 from tidegate.expr.tokens import TokenKind
 from tidegate.model.errors import SqlRefused
-from tidegate.model.mysql import STRINGS, sql_name
+from tidegate.model.mysql import (
+    BLOB_LIMITS,
+    FLOATS,
+    INTEGERS,
+    NAMED,
+    STRINGS,
+    TYPES,
+    UNDECLARED,
+    Size,
+    default_length,
+    sql_name,
+)
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.statement import Blob, Default, DefaultNumber, DefaultText, Expression, Now, Null, TypeDef
 
-_NUMBERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.DECIMAL, T.FLOAT, T.DOUBLE, T.YEAR})
+_NUMBERS: Final = INTEGERS | FLOATS | {T.DECIMAL, T.YEAR}
 
 
 def keep_default(default: Default | None, column_type: ColumnType) -> tuple[str | bytes | None, bool]:
@@ -187,91 +197,35 @@ def own_collation(collation: str | None, charset: str) -> str:
     return "" if charset == "binary" or found == implied_collation(charset) else found
 
 
-class _Shape(Enum):
-    """What the parentheses of a type may contain."""
-
-    NONE = "nothing"
-    WIDTH = "display width"
-    EXACT = "precision and scale"
-    FLOAT = "precision, or length and scale"
-    FSP = "fractional digits"
-    LENGTH = "length"
-    LIST = "strings"
-
-
 @dataclass(frozen=True, slots=True)
 class _Word:
     """Type, arguments and charset of a type name; `charset` is None for text, "binary" for all other types."""
 
     code: T
-    shape: _Shape
+    size: Size
     charset: str | None = "binary"
     flen: int = -1
 
 
 def _words() -> dict[str, _Word]:
     table: dict[str, _Word] = {
-        "BOOL": _Word(T.TINY, _Shape.NONE, flen=1),
-        "BOOLEAN": _Word(T.TINY, _Shape.NONE, flen=1),
+        "BOOL": _Word(T.TINY, Size.NONE, flen=1),
+        "BOOLEAN": _Word(T.TINY, Size.NONE, flen=1),
     }
-    groups: tuple[tuple[T, _Shape, str | None, str], ...] = (
-        (T.TINY, _Shape.WIDTH, "binary", "TINYINT INT1"),
-        (T.SHORT, _Shape.WIDTH, "binary", "SMALLINT INT2"),
-        (T.INT24, _Shape.WIDTH, "binary", "MEDIUMINT MIDDLEINT INT3"),
-        (T.LONG, _Shape.WIDTH, "binary", "INT INTEGER INT4"),
-        (T.LONGLONG, _Shape.WIDTH, "binary", "BIGINT INT8"),
-        (T.DECIMAL, _Shape.EXACT, "binary", "DECIMAL DEC NUMERIC FIXED"),
-        (T.FLOAT, _Shape.FLOAT, "binary", "FLOAT FLOAT4"),
-        (T.DOUBLE, _Shape.FLOAT, "binary", "DOUBLE DOUBLE_PRECISION REAL FLOAT8"),
-        (T.BIT, _Shape.WIDTH, "binary", "BIT"),
-        (T.YEAR, _Shape.WIDTH, "binary", "YEAR SQL_TSI_YEAR"),
-        (T.DATE, _Shape.NONE, "binary", "DATE"),
-        (T.TIME, _Shape.FSP, "binary", "TIME"),
-        (T.DATETIME, _Shape.FSP, "binary", "DATETIME"),
-        (T.TIMESTAMP, _Shape.FSP, "binary", "TIMESTAMP"),
-        (T.STRING, _Shape.LENGTH, None, "CHAR CHARACTER NCHAR NATIONAL_CHAR NATIONAL_CHARACTER"),
-        (T.VARCHAR, _Shape.LENGTH, None, "VARCHAR VARCHARACTER CHAR_VARYING CHARACTER_VARYING NVARCHAR"),
-        (T.VARCHAR, _Shape.LENGTH, None, "NCHAR_VARCHAR NCHAR_VARCHARACTER NCHAR_VARYING NATIONAL_VARCHAR"),
-        (T.VARCHAR, _Shape.LENGTH, None, "NATIONAL_VARCHARACTER NATIONAL_CHAR_VARYING NATIONAL_CHARACTER_VARYING"),
-        (T.VAR_STRING, _Shape.LENGTH, None, "VAR_STRING"),
-        (T.STRING, _Shape.LENGTH, "binary", "BINARY"),
-        (T.VARCHAR, _Shape.LENGTH, "binary", "VARBINARY"),
-        (T.TINY_BLOB, _Shape.NONE, None, "TINYTEXT"),
-        (T.BLOB, _Shape.LENGTH, None, "TEXT"),
-        (T.MEDIUM_BLOB, _Shape.NONE, None, "MEDIUMTEXT LONG LONG_VARCHAR LONG_VARCHARACTER LONG_CHAR_VARYING"),
-        (T.MEDIUM_BLOB, _Shape.NONE, None, "LONG_CHARACTER_VARYING"),
-        (T.LONG_BLOB, _Shape.NONE, None, "LONGTEXT"),
-        (T.TINY_BLOB, _Shape.NONE, "binary", "TINYBLOB"),
-        (T.BLOB, _Shape.LENGTH, "binary", "BLOB"),
-        (T.MEDIUM_BLOB, _Shape.NONE, "binary", "MEDIUMBLOB LONG_VARBINARY"),
-        (T.LONG_BLOB, _Shape.NONE, "binary", "LONGBLOB"),
-        (T.ENUM, _Shape.LIST, None, "ENUM"),
-        (T.SET, _Shape.LIST, None, "SET"),
-        (T.JSON, _Shape.NONE, "binary", "JSON"),
-        (T.VECTOR, _Shape.WIDTH, "binary", "VECTOR"),
-        (
-            T.GEOMETRY,
-            _Shape.NONE,
-            "binary",
-            "GEOMETRY POINT LINESTRING POLYGON MULTIPOINT MULTILINESTRING MULTIPOLYGON",
-        ),
-        (T.GEOMETRY, _Shape.NONE, "binary", "GEOMETRYCOLLECTION GEOMCOLLECTION"),
-    )
-    for code, shape, charset, names in groups:
-        table.update(dict.fromkeys((name.replace("_", " ") for name in names.split()), _Word(code, shape, charset)))
-    table["VAR_STRING"] = table.pop("VAR STRING")
-    table["SQL_TSI_YEAR"] = table.pop("SQL TSI YEAR")
+    for code, record in TYPES.items():
+        charset = None if code in STRINGS | NAMED else "binary"
+        for names, its_charset in ((record.names, charset), (record.binary, "binary")):
+            if names and code not in UNDECLARED:
+                table.update(dict.fromkeys(names.split(", "), _Word(code, record.size, its_charset)))
     return table
 
 
 _WORDS: Final[Mapping[str, _Word]] = _words()
 _LONGEST_FIRST: Final = tuple(sorted(_WORDS, key=lambda words: -len(words.split())))
 
-_INT_WIDTHS: Final = {T.TINY: (4, 3), T.SHORT: (6, 5), T.INT24: (9, 8), T.LONG: (11, 10), T.LONGLONG: (20, 20)}
-_WIDTHS: Final = {T.BIT: 1, T.STRING: 1}
+_WIDTHS: Final = frozenset({T.BIT, T.STRING})
 _OPEN_WHEN_SHORT: Final = frozenset({T.DECIMAL, T.BIT, T.STRING, T.TIME, T.DATETIME, T.TIMESTAMP})
 _TIMES: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
-_BLOB_BYTES: Final = ((T.TINY_BLOB, 255), (T.BLOB, 65535), (T.MEDIUM_BLOB, 16777215), (T.LONG_BLOB, 4294967295))
 _CHARSET_BYTES: Final = {"binary": 1, "ascii": 1, "latin1": 1, "gbk": 2, "utf8": 3}
 
 _SIZED: Final = STRINGS - {T.VAR_STRING}
@@ -312,7 +266,7 @@ def read_type(cursor: Cursor) -> TypeDef:
         cursor.word("a type")
         cursor.expect_sign(">")
     found = TypeDef(word.code, flen=word.flen, charset=word.charset)
-    if cursor.is_sign("(") and word.shape is not _Shape.NONE:
+    if cursor.is_sign("(") and word.size is not Size.NONE:
         found = _read_arguments(cursor, word, found)
     while attribute := cursor.accept(*_ATTRIBUTES, *_CHARSET_WORDS):
         charset = {"charset": normal_charset(read_charset_name(cursor))} if attribute in _CHARSET_WORDS else {}
@@ -321,14 +275,14 @@ def read_type(cursor: Cursor) -> TypeDef:
 
 
 def _read_arguments(cursor: Cursor, word: _Word, found: TypeDef) -> TypeDef:
-    if word.shape is _Shape.LIST:
+    if word.size is Size.LIST:
         return replace(found, elems=cursor.group(_read_elem))
     cursor.expect_sign("(")
-    if word.shape is _Shape.FSP:
+    if word.size is Size.FSP:
         found = replace(found, decimal=cursor.integer("fractional digits"))
     else:
         found = replace(found, flen=cursor.integer("a length"))
-        if word.shape in (_Shape.EXACT, _Shape.FLOAT) and cursor.sign(","):
+        if word.size in (Size.EXACT, Size.FLOAT) and cursor.sign(","):
             found = replace(found, decimal=cursor.integer("a scale"))
     cursor.expect_sign(")")
     return found
@@ -359,10 +313,10 @@ def complete_type(definition: TypeDef, table_charset: str) -> ColumnType:
     """Return the complete type of a definition in a table whose charset is `table_charset`."""
     code, flen, decimal = definition.code, definition.flen, definition.decimal
     charset = table_charset if definition.charset is None else definition.charset
-    if code not in STRINGS and code not in (T.ENUM, T.SET):
+    if code not in STRINGS | NAMED:
         charset = "binary"
-    if code in _INT_WIDTHS:
-        flen = _INT_WIDTHS[code][definition.unsigned] if flen < 0 else flen
+    if code in INTEGERS or code in _WIDTHS:
+        flen = default_length(code, unsigned=definition.unsigned) if flen < 0 else flen
     elif code is T.DECIMAL:
         flen, decimal = flen if flen > 0 else 10, max(decimal, 0)
     elif code is T.FLOAT and decimal < 0:
@@ -375,10 +329,8 @@ def complete_type(definition: TypeDef, table_charset: str) -> ColumnType:
         decimal = max(decimal, 0)
     elif code is T.BLOB and flen >= 0:
         size_bytes = flen * _CHARSET_BYTES.get(charset, 4)
-        code = next((family for family, limit in _BLOB_BYTES if size_bytes <= limit), T.LONG_BLOB)
+        code = next((family for family, limit in BLOB_LIMITS.items() if size_bytes <= limit), T.LONG_BLOB)
         flen = -1
-    elif code in _WIDTHS and flen < 0:
-        flen = _WIDTHS[code]
     return ColumnType(code, flen, decimal, definition.unsigned, definition.zerofill, charset, definition.elems)
 
 
@@ -389,22 +341,22 @@ def render_type(column_type: ColumnType) -> str:
     if code in _SIZED:
         sized = code in (T.STRING, T.VARCHAR) and flen >= 0
         return f"{name}({flen})" if sized else name
-    if code in (T.ENUM, T.SET):
+    if code in NAMED:
         if column_type.elems is None:
             return name
         elems = ",".join("'" + elem.translate(_ELEM_ESCAPES) + "'" for elem in column_type.elems)
         return f"{name}({elems})"
     if code in _TIMES:
         return f"{name}({decimal})" if decimal > 0 else name
-    if code in _INT_WIDTHS:
-        name = f"{name}({flen if flen >= 0 else _INT_WIDTHS[code][column_type.unsigned]})"
+    if code in INTEGERS:
+        name = f"{name}({flen if flen >= 0 else default_length(code, unsigned=column_type.unsigned)})"
     elif code is T.DECIMAL:
         name = f"{name}({flen},{max(decimal, 0)})" if flen > 0 else name
-    elif code in (T.FLOAT, T.DOUBLE):
+    elif code in FLOATS:
         name = f"{name}({flen},{decimal})" if flen >= 0 and decimal >= 0 else name
     elif code is T.YEAR:
         return "year(4)"
-    elif code in (T.BIT, T.VECTOR, T.VAR_STRING):
+    elif TYPES[code].size is Size.WIDTH or code is T.VAR_STRING:
         return f"{name}({flen})" if flen >= 0 else name
     return f"{name} unsigned" if column_type.unsigned else name
 

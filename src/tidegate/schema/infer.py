@@ -31,7 +31,7 @@ import msgspec
 
 from tidegate.model.errors import SqlError
 from tidegate.model.event import Field
-from tidegate.model.mysql import ColumnFlag, MysqlType
+from tidegate.model.mysql import INTEGERS, ColumnFlag, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
 from tidegate.schema.columns import complete_type, parse_type
@@ -130,9 +130,7 @@ def _type(field: Field) -> ColumnType:
 
 _TEXT: Final = ColumnType(MysqlType.VARCHAR, charset="utf8mb4")
 _CODES: Final = frozenset(MysqlType)
-_WIDTH_KNOWN = frozenset(
-    {MysqlType.TINY, MysqlType.SHORT, MysqlType.INT24, MysqlType.LONG, MysqlType.LONGLONG, MysqlType.YEAR}
-)
+_WIDTH_KNOWN: Final = INTEGERS | {MysqlType.YEAR}
 
 
 def _keys(fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> tuple[IndexInfo, ...]:

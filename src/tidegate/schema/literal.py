@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tidegate.expr.cast import zero_of
-from tidegate.expr.change import Family, assigned, event_value, family_of
+from tidegate.expr.change import assigned, event_value, family_of
 from tidegate.model.event import UNTOLD, ToldSession, Value
+from tidegate.model.mysql import Family
 from tidegate.model.table import ColumnInfo, ColumnType
 from tidegate.model.tso import to_datetime
 from tidegate.mysql.conversion import decode_bytes, numeric_prefix, session_zone, to_integer, zone_of

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final
 
+from tidegate.model.mysql import BLOB_LIMITS, INTEGER_BITS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.schema.columns import character_bytes
@@ -32,8 +33,6 @@ class ModifyKind(IntEnum):
     LOSSY = 2
 
 
-_WIDTHS: Final = {T.TINY: 1, T.SHORT: 2, T.INT24: 3, T.LONG: 4, T.LONGLONG: 8}
-_BLOBS: Final = {T.TINY_BLOB: 255, T.BLOB: 65535, T.MEDIUM_BLOB: 16777215, T.LONG_BLOB: 4294967295}
 KEPT_CHARSETS: Final = frozenset({("utf8", "utf8mb4"), ("latin1", "utf8mb4")})
 """(old, new) charsets between which stored texts stay as they are: TiDB keeps all three as UTF-8."""
 _LOSSLESS, _CHECKED, _LOSSY = ModifyKind.LOSSLESS, ModifyKind.CHECKED, ModifyKind.LOSSY
@@ -53,10 +52,10 @@ def modify_kind(table: StoredTable, old: StoredColumn, new: StoredColumn) -> Mod
 
 def kind_of_types(old: ColumnType, new: ColumnType) -> ModifyKind:
     """Return the operation that takes values of one type to another, whatever indexes and NULL ask for."""
-    if old.code in _WIDTHS and new.code in _WIDTHS:
+    if old.code in INTEGER_BITS and new.code in INTEGER_BITS:
         if old.unsigned != new.unsigned:
             return _LOSSY
-        return _LOSSLESS if _WIDTHS[new.code] >= _WIDTHS[old.code] else _CHECKED
+        return _LOSSLESS if INTEGER_BITS[new.code] >= INTEGER_BITS[old.code] else _CHECKED
     if old.charset != new.charset and (old.charset, new.charset) not in KEPT_CHARSETS:
         return _LOSSY
     if _is_long(old) and _is_long(new):
@@ -69,12 +68,12 @@ def kind_of_types(old: ColumnType, new: ColumnType) -> ModifyKind:
 
 
 def _is_long(kind: ColumnType) -> bool:
-    return kind.code == T.VARCHAR or kind.code in _BLOBS
+    return kind.code == T.VARCHAR or kind.code in BLOB_LIMITS
 
 
 def _bytes(kind: ColumnType) -> int:
     """The maximum size of a value in bytes."""
-    return _BLOBS.get(kind.code) or kind.flen * character_bytes(kind.charset)
+    return BLOB_LIMITS.get(kind.code) or kind.flen * character_bytes(kind.charset)
 
 
 def _longer(old: ColumnType, new: ColumnType) -> ModifyKind:

@@ -32,10 +32,10 @@ from zlib import crc32
 
 import msgspec
 
-from tidegate.expr.change import Family, event_value, family_of, type_name
+from tidegate.expr.change import event_value, family_of, type_name
 from tidegate.model.errors import EncodeError, SchemaError, TidegateError, UnsupportedError
 from tidegate.model.event import Value
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import Family, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, PartitionDef, PartitionInfo
 from tidegate.mysql.collation import sort_key

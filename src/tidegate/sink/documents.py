@@ -41,7 +41,7 @@ from tidegate.codec.columnar import Batch
 from tidegate.expr.change import Rule, converter
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import UNTOLD, Field, ToldSession, Value
-from tidegate.model.mysql import FLOATS, STRINGS
+from tidegate.model.mysql import FLOATS, NAMED, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
@@ -64,7 +64,7 @@ def _values(column: ColumnInfo | None, field: Field, values: Any) -> list[Value]
         return [None if text is None else float(text) for text in texts]
     if field.type in STRINGS and not field.binary and not pa.types.is_string(values.type):
         return [_text(value) for value in values.to_pylist()]
-    if field.type in (T.ENUM, T.SET) and column is not None and column.type.elems is not None:
+    if field.type in NAMED and column is not None and column.type.elems is not None:
         name = partial(_named, T(field.type), column.type.elems)
         encoded = pc.dictionary_encode(values)
         names = pa.array([name(value) for value in encoded.dictionary.to_pylist()], pa.string())
@@ -85,7 +85,7 @@ def _text(value: str | bytes | None) -> Value:
 def check_names(table: TableInfo, field: Field, values: Any) -> None:
     """Raise SinkRefused for a number of an ENUM or SET in a key whose name is that of another number, too."""
     column = table.column(field.name)
-    if field.type not in (T.ENUM, T.SET) or column is None or column.type.elems is None:
+    if field.type not in NAMED or column is None or column.type.elems is None:
         return
     elems, kind = column.type.elems, T(field.type)
     number_of = enum_number if kind is T.ENUM else set_number

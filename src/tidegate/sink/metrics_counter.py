@@ -42,7 +42,7 @@ from tidegate.engine.ports import Changes, Written
 from tidegate.expr.cast import plain_text
 from tidegate.model.errors import EncodeError, SinkRefused, UpstreamError
 from tidegate.model.event import Value
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import INTEGERS, NAMED, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, TableInfo
 from tidegate.mysql.conversion import zone_of
@@ -120,9 +120,6 @@ class FirstRows:
         return np.sort(first[first >= 0])
 
 
-_NAMES: Final = frozenset({MysqlType.ENUM, MysqlType.SET})
-
-
 def partition_columns(table: TableInfo) -> list[str]:
     """Return the columns that the partitions go by; perhaps others that are named like a word of the expression."""
     assert table.partition is not None
@@ -155,7 +152,7 @@ def columns_of(
         if column is None or column.type.code != batch.fields[place].type:
             column = infer_table(table.name, (batch.fields[place],), None, 0).columns[0]
         kind = column.type
-        if kind.code in _NAMES and kind.elems is None:
+        if kind.code in NAMED and kind.elems is None:
             raise SinkRefused(
                 f"the rule of {rule.metric} names {name} of {table.name}, which is {kind.code.name}, and the messages "
                 "do not tell its members; read the topic from a CREATE TABLE on, or have it written as canal-json "
@@ -175,7 +172,6 @@ def missing(rule: MetricRule, table: TableInfo, name: str, ts: int) -> SinkRefus
     ).at(table=str(table.name), commit_ts=ts)
 
 
-_SIGNED: Final = frozenset({MysqlType.TINY, MysqlType.SHORT, MysqlType.INT24, MysqlType.LONG, MysqlType.LONGLONG})
 _DIGITS: Final = 38
 _SUM_DIGITS: Final = 28
 """A DECIMAL of so many digits can be added up ten thousand million times in 38."""
@@ -266,7 +262,7 @@ def _named(node: Any) -> Named:
 def _column(node: Any, columns: ColumnScope) -> ColumnValues:
     named = _named(node)
     kind = columns.types[named]
-    if kind.code in _SIGNED:
+    if kind.code in INTEGERS:
         values = columns.column(named)
         return ColumnValues("unsigned", values) if kind.unsigned else ColumnValues("int", values.cast(pa.int64()))
     if kind.code is MysqlType.DECIMAL and kind.decimal >= 0 and 0 < kind.flen <= _DIGITS:

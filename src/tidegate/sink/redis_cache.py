@@ -54,7 +54,7 @@ from tidegate.engine.ports import Changes, Tasks, Written
 from tidegate.engine.refused_rows import converted
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Field, Value
-from tidegate.model.mysql import FLOATS, INTEGERS, STRINGS
+from tidegate.model.mysql import FLOATS, INTEGERS, NAMED, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
@@ -156,7 +156,7 @@ def _hash_value(column: ColumnInfo, fields: Mapping[bytes, bytes]) -> Value:
     kind, text = column.type, fields.get(column.name.encode("utf-8", "surrogatepass"))
     if text is None or (kind.code in STRINGS and kind.charset == "binary"):
         return text
-    if kind.code in _NUMBERS or (kind.code in (T.ENUM, T.SET) and kind.elems is None):
+    if kind.code in _NUMBERS or (kind.code in NAMED and kind.elems is None):
         return int(text)
     return float(text) if kind.code in FLOATS else text.decode("utf-8", "surrogateescape")
 

@@ -77,7 +77,7 @@ from tidegate.model.errors import (
     UpstreamRowMissing,
 )
 from tidegate.model.event import Ddl, Delete, Field, Insert, Resolved, RowChange, Update, Value, Values, images
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import STRINGS, UNSIGNED_TYPES, MysqlType
 from tidegate.model.name import qualified
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
@@ -92,19 +92,6 @@ from tidegate.source.upstream_address import parse_address
 
 Key: TypeAlias = tuple[Value, ...]
 Raw: TypeAlias = Sequence[bytes | None]
-
-_AS_NUMBER: Final = frozenset({MysqlType.ENUM, MysqlType.SET, MysqlType.BIT})
-_BINARY_TEXT: Final = frozenset(
-    {
-        MysqlType.VARCHAR,
-        MysqlType.VAR_STRING,
-        MysqlType.STRING,
-        MysqlType.TINY_BLOB,
-        MysqlType.BLOB,
-        MysqlType.MEDIUM_BLOB,
-        MysqlType.LONG_BLOB,
-    }
-)
 
 
 class Needed(NamedTuple):
@@ -134,7 +121,7 @@ class Definition(NamedTuple):
         return tuple(None if text is None else self._value(column, kind, text) for column, kind, text in columns)
 
     def _value(self, column: WireColumn, kind: ColumnKind, text: bytes) -> Value:
-        if kind.binary and column.type.code in _BINARY_TEXT:
+        if kind.binary and column.type.code in STRINGS:
             return text
         try:
             return kind.read(text.decode("utf-8", "surrogateescape"))
@@ -229,7 +216,7 @@ def _fields(row: RowChange, definition: Definition) -> tuple[Field, ...]:
 
 def _selected(column: WireColumn) -> str:
     name = _doubled(column.name)
-    if column.type.code in _AS_NUMBER:
+    if column.type.code in UNSIGNED_TYPES:
         return f"CAST({name} AS UNSIGNED)"
     return f"CAST({name} AS DOUBLE)" if column.type.code is MysqlType.FLOAT else name
 

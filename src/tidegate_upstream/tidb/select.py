@@ -40,9 +40,10 @@ from tidegate.expr.comparison import Truth, truth
 from tidegate.expr.compiler import compile_scalar, is_aggregate
 from tidegate.expr.dialect import Node
 from tidegate.expr.form import refuse
-from tidegate.expr.result_type import DOUBLE, INT, ValueFamily, decimal_type, digits_of, number_family
+from tidegate.expr.result_type import DOUBLE, INT, decimal_type, digits_of, number_family
 from tidegate.expr.scope import Compiled, RelationColumn, Relations, ResultColumn, ResultSet, Row, Scope, Slot
 from tidegate.model.errors import SqlRefused
+from tidegate.model.mysql import Family
 from tidegate.model.name import all_digits, lowered
 from tidegate.model.table import ColumnType
 from tidegate.mysql.values import DEFAULT_COLLATION, EXACT, Context, SqlValue, compare, number_of, rounded, sort_key_of
@@ -392,7 +393,7 @@ def _type_of(call: _Aggregate) -> tuple[ColumnType, str]:
         return INT, "binary"
     if call.name in {"MIN", "MAX"}:
         return call.kind, call.args[0].collation
-    if number_family(call.kind) is ValueFamily.REAL:
+    if number_family(call.kind) is Family.FLOAT:
         return DOUBLE, "binary"
     whole, scale = digits_of(call.kind)
     if call.name == "SUM":

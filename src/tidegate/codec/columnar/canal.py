@@ -25,7 +25,7 @@ from tidegate.codec.columnar.values import WIDTH_MAX, Misfit, from_texts
 from tidegate.codec.kept import KEPT_BYTES, STRUCTS_BYTES, LayoutMemory, kept, width
 from tidegate.codec.values import INT_RANGES, MAX_ROW_TS, ColumnForm, Form, integer_range
 from tidegate.model.event import Event, Field, RowChange, Update
-from tidegate.model.mysql import MysqlType
+from tidegate.model.mysql import NAMED, MysqlType
 from tidegate.model.roads import Reason
 
 RUN_MAX: Final = 1 << 12
@@ -239,7 +239,7 @@ def _form(field: Field, *, legacy: bool) -> ColumnForm | None:
     """How a column's values stand on the wire; None for official Canal's names of ENUM and SET."""
     if field.binary:
         return ColumnForm(Form.LATIN1)
-    if legacy and field.type in {MysqlType.ENUM, MysqlType.SET}:
+    if legacy and field.type in NAMED:
         return None
     if field.type in INT_RANGES:
         return ColumnForm(Form.INTEGER, *integer_range(field.type, unsigned=field.unsigned))

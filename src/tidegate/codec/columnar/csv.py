@@ -28,11 +28,10 @@ from tidegate.codec.values import INT_RANGES, ColumnForm, Form, integer_range
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Field
-from tidegate.model.mysql import STRINGS, MysqlType
+from tidegate.model.mysql import FLOATS, NAMED, STRINGS, MysqlType
 from tidegate.model.tso import MAX_TS
 
 _TS: Final = ColumnForm(Form.INTEGER, 0, MAX_TS)
-_NAMED: Final = frozenset({MysqlType.ENUM, MysqlType.SET})
 _BREAKS: Final = frozenset({"\r\n", "\n"})
 _BLOCK_MAX: Final = (1 << 31) - 1
 
@@ -168,11 +167,11 @@ class CsvTable:
 
     def _column(self, column: WireColumn, texts: Any) -> Any:
         code = column.type.code
-        if (code in STRINGS and column.binary) or code in _NAMED:
+        if (code in STRINGS and column.binary) or code in NAMED:
             return _one_by_one(column, texts, self._options)
         if code in INT_RANGES:
             return from_texts(ColumnForm(Form.INTEGER, *integer_range(code, unsigned=column.unsigned)), texts)
-        if code in {MysqlType.FLOAT, MysqlType.DOUBLE}:
+        if code in FLOATS:
             return from_texts(ColumnForm(Form[code.name]), texts)
         try:
             return texts.cast(pa.string())
@@ -188,7 +187,7 @@ def _one_by_one(column: WireColumn, texts: Any, options: CsvOptions) -> Any:
         values = [read(text.decode("utf-8", "surrogateescape")) for text in found.dictionary.to_pylist()]
     except DecodeError as error:
         raise Misfit(f"{CODEC}: {error}") from error
-    kind = pa.int64() if column.type.code in _NAMED else pa.binary()
+    kind = pa.int64() if column.type.code in NAMED else pa.binary()
     if column.type.code == MysqlType.SET:
         kind = pa.uint64()
     return pa.array(values, kind).take(found.indices)

@@ -25,6 +25,7 @@ import msgspec
 from msgspec import UNSET
 
 from tidegate.expr.tokens import quote_name
+from tidegate.model.mysql import NAMED, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.schema.columns import default_collation, render_type
@@ -47,9 +48,7 @@ from tidegate.schema.stored.definition import (
     column_type,
 )
 
-_TEXTS: Final = frozenset(
-    {T.STRING, T.VARCHAR, T.VAR_STRING, T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.ENUM, T.SET}
-)
+_TEXTS: Final = STRINGS | NAMED
 _ZERO_TIMES: Final = ("0000-00-00 00:00:00", "")
 _AUTO_RANDOM_RANGE: Final = 64
 _TEMPORARY: Final = {1: "GLOBAL TEMPORARY TABLE", 2: "TEMPORARY TABLE"}

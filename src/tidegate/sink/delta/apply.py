@@ -51,6 +51,7 @@ from tidegate.engine.ports import Changes
 from tidegate.expr.change import converter
 from tidegate.model.errors import ColumnSelectorFailed, SchemaError, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Value
+from tidegate.model.mysql import MOMENTS
 from tidegate.model.name import lowered
 from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableInfo, TableName
@@ -60,7 +61,6 @@ from tidegate.objectstore.failpoint import reach
 from tidegate.schema.literal import stored_value
 from tidegate.schema.partition import partition_of
 from tidegate.sink.delta.columns import (
-    DATES,
     Convert,
     Evolution,
     LakeColumn,
@@ -426,12 +426,14 @@ def dates_as_text(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptio
     key has some; else none. What the policy for schema changes has kept otherwise than upstream stays."""
     types = {column.id: column.type.code for name in table.handle_key if (column := table.column(name)) is not None}
     before = stored_schema(snapshot).columns
-    dates = [column for column in before if types.get(column.upstream_id) in DATES]
+    dates = [column for column in before if types.get(column.upstream_id) in MOMENTS]
     if options.zero_date != "string" or all(column.delta == "string" for column in dates):
         return []
     options = msgspec.structs.replace(options, schema_change="evolve")
     change = evolve(snapshot, table, table, options)
-    turns = tuple(turn for turn in change.conversions if turn.source.delta != "string" and turn.new.type.code in DATES)
+    turns = tuple(
+        turn for turn in change.conversions if turn.source.delta != "string" and turn.new.type.code in MOMENTS
+    )
     texts = {turn.source.upstream_id: turn.target for turn in turns}
     columns = tuple(replace(texts.get(one.upstream_id, one), name=one.name) for one in before)
     return _evolved(
@@ -463,7 +465,7 @@ def _new_key(
     if form_of(step.new, options.mode) != "ROWS":
         return
     fresh = [step.new.column(name) for name in step.new.handle_key if name not in step.old.handle_key]
-    ids = {column.id for column in fresh if column is not None and column.type.code in DATES}
+    ids = {column.id for column in fresh if column is not None and column.type.code in MOMENTS}
     columns = [column for column in stored if column.upstream_id in ids]
     for file in snapshot.files() if columns else ():
         yield read(snapshot.uri, file, columns)

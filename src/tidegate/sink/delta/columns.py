@@ -50,6 +50,7 @@ from tidegate.engine.change import encode_value
 from tidegate.expr.change import converter
 from tidegate.model.errors import ColumnSelectorFailed, SinkRefused
 from tidegate.model.event import Value
+from tidegate.model.mysql import DATES, MOMENTS, NAMED, TYPES, Family
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
@@ -72,14 +73,7 @@ from tidegate.sink.delta.options import (
 DECIMAL_DIGITS_MAX: Final = 38
 WIDE_DIGITS_MAX: Final = 76
 """Digits of Arrow's wide decimals."""
-UINT64: Final = "decimal(20,0)"
-SIGNED: Final = {T.TINY: "byte", T.SHORT: "short", T.INT24: "integer", T.LONG: "integer", T.LONGLONG: "long"}
-UNSIGNED: Final = {T.TINY: "short", T.SHORT: "integer", T.INT24: "integer", T.LONG: "long", T.LONGLONG: UINT64}
-DATES: Final = {T.DATE: "date", T.NEWDATE: "date", T.DATETIME: "timestamp_ntz", T.TIMESTAMP: "timestamp"}
-TEXTS: Final = frozenset(
-    {T.VARCHAR, T.VAR_STRING, T.STRING, T.TINY_BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.BLOB, T.GEOMETRY},
-)
-FIXED: Final = {T.FLOAT: "float", T.DOUBLE: "double", T.YEAR: "short"}
+UINT64: Final = TYPES[T.LONGLONG].delta_unsigned
 ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
     "byte": pa.int8(),
     "short": pa.int16(),
@@ -102,20 +96,20 @@ DECIMAL_TYPE: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 def delta_type(column: ColumnType, *, inferred: bool = False, zero_date: str = "null") -> str:
     """Return the Delta type of a column, as spelled in the schema."""
     code = column.code
-    if code in SIGNED:
-        return (UNSIGNED if column.unsigned else SIGNED)[code]
-    if code in DATES:
-        return "string" if zero_date == "string" else DATES[code]
-    if code in (T.DECIMAL, T.DECIMAL_OLD):
-        if column.flen <= 0:
-            return "string" if inferred else "decimal(10,0)"
-        exact = column.decimal <= column.flen <= DECIMAL_DIGITS_MAX
-        return f"decimal({column.flen},{max(column.decimal, 0)})" if exact else "string"
-    if code is T.BIT:
-        return "long" if 0 < column.flen < 64 or (column.flen < 0 and not inferred) else UINT64
-    if code in TEXTS:
-        return "binary" if column.charset == "binary" else "string"
-    return FIXED.get(code, "string")
+    record = TYPES[code]
+    match record.family:
+        case Family.MOMENT if zero_date == "string":
+            return "string"
+        case Family.DECIMAL:
+            if column.flen <= 0:
+                return "string" if inferred else "decimal(10,0)"
+            exact = column.decimal <= column.flen <= DECIMAL_DIGITS_MAX
+            return f"decimal({column.flen},{max(column.decimal, 0)})" if exact else "string"
+        case Family.BIT if 0 < column.flen < 64 or (column.flen < 0 and not inferred):
+            return "long"
+        case Family.TEXT | Family.GEOMETRY if column.charset == "binary":
+            return "binary"
+    return record.delta_unsigned if column.unsigned and record.delta_unsigned else record.delta
 
 
 def arrow_type(delta: str) -> pa.DataType:
@@ -138,7 +132,7 @@ def from_image(
     Raises pa.ArrowInvalid for a value that the type cannot hold, or not `exact`ly; SinkRefused for a zero date where
     that is an error."""
     target = arrow_type(delta)
-    if pa.types.is_integer(values.type) and column.code not in (T.ENUM, T.SET):
+    if pa.types.is_integer(values.type) and column.code not in NAMED:
         if pa.types.is_integer(target) or delta == UINT64:
             return pc.cast(values, target)
     elif pa.types.is_floating(values.type) and pa.types.is_floating(target):
@@ -162,11 +156,11 @@ def from_text(
     if delta == "binary":
         return pc.cast(texts, pa.binary())
     strings = _strings(texts, exact=exact)
-    if column.code in (T.ENUM, T.SET) and column.elems is not None:
+    if column.code in NAMED and column.elems is not None:
         return _named(strings, column, exact=exact)
     if delta == "string":
         return strings
-    if column.code in DATES:
+    if column.code in MOMENTS:
         strings = _without_zero_dates(strings, zero_date, exact=exact)
         if delta == "timestamp":
             naive = pc.cast(strings, pa.timestamp("us"))
@@ -258,7 +252,7 @@ def from_neutral(
 ) -> Any:
     """Return a column of neutral values (ENUM and SET as names) as its Delta type."""
     texts = pa.array([encode_value(value) for value in values], pa.binary())
-    if column.code in (T.ENUM, T.SET):
+    if column.code in NAMED:
         return _strings(texts)
     return from_text(texts, column, delta, time_zone=time_zone, zero_date=zero_date, exact=exact)
 
@@ -272,14 +266,14 @@ def _neutral(value: Any, column: ColumnType, time_zone: str) -> Value:
     code = column.code
     if isinstance(value, Decimal):
         return int(value) if code in (T.LONGLONG, T.BIT) else f"{value:f}"
-    if code in DATES and not isinstance(value, str):
+    if code in MOMENTS and not isinstance(value, str):
         return _date_text(value, column, time_zone)
     result: Value = value
     return result
 
 
 def _date_text(value: Any, column: ColumnType, time_zone: str) -> str:
-    if column.code in (T.DATE, T.NEWDATE):
+    if column.code in DATES:
         return str(value.isoformat())
     if column.code is T.TIMESTAMP:
         value = value.astimezone(ZoneInfo(time_zone))

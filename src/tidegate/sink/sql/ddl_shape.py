@@ -31,8 +31,8 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from tidegate.expr.tokens import quote_name
+from tidegate.model.mysql import FLOATS, INTEGERS, NAMED, sql_name
 from tidegate.model.mysql import MysqlType as T
-from tidegate.model.mysql import sql_name
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, TableInfo, TableName
 from tidegate.mysql import server_sql as sent
@@ -162,7 +162,7 @@ def ids_of(facts: Facts) -> Facts:
     return frozenset(fact for fact in facts if fact[0] == "id")
 
 
-_WHOLE: Final = {T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.FLOAT, T.DOUBLE}
+_WHOLE: Final = INTEGERS | FLOATS
 _LENGTHS: Final = {T.STRING: 1, T.VARCHAR: 0, T.BIT: 1}
 _MOMENTS: Final = {T.DATETIME, T.TIMESTAMP, T.TIME}
 _BEYOND: Final = re.compile("[\U00010000-\U0010ffff]")
@@ -181,7 +181,7 @@ def type_in(kind: ColumnType, target: TargetServer) -> str:
         return f"{name}({_LENGTHS[kind.code] if kind.flen < 0 else kind.flen})"
     if kind.code in _MOMENTS:
         return f"{name}({kind.decimal})" if kind.decimal > 0 else name
-    if kind.code in (T.ENUM, T.SET):
+    if kind.code in NAMED:
         return _listed(name, kind.elems or ())
     is_text = (kind.code is T.JSON and target.kind is ServerKind.MARIADB) or (
         name == "vector" and target.kind is not ServerKind.TIDB

@@ -39,10 +39,11 @@ import msgspec
 
 from tidegate.engine.change import Place, PlacedDdl
 from tidegate.engine.plan import plan_ddl
-from tidegate.expr.change import Family, Rule, converter, elems_of, family_of, keeps_values
+from tidegate.expr.change import Rule, converter, elems_of, family_of, keeps_values
 from tidegate.expr.tokens import quote_name
 from tidegate.model.errors import SchemaError, SqlError, TidegateError
 from tidegate.model.event import Value
+from tidegate.model.mysql import Family
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo, TableName

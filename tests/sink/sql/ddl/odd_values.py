@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
-from tidegate.expr.change import Family, family_of
+from tidegate.expr.change import family_of
 from tidegate.model.event import Value
+from tidegate.model.mysql import Family
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.mysql.conversion import integer_bounds, nearest_single

@@ -7,8 +7,9 @@ import pytest
 from tests.sink.sql.ddl.odd_values import TYPES
 from tidegate.engine.change import Place, PlacedDdl
 from tidegate.engine.plan import plan_ddl
-from tidegate.expr.change import Family, family_of, keeps_values
+from tidegate.expr.change import family_of, keeps_values
 from tidegate.model.event import Ddl
+from tidegate.model.mysql import Family
 from tidegate.model.tso import compose
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.sink.sql.connection import ServerKind, TargetServer

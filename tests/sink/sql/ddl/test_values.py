@@ -16,9 +16,10 @@ from tests.sink.sql.ddl.odd_values import TYPES, odd_value
 from tests.sink.sql.ddl.test_runner import Died, die
 from tests.sink.sql.ddl.world import FEED, World, follow
 from tests.upstream.worlds import seeds
-from tidegate.expr.change import Family, Rule, converter, elems_of, family_of
+from tidegate.expr.change import Rule, converter, elems_of, family_of
 from tidegate.model.errors import SchemaError, SinkRefused, UnsupportedError
 from tidegate.model.event import Value
+from tidegate.model.mysql import Family
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.model.tso import compose

@@ -26,7 +26,7 @@ from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.go import EASY, PRINTED, FloatText, Quote, positional32, positional64
 from tidegate.codec.open_encode import style_of
 from tidegate.codec.wire_table import WireColumn
-from tidegate.model.mysql import BLOBS, CHARS, NUMBERS, PRINTED_TYPES, STRINGS, MysqlType
+from tidegate.model.mysql import BLOBS, CHARS, FLOATS, NUMBERS, PRINTED_TYPES, STRINGS, MysqlType
 
 
 class Cell(NamedTuple):
@@ -77,7 +77,7 @@ def open_cell(column: WireColumn, options: EncodeOptions) -> Cell:
     code, style = column.type.code, style_of(options)
     if code in NUMBERS:
         return DIGITS
-    if code in {MysqlType.FLOAT, MysqlType.DOUBLE}:
+    if code in FLOATS:
         return _float(code, style.float32, style.float64, quoted=False)
     if code in BLOBS:
         return Cell(_bytes if column.binary else _texts, quoted=True)
@@ -91,7 +91,7 @@ def canal_cell(column: WireColumn, options: EncodeOptions) -> Cell:
     code = column.type.code
     if code in NUMBERS:
         return DIGITS._replace(quoted=True)
-    if code in {MysqlType.FLOAT, MysqlType.DOUBLE}:
+    if code in FLOATS:
         return _float(code, positional32, positional64, quoted=True)
     if code in STRINGS and column.binary:
         return Cell(_code_points, quoted=True, table=LATIN1)

@@ -37,7 +37,7 @@ from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.csv import FLOAT_TEXTS, CsvEncoder, CsvOptions
 from tidegate.codec.wire_table import WireColumn, WireTable
-from tidegate.model.mysql import FLOATS, NUMBERS, STRINGS, MysqlType
+from tidegate.model.mysql import FLOATS, NAMED, NUMBERS, STRINGS, MysqlType
 
 Cell: TypeAlias = Callable[[Any], Any]
 """Returns the fields of a column's values as a binary array."""
@@ -99,9 +99,9 @@ class CsvColumns:
         code, options = column.type.code, self._options
         if code in FLOATS:
             return partial(floats, write=FLOAT_TEXTS[code], single=code == MysqlType.FLOAT, within=_GENERAL)
-        if code in NUMBERS - {MysqlType.ENUM, MysqlType.SET}:
+        if code in NUMBERS - NAMED:
             return integers
-        if code in {MysqlType.ENUM, MysqlType.SET}:
+        if code in NAMED:
             return partial(_looked_up, write=write)
         if code in STRINGS and column.binary:
             encode = partial(base64, binary=True) if options.binary_encoding_method == "base64" else _hexadecimal
