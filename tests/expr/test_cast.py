@@ -8,15 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.recorded_tidb import recorded
 from tests.upstream.sql.table_kit import STRICT, context
+from tidegate.expr.arithmetic import number_literal
 from tidegate.expr.cast import Target, assign, convert, zero_of
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.mysql.column_value import KvValue
+from tidegate.mysql.column_value import KvValue, column_text
 from tidegate.mysql.datum import DecimalDatum, Duration, JsonDatum, Unsigned, Vector
 from tidegate.mysql.packed_time import ZERO, Time
 from tidegate.mysql.values import Bits, Named, SqlValue, from_column
+from tidegate.schema.columns import parse_type
 
 TINY, UTINY = ColumnType(T.TINY), ColumnType(T.TINY, unsigned=True)
 BIGINT, UBIGINT = ColumnType(T.LONGLONG), ColumnType(T.LONGLONG, unsigned=True)
@@ -271,3 +274,20 @@ def test_zero_values_are_values_of_the_column(kind):
     again = convert(from_column(kind, zero, context().zone), target(kind), context(()))
 
     assert plain(again.value) == plain(zero)
+
+
+def test_decimals_are_rounded_as_tidb_does() -> None:
+    """A number with more decimals than its DECIMAL column is rounded half away from zero, as TiDB stored it."""
+    seen = 0
+    for one in recorded("store"):
+        literal = str(one.get("value"))
+        is_number = literal.lstrip("-").replace(".", "").isdigit()
+        if one["k"] != "store" or not one["type"].startswith("decimal") or not is_number or not one["stored"]:
+            continue
+        kind, sign = parse_type(one["type"]), -1 if literal.startswith("-") else 1
+        number = number_literal(literal.lstrip("-"))
+        assert isinstance(number, int | Decimal)
+        kept = convert(sign * number, Target("c", kind), context(STRICT)).value
+        assert column_text(kind, kept) == one["stored"][0][0], one
+        seen += 1
+    assert seen > 40

@@ -51,7 +51,6 @@ from tidegate.expr.result_type import (
     NULL,
     TEXT,
     UINT,
-    ValueFamily,
     decimal_type,
     digits_of,
     family_of,
@@ -61,20 +60,18 @@ from tidegate.expr.result_type import (
 )
 from tidegate.expr.scope import Compiled, Evaluate, Row, Scope
 from tidegate.model.errors import EncodeError, SqlRefused
+from tidegate.model.mysql import Family
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType
 from tidegate.mysql.collation import sort_key
-from tidegate.mysql.conversion import CODECS
+from tidegate.mysql.conversion import CODECS, Number
+from tidegate.mysql.encoding import MAX_INT, MAX_UINT, MIN_INT
 from tidegate.mysql.values import (
     EXACT,
-    MAX_INT,
-    MAX_UINT,
-    MIN_INT,
     NO_CONTEXT,
     Bits,
     Context,
-    Number,
     SqlValue,
     Unsigned,
     clamped,
@@ -130,7 +127,7 @@ def _bits(data: bytes) -> Compiled:
 
 
 def _introducer(node: Node, scope: Scope) -> Compiled:
-    """A literal whose bytes are in the character set that stands before it."""
+    """A literal in the character set that is written before it."""
     charset = node.this.removeprefix("_")
     value = compile_scalar(node.expression, scope).run((), NO_CONTEXT)
     if charset == "binary":
@@ -196,14 +193,10 @@ def _collate(node: Node, scope: Scope) -> Compiled:
         sort_key(name, b"a")
     except EncodeError as error:
         raise SqlRefused(_UNKNOWN_COLLATION, f"Unknown collation: '{name}'", "HY000") from error
-    if family_of(value.type) is ValueFamily.TEXT:
+    if family_of(value.type) is Family.TEXT:
         return replace(value, collation=name, rank=0)
     run, kind = value.run, value.type
     return Compiled(lambda row, context: text_of(run(row, context), kind), TEXT, name, 0)
-
-
-def _paren(node: Node, scope: Scope) -> Compiled:
-    return compile_scalar(node.this, scope)
 
 
 def _several(_node: Node, _scope: Scope) -> Compiled:
@@ -221,7 +214,7 @@ LITERALS: Final[Mapping[str, Build]] = {
     "Parameter": _user_variable,
     "SessionParameter": _system_variable,
     "Collate": _collate,
-    "Paren": _paren,
+    "Paren": lambda node, scope: compile_scalar(node.this, scope),
     "Tuple": _several,
     "Star": _several,
 }
@@ -253,7 +246,8 @@ def in_range(value: int, shown: Node, *, unsigned: bool) -> int:
 
 
 def fitting(value: Decimal, shown: Node) -> Decimal:
-    """Return `value` rounded to MySQL's precision; SqlRefused 1690 for too many integer digits."""
+    """Return `value` rounded half away from zero to 30 decimals and 65 digits; SqlRefused 1690 for too many integer
+    digits."""
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), value
     if value.is_zero():
@@ -278,16 +272,20 @@ def _three(
     on_integers: Callable[[int, int], int],
     on_decimals: Callable[[Decimal, Decimal], Decimal],
     on_floats: Callable[[float, float], float],
+    signed_mode: str = "",
 ) -> Apply:
-    """An operator by what its operands are: doubles, else decimals, else integers."""
+    """An operator that works on doubles if one operand is a double, else on decimals, else on integers, whose result is
+    signed in the SQL mode `signed_mode`."""
 
-    def apply(left: Number, right: Number, shown: Node, _context: Context) -> SqlValue:
+    def apply(left: Number, right: Number, shown: Node, context: Context) -> SqlValue:
         if isinstance(left, float) or isinstance(right, float):
             return finite(on_floats(float(left), float(right)), shown)
         if isinstance(left, Decimal) or isinstance(right, Decimal):
             return fitting(on_decimals(Decimal(left), Decimal(right)), shown)
         unsigned = isinstance(left, Unsigned) or isinstance(right, Unsigned)
-        return in_range(on_integers(int(left), int(right)), shown, unsigned=unsigned)
+        return in_range(
+            on_integers(int(left), int(right)), shown, unsigned=unsigned and signed_mode not in context.sql_mode
+        )
 
     return apply
 
@@ -298,13 +296,7 @@ def _product(left: float, right: float) -> float:
 
 multiplied: Final = _three(operator.mul, EXACT.multiply, _product)
 _ADDED: Final = _three(operator.add, EXACT.add, operator.add)
-_SIGNED_SUBTRACTED: Final = _three(operator.sub, EXACT.subtract, operator.sub)
-
-
-def _subtracted(left: Number, right: Number, shown: Node, context: Context) -> SqlValue:
-    if "NO_UNSIGNED_SUBTRACTION" in context.sql_mode and isinstance(left, int) and isinstance(right, int):
-        return in_range(int(left) - int(right), shown, unsigned=False)
-    return _SIGNED_SUBTRACTED(left, right, shown, context)
+_SUBTRACTED: Final = _three(operator.sub, EXACT.subtract, operator.sub, "NO_UNSIGNED_SUBTRACTION")
 
 
 def by_zero(context: Context) -> None:
@@ -328,17 +320,11 @@ def divided(left: Number, right: Number, shown: Node, context: Context) -> SqlVa
 
 
 def _kept_digits(left: Decimal, right: Decimal) -> int:
-    """Decimals of a quotient before it is rounded: MySQL's decimals are made of words of nine digits."""
-    scales = [max(-_exponent(number), 0) for number in (left, right)]
+    """Return the fraction digits of a quotient before rounding: MySQL stores decimals in words of nine digits."""
+    scales = [max(-int(number.as_tuple().exponent), 0) for number in (left, right)]
     words = [-(-scale // WORD) * WORD for scale in scales]
     more = max(DIV_INCREMENT - sum(words) + sum(scales), 0)
     return -(-(sum(words) + more) // WORD) * WORD
-
-
-def _exponent(number: Decimal) -> int:
-    exponent = number.as_tuple().exponent
-    assert isinstance(exponent, int), number
-    return exponent
 
 
 def whole_quotient(left: Number, right: Number, shown: Node, context: Context) -> SqlValue:
@@ -374,30 +360,13 @@ def remainder(left: Number, right: Number, _shown: Node, context: Context) -> Sq
     return Unsigned(rest) if isinstance(left, Unsigned) else rest if left >= 0 else -rest
 
 
-def _sum_type(left: ColumnType, right: ColumnType) -> ColumnType:
-    (first, first_scale), (second, second_scale) = digits_of(left), digits_of(right)
-    scale = max(first_scale, second_scale)
-    return decimal_type(max(first, second) + 1 + scale, scale)
+def _sum_digits(first: int, first_scale: int, second: int, second_scale: int) -> tuple[int, int]:
+    return max(first, second) + 1, max(first_scale, second_scale)
 
 
-def _product_type(left: ColumnType, right: ColumnType) -> ColumnType:
-    (first, first_scale), (second, second_scale) = digits_of(left), digits_of(right)
-    return decimal_type(first + second + first_scale + second_scale, first_scale + second_scale)
-
-
-def _quotient_type(left: ColumnType, right: ColumnType) -> ColumnType:
-    (first, first_scale), (_, second_scale) = digits_of(left), digits_of(right)
-    return decimal_type(first + second_scale + first_scale + DIV_INCREMENT, first_scale + DIV_INCREMENT)
-
-
-def _rest_type(left: ColumnType, right: ColumnType) -> ColumnType:
-    (first, first_scale), (second, second_scale) = digits_of(left), digits_of(right)
-    scale = max(first_scale, second_scale)
-    return decimal_type(max(first, second) + scale, scale)
-
-
-def _binary(apply: Apply, decimals: Callable[[ColumnType, ColumnType], ColumnType], *, always: str = "") -> Build:
-    """An operator; `always` names results that are the same whatever integers and decimals come in."""
+def _binary(apply: Apply, digits: Callable[[int, int, int, int], tuple[int, int]], *, always: str = "") -> Build:
+    """An operator. `digits` returns the (integer, fraction) digits of a decimal result from those of the operands;
+    `always` names the type of the result where it does not depend on the operands."""
 
     def build(node: Node, scope: Scope) -> Compiled:
         if "Interval" in {type(node.this).__name__, type(node.expression).__name__}:
@@ -405,26 +374,22 @@ def _binary(apply: Apply, decimals: Callable[[ColumnType, ColumnType], ColumnTyp
         left, right = compile_scalar(node.this, scope), compile_scalar(node.expression, scope)
         families = {number_family(left.type), number_family(right.type)}
         unsigned = left.type.unsigned or right.type.unsigned
-        if always == "int" or (families == {ValueFamily.INT} and always != "decimal"):
+        if always == "int" or (families == {Family.INT} and always != "decimal"):
             kind = UINT if unsigned else INT
         else:
-            kind = DOUBLE if ValueFamily.REAL in families else decimals(left.type, right.type)
+            whole, scale = digits(*digits_of(left.type), *digits_of(right.type))
+            kind = DOUBLE if Family.FLOAT in families else decimal_type(whole + scale, scale)
         run = _applied(apply, left, right, node)
         if kind.code is T.DECIMAL and (always == "decimal" or left.exact or right.exact):
-            return Compiled(_shortened(run, kind.decimal), kind, exact=run)
+
+            def shortened(row: Row, context: Context) -> SqlValue:
+                found = run(row, context)
+                return rounded(found, kind.decimal) if isinstance(found, Decimal) else found
+
+            return Compiled(shortened, kind, exact=run)
         return Compiled(run, kind)
 
     return build
-
-
-def _shortened(run: Evaluate, scale: int) -> Evaluate:
-    """What the type shows of a value that has more digits."""
-
-    def shortened(row: Row, context: Context) -> SqlValue:
-        found = run(row, context)
-        return rounded(found, scale) if isinstance(found, Decimal) else found
-
-    return shortened
 
 
 def _applied(apply: Apply, left: Compiled, right: Compiled, node: Node) -> Evaluate:
@@ -441,7 +406,7 @@ def _applied(apply: Apply, left: Compiled, right: Compiled, node: Node) -> Evalu
 
 
 def _as_date_call(node: Node) -> Node:
-    """The value of date + INTERVAL as the call that it is."""
+    """Rewrite date + INTERVAL as a call of DATE_ADD or DATE_SUB."""
     name = "DATE_ADD" if type(node).__name__ == "Add" else "DATE_SUB"
     swapped = type(node.this).__name__ == "Interval"
     parts = [node.expression, node.this] if swapped else [node.this, node.expression]
@@ -457,7 +422,7 @@ def turned_sign(number: Number) -> Number:
 
 def _negated(node: Node, scope: Scope) -> Compiled:
     value = compile_scalar(node.this, scope)
-    if value.constant and number_family(value.type) is not ValueFamily.REAL:
+    if value.constant and number_family(value.type) is not Family.FLOAT:
         number = number_of(value.run((), NO_CONTEXT), value.type, NO_CONTEXT)
         if number is None:
             return constant(None, NULL, "binary", 6)
@@ -475,47 +440,35 @@ def _negated(node: Node, scope: Scope) -> Compiled:
 
     family = number_family(value.type)
     kinds = {
-        ValueFamily.INT: INT,
-        ValueFamily.DECIMAL: decimal_type(sum(digits_of(value.type)), digits_of(value.type)[1]),
+        Family.INT: INT,
+        Family.DECIMAL: decimal_type(sum(digits_of(value.type)), digits_of(value.type)[1]),
     }
     return Compiled(run, kinds.get(family, DOUBLE))
 
 
 ARITHMETIC: Final[Mapping[str, Build]] = {
-    "Add": _binary(_ADDED, _sum_type),
-    "Sub": _binary(_subtracted, _sum_type),
-    "Mul": _binary(multiplied, _product_type),
-    "Div": _binary(divided, _quotient_type, always="decimal"),
-    "IntDiv": _binary(whole_quotient, _sum_type, always="int"),
-    "Mod": _binary(remainder, _rest_type),
+    "Add": _binary(_ADDED, _sum_digits),
+    "Sub": _binary(_SUBTRACTED, _sum_digits),
+    "Mul": _binary(multiplied, lambda a, a_scale, b, b_scale: (a + b, a_scale + b_scale)),
+    "Div": _binary(divided, lambda a, a_scale, _b, b_scale: (a + b_scale, a_scale + DIV_INCREMENT), always="decimal"),
+    "IntDiv": _binary(whole_quotient, _sum_digits, always="int"),
+    "Mod": _binary(remainder, lambda a, a_scale, b, b_scale: (max(a, b), max(a_scale, b_scale))),
     "Neg": _negated,
 }
 
 
-def _bitwise(apply: Callable[[int, int], int]) -> Build:
+def _bitwise(apply: Callable[..., int]) -> Build:
     def build(node: Node, scope: Scope) -> Compiled:
-        left, right = compile_scalar(node.this, scope), compile_scalar(node.expression, scope)
+        args = [compile_scalar(part, scope) for part in (node.this, node.args.get("expression")) if part is not None]
 
         def run(row: Row, context: Context) -> SqlValue:
-            first = integer_of(left.run(row, context), left.type, context)
-            second = integer_of(right.run(row, context), right.type, context)
-            if first is None or second is None:
-                return None
-            return Unsigned(apply(wrapped(first), wrapped(second)) & MAX_UINT)
+            numbers = [integer_of(arg.run(row, context), arg.type, context) for arg in args]
+            known = [wrapped(number) for number in numbers if number is not None]
+            return Unsigned(apply(*known) & MAX_UINT) if len(known) == len(args) else None
 
         return Compiled(run, UINT)
 
     return build
-
-
-def _inverted(node: Node, scope: Scope) -> Compiled:
-    value = compile_scalar(node.this, scope)
-
-    def run(row: Row, context: Context) -> SqlValue:
-        found = integer_of(value.run(row, context), value.type, context)
-        return None if found is None else Unsigned(~wrapped(found) & MAX_UINT)
-
-    return Compiled(run, UINT)
 
 
 BITS: Final[Mapping[str, Build]] = {
@@ -524,6 +477,6 @@ BITS: Final[Mapping[str, Build]] = {
     "BitwiseXor": _bitwise(operator.xor),
     "BitwiseLeftShift": _bitwise(lambda left, right: left << right if right < 64 else 0),
     "BitwiseRightShift": _bitwise(lambda left, right: left >> right if right < 64 else 0),
-    "BitwiseNot": _inverted,
+    "BitwiseNot": _bitwise(operator.invert),
 }
 """By class of the node."""

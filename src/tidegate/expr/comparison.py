@@ -26,9 +26,10 @@ from typing import Any, Final, TypeAlias
 
 from tidegate.expr.dialect import Node
 from tidegate.expr.form import Build, compile_scalar, refuse
-from tidegate.expr.result_type import BOOL, ValueFamily, agreed, converter, family_of, shared
+from tidegate.expr.result_type import BOOL, agreed, converter, family_of, shared
 from tidegate.expr.scope import Compiled, Evaluate, Row, Scope
 from tidegate.model.errors import InputError, SqlRefused
+from tidegate.model.mysql import Family
 from tidegate.model.pattern import RegularExpression, expression, like
 from tidegate.model.table import ColumnType
 from tidegate.mysql.values import (
@@ -73,7 +74,7 @@ def _connected(*, decides: bool) -> Build:
 
 
 def _chain(node: Node) -> list[Node]:
-    """A AND b AND c as one list, however deep the nodes are."""
+    """Return the operands of a AND b AND c as one list, however deep the nodes are."""
     parts: list[Node] = []
     kind = type(node)
     while type(node) is kind:
@@ -92,24 +93,18 @@ def _xor(node: Node, scope: Scope) -> Compiled:
     return Compiled(run, BOOL)
 
 
-def _not(node: Node, scope: Scope) -> Compiled:
-    test = truth(compile_scalar(node.this, scope))
-
-    def run(row: Row, context: Context) -> SqlValue:
-        found = test(row, context)
+def _negated(run: Callable[[Row, Context], object]) -> Compiled:
+    def turned(row: Row, context: Context) -> SqlValue:
+        found = run(row, context)
         return None if found is None else int(not found)
 
-    return Compiled(run, BOOL)
+    return Compiled(turned, BOOL)
 
 
-def as_shared(values: Sequence[Compiled], scope: Scope) -> tuple[Compiled, list[Evaluate]]:
-    """Return the common type of several values, and a function for each that converts into it."""
-    kind, collation, rank = shared(values, scope)
-    return Compiled(_never, kind, collation, rank), [_converted(value, kind) for value in values]
-
-
-def _never(_row: Row, _context: Context) -> SqlValue:
-    raise AssertionError
+def as_shared(values: Sequence[Compiled], scope: Scope) -> tuple[tuple[ColumnType, str, int], list[Evaluate]]:
+    """Return the common (type, collation, rank) of several values, and a function for each that converts into it."""
+    form = shared(values, scope)
+    return form, [_converted(value, form[0]) for value in values]
 
 
 def _converted(value: Compiled, kind: ColumnType) -> Evaluate:
@@ -136,7 +131,7 @@ def chosen(tests: Sequence[Truth], values: Sequence[Compiled], scope: Scope) -> 
                 return value(row, context)
         return default(row, context)
 
-    return Compiled(run, form.type, form.collation, form.rank)
+    return Compiled(run, *form)
 
 
 def _case(node: Node, scope: Scope) -> Compiled:
@@ -166,7 +161,7 @@ LOGIC: Final[Mapping[str, Build]] = {
     "And": _connected(decides=False),
     "Or": _connected(decides=True),
     "Xor": _xor,
-    "Not": _not,
+    "Not": lambda node, scope: _negated(truth(compile_scalar(node.this, scope))),
     "Case": _case,
 }
 """By class of the node."""
@@ -201,7 +196,7 @@ def _orders(node: Node, scope: Scope) -> list[Order]:
 
 
 def _comparison(accepts: frozenset[int]) -> Build:
-    """< and its like: of rows, the first parts that differ decide."""
+    """<, <=, > and >=; of rows, the first elements that differ decide."""
 
     def build(node: Node, scope: Scope) -> Compiled:
         orders = _orders(node, scope)
@@ -242,22 +237,6 @@ def equality(orders: Sequence[Order]) -> Evaluate:
         return None if unknown else 1
 
     return run
-
-
-def _equal(node: Node, scope: Scope) -> Compiled:
-    return Compiled(equality(_orders(node, scope)), BOOL)
-
-
-def _negated(run: Evaluate) -> Evaluate:
-    def turned(row: Row, context: Context) -> SqlValue:
-        found = run(row, context)
-        return None if found is None else int(not found)
-
-    return turned
-
-
-def _not_equal(node: Node, scope: Scope) -> Compiled:
-    return Compiled(_negated(equality(_orders(node, scope))), BOOL)
 
 
 def _null_safe(node: Node, scope: Scope) -> Compiled:
@@ -315,10 +294,10 @@ def member_test(values: tuple[Compiled, ...], members: Sequence[tuple[Compiled, 
 
 
 def _integers(values: tuple[Compiled, ...], members: Sequence[tuple[Compiled, ...]]) -> frozenset[Any] | None:
-    """The members when all are integer literals and one integer is asked for."""
-    if len(values) != 1 or family_of(values[0].type) is not ValueFamily.INT:
+    """Return the members if they are integer literals and the operand is a single integer, else None."""
+    if len(values) != 1 or family_of(values[0].type) is not Family.INT:
         return None
-    if not all(member[0].constant and family_of(member[0].type) is ValueFamily.INT for member in members):
+    if not all(member[0].constant and family_of(member[0].type) is Family.INT for member in members):
         return None
     return frozenset(member[0].run((), NO_CONTEXT) for member in members)
 
@@ -331,11 +310,11 @@ def _in(node: Node, scope: Scope) -> Compiled:
 
 
 def _is(node: Node, scope: Scope) -> Compiled:
-    value, wanted = compile_scalar(node.this, scope), type(node.expression).__name__
+    value, keyword = compile_scalar(node.this, scope), type(node.expression).__name__
     negate = bool(node.args.get("negate"))
     run_value, kind = value.run, value.type
-    truth = bool(node.expression.this) if wanted == "Boolean" else None
-    if wanted not in {"Null", "Boolean"}:
+    truth = bool(node.expression.this) if keyword == "Boolean" else None
+    if keyword not in {"Null", "Boolean"}:
         raise SqlRefused(1064, "IS takes NULL, TRUE, FALSE or UNKNOWN", "42000")
 
     def run(row: Row, context: Context) -> SqlValue:
@@ -347,8 +326,8 @@ def _is(node: Node, scope: Scope) -> Compiled:
 
 
 COMPARISONS: Final[Mapping[str, Build]] = {
-    "EQ": _equal,
-    "NEQ": _not_equal,
+    "EQ": lambda node, scope: Compiled(equality(_orders(node, scope)), BOOL),
+    "NEQ": lambda node, scope: _negated(equality(_orders(node, scope))),
     "NullSafeEQ": _null_safe,
     "LT": _comparison(frozenset({-1})),
     "LTE": _comparison(frozenset({-1, 0})),
@@ -387,15 +366,15 @@ def _like(node: Node, scope: Scope, escape: str = "\\") -> Compiled:
     negate = bool(node.args.get("negate"))
 
     def run(row: Row, context: Context) -> SqlValue:
-        text, wanted = text_of(value.run(row, context), value.type), text_of(pattern.run(row, context), pattern.type)
-        if text is None or wanted is None:
+        text, sought = text_of(value.run(row, context), value.type), text_of(pattern.run(row, context), pattern.type)
+        if text is None or sought is None:
             return None
-        text, wanted = same_kind(text, wanted)
-        if isinstance(text, bytes) or isinstance(wanted, bytes):
-            text, wanted = bytes(text).decode("latin-1"), bytes(wanted).decode("latin-1")  # type: ignore[arg-type]
+        text, sought = same_kind(text, sought)
+        if isinstance(text, bytes) or isinstance(sought, bytes):
+            text, sought = bytes(text).decode("latin-1"), bytes(sought).decode("latin-1")  # type: ignore[arg-type]
         else:
-            text, wanted = fold(text), fold(wanted)
-        return int(like(wanted, escape).matches(text) is not negate)
+            text, sought = fold(text), fold(sought)
+        return int(like(sought, escape).matches(text) is not negate)
 
     return Compiled(run, BOOL)
 
@@ -424,11 +403,11 @@ def _regexp(node: Node, scope: Scope) -> Compiled:
     flags = "i" if agreed((value, pattern), scope)[0].endswith("_ci") else ""
 
     def run(row: Row, context: Context) -> SqlValue:
-        text, wanted = (
+        text, sought = (
             string_of(value.run(row, context), value.type),
             string_of(pattern.run(row, context), pattern.type),
         )
-        return None if text is None or wanted is None else int(regexp(wanted, flags).is_in(text))
+        return None if text is None or sought is None else int(regexp(sought, flags).is_in(text))
 
     return Compiled(run, BOOL)
 

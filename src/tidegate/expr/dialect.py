@@ -57,7 +57,7 @@ def plain_arguments(self: _Parser) -> _Nodes:
 
 
 def _type(self: _Parser) -> _Nodes:
-    """A type after AS: its name, then length, decimals or character set."""
+    """The type after AS: its name, then length, decimals or character set."""
     name = self.word()
     self._advance()
     if name in {"SIGNED", "UNSIGNED"}:
@@ -95,9 +95,7 @@ def _cast(self: _Parser) -> _Nodes:
 def _convert(self: _Parser) -> _Nodes:
     value = self._parse_assignment()
     if self.accept("USING"):
-        name = self._curr.text
-        self._advance()
-        return [value, exp.var("USING"), exp.var(name.lower())]
+        return [value, exp.var("USING"), _charset(self)]
     if self._curr.text != ",":
         self.raise_error("a comma or USING is missing")
     self._advance()
@@ -107,8 +105,7 @@ def _convert(self: _Parser) -> _Nodes:
 def _char(self: _Parser) -> _Nodes:
     found: _Nodes = self._parse_csv(self._parse_assignment)
     if self.accept("USING"):
-        found.append(exp.var(self._curr.text.lower()))
-        self._advance()
+        found.append(_charset(self))
     return found
 
 
@@ -192,6 +189,16 @@ _LITERALS: Final[Mapping[Tk, Callable[[Any], Node]]] = {
 _QUANTIFIERS: Final[Mapping[str, type[Any]]] = {"ANY": exp.Any, "SOME": exp.Any, "ALL": exp.All}
 
 
+def _unless_reserved(name: str) -> Callable[..., Node | None]:
+    """A method of sqlglot's parser that finds nothing where a reserved word stands."""
+    method = getattr(MySQL.Parser, name)
+
+    def parse(self: _Parser, *arguments: Any, **options: Any) -> Node | None:
+        return None if self.is_reserved() else method(self, *arguments, **options)
+
+    return parse
+
+
 class _MySqlParser(MySQL.Parser):  # type: ignore[misc]
     """sqlglot's MySQL parser with our operands; words of `reserved` are no names."""
 
@@ -237,8 +244,9 @@ class _MySqlParser(MySQL.Parser):  # type: ignore[misc]
         joined = after and after.token_type is Tk.DOT and after.start == self._curr.end + 1
         return not joined and not (before and before.token_type is Tk.DOT)
 
-    def _parse_id_var(self, *arguments: Any, **options: Any) -> Node | None:
-        return None if self.is_reserved() else super()._parse_id_var(*arguments, **options)
+    _parse_id_var = _unless_reserved("_parse_id_var")
+    _parse_column = _unless_reserved("_parse_column")
+    _parse_table_parts_fast = _unless_reserved("_parse_table_parts_fast")
 
     def _parse_table_hints(self) -> Node | None:
         reserved, self.reserved = self.reserved, self.reserved - {"PRIMARY"}  # an index is called so
@@ -246,12 +254,6 @@ class _MySqlParser(MySQL.Parser):  # type: ignore[misc]
             return super()._parse_table_hints()
         finally:
             self.reserved = reserved
-
-    def _parse_column(self) -> Node | None:
-        return None if self.is_reserved() else super()._parse_column()
-
-    def _parse_table_parts_fast(self) -> Node | None:
-        return None if self.is_reserved() else super()._parse_table_parts_fast()
 
     def raise_error(self, message: str, token: Any = None) -> None:
         """Blame the end of the text, not the token before it, where nothing follows."""

@@ -57,7 +57,6 @@ from tidegate.expr.result_type import (
     JSON,
     TEXT,
     UINT,
-    ValueFamily,
     agreed,
     as_member,
     datetime_type,
@@ -71,25 +70,22 @@ from tidegate.expr.result_type import (
 from tidegate.expr.result_type import time_type as span_type
 from tidegate.expr.scope import Compiled, Evaluate, Row, Scope
 from tidegate.model.errors import SqlRefused
-from tidegate.model.mysql import STRINGS
+from tidegate.model.mysql import STRINGS, Family
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
-from tidegate.mysql.conversion import decimal_writer, round_at
+from tidegate.mysql.conversion import Number, decimal_writer, round_at
+from tidegate.mysql.encoding import MAX_INT, MAX_UINT
 from tidegate.mysql.packed_time import Time
 from tidegate.mysql.values import (
     EXACT,
-    MAX_INT,
-    MAX_UINT,
     NO_CONTEXT,
     Bits,
     Context,
     JsonDatum,
     Named,
-    Number,
     SqlValue,
     Unsigned,
-    UserLocks,
     compare,
     decimal_of,
     float_of,
@@ -132,8 +128,6 @@ _READERS: Final[Mapping[str, Reader]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What `define` was told."""
-
     takes: str
     gives: Gives
     apply: Callable[..., Any]
@@ -172,16 +166,14 @@ def define(
         args = arguments(node, scope, shape.least, _ANY if shape.rest else len(shape.takes))
         kind = shape.gives(args) if callable(shape.gives) else shape.gives
         run = _runner(shape, args)
-        if family_of(kind) is not ValueFamily.TEXT:
+        if family_of(kind) is not Family.TEXT:
             return Compiled(run, kind)
         collation, rank = agreed(args, scope)
-        return Compiled(run, kind, "binary" if kind.charset == "binary" else _not_binary(collation, scope), rank)
+        if kind.charset != "binary" and collation == "binary":
+            collation = scope.collation
+        return Compiled(run, kind, "binary" if kind.charset == "binary" else collation, rank)
 
     return build
-
-
-def _not_binary(collation: str, scope: Scope) -> str:
-    return scope.collation if collation == "binary" else collation
 
 
 def _runner(shape: _Shape, args: Sequence[Compiled]) -> Evaluate:
@@ -206,12 +198,12 @@ def _runner(shape: _Shape, args: Sequence[Compiled]) -> Evaluate:
 
 
 def _run(arg: Compiled, letter: str) -> Evaluate:
-    """Functions of numbers see a quotient before it is rounded."""
+    """Functions of numbers take a quotient with all its digits."""
     return arg.exact or arg.run if letter in "xd" else arg.run
 
 
 def _alike(values: list[Any], texts: list[int]) -> None:
-    """All texts as bytes if one is."""
+    """Turn all texts into bytes if one of them is."""
     if any(isinstance(values[at], bytes) for at in texts):
         for at in texts:
             if isinstance(values[at], str):
@@ -234,23 +226,22 @@ def _if(node: Node, scope: Scope) -> Compiled:
     return chosen([truth(condition)], values, scope)
 
 
-def _coalesce(node: Node, scope: Scope) -> Compiled:
-    values = arguments(node, scope, 1)
-    form, runs = as_shared(values, scope)
+def _first_known(least: int, most: int = _ANY) -> Function:
+    """COALESCE and IFNULL."""
 
-    def run(row: Row, context: Context) -> SqlValue:
-        for evaluate in runs:
-            value = evaluate(row, context)
-            if value is not None:
-                return value
-        return None
+    def build(node: Node, scope: Scope) -> Compiled:
+        form, runs = as_shared(arguments(node, scope, least, most), scope)
 
-    return Compiled(run, form.type, form.collation, form.rank)
+        def run(row: Row, context: Context) -> SqlValue:
+            for evaluate in runs:
+                value = evaluate(row, context)
+                if value is not None:
+                    return value
+            return None
 
+        return Compiled(run, *form)
 
-def _ifnull(node: Node, scope: Scope) -> Compiled:
-    arguments(node, scope, 2, 2)
-    return _coalesce(node, scope)
+    return build
 
 
 def _nullif(node: Node, scope: Scope) -> Compiled:
@@ -274,31 +265,20 @@ def _values(node: Node, scope: Scope) -> Compiled:
 
 def _last_insert_id(context: Context, value: int | None = None) -> int:
     if value is not None:
-        context.last_insert_id = value & (1 << 64) - 1
+        context.last_insert_id = value & MAX_UINT
     return Unsigned(context.last_insert_id)
 
 
-def _locks(context: Context) -> UserLocks:
-    if context.locks is None:
-        raise SqlRefused(_NOT_HERE, "locks belong to sessions", "42000")
-    return context.locks
+def _lock(takes: str, call: Callable[..., int | None]) -> Function:
+    """A function of the session's locks; NULL is the lock named ''."""
 
+    def apply(context: Context, *args: Any) -> int | None:
+        if context.locks is None:
+            raise SqlRefused(_NOT_HERE, "locks belong to sessions", "42000")
+        found = call(context.locks, *(args and (args[0] or "", *args[1:])))
+        return None if found is None else int(found)
 
-def _get_lock(context: Context, name: str | None, wait_s: int | None) -> int:
-    return int(_locks(context).take(name or "", -1 if wait_s is None else wait_s))
-
-
-def _release_lock(context: Context, name: str | None) -> int | None:
-    released = _locks(context).release(name or "")
-    return None if released is None else int(released)
-
-
-def _is_used_lock(context: Context, name: str | None) -> int | None:
-    return _locks(context).owner(name or "")
-
-
-def _is_free_lock(context: Context, name: str | None) -> int:
-    return int(_locks(context).owner(name or "") is None)
+    return define(takes, INT, apply, session=True, nulls=True)
 
 
 _DATABASE: Final = define("", TEXT, lambda context: context.database or None, session=True, nulls=True)
@@ -307,22 +287,22 @@ _MD5: Final = define("o", TEXT, lambda data: hashlib.md5(data, usedforsecurity=F
 _SHA1: Final = define("o", TEXT, lambda data: hashlib.sha1(data, usedforsecurity=False).hexdigest())
 
 FLOW_FUNCTIONS: Final[Mapping[str, Function]] = {
-    "COALESCE": _coalesce,
+    "COALESCE": _first_known(1),
     "CONNECTION_ID": define("", UINT, lambda context: Unsigned(context.connection_id), session=True),
     "CURRENT_USER": _USER,
     "DATABASE": _DATABASE,
     "FOUND_ROWS": define("", INT, lambda context: context.found_rows, session=True),
-    "GET_LOCK": define("si", INT, _get_lock, session=True, nulls=True),
+    "GET_LOCK": _lock("si", lambda locks, name, wait_s: locks.take(name, -1 if wait_s is None else wait_s)),
     "IF": _if,
-    "IFNULL": _ifnull,
+    "IFNULL": _first_known(2, 2),
     "ISNULL": define("v", BOOL, lambda value: int(value is None), nulls=True),
-    "IS_FREE_LOCK": define("s", INT, _is_free_lock, session=True, nulls=True),
-    "IS_USED_LOCK": define("s", INT, _is_used_lock, session=True, nulls=True),
+    "IS_FREE_LOCK": _lock("s", lambda locks, name: locks.owner(name) is None),
+    "IS_USED_LOCK": _lock("s", lambda locks, name: locks.owner(name)),
     "LAST_INSERT_ID": define("i", UINT, _last_insert_id, least=0, session=True),
     "MD5": _MD5,
     "NULLIF": _nullif,
-    "RELEASE_ALL_LOCKS": define("", INT, lambda context: _locks(context).release_all(), session=True),
-    "RELEASE_LOCK": define("s", INT, _release_lock, session=True, nulls=True),
+    "RELEASE_ALL_LOCKS": _lock("", lambda locks: locks.release_all()),
+    "RELEASE_LOCK": _lock("s", lambda locks, name: locks.release(name)),
     "ROW_COUNT": define("", INT, lambda context: context.row_count, session=True),
     "SCHEMA": _DATABASE,
     "SHA": _SHA1,
@@ -338,6 +318,8 @@ FLOW_FUNCTIONS: Final[Mapping[str, Function]] = {
 
 
 Cast: TypeAlias = Callable[[SqlValue, ColumnType, Context], SqlValue]
+_Target: TypeAlias = tuple[ColumnType, Cast]
+_MakeTarget: TypeAlias = Callable[[list[int], str], _Target]
 _OUT_OF_RANGE: Final = 1264
 _LEADING: Final = re.compile(r"\s*+([+-]?)0*+(\d*)(?<=\d)", re.ASCII)
 LARGEST_DIGITS: Final = 100
@@ -347,7 +329,7 @@ _CHARSETS: Final = frozenset({"utf8mb4", "utf8", "utf8mb3", "ascii", "latin1", "
 
 
 def _whole(value: SqlValue, kind: ColumnType, context: Context) -> int | None:
-    """The integer that CAST starts from: of text its leading digits alone."""
+    """Return the integer that CAST starts from: of a text, its leading digits."""
     if isinstance(value, str) and not isinstance(value, Named):
         found = _LEADING.match(value)
         if found is None or found.end() < len(value.rstrip()):
@@ -380,7 +362,8 @@ def _unsigned(value: SqlValue, kind: ColumnType, context: Context) -> SqlValue:
     return Unsigned(max(found, -MAX_INT - 1) & MAX_UINT if found < 0 else min(found, MAX_UINT))
 
 
-def _decimal(precision: int, scale: int) -> Cast:
+def _decimal(sizes: list[int], _charset: str) -> _Target:
+    precision, scale = (sizes[0] or 10 if sizes else 10), (sizes[1] if len(sizes) > 1 else 0)
     write = decimal_writer(ColumnType(T.DECIMAL, precision, scale))
 
     def cast(value: SqlValue, kind: ColumnType, context: Context) -> SqlValue:
@@ -392,42 +375,16 @@ def _decimal(precision: int, scale: int) -> Cast:
             context.warn(_OUT_OF_RANGE, "Out of range value for column 'CAST' at row 1")
         return made
 
-    return cast
+    return decimal_type(precision, scale), cast
 
 
-def _text(length: int) -> Cast:
-    def cast(value: SqlValue, kind: ColumnType, _context: Context) -> SqlValue:
-        text = string_of(value, kind)
-        return text if text is None or length < 0 else text[:length]
+def _read_by(letter: str, fit: Callable[[Any], SqlValue]) -> Cast:
+    """A cast that reads a value like an argument of that letter and then applies `fit`; NULL stays NULL."""
+    read = _READERS[letter]
 
-    return cast
-
-
-def _binary(length: int) -> Cast:
-    def cast(value: SqlValue, kind: ColumnType, _context: Context) -> SqlValue:
-        data = octets(value, kind)
-        return data if data is None or length < 0 else data[:length].ljust(length, b"\0")
-
-    return cast
-
-
-def _date(value: SqlValue, kind: ColumnType, context: Context) -> SqlValue:
-    found = moment_of(value, kind, context)
-    return None if found is None else Time(*found[:3])
-
-
-def _datetime(fsp: int) -> Cast:
     def cast(value: SqlValue, kind: ColumnType, context: Context) -> SqlValue:
-        found = moment_of(value, kind, context)
-        return None if found is None else round_time(found, fsp)
-
-    return cast
-
-
-def _span(fsp: int) -> Cast:
-    def cast(value: SqlValue, kind: ColumnType, context: Context) -> SqlValue:
-        found = span_of(value, kind, context)
-        return None if found is None else round_span_ns(int(found), fsp)
+        found = read(value, kind, context)
+        return None if found is None else fit(found)
 
     return cast
 
@@ -440,49 +397,37 @@ def _json(value: SqlValue, kind: ColumnType, _context: Context) -> SqlValue:
     return JsonDatum(as_member(value, kind))
 
 
-_Target: TypeAlias = tuple[ColumnType, Cast]
-
-
-def _decimal_target(sizes: list[int], _charset: str) -> _Target:
-    precision, scale = (sizes[0] or 10 if sizes else 10), (sizes[1] if len(sizes) > 1 else 0)
-    return decimal_type(precision, scale), _decimal(precision, scale)
-
-
-def _text_target(sizes: list[int], charset: str) -> _Target:
+def _characters(sizes: list[int], charset: str) -> _Target:
+    length = sizes[0] if sizes else -1
     if charset == "binary":
-        return _binary_target(sizes, charset)
-    length = sizes[0] if sizes else -1
-    return ColumnType(T.VAR_STRING, length), _text(length)
+        kind = ColumnType(T.VAR_STRING, length, charset="binary")
+        return kind, _read_by("o", lambda data: data if length < 0 else data[:length].ljust(length, b"\0"))
+    return ColumnType(T.VAR_STRING, length), _read_by("s", lambda text: text if length < 0 else text[:length])
 
 
-def _binary_target(sizes: list[int], _charset: str) -> _Target:
-    length = sizes[0] if sizes else -1
-    return ColumnType(T.VAR_STRING, length, charset="binary"), _binary(length)
+def _clock(letter: str, kind: Callable[[int], ColumnType], fit: Callable[[Any, int], SqlValue]) -> _MakeTarget:
+    """A type with fractional digits."""
+
+    def target(sizes: list[int], _charset: str) -> _Target:
+        fsp = sizes[0] if sizes else 0
+        return kind(fsp), _read_by(letter, lambda found: fit(found, fsp))
+
+    return target
 
 
-def _moment_target(sizes: list[int], _charset: str) -> _Target:
-    fsp = sizes[0] if sizes else 0
-    return datetime_type(fsp), _datetime(fsp)
-
-
-def _span_target(sizes: list[int], _charset: str) -> _Target:
-    fsp = sizes[0] if sizes else 0
-    return span_type(fsp), _span(fsp)
-
-
-def _always(kind: ColumnType, cast: Cast) -> Callable[[list[int], str], _Target]:
+def _always(kind: ColumnType, cast: Cast) -> _MakeTarget:
     return lambda _sizes, _charset: (kind, cast)
 
 
-_TARGETS: Final[Mapping[str, Callable[[list[int], str], _Target]]] = {
+_TARGETS: Final[Mapping[str, _MakeTarget]] = {
     "SIGNED": _always(INT, _signed),
     "UNSIGNED": _always(UINT, _unsigned),
-    **dict.fromkeys(("DECIMAL", "NUMERIC", "DEC"), _decimal_target),
-    **dict.fromkeys(("CHAR", "NCHAR", "VARCHAR", "CHARACTER"), _text_target),
-    "BINARY": _binary_target,
-    "DATE": _always(DATE, _date),
-    **dict.fromkeys(("DATETIME", "TIMESTAMP"), _moment_target),
-    "TIME": _span_target,
+    **dict.fromkeys(("DECIMAL", "NUMERIC", "DEC"), _decimal),
+    **dict.fromkeys(("CHAR", "NCHAR", "VARCHAR", "CHARACTER"), _characters),
+    "BINARY": lambda sizes, _charset: _characters(sizes, "binary"),
+    "DATE": _always(DATE, _read_by("m", lambda found: Time(*found[:3]))),
+    **dict.fromkeys(("DATETIME", "TIMESTAMP"), _clock("m", datetime_type, round_time)),
+    "TIME": _clock("p", span_type, round_span_ns),
     "JSON": _always(JSON, _json),
     **dict.fromkeys(("DOUBLE", "REAL"), _always(DOUBLE, float_of)),
 }
@@ -490,7 +435,6 @@ _TARGETS: Final[Mapping[str, Callable[[list[int], str], _Target]]] = {
 
 
 def _target(words: list[str]) -> _Target:
-    """The type that stands after AS, and the rule."""
     make = _TARGETS.get(words[0])
     if make is None:
         raise SqlRefused(1064, f"CAST does not know the type {words[0]}", "42000")
@@ -510,7 +454,7 @@ def _cast_call(node: Node, scope: Scope) -> Compiled:
         found = run_value(row, context)
         return None if found is None else cast(found, source, context)
 
-    if family_of(kind) is not ValueFamily.TEXT:
+    if family_of(kind) is not Family.TEXT:
         return Compiled(run, kind)
     return Compiled(run, kind, "binary" if kind.charset == "binary" else scope.collation, 2)
 
@@ -534,7 +478,7 @@ def _using(value: Compiled, charset: str, scope: Scope) -> Compiled:
 
 
 def _fitting(text: str, charset: str) -> str:
-    """`text` with ? for what the character set does not have."""
+    """Return `text` with ? for each character that the character set lacks."""
     codec = _LIMITED.get(charset)
     return text if codec is None else text.encode(codec, "replace").decode(codec)
 
@@ -552,16 +496,12 @@ MAX_SCALE: Final = 30
 def _kind_of_first(args: Sequence[Compiled]) -> ColumnType:
     kind = args[0].type
     match number_family(kind):
-        case ValueFamily.INT:
+        case Family.INT:
             return UINT if kind.unsigned else INT
-        case ValueFamily.DECIMAL:
+        case Family.DECIMAL:
             return decimal_type(sum(digits_of(kind)), digits_of(kind)[1])
         case _:
             return DOUBLE
-
-
-def _whole_kind(args: Sequence[Compiled]) -> ColumnType:
-    return DOUBLE if number_family(args[0].type) is ValueFamily.REAL else UINT if args[0].type.unsigned else INT
 
 
 def _number_whole(on_float: Callable[[float], float], mode: str) -> Function:
@@ -570,7 +510,11 @@ def _number_whole(on_float: Callable[[float], float], mode: str) -> Function:
             return float(on_float(number)) if math.isfinite(number) else number
         return int(number.to_integral_value(mode)) if isinstance(number, Decimal) else number
 
-    return define("x", _whole_kind, apply)
+    def kind(args: Sequence[Compiled]) -> ColumnType:
+        first = args[0].type
+        return DOUBLE if number_family(first) is Family.FLOAT else UINT if first.unsigned else INT
+
+    return define("x", kind, apply)
 
 
 def _absolute(number: Number) -> SqlValue:
@@ -591,7 +535,7 @@ def _round(number: Number, places: int = 0) -> SqlValue:
 
 
 def _as_before(exact: Decimal, number: Number) -> SqlValue:
-    """An integer of an integer."""
+    """Return an integer if `number` is one, else a decimal."""
     if isinstance(number, int):
         return Unsigned(exact) if isinstance(number, Unsigned) else int(exact)
     return rounded(exact, 0)
@@ -609,9 +553,9 @@ def _truncate(number: Number, places: int) -> SqlValue:
 
 
 def _rounded_kind(args: Sequence[Compiled]) -> ColumnType:
-    """ROUND and TRUNCATE of a decimal have as many decimals as asked for, where that is a literal."""
+    """ROUND and TRUNCATE of a decimal have as many decimals as their second argument says, if it is a literal."""
     kind = _kind_of_first(args)
-    if number_family(args[0].type) is not ValueFamily.DECIMAL:
+    if number_family(args[0].type) is not Family.DECIMAL:
         return kind
     if len(args) == 1:
         return decimal_type(digits_of(kind)[0] + 1, 0)
@@ -648,7 +592,7 @@ def _sign(number: Number) -> int:
     return (number > 0) - (number < 0)
 
 
-def _modulo_call(node: Node, scope: Scope) -> Compiled:
+def _modulo(node: Node, scope: Scope) -> Compiled:
     first, second = arguments(node, scope, 2, 2)
 
     def run(row: Row, context: Context) -> SqlValue:
@@ -656,7 +600,7 @@ def _modulo_call(node: Node, scope: Scope) -> Compiled:
         right = number_of(second.run(row, context), second.type, context)
         return None if left is None or right is None else remainder(left, right, node, context)
 
-    return Compiled(run, _kind_of_first((first if number_family(second.type) is ValueFamily.INT else second,)))
+    return Compiled(run, _kind_of_first((first if number_family(second.type) is Family.INT else second,)))
 
 
 def _rand_call(node: Node, scope: Scope) -> Compiled:
@@ -668,14 +612,14 @@ def _rand_call(node: Node, scope: Scope) -> Compiled:
     return Compiled(lambda _row, _context: source.random(), DOUBLE)
 
 
-def _extreme(wanted: int) -> Function:
+def _extreme(sign: int) -> Function:
     """GREATEST and LEAST: NULL as soon as one is."""
 
     def build(node: Node, scope: Scope) -> Compiled:
         values = arguments(node, scope, 2)
         form, runs = as_shared(values, scope)
         collation, _ = agreed(values, scope)
-        kinds = (form.type, form.type)
+        kinds = (form[0], form[0])
 
         def run(row: Row, context: Context) -> SqlValue:
             best = runs[0](row, context)
@@ -684,10 +628,10 @@ def _extreme(wanted: int) -> Function:
                 order = compare(value, best, kinds, collation, context)
                 if order is None:
                     return None
-                best = value if order == wanted else best
+                best = value if order == sign else best
             return best
 
-        return Compiled(run, form.type, form.collation, form.rank)
+        return Compiled(run, *form)
 
     return build
 
@@ -706,7 +650,7 @@ NUMBER_FUNCTIONS: Final[Mapping[str, Function]] = {
     "LEAST": _extreme(-1),
     "LN": _double(math.log),
     "LOG": _double(_logarithm, "ff", 1),
-    "MOD": _modulo_call,
+    "MOD": _modulo,
     "POW": _POWER,
     "POWER": _POWER,
     "RAND": _rand_call,

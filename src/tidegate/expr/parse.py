@@ -104,8 +104,11 @@ def _sorted(sql: str, tokens: Sequence[Token], reserved: AbstractSet[str]) -> Pa
         return Command(first, text)
     if first not in _DML:
         raise syntax_error(sql, tokens[0].start)
-    if reserved:
-        _check_end(sql, tokens)
+    last, before = tokens[-1], tokens[-2] if len(tokens) > 1 else tokens[-1]
+    if reserved and last.word in LEADING and before.word not in RESERVED:
+        raise syntax_error(sql, len(sql))
+    if reserved and last.word in OF_TABLES and not any(token.word in _TABLED for token in tokens):
+        raise syntax_error(sql, last.start)
     try:
         return Dml(parse_tokens(sql, tokens, reserved), text)
     except ParseError as error:
@@ -117,30 +120,21 @@ def _sorted(sql: str, tokens: Sequence[Token], reserved: AbstractSet[str]) -> Pa
         raise SqlRefused(_SYNTAX, "the statement is nested too deeply", "42000") from error
 
 
-def _check_end(sql: str, tokens: Sequence[Token]) -> None:
-    """SqlRefused for a statement that breaks off behind a word that something follows, or has one without a table."""
-    last, before = tokens[-1], tokens[-2] if len(tokens) > 1 else tokens[-1]
-    if last.word in LEADING and before.word not in RESERVED:
-        raise syntax_error(sql, len(sql))
-    if last.word in OF_TABLES and not any(token.word in _TABLED for token in tokens):
-        raise syntax_error(sql, last.start)
-
-
 def _begin(sql: str, start: int) -> int:
-    """Where a statement's text begins: at the comment that TiDB opened, where its first word stands in one."""
+    """Return where a statement's text begins: before the executed comment that holds its first word, if any."""
     at = sql.rfind("/*", 0, start)
     return at if at >= 0 and _OPENING.fullmatch(sql, at, start) else start
 
 
 def _whole(sql: str, text: str, end: int) -> str:
-    """`text` with the executed comment that it may end in closed again."""
+    """Return `text`, with the end of the executed comment that its last word is in."""
     close = sql.find("*/", end)
     inside = text.count("/*") > text.count("*/")
     return text + sql[end : close + 2] if inside and close >= 0 and not sql[end:close].strip() else text
 
 
 def _blamed(sql: str, tokens: Sequence[Token], at: int) -> int:
-    """Where a parser that looks one token ahead meets the error at `at`: behind a word that goes on with an operand."""
+    """Return where a parser that reads one token ahead reports an error at `at`: behind a word with an operand."""
     place = next((number for number, token in enumerate(tokens) if token.start == at), 0)
     if place and tokens[place].word in LEADING and tokens[place - 1].word not in RESERVED:
         return tokens[place + 1].start if place + 1 < len(tokens) else len(sql)
@@ -149,24 +143,21 @@ def _blamed(sql: str, tokens: Sequence[Token], at: int) -> int:
 
 def syntax_error(sql: str, at: int, why: str = "") -> SqlRefused:
     """Return the error of a statement that is none, as a TiDB words it: `at` is where the token stands that it blames.
-    `why` is told as well, but of a reserved word."""
-    found = next((token for token in _lexed(sql) if token.start >= at), None)
+    `why` is appended, except for a reserved word."""
+    try:
+        tokens = lex(sql)[:-1]
+    except SqlError:
+        tokens = ()
+    found = next((token for token in tokens if token.start >= at), None)
     end = len(sql) if found is None else found.end
     line, begins = sql.count("\n", 0, end) + 1, sql.rfind("\n", 0, end) + 1
     near = sql[at:].encode("utf-8", "surrogateescape")
     whole = f"(total length {len(near)})" if len(near) > _NEAR_BYTES else ""
-    told = "" if found is not None and found.word in RESERVED else why
+    reason = "" if found is not None and found.word in RESERVED else why
     return SqlRefused(
         _SYNTAX,
         "You have an error in your SQL syntax; check the manual that corresponds to your TiDB version for the right "
         f"syntax to use line {line} column {len(sql[begins:end].encode('utf-8', 'surrogateescape'))} "
-        f'near "{near[:_NEAR_BYTES].decode("utf-8", "ignore")}"{told} {whole}',
+        f'near "{near[:_NEAR_BYTES].decode("utf-8", "ignore")}"{reason} {whole}',
         "42000",
     )
-
-
-def _lexed(sql: str) -> tuple[Token, ...]:
-    try:
-        return lex(sql)[:-1]
-    except SqlError:
-        return ()

@@ -12,7 +12,7 @@ ignore case where the collation does.
     JSON_REMOVE                 a missing path is ignored; "$" itself cannot be removed (3153)
     JSON_ARRAY  OBJECT  CONTAINS  KEYS  LENGTH  TYPE  VALID  QUOTE  UNQUOTE
 
-Text given as a document is parsed; text given as a value stays text.  A path with a wildcard or range
+A text is parsed where a document is expected, and stays a text where a value is.  A path with a wildcard or range
 cannot be changed (3149).
 
 Source: MySQL manual, "String Functions and Operators", "JSON Functions"; TiDB's types/json_binary_functions.go.
@@ -33,7 +33,6 @@ from tidegate.expr.result_type import (
     JSON,
     TEXT,
     Path,
-    ValueFamily,
     agreed,
     as_member,
     document_of,
@@ -45,10 +44,11 @@ from tidegate.expr.result_type import (
 )
 from tidegate.expr.scope import Compiled, Row, Scope
 from tidegate.model.errors import SqlRefused
+from tidegate.model.mysql import Family
 from tidegate.mysql.conversion import CODECS
+from tidegate.mysql.encoding import MAX_UINT
 from tidegate.mysql.json_value import JsonDuration, JsonTime, JsonValue, Opaque, Unsigned, quote_json, render_json
 from tidegate.mysql.values import (
-    MAX_UINT,
     Context,
     JsonDatum,
     SqlValue,
@@ -87,13 +87,16 @@ def _trim(text: T, what: T | None = None, side: str = "BOTH") -> T:
     return text
 
 
+def _with_arguments(node: Node, expressions: list[Node]) -> Node:
+    node = node.copy()
+    node.set("expressions", expressions)
+    return node
+
+
 def _trim_call(node: Node, scope: Scope) -> Compiled:
-    side = "BOTH"
-    if len(node.expressions) == 3:
-        side = node.expressions[2].name
-        node = node.copy()
-        node.set("expressions", node.expressions[:2])
-    return define("tt", text_result, lambda text, what=None: _trim(text, what, side), least=1)(node, scope)
+    side = node.expressions[2].name if len(node.expressions) == 3 else "BOTH"
+    trim = define("tt", text_result, lambda text, what=None: _trim(text, what, side), least=1)
+    return trim(_with_arguments(node, node.expressions[:2]), scope)
 
 
 def _repeat(text: T, count: int) -> T | None:
@@ -112,9 +115,9 @@ def _pad(text: T, length: int, fill: T, *, left: bool) -> T | None:
 
 def _hex_call(node: Node, scope: Scope) -> Compiled:
     [value] = arguments(node, scope, 1, 1)
-    if family_of(value.type) is ValueFamily.TEXT or family_of(value.type) is ValueFamily.NULL:
+    if family_of(value.type) is Family.TEXT or family_of(value.type) is Family.NULL:
         return define("o", TEXT, lambda data: data.hex().upper())(node, scope)
-    if family_of(value.type) in {ValueFamily.INT, ValueFamily.DECIMAL, ValueFamily.REAL}:
+    if family_of(value.type) in {Family.INT, Family.DECIMAL, Family.FLOAT}:
         return define("i", TEXT, lambda number: f"{wrapped(number):X}")(node, scope)
     return define("o", TEXT, lambda data: data.hex().upper())(node, scope)
 
@@ -131,8 +134,7 @@ def _char_call(node: Node, scope: Scope) -> Compiled:
     charset = ""
     if node.expressions and type(node.expressions[-1]).__name__ == "Var":
         charset = node.expressions[-1].name
-        node = node.copy()
-        node.set("expressions", node.expressions[:-1])
+        node = _with_arguments(node, node.expressions[:-1])
     values = arguments(node, scope, 1)
 
     def run(row: Row, context: Context) -> SqlValue:
@@ -147,10 +149,6 @@ def _char_call(node: Node, scope: Scope) -> Compiled:
     if charset in {"", "binary"}:
         return Compiled(run, BINARY, "binary", 4)
     return Compiled(run, TEXT, scope.collation, 4)
-
-
-def _concat_ws(separator: T | None, *parts: T | None) -> T | None:
-    return None if separator is None else separator.join(part for part in parts if part is not None)
 
 
 def _substring_index(text: T, separator: T, count: int) -> T:
@@ -175,45 +173,29 @@ def _conv(text: str, source: int, target: int) -> str | None:
     value = -value if negative else value
     if target > 0:
         value &= MAX_UINT
-    return _in_base(value, abs(target))
+    digits, rest = "", abs(value)
+    while rest:
+        rest, digit = divmod(rest, abs(target))
+        digits = _DIGITS[digit] + digits
+    return f"{'-' if value < 0 else ''}{digits or '0'}".upper()
 
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-def _in_base(value: int, base: int) -> str:
-    digits, rest = "", abs(value)
-    while rest:
-        rest, digit = divmod(rest, base)
-        digits = _DIGITS[digit] + digits
-    return f"{'-' if value < 0 else ''}{digits or '0'}".upper()
+def _cased(change: Callable[[str], str]) -> Function:
+    """UPPER and LOWER of each character, where that is one character, too: ß has no capital."""
 
+    def apply(text: Text) -> Text:
+        if isinstance(text, bytes):
+            return text
+        return "".join(changed if len(changed := change(char)) == 1 else char for char in text)
 
-def _one_upper(char: str) -> str:
-    """The capital of a character, where that is one character, too: ß has none."""
-    found = char.upper()
-    return found if len(found) == 1 else char
-
-
-def _one_lower(char: str) -> str:
-    found = char.lower()
-    return found if len(found) == 1 else char
-
-
-def _upper(text: Text) -> Text:
-    return text if isinstance(text, bytes) else "".join(map(_one_upper, text))
-
-
-def _lower(text: Text) -> Text:
-    return text if isinstance(text, bytes) else "".join(map(_one_lower, text))
-
-
-def _empty_join(*parts: Text) -> Text:
-    return (b"" if isinstance(parts[0], bytes) else "").join(parts)  # type: ignore[arg-type]
+    return define("t", text_result, apply)
 
 
 def _found(apply: Callable[[str, str, int], int]) -> Function:
-    """Searches that go by the collation of their texts: (needle, text, from)."""
+    """A search by the collation of its texts: `apply` takes needle, text and start."""
 
     def build(node: Node, scope: Scope) -> Compiled:
         values = arguments(node, scope, 2, 3)
@@ -233,14 +215,14 @@ def _locate(needle: str, text: str, start: int) -> int:
 
 
 def _field_call(node: Node, scope: Scope) -> Compiled:
-    wanted, *others = arguments(node, scope, 2)
-    collation, _ = agreed((wanted, *others), scope)
+    first, *others = arguments(node, scope, 2)
+    collation, _ = agreed((first, *others), scope)
 
     def run(row: Row, context: Context) -> SqlValue:
-        value = wanted.run(row, context)
-        for place, other in enumerate(others, 1):
-            if compare(value, other.run(row, context), (wanted.type, other.type), collation, context) == 0:
-                return place
+        value = first.run(row, context)
+        for number, other in enumerate(others, 1):
+            if compare(value, other.run(row, context), (first.type, other.type), collation, context) == 0:
+                return number
         return 0
 
     return Compiled(run, INT)
@@ -250,36 +232,35 @@ def _matches(text: str, pattern: str, flags: str = "") -> int:
     return int(regexp(pattern, flags).is_in(text))
 
 
-def _find_in_set(wanted: str, names: str) -> int:
-    parts = names.split(",") if names else []
-    return parts.index(wanted) + 1 if wanted in parts else 0
-
-
-def _swapped(node: Node) -> Node:
-    node = node.copy()
-    node.set("expressions", node.expressions[::-1])
-    return node
-
-
 _LOCATE: Final = _found(_locate)
 _SUBSTRING: Final = define("tii", text_result, _substring, least=2)
 _CHARS: Final = define("t", INT, len)
 _OCTETS: Final = define("o", INT, len)
-_UPPER: Final = define("t", text_result, _upper)
-_LOWER: Final = define("t", text_result, _lower)
+_UPPER: Final = _cased(str.upper)
+_LOWER: Final = _cased(str.lower)
 
 STRING_FUNCTIONS: Final[Mapping[str, Function]] = {
     "ASCII": define("o", INT, lambda data: data[0] if data else 0),
     "CHAR": _char_call,
     "CHARACTER_LENGTH": _CHARS,
     "CHAR_LENGTH": _CHARS,
-    "CONCAT": define("t", text_result, _empty_join, rest="t"),
-    "CONCAT_WS": define("t", text_result, _concat_ws, rest="t", nulls=True),
+    "CONCAT": define("t", text_result, lambda *parts: parts[0][:0].join(parts), rest="t"),
+    "CONCAT_WS": define(
+        "t",
+        text_result,
+        lambda by, *parts: None if by is None else by.join(part for part in parts if part is not None),
+        rest="t",
+        nulls=True,
+    ),
     "CONV": define("sii", TEXT, _conv),
     "FIELD": _field_call,
-    "FIND_IN_SET": define("ss", INT, _find_in_set),
+    "FIND_IN_SET": define(
+        "ss",
+        INT,
+        lambda name, names: names.split(",").index(name) + 1 if names and name in names.split(",") else 0,
+    ),
     "HEX": _hex_call,
-    "INSTR": lambda node, scope: _LOCATE(_swapped(node), scope),
+    "INSTR": lambda node, scope: _LOCATE(_with_arguments(node, node.expressions[::-1]), scope),
     "LCASE": _LOWER,
     "LEFT": define("ti", text_result, lambda text, length: text[: max(length, 0)]),
     "LENGTH": _OCTETS,
@@ -389,33 +370,30 @@ def _type_name(found: JsonDatum) -> str:
 def _contains(target: JsonValue, candidate: JsonValue) -> bool:
     if isinstance(target, list):
         if isinstance(candidate, list):
-            return all(any(_contains(item, wanted) for item in target) for wanted in candidate)
+            return all(any(_contains(item, part) for item in target) for part in candidate)
         return any(_contains(item, candidate) for item in target)
     if isinstance(target, dict):
         return isinstance(candidate, dict) and all(
-            key in target and _contains(target[key], wanted) for key, wanted in candidate.items()
+            key in target and _contains(target[key], part) for key, part in candidate.items()
         )
     return json_order(target, candidate) == 0
 
 
-def _contains_call(target: JsonDatum, candidate: JsonDatum, path: str = "$") -> int | None:
-    found = list(find(target.document, parse_path(path)))
-    return int(_contains(found[0], candidate.document)) if found else None
+def _at_path(read: Callable[..., SqlValue]) -> Callable[..., SqlValue]:
+    """Apply `read` to the value at the path, the last argument, "$" by default; NULL if there is no such value."""
+
+    def apply(target: JsonDatum, *args: JsonDatum | str) -> SqlValue:
+        documents = [part.document for part in args if isinstance(part, JsonDatum)]
+        path = next((part for part in args if isinstance(part, str)), "$")
+        return next((read(found, *documents) for found in find(target.document, parse_path(path))), None)
+
+    return apply
 
 
-def _length(target: JsonDatum, path: str = "$") -> int | None:
-    found = list(find(target.document, parse_path(path)))
-    if not found:
+def _keys(document: JsonValue) -> JsonDatum | None:
+    if not isinstance(document, dict):
         return None
-    return len(found[0]) if isinstance(found[0], list | dict) else 1
-
-
-def _keys(target: JsonDatum, path: str = "$") -> JsonDatum | None:
-    found = list(find(target.document, parse_path(path)))
-    if not found or not isinstance(found[0], dict):
-        return None
-    names = sorted(found[0], key=lambda key: key.encode("utf-8", "surrogatepass"))
-    return JsonDatum([*names])
+    return JsonDatum([*sorted(document, key=lambda key: key.encode("utf-8", "surrogatepass"))])
 
 
 def _valid(value: SqlValue) -> int:
@@ -437,7 +415,7 @@ def _steps(path: str) -> Path:
 
 
 def _changed_at(document: JsonValue, steps: Path, change: _Change) -> JsonValue:
-    """`document` with `change` done to the holder of the last step; as it is where the way does not lead there."""
+    """Return `document` with `change` applied to the parent of the path's last step, as it is without a parent."""
     step = steps[0]
     assert isinstance(step, str | int), step
     if len(steps) == 1:
@@ -460,8 +438,8 @@ def _put(document: JsonValue, path: str, value: JsonValue, *, old: bool, new: bo
 
     def change(holder: JsonValue, step: str | int) -> JsonValue:
         if isinstance(step, str):
-            wanted = isinstance(holder, dict) and (old if step in holder else new)
-            return {**holder, step: value} if wanted and isinstance(holder, dict) else holder
+            changes = isinstance(holder, dict) and (old if step in holder else new)
+            return {**holder, step: value} if changes and isinstance(holder, dict) else holder
         items = holder if isinstance(holder, list) else [holder]
         at = step if step >= 0 else max(len(items) + step, -1)
         if 0 <= at < len(items):
@@ -475,7 +453,6 @@ def _put(document: JsonValue, path: str, value: JsonValue, *, old: bool, new: bo
 
 
 def _removed(found: JsonDatum, *paths: str) -> JsonDatum:
-    """Return the document without what stands at the paths."""
     document = found.document
     for path in paths:
         steps = _steps(path)
@@ -495,7 +472,7 @@ def _without(holder: JsonValue, step: str | int) -> JsonValue:
 
 
 def _changed(change: Callable[[JsonValue, str, JsonValue], JsonValue]) -> Function:
-    """JSON_SET and its like: document, then pairs of a path and a value."""
+    """JSON_SET, JSON_INSERT, JSON_REPLACE: a document, then pairs of a path and a value."""
 
     def compiled(node: Node, scope: Scope) -> Compiled:
         target, *pairs = arguments(node, scope, 3)
@@ -521,18 +498,20 @@ def _changed(change: Callable[[JsonValue, str, JsonValue], JsonValue]) -> Functi
 
 def _quote_call(node: Node, scope: Scope) -> Compiled:
     [value] = arguments(node, scope, 1, 1)
-    if family_of(value.type) not in {ValueFamily.TEXT, ValueFamily.NULL}:
+    if family_of(value.type) not in {Family.TEXT, Family.NULL}:
         raise SqlRefused(3064, "Incorrect type for argument 1 in function json_quote.", "HY000")
     return define("s", TEXT, quote_json)(node, scope)
 
 
 JSON_FUNCTIONS: Final[Mapping[str, Function]] = {
     "JSON_ARRAY": _members(0, list),
-    "JSON_CONTAINS": define("jjs", BOOL, _contains_call, least=2),
+    "JSON_CONTAINS": define("jjs", BOOL, _at_path(lambda found, part: int(_contains(found, part))), least=2),
     "JSON_EXTRACT": define("js", JSON, _extract, rest="s"),
     "JSON_INSERT": _changed(lambda document, path, value: _put(document, path, value, old=False, new=True)),
-    "JSON_KEYS": define("js", JSON, _keys, least=1),
-    "JSON_LENGTH": define("js", INT, _length, least=1),
+    "JSON_KEYS": define("js", JSON, _at_path(_keys), least=1),
+    "JSON_LENGTH": define(
+        "js", INT, _at_path(lambda found: len(found) if isinstance(found, list | dict) else 1), least=1
+    ),
     "JSON_OBJECT": _members(0, _object),
     "JSON_QUOTE": _quote_call,
     "JSON_REMOVE": define("js", JSON, _removed, rest="s"),

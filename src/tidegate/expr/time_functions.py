@@ -1,6 +1,6 @@
 """Functions of dates and times: parts, formats, weeks, intervals and differences.
 
-    NOW(6) CURDATE() UTC_TIME()            the statement's moment, cut to the decimals asked for
+    NOW(6) CURDATE() UTC_TIME()            the statement's moment, cut to n decimals
     YEAR(d) .. MICROSECOND(t)              parts; EXTRACT(DAY_HOUR FROM d) several of them as one number
     UNIX_TIMESTAMP(d) FROM_UNIXTIME(n)     seconds since 1970, by the session's time zone
     TO_DAYS(d) LAST_DAY(d)                 days since the year 0: 0001-01-01 is day 366
@@ -37,19 +37,19 @@ from tidegate.expr.arithmetic import constant
 from tidegate.expr.dialect import Node
 from tidegate.expr.form import compile_scalar
 from tidegate.expr.functions import Function, arguments, define, wrong_count
-from tidegate.expr.result_type import DATE, INT, TEXT, ValueFamily, datetime_type, decimal_type, family_of, time_type
+from tidegate.expr.result_type import DATE, INT, TEXT, datetime_type, decimal_type, family_of, time_type
 from tidegate.expr.scope import Compiled, Row, Scope
 from tidegate.expr.tokens import UNITS
 from tidegate.model.errors import SqlRefused
+from tidegate.model.mysql import DATES, Family
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
-from tidegate.mysql.conversion import parse_span, round_exact
+from tidegate.mysql.conversion import Number, parse_span, round_exact
 from tidegate.mysql.packed_time import Time, render_date, render_time
 from tidegate.mysql.values import (
     NO_CONTEXT,
     Context,
     Duration,
-    Number,
     SqlValue,
     clock,
     decimal_of,
@@ -107,11 +107,6 @@ def week(time: Time, mode: int) -> int:
     return year_week(time.year, time.month, time.day, mode & 7)[1]
 
 
-def _ordinal(day: int) -> str:
-    suffix = "th" if 10 <= day % 100 <= 19 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
-    return f"{day}{suffix}"
-
-
 def _twelve(hour: int) -> int:
     return (hour + 11) % 12 + 1
 
@@ -124,6 +119,7 @@ def _weekday(time: Time) -> int:
     return date(time.year, time.month, time.day).weekday()
 
 
+_SUFFIXES: Final = {day: ("st", "nd", "rd")[day % 10 - 1] for day in (1, 2, 3, 21, 22, 23, 31)}
 _SPECS: Final[Mapping[str, Callable[[Time], str]]] = {
     "Y": lambda t: f"{t.year:04}",
     "y": lambda t: f"{t.year % 100:02}",
@@ -133,7 +129,7 @@ _SPECS: Final[Mapping[str, Callable[[Time], str]]] = {
     "b": lambda t: MONTHS[t.month - 1][:3],
     "d": lambda t: f"{t.day:02}",
     "e": lambda t: str(t.day),
-    "D": lambda t: _ordinal(t.day),
+    "D": lambda t: f"{t.day}{_SUFFIXES.get(t.day, 'th')}",
     "H": lambda t: f"{t.hour:02}",
     "k": lambda t: str(t.hour),
     "h": lambda t: f"{_twelve(t.hour):02}",
@@ -183,16 +179,17 @@ SECOND_NS: Final = 10**9
 MAX_UNIX: Final = 32536771199
 MAX_FSP: Final = 6
 DAYS_BEFORE_YEAR_1: Final = 365
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _fsp(args: Sequence[Compiled]) -> int:
-    """The decimals that the one argument of NOW(n) and its like asks for."""
+    """Return the argument of NOW(n), CURTIME(n), ..: the number of fractional digits."""
     if not args:
         return 0
-    asked = args[0].run((), NO_CONTEXT) if args[0].constant else 0
-    if not isinstance(asked, int) or not 0 <= asked <= MAX_FSP:
-        raise SqlRefused(1426, f"Too-big precision {asked!r} specified for 'now'. Maximum is 6.", "42000")
-    return asked
+    fsp = args[0].run((), NO_CONTEXT) if args[0].constant else 0
+    if not isinstance(fsp, int) or not 0 <= fsp <= MAX_FSP:
+        raise SqlRefused(1426, f"Too-big precision {fsp!r} specified for 'now'. Maximum is 6.", "42000")
+    return fsp
 
 
 def _now(kind: Callable[[int], ColumnType], of: Callable[[Time], SqlValue], *, utc: bool = False) -> Function:
@@ -239,7 +236,7 @@ def _to_days(time: Time) -> int:
 
 
 def _parts(unit: str) -> Callable[[Time, int], int]:
-    """EXTRACT's number for a unit: its parts side by side; the clock comes as nanoseconds."""
+    """Return the function of EXTRACT for a unit: its parts side by side; the time of day comes in nanoseconds."""
     first, _, last = unit.partition("_")
     if unit in _DATE_PARTS:
         return lambda time, _span: _DATE_PARTS[unit](time)
@@ -322,20 +319,10 @@ def _typed(kind: Callable[[int], ColumnType], read: Callable[[str], SqlValue]) -
     return build
 
 
-def _read_span(text: str) -> SqlValue:
-    span = parse_span(text, MAX_FSP)
-    return None if span is None else Duration(span * 1000)
-
-
-def _read_date(text: str) -> SqlValue:
-    time = parse_time(text)
-    return None if time is None or any(time[3:]) else time
-
-
 def _temporal_decimals(args: Sequence[Compiled]) -> int:
-    """Decimals of the first argument; of a literal text as many as it shows, of other texts none known: six."""
+    """Return the decimals of the first argument: those of a literal text are counted, other texts have six."""
     first = args[0]
-    if family_of(first.type) in {ValueFamily.MOMENT, ValueFamily.SPAN, ValueFamily.INT, ValueFamily.DECIMAL}:
+    if family_of(first.type) in {Family.MOMENT, Family.SPAN, Family.INT, Family.DECIMAL}:
         return min(max(first.type.decimal, 0), MAX_FSP)
     if first.constant:
         text = str(first.run((), NO_CONTEXT))
@@ -343,65 +330,37 @@ def _temporal_decimals(args: Sequence[Compiled]) -> int:
     return MAX_FSP
 
 
-def _time_kind(args: Sequence[Compiled]) -> ColumnType:
-    """TIME with the most decimals of the arguments."""
-    return time_type(max(_temporal_decimals((arg,)) for arg in args) if args else 0)
-
-
-def _datetime_kind(args: Sequence[Compiled]) -> ColumnType:
-    return datetime_type(_temporal_decimals(args))
-
-
-def _unix_kind(args: Sequence[Compiled]) -> ColumnType:
-    fsp = _temporal_decimals(args) if args else 0
-    return decimal_type(12 + fsp, fsp) if fsp else INT
-
-
 def _unix_call(node: Node, scope: Scope) -> Compiled:
     args = arguments(node, scope, 0, 1)
-    kind = _unix_kind(args)
+    fsp = _temporal_decimals(args) if args else 0
+    kind = decimal_type(12 + fsp, fsp) if fsp else INT
 
     def seconds(context: Context, time: Time | None = None) -> SqlValue:
         if time is None:
             return int(context.now.timestamp())
         local = to_datetime(time)
-        micros = 0 if local is None else _micros(local.replace(tzinfo=context.zone))
+        since = timedelta(0) if local is None else local.replace(tzinfo=context.zone) - _EPOCH
+        micros = since // timedelta(microseconds=1)
         micros = micros if 0 <= micros <= MAX_UNIX * 10**6 else 0
-        if not kind.decimal:
-            return micros // 10**6
-        return Decimal(micros // 10 ** (MAX_FSP - kind.decimal)).scaleb(-kind.decimal)
+        return Decimal(micros // 10 ** (MAX_FSP - fsp)).scaleb(-fsp) if fsp else micros // 10**6
 
     return define("m", kind, seconds, least=0, session=True)(node, scope)
 
 
-def _micros(moment: datetime) -> int:
-    return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
 def _from_unix_call(node: Node, scope: Scope) -> Compiled:
     args = arguments(node, scope, 1, 2)
-    fsp = min(max(args[0].type.decimal, 0), MAX_FSP) if family_of(args[0].type) is not ValueFamily.TEXT else MAX_FSP
+    fsp = min(max(args[0].type.decimal, 0), MAX_FSP) if family_of(args[0].type) is not Family.TEXT else MAX_FSP
 
     def moment(context: Context, seconds: Number, pattern: str | None = None) -> SqlValue:
         if not 0 <= seconds <= MAX_UNIX:
             return None
         micros = round(Decimal(str(seconds)) * 10**6)
-        found = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+        found = _EPOCH + timedelta(microseconds=micros)
         time = clock(found.astimezone(context.zone).replace(tzinfo=None))
         return time if pattern is None else format_time(time, pattern)
 
     kind = TEXT if len(args) == 2 else datetime_type(fsp)
     return define("ds", kind, moment, least=1, session=True)(node, scope)
-
-
-def _timestamp_call(node: Node, scope: Scope) -> Compiled:
-    """TIMESTAMP(d) and TIMESTAMP(d, t)."""
-
-    def made(time: Time, span: int = 0) -> SqlValue:
-        start = to_datetime(time)
-        return time if start is None or not span else clock(start + timedelta(microseconds=span // 1000))
-
-    return define("mp", _datetime_kind, made, least=1)(node, scope)
 
 
 def _seconds(span: int) -> int:
@@ -420,7 +379,9 @@ TIME_FUNCTIONS: Final[Mapping[str, Function]] = {
     "CURRENT_TIMESTAMP": _NOW,
     "CURTIME": _CLOCK,
     "DATE": define("m", DATE, _day_only),
-    "DATE LITERAL": _typed(_date_kind, _read_date),
+    "DATE LITERAL": _typed(
+        _date_kind, lambda text: None if (time := parse_time(text)) is None or any(time[3:]) else time
+    ),
     "DATEDIFF": define(
         "mm", INT, lambda a, b: _time_ordinal(a) - _time_ordinal(b) if is_real(a) and is_real(b) else None
     ),
@@ -443,9 +404,18 @@ TIME_FUNCTIONS: Final[Mapping[str, Function]] = {
     "NOW": _NOW,
     "QUARTER": _part("QUARTER"),
     "SECOND": _part("SECOND"),
-    "TIME": define("p", _time_kind, lambda span: span),
-    "TIME LITERAL": _typed(time_type, _read_span),
-    "TIMESTAMP": _timestamp_call,
+    "TIME": define("p", lambda args: time_type(_temporal_decimals(args)), lambda span: span),
+    "TIME LITERAL": _typed(
+        time_type, lambda text: None if (span := parse_span(text, MAX_FSP)) is None else Duration(span * 1000)
+    ),
+    "TIMESTAMP": define(
+        "mp",
+        lambda args: datetime_type(_temporal_decimals(args)),
+        lambda time, span=0: (
+            clock(start + timedelta(microseconds=span // 1000)) if span and (start := to_datetime(time)) else time
+        ),
+        least=1,
+    ),
     "TIMESTAMP LITERAL": _typed(datetime_type, parse_time),
     "TIME_TO_SEC": define("p", INT, _seconds),
     "TO_DAYS": define("m", INT, _on_real(_to_days)),
@@ -571,7 +541,9 @@ def _added(first: Compiled, amount: Compiled, unit: str, *, minus: bool) -> Comp
         found = None if time is None else moved(time, span, context)
         if found is None or kind is not TEXT:
             return found
-        return _as_text(found, string_of(value, first.type) or "", unit)
+        if unit in DAY_UNITS and not _HAS_CLOCK.match(string_of(value, first.type) or ""):
+            return render_date(found)
+        return render_time(found, 6 if found.microsecond else 0)
 
     return Compiled(run, kind, "utf8mb4_bin", 4)
 
@@ -579,19 +551,13 @@ def _added(first: Compiled, amount: Compiled, unit: str, *, minus: bool) -> Comp
 def _result_kind(kind: ColumnType, amount: ColumnType, unit: str) -> ColumnType:
     fsp = 6 if unit.endswith("MICROSECOND") else max(amount.decimal, 0) if unit == "SECOND" else 0
     fsp = min(max(fsp, kind.decimal, 0), 6)
-    if kind.code in {T.DATE, T.NEWDATE}:
+    if kind.code in DATES:
         return DATE if unit in DAY_UNITS else datetime_type(fsp)
-    if family_of(kind) is ValueFamily.MOMENT:
+    if family_of(kind) is Family.MOMENT:
         return datetime_type(fsp)
     if kind.code is T.TIME:
         return datetime_type(fsp) if unit in DAY_UNITS else time_type(fsp)
     return TEXT
-
-
-def _as_text(time: Time, given: str, unit: str) -> str:
-    if unit in DAY_UNITS and not _HAS_CLOCK.match(given):
-        return render_date(time)
-    return render_time(time, 6 if time.microsecond else 0)
 
 
 def span_between(first: Time, second: Time) -> timedelta | None:

@@ -100,7 +100,11 @@ def _middle(value: IndexValue) -> bytes:
 def decode_index_value(buf: bytes) -> IndexValue:
     """Return the parts of an index value; DecodeError for any other bytes."""
     if len(buf) <= MAX_OLD_SIZE and buf != _EMPTY_V1:
-        return _decode_old(buf)
+        if buf == NON_UNIQUE:
+            return IndexValue()
+        if len(buf) != _HANDLE_SIZE:
+            raise DecodeError(f"an old value of {len(buf)} bytes", VALUE_CODEC, 0)
+        return IndexValue(handle=IntHandle(int.from_bytes(buf, "big", signed=True)))
     tail_size = buf[0]
     version, at = 0, 1
     if buf[1] == _VERSION:
@@ -115,14 +119,6 @@ def decode_index_value(buf: bytes) -> IndexValue:
     if any(tail):
         raise DecodeError("padding that is not zero", VALUE_CODEC, len(buf) - tail_size)
     return IndexValue(version, handle, partition_id, restored)
-
-
-def _decode_old(buf: bytes) -> IndexValue:
-    if buf == NON_UNIQUE:
-        return IndexValue()
-    if len(buf) != _HANDLE_SIZE:
-        raise DecodeError(f"an old value of {len(buf)} bytes", VALUE_CODEC, 0)
-    return IndexValue(handle=IntHandle(int.from_bytes(buf, "big", signed=True)))
 
 
 def _decode_middle(buf: bytes, base: int) -> tuple[Handle | None, int | None, Mapping[int, bytes | None] | None]:
@@ -193,13 +189,11 @@ def _value(table: TableLayout, index: IndexLayout, entry: IndexEntry, *, distinc
     if isinstance(entry.handle, CommonHandle) and table.common_handle_version == 1:
         return IndexValue(1, handle, partition_id, _restored_v1(table, index, entry.columns))
     lossy = any(table.restored(table.by_id[part.column_id]) for part in index.parts)
-    restored = _restored_v0(table, index, entry.columns) if lossy else None
+    restored = None
+    if lossy:
+        restored = {part.column_id: _written(table, part, entry.columns[part.column_id]) for part in index.parts}
     is_new = lossy or partition_id is not None or isinstance(handle, CommonHandle)
     return IndexValue(0 if is_new else None, handle, partition_id, restored)
-
-
-def _restored_v0(table: TableLayout, index: IndexLayout, columns: Columns) -> dict[int, bytes | None]:
-    return {part.column_id: _written(table, part, columns[part.column_id]) for part in index.parts}
 
 
 def _restored_v1(table: TableLayout, index: IndexLayout, columns: Columns) -> dict[int, bytes | None] | None:
@@ -229,7 +223,7 @@ def _written(table: TableLayout, part: IndexPart, value: KvValue) -> bytes | Non
 
 
 def _original(table: TableLayout, part: IndexPart, value: KvValue, count: Callable[[int], bytes]) -> bytes | None:
-    """The string, or the number of its trailing spaces where the sort key has the rest."""
+    """Return the string, or its number of trailing spaces where the sort key holds the rest."""
     written = _written(table, part, value)
     if table.by_id[part.column_id].collation not in TRIMMED:
         return written
@@ -260,7 +254,7 @@ def _decode(table: TableLayout, key: IndexKey, value: IndexValue) -> IndexEntry:
         raise DecodeError("a handle in the key and in the value", CODEC, at)
     columns = {column_id: from_datum(table.by_id[column_id].type, datum) for column_id, datum in datums.items()}
     if value.restored is not None:
-        columns.update(_read_restored(table, value, (_handle_datums(table, handle), datums)))
+        columns.update(_read_restored(table, value, handle, datums))
     return IndexEntry(index.id, columns, handle, value.partition_id, key.temporary)
 
 
@@ -275,16 +269,13 @@ def _handle_at(table: TableLayout, rest: bytes, at: int) -> Handle:
     return IntHandle(number)
 
 
-def _handle_datums(table: TableLayout, handle: Handle) -> dict[int, Datum]:
-    if table.common_handle is None or not isinstance(handle, CommonHandle):
-        return {}
-    ids = [part.column_id for part in table.common_handle.parts]
-    return dict(zip(ids, handle.datums(len(ids)), strict=True))
-
-
 def _read_restored(
-    table: TableLayout, value: IndexValue, sort_keys: tuple[Mapping[int, Datum], Mapping[int, Datum]]
+    table: TableLayout, value: IndexValue, handle: Handle, datums: Mapping[int, Datum]
 ) -> dict[int, KvValue]:
+    in_handle: dict[int, Datum] = {}
+    if table.common_handle is not None and isinstance(handle, CommonHandle):
+        ids = [part.column_id for part in table.common_handle.parts]
+        in_handle = dict(zip(ids, handle.datums(len(ids)), strict=True))
     found: dict[int, KvValue] = {}
     for column_id, data in (value.restored or {}).items():
         column = table.by_id.get(column_id)
@@ -294,7 +285,7 @@ def _read_restored(
         if data is None:
             found[column_id] = None
         elif counts_spaces:
-            keys = [key for each in sort_keys if isinstance(key := each.get(column_id), bytes)]
+            keys = [key for each in (in_handle, datums) if isinstance(key := each.get(column_id), bytes)]
             found[column_id] = _with_spaces(max(keys, key=len, default=None), data)
         else:
             found[column_id] = read_value(column.type, data)

@@ -64,7 +64,9 @@ class Matcher:
         at = (change.start_ts, change.key)
         match change.type:
             case LogType.PREWRITE:
-                self._prewrite(at, change)
+                known = self._prewrites.get(at)
+                if known is None or (change.value and change.generation >= known.generation):
+                    self._prewrites[at] = change
             case LogType.COMMIT:
                 return self._commit(at, change)
             case LogType.ROLLBACK:
@@ -76,11 +78,6 @@ class Matcher:
             case LogType.INITIALIZED:
                 return self._initialize()
         return []
-
-    def _prewrite(self, at: _Id, change: KvChange) -> None:
-        known = self._prewrites.get(at)
-        if known is None or (change.value and change.generation >= known.generation):
-            self._prewrites[at] = change
 
     def _commit(self, at: _Id, commit: KvChange) -> list[KvChange]:
         prewrite = self._prewrites.get(at)

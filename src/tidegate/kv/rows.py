@@ -2,7 +2,7 @@
 
 A row's columns are those of its value (version 1 or 2), and those of the primary key that only the handle in the key
 holds.  `select_stored` tells which columns a value holds: those that the handle does not hold completely, that are not
-virtual, that somebody writes, and no NULL where a missing value means NULL.  `encode_row` writes what it is given.
+virtual, that somebody writes, and no NULL where a missing value means NULL.  `encode_row` writes all of `stored`.
 Columns that the layout does not know stay as bytes in `unknown`.
 
     version 2   80 | flags | values u16 | NULLs u16 | ids of values | ids of NULLs | ends of values | values | tail
@@ -92,8 +92,12 @@ def column_checksum(columns: Iterable[tuple[ColumnType, KvValue]]) -> int:
     """Return the checksum of version 0 of columns in the order of their ids."""
     checksum = 0
     for column_type, value in columns:
-        if value is not None:
-            checksum = zlib.crc32(_column_bytes(column_type, value), checksum)
+        if value is None:
+            continue
+        write = _FORMS.get(type(value))
+        if write is None:
+            raise EncodeError(f"no checksum covers a {type(value).__name__}")
+        checksum = zlib.crc32(write(column_type, value), checksum)
     return checksum
 
 
@@ -101,13 +105,6 @@ def key_checksum(body: bytes, key_or_handle: bytes) -> int:
     """Return the checksum of version 1 (the raw key) and 2 (the encoded handle); `body` ends with the tail's header
     byte."""
     return zlib.crc32(key_or_handle, zlib.crc32(body))
-
-
-def _column_bytes(column_type: ColumnType, value: KvValue) -> bytes:
-    write = _FORMS.get(type(value))
-    if write is None:
-        raise EncodeError(f"no checksum covers a {type(value).__name__}")
-    return write(column_type, value)
 
 
 def _sized(data: bytes) -> bytes:
@@ -215,7 +212,7 @@ def render_tail(tail: RowChecksums) -> bytes:
 
 
 class _Shape(NamedTuple):
-    """What the head of a row says, checked: rows of one statement share it."""
+    """The checked head of a row; rows of one statement share it."""
 
     ids: tuple[int, ...]
     nulls: tuple[int, ...]
@@ -268,7 +265,7 @@ _EMPTY: Final = b"\x00"
 
 
 def encode_old_row(values: Mapping[int, Datum]) -> bytes:
-    """Return the bytes of a row of version 1, its columns in the given order."""
+    """Return the bytes of a row of version 1, its columns in the order of `values`."""
     return b"".join(encode_value((column_id, value)) for column_id, value in values.items()) or _EMPTY
 
 
@@ -323,49 +320,36 @@ def decode_row(table: TableLayout, key: bytes, value: bytes) -> Row:
 
 def decode_row_value(table: TableLayout, key: RecordKey, value: bytes) -> Row:
     """Return the row of a value and a decoded key; KvDecodeError with key and offset for any other bytes."""
-    decode = _decode_v2 if value[:1] == _VERSION_2 else _decode_v1
+    data: Any
+    read: Read
+    values: Mapping[int, Any]
     try:
-        return decode(table, key, value, handle_columns(table, key.handle))
+        columns = handle_columns(table, key.handle)
+        if value[:1] == _VERSION_2:
+            raw = decode_raw_row(value)
+            version, tail, read, values = 2, raw.tail, read_value, raw.values
+        else:
+            version, tail, read, values = 1, None, from_datum, decode_old_row(value)
+        unknown, stored, by_id = {}, [], table.by_id
+        for column_id, data in values.items():
+            column = by_id.get(column_id)
+            if column is None:
+                unknown[column_id] = data
+                continue
+            try:
+                columns[column_id] = None if data is None else read(column.type, data)
+            except DecodeError as error:
+                raise DecodeError(f"column {column_id}: {error.what}", error.codec, error.offset) from error
+            stored.append(column_id)
     except DecodeError as error:
         raw_key = record_key(key.table_id, key.handle)
         raise KvDecodeError(error.what, error.codec, error.offset, raw_key) from error
-
-
-def _decode_v2(table: TableLayout, key: RecordKey, value: bytes, columns: Columns) -> Row:
-    raw = decode_raw_row(value)
-    unknown, stored, by_id = {}, [], table.by_id
-    for column_id, data in raw.values.items():
-        column = by_id.get(column_id)
-        if column is None:
-            unknown[column_id] = data
-        else:
-            columns[column_id] = None if data is None else _named(column_id, read_value, column, data)
-            stored.append(column_id)
-    return Row(key.table_id, key.handle, columns, tuple(stored), 2, raw.tail, unknown)
-
-
-def _decode_v1(table: TableLayout, key: RecordKey, value: bytes, columns: Columns) -> Row:
-    unknown, stored = {}, []
-    for column_id, datum in decode_old_row(value).items():
-        column = table.by_id.get(column_id)
-        if column is None:
-            unknown[column_id] = datum
-        else:
-            columns[column_id] = _named(column_id, from_datum, column, datum)
-            stored.append(column_id)
-    return Row(key.table_id, key.handle, columns, tuple(stored), 1, None, unknown)
-
-
-def _named(column_id: int, read: Read, column: ColumnLayout, data: bytes | Datum) -> KvValue:
-    try:
-        return read(column.type, data)
-    except DecodeError as error:
-        raise DecodeError(f"column {column_id}: {error.what}", error.codec, error.offset) from error
+    return Row(key.table_id, key.handle, columns, tuple(stored), version, tail, unknown)
 
 
 def encode_row(table: TableLayout, row: Row, *, checksum: ChecksumForm | None = None) -> tuple[bytes, bytes]:
-    """Return key and value of `row`: its `stored` columns, in its version, with a checksum of version 2 rows if
-    wanted."""
+    """Return key and value of `row`: its `stored` columns, in its version, with `checksum` or the one
+    that the row had."""
     key = record_key(row.table_id, row.handle)
     if row.version == 1:
         datums = {i: old_row_datum(_column(table, i).type, row.columns[i]) for i in row.stored}
@@ -374,11 +358,11 @@ def encode_row(table: TableLayout, row: Row, *, checksum: ChecksumForm | None = 
     for column_id in row.stored:
         value = row.columns[column_id]
         raw[column_id] = None if value is None else write_value(_column(table, column_id).type, value)
-    wanted = checksum or (row.tail and ChecksumForm(row.tail.version, row.tail.extra))
-    if wanted is None:
+    form = checksum or (row.tail and ChecksumForm(row.tail.version, row.tail.extra))
+    if form is None:
         return key, encode_raw_row(raw)
     body = encode_raw_row(raw, checksum=True)
-    return key, body + render_tail(_tail(table, row, body, key, wanted))
+    return key, body + render_tail(_tail(table, row, body, key, form))
 
 
 def _tail(table: TableLayout, row: Row, body: bytes, key: bytes, form: ChecksumForm) -> RowChecksums:
@@ -432,7 +416,7 @@ def handle_of(table: TableLayout, columns: Mapping[int, KvValue], row_id: int | 
     if table.common_handle is not None:
         return common_handle(part_datum(table, part, columns[part.column_id]) for part in table.common_handle.parts)
     if row_id is None:
-        raise EncodeError(f"table {table.id}: its rows have hidden numbers, and none was given")
+        raise EncodeError(f"table {table.id}: its rows have hidden row ids, and there is none")
     return IntHandle(row_id)
 
 

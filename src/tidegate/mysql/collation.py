@@ -89,7 +89,11 @@ def general_weight(char: str) -> bytes:
         return _REPLACEMENT
     if ord(char) >> 8 not in _CASED_PLANES:
         return ord(char).to_bytes(2, "big")
-    return _EXCEPTIONS.get(char, ord(_capital(_bare(char)))).to_bytes(2, "big")
+    bare = _bare(char)
+    capital = bare.upper()
+    if not (len(capital) == 1 and letters.category(capital) != "Cn" != letters.category(bare)):
+        capital = bare
+    return _EXCEPTIONS.get(char, ord(capital)).to_bytes(2, "big")
 
 
 def _bare(char: str) -> str:
@@ -99,11 +103,6 @@ def _bare(char: str) -> str:
         return char
     first = chr(int(parts[0], 16))
     return _bare(first) if letters.category(first).startswith("L") else char
-
-
-def _capital(char: str) -> str:
-    capital = char.upper()
-    return capital if len(capital) == 1 and letters.category(capital) != "Cn" != letters.category(char) else char
 
 
 def uca_400(char: str) -> bytes:

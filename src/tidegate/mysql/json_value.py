@@ -104,7 +104,7 @@ def render_json(document: JsonValue, *, old_floats: bool = False) -> str:
         shown = (f"{quote_json(key)}: {render_json(value, old_floats=old_floats)}" for key, value in members)
         return f"{{{', '.join(shown)}}}"
     if isinstance(document, float):
-        return _old_float(document) if old_floats else _float(document)
+        return _float(document, old=old_floats)
     return _RENDER[type(document)](document)
 
 
@@ -112,26 +112,17 @@ def _time(value: JsonTime) -> str:
     return f'"{render_date(value.time) if value.type == DATE else render_time(value.time, _TIME_FSP)}"'
 
 
-def _opaque(value: Opaque) -> str:
-    return f'"base64:type{value.type}:{binascii.b2a_base64(value.data, newline=False).decode()}"'
+def _float(value: float, *, old: bool) -> str:
+    if value != 0 and (abs(value) <= 1e-15 if old else not 1e-15 <= abs(value) < 1e15):
+        return scientific(repr(value))
+    plain = format(Decimal(repr(value)), "f").removesuffix(".0")
+    return plain if old or "." in plain else f"{plain}.0"
 
 
-def _float(value: float) -> str:
-    if value != 0 and not 1e-15 <= abs(value) < 1e15:
-        return _scientific(value)
-    plain = format(Decimal(repr(value)), "f")
-    return plain if "." in plain else f"{plain}.0"
-
-
-def _old_float(value: float) -> str:
-    if value != 0 and abs(value) <= 1e-15:
-        return _scientific(value)
-    return format(Decimal(repr(value)), "f").removesuffix(".0")
-
-
-def _scientific(value: float) -> str:
-    sign, digits, exponent = Decimal(repr(value)).as_tuple()
-    assert isinstance(exponent, int), value
+def scientific(number: str) -> str:
+    """Return a number with an exponent, as TiDB prints very large and very small doubles: 1e15, -2.5e-16."""
+    sign, digits, exponent = Decimal(number).as_tuple()
+    assert isinstance(exponent, int), number
     kept = "".join(map(str, digits)).rstrip("0") or "0"
     mantissa = f"{kept[0]}.{kept[1:]}" if kept[1:] else kept
     return f"{'-' if sign else ''}{mantissa}e{len(digits) + exponent - 1}"
@@ -143,7 +134,7 @@ _RENDER: Final[Mapping[type, Callable[..., str]]] = {
     int: str,
     Unsigned: str,
     str: quote_json,
-    Opaque: _opaque,
+    Opaque: lambda value: f'"base64:type{value.type}:{binascii.b2a_base64(value.data, newline=False).decode()}"',
     JsonTime: _time,
     JsonDuration: lambda value: f'"{render_duration(*value)}"',
 }
@@ -190,15 +181,10 @@ def _encode(value: JsonValue, depth: int) -> tuple[int, bytes]:
 
 
 def _write_int(value: int, _depth: int) -> tuple[int, bytes]:
-    if not MIN_INT <= value <= MAX_UINT:
-        raise EncodeError(f"{value} is no number of 64 bits")
-    return (INT64, _INT.pack(value)) if value <= MAX_INT else (UINT64, _UINT.pack(value))
-
-
-def _write_unsigned(value: int, _depth: int) -> tuple[int, bytes]:
-    if not 0 <= value <= MAX_UINT:
-        raise EncodeError(f"{value} is no unsigned number of 64 bits")
-    return UINT64, _UINT.pack(value)
+    unsigned = isinstance(value, Unsigned)
+    if not (0 if unsigned else MIN_INT) <= value <= MAX_UINT:
+        raise EncodeError(f"{value} is no {'unsigned ' * unsigned}number of 64 bits")
+    return (UINT64, _UINT.pack(value)) if unsigned or value > MAX_INT else (INT64, _INT.pack(value))
 
 
 def _sized(data: bytes) -> bytes:
@@ -265,20 +251,14 @@ def _read_double(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
     return value, at + 8
 
 
-def _read_bytes(buf: bytes, at: int) -> tuple[bytes, int]:
-    size, start = decode_uvarint(buf, at)
-    return take(buf, start, size, CODEC), start + size
+def _sized_reader(head: int, make: Callable[[bytes, bytes], JsonValue]) -> "Read":
+    """A reader of `head` bytes and the bytes whose number follows them."""
 
+    def read(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
+        size, start = decode_uvarint(buf, at + head)
+        return make(take(buf, at, head, CODEC), take(buf, start, size, CODEC)), start + size
 
-def _read_string(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
-    data, end = _read_bytes(buf, at)
-    return data.decode("utf-8", "surrogateescape"), end
-
-
-def _read_opaque(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
-    code = take_byte(buf, at, CODEC)
-    data, end = _read_bytes(buf, at + 1)
-    return Opaque(code, data), end
+    return read
 
 
 def _read_duration(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
@@ -337,7 +317,7 @@ def _read_object(buf: bytes, at: int, depth: int) -> tuple[JsonValue, int]:
 Read = Callable[[bytes, int, int], tuple[JsonValue, int]]
 _WRITERS: Final[Mapping[type, Callable[..., tuple[int, bytes]]]] = {
     int: _write_int,
-    Unsigned: _write_unsigned,
+    Unsigned: _write_int,
     float: lambda value, _depth: (DOUBLE, _DOUBLE.pack(value)),
     str: lambda value, _depth: (STRING, _sized(value.encode("utf-8", "surrogateescape"))),
     Opaque: lambda value, _depth: (OPAQUE, bytes([value.type]) + _sized(value.data)),
@@ -353,8 +333,8 @@ _READERS: Final[Mapping[int, Read]] = {
     INT64: lambda buf, at, _depth: (_INT.unpack(take(buf, at, 8, CODEC))[0], at + 8),
     UINT64: lambda buf, at, _depth: (Unsigned(_UINT.unpack(take(buf, at, 8, CODEC))[0]), at + 8),
     DOUBLE: _read_double,
-    STRING: _read_string,
-    OPAQUE: _read_opaque,
+    STRING: _sized_reader(0, lambda _head, data: data.decode("utf-8", "surrogateescape")),
+    OPAQUE: _sized_reader(1, lambda head, data: Opaque(head[0], data)),
     DATE: _time_reader(DATE),
     DATETIME: _time_reader(DATETIME),
     TIMESTAMP: _time_reader(TIMESTAMP),
