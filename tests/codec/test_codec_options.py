@@ -8,6 +8,7 @@ from tests.golden.codec_cases import lines, variants
 from tidegate.codec import DecodeOptions, decode, from_config
 from tidegate.codec.options import protocol_name
 from tidegate.config.document import KEYS
+from tidegate.config.registry import SINKS
 from tidegate.model.errors import ConfigError
 from tidegate.model.event import Resolved
 
@@ -53,7 +54,7 @@ def test_wrong_configuration_says_what_is_right(config: dict[str, object], text:
 
 def test_every_key_of_ticdc_is_accepted() -> None:
     """The keys of the changefeed documentation, as the application lists them, are all known here."""
-    own = ("source.", "sink.delta-config.", "sink.webhook-config.", "sink.metrics-config.")
+    own = ("source.", *(entry.section for entry in SINKS.values() if entry.section))
     for key in KEYS:
         if not key.startswith(own):
             value = {"protocol": "open-protocol", "time-zone": "UTC"}.get(key.rpartition(".")[2], "")

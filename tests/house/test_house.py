@@ -248,7 +248,7 @@ def test_tests_mirror_the_floors() -> None:
     assert {name_of(home): files for home, files in homes.items() if files > FOLDER_FILES} == {}
 
 
-@holds_in([*FILES, *sorted((ROOT / "docs" / "architecture").glob("*.md"))])
+@holds_in([*FILES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "architecture").glob("*.md"))])
 def test_files_that_are_named_exist(path: Path) -> None:
     """Who is sent to a file finds it."""
     named = {match.group(1) for match in NAMED_FILE.finditer(path.read_text())}
@@ -259,7 +259,7 @@ def test_files_that_are_named_exist(path: Path) -> None:
 @cache
 def known_ends() -> frozenset[str]:
     """How files of ours may be named: by their last parts."""
-    paths = [path.relative_to(ROOT).parts for path in (*FILES, *TESTS, *(ROOT / "benchmarks").glob("*.py"))]
+    paths = [path.relative_to(ROOT).parts for path in (*FILES, *TESTS, *(ROOT / "benchmarks").rglob("*.py"))]
     return frozenset("/".join(parts[at:]) for parts in paths for at in range(len(parts)))
 
 
