@@ -1,6 +1,8 @@
-"""Tests: what each folder proves stands in docs/architecture/testing.md. Examples of properties may take their time."""
+"""Tests: what each folder proves stands in docs/architecture/testing.md. They start hundreds of Pythons, which take what
+the first of them compiled."""
 
-from hypothesis import settings
+import os
+import sys
 
-settings.register_profile("untimed", parent=settings.default, deadline=None)
-settings.load_profile("untimed")
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,5 +1,5 @@
-"""What holds for every test: a time limit, no process that outlives the run, JVMs soon at work, files in memory, and
-levels of the log as the test found them.
+"""What holds for every test: a time limit, no process that outlives the run, JVMs soon at work, files in memory,
+examples without a deadline, and levels of the log as the test found them.
 
 A broker and a Spark are for the modules of folders that have none in common."""
 
@@ -9,7 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
+from tests.collection import Collection
 from tests.in_memory import write_there
 from tests.jvms import soon
 from tests.leftovers import Leftovers
@@ -21,21 +23,17 @@ from tidegate_upstream.broker import running_broker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LONG = {"kill", "workloads", "memory", "e2e"}
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Add them; what needs a JVM says for itself that there is none."""
+    settings.register_profile("untimed", parent=settings.default, deadline=None)
+    settings.load_profile("untimed")
     write_there()
+    config.pluginmanager.register(Collection(), "tidegate-collection")
     config.pluginmanager.register(Limits(), "tidegate-limits")
     config.pluginmanager.register(Leftovers(), "tidegate-leftovers")
     with suppress(EnvironmentFault):
         soon()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the folders whose files take long, so that no process of tests waits for another in the end."""
-    items.sort(key=lambda item: LONG.isdisjoint(item.path.parts))
 
 
 @pytest.hookimpl(wrapper=True)
