@@ -5,12 +5,16 @@
 
 The limit holds for setup, call and teardown of a test, each by itself: LIMIT_S, or LIMITS_S of its mark, or what
 `@pytest.mark.limit(seconds)` says; in `make soak` all have that of `soak`.  A debugger switches it off.
+
+What ends the run is a thread that faulthandler starts each time it is told, which takes longer than most tests do.  So
+it is left armed from test to test, told anew after half of GRACE_S, and let go once no test begins for a quarter.
 """
 
 import faulthandler
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -47,6 +51,7 @@ class Limits:
     def __init__(self) -> None:
         self._terminal = os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2)
         self._off = any(name in sys.modules for name in DEBUGGERS)
+        self._ends_s = 0.0
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
@@ -69,7 +74,11 @@ class Limits:
     def pytest_enter_pdb(self) -> None:
         """Somebody looks: no limit from here on."""
         self._off = True
-        _disarm()
+        self._let_go()
+
+    def pytest_unconfigure(self) -> None:
+        """No test comes any more."""
+        self._let_go()
 
     @contextmanager
     def _limited(self, item: pytest.Item) -> Iterator[None]:
@@ -84,16 +93,22 @@ class Limits:
             faulthandler.dump_traceback(self._terminal, all_threads=True)
             raise TooLong(f"it ran for more than {limit_s:g} s; the stacks of all threads are on standard error")
 
-        before = signal.signal(signal.SIGALRM, over)
+        signal.signal(signal.SIGALRM, over)
         signal.setitimer(signal.ITIMER_REAL, limit_s, AGAIN_S)
-        faulthandler.dump_traceback_later(limit_s + GRACE_S, exit=True, file=self._terminal)
+        self._end_run_after(limit_s + GRACE_S)
         try:
             yield
         finally:
-            _disarm()
-            signal.signal(signal.SIGALRM, before)
+            signal.signal(signal.SIGALRM, self._let_go)
+            signal.setitimer(signal.ITIMER_REAL, GRACE_S / 4)
 
+    def _end_run_after(self, seconds: float) -> None:
+        ends_s = time.monotonic() + seconds
+        if not ends_s - GRACE_S / 2 <= self._ends_s <= ends_s:
+            faulthandler.dump_traceback_later(seconds, exit=True, file=self._terminal)
+            self._ends_s = ends_s
 
-def _disarm() -> None:
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    faulthandler.cancel_dump_traceback_later()
+    def _let_go(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        faulthandler.cancel_dump_traceback_later()
+        self._ends_s = 0.0

@@ -43,8 +43,9 @@ def is_fixed(pattern: ast.expr) -> bool:
 
 def made(tree: ast.AST) -> list[str]:
     """The calls of `re` whose pattern does not stand in the code."""
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute))
-    ours = [call for call in calls if ast.unparse(call.func).partition(".")[0] == "re" and call.func.attr in CALLS]  # type: ignore[attr-defined]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    matching = [call for call in calls if call.func.attr in CALLS]  # type: ignore[attr-defined]
+    ours = [call for call in matching if ast.unparse(call.func).partition(".")[0] == "re"]
     return [ast.unparse(call) for call in ours if not (call.args and is_fixed(call.args[0]))]
 
 

@@ -11,6 +11,7 @@ Source: TiDB's types.Time.ConvertTimeZone.
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -44,6 +45,7 @@ def zone_shift(name: str) -> Callable[[str], str]:
     return shift
 
 
+@cache
 def repeated_hour(name: str) -> str:
     """Return when clocks of the zone `name` last go back, as they then show, in the years that a TIMESTAMP has, 1970 to
     2037; "" for never.
