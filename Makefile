@@ -32,6 +32,10 @@ parallel = -n $(1) --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of Pythons, which take what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Tests that call each loop which numba compiles; what they compile is kept beside the source. Collecting all fast tests
+# on the way keeps the bytecode of their modules, too, so that no process of `make check` or `make test` does it again.
+LOOPS := test_columnar.py or test_columnar_encode_cells.py or test_mount_columns.py
+
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
@@ -115,4 +119,5 @@ $(READY): requirements.txt requirements-dev.txt requirements-build.txt pyproject
 	@$(PIP) --require-hashes --no-build-isolation -r requirements-dev.txt
 	@$(PIP) --no-build-isolation --no-deps --editable . --editable src/tidegate_upstream
 	@$(BIN)/tidegate doctor --fix
+	@$(BIN)/python -m pytest -m 'not slow and not soak' -k '$(LOOPS)' >/dev/null || echo "nothing is compiled ahead"
 	@touch $@

@@ -1,5 +1,6 @@
-"""Tests: what each folder proves stands in docs/architecture/testing.md. They start hundreds of Pythons, which take what
-the first of them compiled."""
+"""Tests: what each folder proves stands in docs/architecture/testing.md.
+
+They start hundreds of Pythons, which take what the first of them compiled."""
 
 import os
 import sys

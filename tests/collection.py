@@ -1,7 +1,7 @@
 """Which files a run imports, and in which order their tests run.
 
-    -m 'not slow ..'    a file that says `pytestmark = pytest.mark.slow` has no test for it, and is not even imported
-    all others          the folders whose files take long come first, so that no process waits for another in the end
+-m 'not slow ..'    a file that says `pytestmark = pytest.mark.slow` has no test for it, and is not even imported
+all others          the folders whose files take long come first, so that no process waits for another in the end
 """
 
 import gc

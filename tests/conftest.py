@@ -23,10 +23,14 @@ from tidegate_upstream.broker import running_broker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FEW_EXAMPLES = 30
+"""Of a property that says no number of its own, in the fast suite; `make test` tries a hundred."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Add them; what needs a JVM says for itself that there is none."""
-    settings.register_profile("untimed", parent=settings.default, deadline=None)
+    examples = FEW_EXAMPLES if "not slow" in config.option.markexpr else settings.default.max_examples
+    settings.register_profile("untimed", parent=settings.default, deadline=None, max_examples=examples)
     settings.load_profile("untimed")
     write_there()
     config.pluginmanager.register(Collection(), "tidegate-collection")

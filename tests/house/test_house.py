@@ -1,4 +1,6 @@
-"""The house rules, held by a test: who imports whom, what stays pure, how large things get, what nobody may write."""
+"""The house rules, held by a test: who imports whom, what stays pure, how large things get, what nobody may write.
+
+Two more: which engine matches which texts, and that each way out that an error names is taken by a test."""
 
 import ast
 import gc
@@ -17,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import tidegate
+from tests.house.ways_out import WAYS_OUT
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "tidegate"
@@ -512,3 +515,141 @@ def test_imports_are_required() -> None:
     }
 
     assert not unpinned, json.dumps(unpinned)
+
+
+def below(path: Path) -> str:
+    """A file by its path below the product's package."""
+    return path.relative_to(SRC).as_posix()
+
+
+CALLS = {"compile", "match", "search", "fullmatch", "sub", "subn", "split", "finditer", "findall"}
+MADE = {
+    "codec/csv.py": "a separator and a quote of the configuration, escaped",
+    "codec/go.py": "the characters of a table of ours",
+    "codec/jsontext.py": "bytes of ours",
+    "expr/tokens.py": "the two forms of strings, and a quote",
+}
+"""Files with expressions of Python's that are put together, and of what."""
+ENGINE = "model/pattern.py"
+"""The one file that makes expressions of texts that users and clients give."""
+
+
+def is_fixed(pattern: ast.expr) -> bool:
+    """Whether a pattern stands in the code, be it in parts that are constants by their names."""
+    match pattern:
+        case ast.Constant():
+            return True
+        case ast.Name(id=name):
+            return name.isupper()
+        case ast.BinOp(left=left, right=right):
+            return is_fixed(left) and is_fixed(right)
+        case ast.JoinedStr(values=values):
+            return all(is_fixed(one) for one in values)
+        case ast.FormattedValue(value=value):
+            return is_fixed(value)
+    return False
+
+
+def made(tree: ast.AST) -> list[str]:
+    """The calls of `re` whose pattern does not stand in the code."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    matching = [call for call in calls if call.func.attr in CALLS]  # type: ignore[attr-defined]
+    ours = [call for call in matching if ast.unparse(call.func).partition(".")[0] == "re"]
+    return [ast.unparse(call) for call in ours if not (call.args and is_fixed(call.args[0]))]
+
+
+def test_no_text_of_others_is_an_expression_of_python() -> None:
+    """Expressions are fixed in the code, or put together of what the list says."""
+    found = {below(path): made(tree_of(path)) for path in PRODUCT}
+    assert {name for name, calls in found.items() if calls} == set(MADE)
+
+
+def test_other_engines_have_one_place() -> None:
+    """Wildcards of files, other engines, and names taken out of `re` so that the list would not see them."""
+    found = set()
+    for path in PRODUCT:
+        for node in nodes_of(path):
+            if isinstance(node, ast.Import) and {one.name for one in node.names} & {"re2", "fnmatch", "regex"}:
+                found.add((below(path), ast.unparse(node)))
+            if isinstance(node, ast.ImportFrom) and node.module in {"re", "re2", "fnmatch", "regex"}:
+                found.add((below(path), ast.unparse(node)))
+    assert found == {(ENGINE, "import re2")}
+
+
+def test_the_list_sees_what_it_is_for() -> None:
+    """A pattern that is given is found in each way of writing it; fixed ones are not."""
+    given = ["re.compile(text)", "re.search(f'{text}+', name)", "re.sub('a' + rule.text, '', name)", "re.compile()"]
+    fixed = ["re.compile('a')", "re.search(f'{_WORDS}+', name)", "re.sub('a' + 'b', '', name)", "other.compile(text)"]
+    assert [bool(made(ast.parse(one))) for one in given] == [True] * len(given)
+    assert [bool(made(ast.parse(one))) for one in fixed] == [False] * len(fixed)
+
+
+RUN_BY_A_FEED = re.compile(r"(changelog|engine|sink|source)/|schema/[a-z]+\.py")
+"""What a running feed raises."""
+AT_ONCE = frozenset(
+    {"ConfigError", "EnvironmentFault", "UriInvalid", "SinkConfigInvalid", "FilterRuleInvalid", "PartitionNumInvalid"}
+    | {"TopicExpressionInvalid", "ExpressionParseFailed"}
+)
+"""Refused before anything runs, with the words of the right configuration: tests/config/test_config_errors.py."""
+VERBS = re.compile(
+    r"(?:[;:.,(] |\b(?:or|and|to) |^)"
+    r"(add|ask|begin|bring|change|choose|compare|delete|do|drop|exclude|give|go|keep|leave|let|make|mend|name|point|put"
+    r"|raise|rename|replay|restore|resume|run|set|skip|start|stop|subscribe|touch|update|use|write)"
+    r"\b(?! (?:is|are|was|were|has|had|of)\b)",
+    re.IGNORECASE,
+)
+
+
+@cache
+def errors() -> frozenset[str]:
+    """The classes of errors that end or stop a feed."""
+    bases = {
+        node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
+        for path in PRODUCT
+        for node in nodes_of(path)
+        if isinstance(node, ast.ClassDef)
+    }
+    found, before = {"TidegateError"}, 0
+    while len(found) > before:
+        before = len(found)
+        found |= {name for name, its in bases.items() if its & found}
+    return frozenset(found - AT_ONCE)
+
+
+def raised(node: ast.AST, names: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """The function and the text of each error that is made below `node`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.ClassDef):
+            yield from raised(child, (*names, child.name))
+            continue
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id in errors():
+            parts = (part for argument in child.args for part in ast.walk(argument))
+            yield ".".join(names), " ".join(str(part.value) for part in parts if isinstance(part, ast.Constant))
+        yield from raised(child, names)
+
+
+def test_every_way_out_is_taken() -> None:
+    """An error that tells people to do something stands in tests/house/ways_out.py with the tests that do it; so does
+    nothing else."""
+    named = {
+        f"{below(path)}::{function}"
+        for path in PRODUCT
+        if RUN_BY_A_FEED.match(below(path))
+        for function, text in raised(tree_of(path))
+        if VERBS.search(text)
+    }
+
+    assert named - WAYS_OUT.keys() == set(), "name the test that takes the way out in ways_out.py"
+    assert WAYS_OUT.keys() - named == set(), "no error there names a way out any more"
+
+
+def test_the_tests_are_there() -> None:
+    """Each test that is named is one."""
+    missing = []
+    for test in {test for tests in WAYS_OUT.values() for test in tests}:
+        path, _, name = test.partition("::")
+        file = ROOT / "tests" / path
+        if not file.exists() or f"\ndef {name}(" not in file.read_text():
+            missing.append(test)
+
+    assert sorted(missing) == []

@@ -230,6 +230,7 @@ def wait_for(true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.usefixtures("notes")
+@pytest.mark.slow
 def test_it_is_not_its_own_replica(tmp_path: Path) -> None:
     """A changefeed that would write into the very upstream whose log it reads is refused, by whatever name it calls
     it; another server is not."""

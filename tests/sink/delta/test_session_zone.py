@@ -4,6 +4,8 @@ from datetime import date, datetime
 from itertools import product
 from pathlib import Path
 
+import pytest
+
 from tests.sink.sql.upstream import Upstream
 from tests.source.tidb.test_landing import landing
 from tidegate import lake
@@ -12,6 +14,8 @@ from tidegate.changelog.source import ChangelogSource
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.testing.script import run_here
+
+pytestmark = pytest.mark.slow
 
 ZONES = ("+08:00", "-09:30", "America/New_York", "UTC")
 CHANGES = (

@@ -250,7 +250,9 @@ def times(nth: int) -> Callable[[], None]:
     return act
 
 
-@pytest.mark.parametrize("protocol", [CSV, CANAL], ids=["csv", "canal-json"])
+@pytest.mark.parametrize(
+    "protocol", [pytest.param(CSV, id="csv"), pytest.param(CANAL, id="canal-json", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("place", STORAGE_PLACES)
 def test_a_crash_at_each_place(tmp_path: Path, place: str, protocol: CsvOptions | EncodeOptions) -> None:
     """Dead at each time that a place is reached: what indexes name holds every row up to `metadata` once at any moment,
