@@ -82,7 +82,7 @@ BANNED_TEXT = re.compile(
 LEANS = re.compile(r"(Return )?(the same|its|likewise|that of|those of)\b", re.IGNORECASE)
 NOUN = re.compile(r"(The|An?|All|What|Whether|Where|How|One|Every|Which|Each|Both) ")
 DOES = re.compile(r"@(classmethod|staticmethod|abstractmethod|override|lru_cache|cache)\b")
-NAMED_FILE = re.compile(r"(?<![\w./*{-])((?:\w+/)*[a-z_0-9]+\.py)\b")
+NAMED_FILE = re.compile(r"(?<![\w./*{>-])((?:\w+/)*[a-z_0-9]+\.py)\b")
 UNFINISHED = re.compile(r"\b(FIXM[E]|TOD[O]|XX[X])\b")
 
 FILES = sorted((*SRC.glob("**/*.py"), *WING.glob("**/*.py")))
