@@ -16,8 +16,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tidegate.changelog import changelog as ledger
-from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.changelog import changelog_uri, claim, commit_batch
 from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles, State, TaskReport
 from tidegate.changelog.source import BatchLoop, Message
 from tidegate.codec import decode
@@ -139,7 +138,7 @@ class RecordedLanding(BatchLoop):
             start = self._state.positions[self.topic][number].offset
             reports.append(self._read(number, messages, start, start + self.random.randint(0, at_most)))
         self.pause("before landing commits")
-        state = ledger.commit_batch(self.uri, self._state, reports)
+        state = commit_batch(self.uri, self._state, reports)
         self._landed(state, {}, (one.roads for one in reports))
         self.pause("after landing commits")
         if halts := [report.halt for report in reports if report.halt is not None]:
@@ -152,7 +151,7 @@ class RecordedLanding(BatchLoop):
     def _claim(self) -> State:
         self._chosen = recorded(self.lake)
         fresh = {self.topic: dict.fromkeys(self.messages, Reached(0))}
-        return ledger.claim(
+        return claim(
             self.uri, self._feed, self.decode, lambda state: replace(state, positions=state.positions or fresh)
         )
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tidegate.changelog import files as chunks
+from tidegate.changelog import files
 from tidegate.codec.columnar import RowTexts
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.engine.change import Chunk
@@ -22,7 +22,7 @@ def in_runs(chunk: Chunk) -> list[RowChange]:
 def chunk_of(story: Script, *, texts: bool) -> Chunk:
     """All rows of the script's one table in one chunk."""
     rows = landed(TableName("shop", "t"), story.rows(story.ts))
-    (found,) = chunks.text_chunks(rows) if texts else chunks.chunks_of([rows])
+    (found,) = files.text_chunks(rows) if texts else files.chunks_of([rows])
     return found
 
 
@@ -44,9 +44,9 @@ def test_runs_of_one_layout_are_its_parts(monkeypatch: pytest.MonkeyPatch) -> No
     del story.events[8:]
     chunk = chunk_of(story, texts=True)
     assert next(chunk.runs()) is chunk.parts[0].batch
-    monkeypatch.setattr(chunks, "PART_BYTES", 1)
+    monkeypatch.setattr(files, "PART_BYTES", 1)
     rows = landed(TableName("shop", "t"), story.rows(story.ts))
-    (chunk,) = chunks.chunks_of([rows], 100)
+    (chunk,) = files.chunks_of([rows], 100)
     assert len(chunk.parts) == len(chunk) == 6
     assert in_runs(chunk) == story.rows(story.ts)
 

@@ -4,11 +4,9 @@ import pytest
 
 from tests.sink.delta.tended import NO_MERCY
 from tests.source.kit import TOPIC, TS, begin, ddl, insert, land_batch, open_message, resolved
-from tidegate.changelog import changelog as ledger
-from tidegate.changelog import trim
-from tidegate.changelog.changelog import Changelog
+from tidegate.changelog import changelog as module
+from tidegate.changelog.changelog import Changelog, ChangelogTrim, append, newest
 from tidegate.changelog.files import DEAD, REFUSED, REPLAYED, ControlFiles
-from tidegate.changelog.trim import ChangelogTrim
 from tidegate.engine.change import DeadLetter, Place, PlacedDdl
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.retention import changelog_bound
@@ -37,7 +35,7 @@ def read(uri: str) -> Changelog:
 
 def land_many(uri: str, batches: int, *, after: int = 0) -> None:
     """One row a batch, at TS + 10 * n, resolved behind it."""
-    state = ledger.newest(uri)[1] if after else begin(uri)
+    state = newest(uri)[1] if after else begin(uri)
     for n in range(after, after + batches):
         at = 2 * n
         batch = [open_message(at, insert(TS + 10 * n, n)), open_message(at + 1, resolved(TS + 10 * n))]
@@ -88,7 +86,7 @@ def test_a_landing_goes_on(uri):
 
 def test_small_files_are_folded(uri, monkeypatch):
     """Many small files become one that holds the same rows, a table a row group, in order."""
-    monkeypatch.setattr(trim, "SMALL_FILES_MAX", 4)
+    monkeypatch.setattr(module, "SMALL_FILES_MAX", 4)
     land_many(uri, 10)
     before = read(uri).slice(0, TS + 10**6).read(ORDERS)
 
@@ -102,7 +100,7 @@ def test_small_files_are_folded(uri, monkeypatch):
 
 def test_two_folds_of_the_same_files(uri, monkeypatch):
     """Whoever comes second finds the files gone and adds nothing."""
-    monkeypatch.setattr(trim, "SMALL_FILES_MAX", 4)
+    monkeypatch.setattr(module, "SMALL_FILES_MAX", 4)
     land_many(uri, 10)
 
     def slowly(work, jobs):
@@ -158,7 +156,7 @@ def test_ddls_at_the_bound_stay(uri):
 
 def test_letters_stay(uri, monkeypatch):
     """Dead letters outlive every bound and every fold, and so does the message that a feed stands at."""
-    monkeypatch.setattr(trim, "SMALL_FILES_MAX", 2)
+    monkeypatch.setattr(module, "SMALL_FILES_MAX", 2)
     state = begin(uri)
     for n in range(4):
         state = land_batch(uri, state, {0: [TopicMessage(n, b"bad", b"worse")]}, skip_dead=True)
@@ -181,19 +179,19 @@ def test_ddls_and_letters_have_files_of_their_own(uri):
     controls = ControlFiles(uri, 1 << 20)
     placed = PlacedDdl(Place(TOPIC, 0, 1), Ddl(schema="s", table="t", query="CREATE TABLE t (a INT)", commit_ts=TS))
     controls.add([placed], [(DEAD, DeadLetter(Place(TOPIC, 0, 0), "code", "why", 0, b"key", bytes(100_000)))])
-    ledger.append(uri, controls.close(), rows=0, ddls=1)
+    append(uri, controls.close(), rows=0, ddls=1)
 
-    assert sorted((len(one.ddls), len(one.dead)) for one in read(uri).controls()) == [(0, 1), (1, 0)]
+    assert sorted((len(one.ddls), len(one.dead)) for one in read(uri).controls().values()) == [(0, 1), (1, 0)]
 
 
 def test_refused_messages_stay_until_they_are_applied(uri, monkeypatch):
     """Messages that a sink refuses outlive a fold, and go once the bound has passed their rows."""
-    monkeypatch.setattr(trim, "SMALL_FILES_MAX", 1)
+    monkeypatch.setattr(module, "SMALL_FILES_MAX", 1)
     begin(uri)
     for n in range(3):
         controls = ControlFiles(uri, 1 << 20)
         controls.add((), [(REFUSED, DeadLetter(Place(TOPIC, 0, n), "code", "why", 0, b"key", b"value", TS + n))])
-        ledger.append(uri, controls.close(), rows=0, ddls=0)
+        append(uri, controls.close(), rows=0, ddls=0)
     before = read(uri).refused()
 
     assert tend(uri, TS - 1).folded == 3
@@ -210,7 +208,7 @@ def test_replayed_letters_go(uri):
     letter = read(uri).dead_letters()[0]
     controls = ControlFiles(uri, 1 << 20)
     controls.add((), [(REPLAYED, letter)])
-    ledger.append(uri, controls.close(), rows=0, ddls=0)
+    append(uri, controls.close(), rows=0, ddls=0)
     assert letter.place == Place(TOPIC, 0, 0)
 
     assert tend(uri, 0).dropped == 1

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from tests.engine.test_mount import column, record, table
-from tidegate.engine.event_filter import EVENTS, EventFilter, EventRule, Test, event_rules
+from tidegate.engine.event_filter import EVENTS, EventFilter, Test, event_rules
+from tidegate.engine.filter import EventRule
 from tidegate.engine.mount import Mounted
 from tidegate.model.errors import (
     ConfigError,

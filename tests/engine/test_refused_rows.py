@@ -11,7 +11,7 @@ from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.codec.columnar.rows import RowTexts
 from tidegate.engine.change import Chunk, ChunkPart, Layout
 from tidegate.engine.plan import Rows, Unit
-from tidegate.engine.refused_rows import blamed, converted, refused_layout
+from tidegate.engine.ports import blamed, converted, refused_layout
 from tidegate.model.errors import (
     ConfigError,
     EncodeError,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.engine.test_plan import CREATE, placed
 from tidegate.engine.change import PlacedDdl
 from tidegate.engine.plan import Checkpoint, Landed, plan_round
-from tidegate.engine.ports import RoundLimit, RowRange
+from tidegate.engine.ports import RoundLimit, RowRange, TableSpan
 from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_landed, raised
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
@@ -60,14 +60,9 @@ def test_the_floor_rises_with_the_furthest_table():
 class Some:
     """Rows of one table."""
 
-    class Span:
-        """Five of them."""
-
-        rows, min_ts, max_ts = 5, 20, 90
-
-    def tables(self) -> dict[TableName, "Some.Span"]:
+    def tables(self) -> dict[TableName, TableSpan]:
         """What there is."""
-        return {TableName("s", "t"): self.Span()}
+        return {TableName("s", "t"): TableSpan(rows=5, min_ts=20, max_ts=90)}
 
     def layouts(self, *_: object) -> tuple[()]:
         """No layouts are asked for where a DDL tells."""

@@ -3,7 +3,8 @@
 import pytest
 
 from tidegate.engine.change import Place, PlacedDdl
-from tidegate.engine.event_filter import EventFilter, EventRule
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import EventRule
 from tidegate.engine.plan import Alter, Checkpoint, Create, Landed, Round, Rows, SkippedDdl, plan_round
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl

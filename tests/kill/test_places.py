@@ -24,7 +24,7 @@ from tests.replay.stage import Crash, Stage, partitions_of
 from tests.replay.test_workload import differences
 from tests.sink.delta.iceberg.names import shown
 from tests.sink.delta.tended import Tended
-from tidegate.changelog import trim
+from tidegate.changelog import changelog
 from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
@@ -58,7 +58,7 @@ def _short_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge, "SMALL_FILES_MAX", 10**6)  # merges leave all of them to the upkeep
     monkeypatch.setattr(upkeep, "SMALL_FILES_MAX", 1)
     monkeypatch.setattr(upkeep, "COMPACTIONS_MAX", 100)
-    monkeypatch.setattr(trim, "SMALL_FILES_MAX", 2)
+    monkeypatch.setattr(changelog, "SMALL_FILES_MAX", 2)
 
 
 def live(root: Path, recording: str, messages: dict, seed: int, look: Callable[[], None]) -> None:

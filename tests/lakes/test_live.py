@@ -7,8 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.lakes.stages import Play, differences, truths
-from tidegate.changelog import changelog as ledger
-from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.changelog import changelog_uri, replace
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, HistoryLost, SinkError
 from tidegate.model.tso import MAX_TS
@@ -71,7 +70,7 @@ def test_moments_whose_rows_were_dropped_are_refused(tmp_path: Path) -> None:
         play.land(truth.ts)
     play.merge(truths()[1].ts)
     changelog = changelog_uri(str(tmp_path))
-    assert ledger.replace(changelog, (), (), floor=truths()[1].ts)
+    assert replace(changelog, (), (), floor=truths()[1].ts)
 
     with pytest.raises(HistoryLost, match="does not reach back"):
         Lake(str(tmp_path)).at(truths()[0].ts).live()

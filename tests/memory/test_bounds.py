@@ -6,9 +6,8 @@ import pytest
 
 from tests.memory.messages import Row, Writer, ts_at
 from tests.source.kit import begin, land_batch
-from tidegate.changelog.changelog import Changelog
+from tidegate.changelog.changelog import Changelog, portions
 from tidegate.changelog.files import Footers, RowGroup
-from tidegate.changelog.trim import portions
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.plan import Unit
 from tidegate.model.table import TableName
@@ -79,7 +78,7 @@ def test_letters_stay_on_disk(tmp_path: Path) -> None:
     changelog.refresh()
 
     assert changelog.ddls(0, 1 << 62) == []
-    assert [letter.raw_value for control in changelog.controls() for letter in control.dead] == [None]
+    assert [letter.raw_value for control in changelog.controls().values() for letter in control.dead] == [None]
     assert [letter.raw_value for letter in changelog.dead_letters()] == [b"worse"]
 
 

@@ -15,8 +15,7 @@ from tests.failpoint import FILES_PLACES, PLACES, STORAGE_PLACES, armed
 from tests.recorded import RecordedLanding, partitions_of
 from tests.replay.test_workload import PROTOCOLS, TRUTHS, WORKLOAD, differences
 from tests.source.storage.kit import Polled
-from tidegate.changelog import changelog as ledger
-from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.changelog.changelog import Changelog, changelog_uri, commit_batch
 from tidegate.changelog.source import LandedSource
 from tidegate.codec import decode
 from tidegate.codec.csv import CsvOptions
@@ -72,7 +71,7 @@ class Pumped(RecordedLanding):
             return is_done
         at = {number: one.offset for number, one in self._state.positions[self.topic].items()}
         reports = [self._read(number, all_, at[number], at[number] + 300) for number, all_ in self._all()]
-        self._landed(ledger.commit_batch(self.uri, self._state, reports), {})
+        self._landed(commit_batch(self.uri, self._state, reports), {})
         return False
 
 

@@ -19,8 +19,7 @@ from tests.redis_server import running_redis
 from tests.replay.test_database import WORKLOAD, known, truths
 from tests.replay.test_history import PROTOCOLS
 from tests.source.kafka.broker import row
-from tidegate.changelog import changelog as ledger
-from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.changelog import changelog_uri, replace
 from tidegate.changelog.source import ChangelogSource, LandedSource
 from tidegate.codec import decode
 from tidegate.codec.neutral import event_object
@@ -118,7 +117,7 @@ def test_a_redis_that_was_flushed(tmp_path: Path) -> None:
     with running_redis(tmp_path / "redis") as server, Redis(port=server.port) as client:
         redis = RedisOptions("f", (("127.0.0.1", server.port),))
         live()
-        assert ledger.replace(uri, [], [], floor=20)
+        assert replace(uri, [], [], floor=20)
         client.flushall()
         for _ in range(2):
             with pytest.raises(MadeAnew, match="the target has no progress of this changefeed") as stopped:

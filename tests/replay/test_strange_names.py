@@ -40,6 +40,6 @@ def test_columns_that_differ_in_case_alone(tmp_path: Path, protocol: str) -> Non
         pass
 
     assert stage.round(12) == 12
-    (letter,) = [one for control in stage.log.controls() for one in control.dead]
+    (letter,) = [one for control in stage.log.controls().values() for one in control.dead]
     assert "of one row: no table has both" in letter.error
     assert [Lake(str(tmp_path)).arrow(name).num_rows for name in ("s.b", "s.t")] == [1, 1]

@@ -21,7 +21,7 @@ from tests.failpoint import armed
 from tests.server.kit import HereHost
 from tests.source.kafka.broker import Broker
 from tests.source.kit import OPEN
-from tidegate.changelog import changelog as ledger
+from tidegate.changelog import changelog
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.engine.loop import Engine, Feed, Meter
@@ -247,7 +247,7 @@ def test_one_of_two_runs_on_a_lake_goes_on(tmp_path: Path, monkeypatch: Any, fir
 
     pair.play()
 
-    newest = ledger.newest(changelog_uri(str(tmp_path / "lake")))[1].epoch
+    newest = changelog.newest(changelog_uri(str(tmp_path / "lake")))[1].epoch
     for run in pair.runs:
         assert run.error is None or (isinstance(run.error, Fenced) and run.epoch < newest), (run.name, run.error)
     check(pair, tmp_path / "lake")

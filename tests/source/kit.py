@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidegate.changelog import changelog as ledger
+from tidegate.changelog.changelog import claim, commit_batch
 from tidegate.changelog.files import DEAD, HALT, ControlFiles, RowFiles, State, TaskReport
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import read_frames
@@ -69,7 +69,7 @@ def begin(uri: str, partitions: int = 1, feed: str = "f") -> State:
         fresh = dict.fromkeys(range(partitions), Reached(0))
         return replace(state, positions={TOPIC: {**fresh, **state.positions.get(TOPIC, {})}})
 
-    return ledger.claim(uri, feed, OPEN, positions)
+    return claim(uri, feed, OPEN, positions)
 
 
 def land_batch(
@@ -80,7 +80,7 @@ def land_batch(
     for partition, messages in batch.items():
         files = RowFiles(uri, flush_bytes=flush_bytes)
         reports.append(_task(uri, state, messages, LandPlan(TOPIC, partition, **{"options": OPEN, **plan}), files))
-    return ledger.commit_batch(uri, state, reports, order_by_offset=plan.get("order_by_offset", False))
+    return commit_batch(uri, state, reports, order_by_offset=plan.get("order_by_offset", False))
 
 
 def _task(uri: str, state: State, messages: Sequence[TopicMessage], plan: LandPlan, files: RowFiles) -> TaskReport:

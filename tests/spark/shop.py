@@ -20,7 +20,8 @@ from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl, Event, RowChange
 from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_fetch import messages
-from tidegate.testing.validators import commit_time, unlike
+from tidegate.testing.script import commit_time
+from tidegate.testing.validators import unlike
 
 TABLES = tuple("abcdefgh")
 PARTITIONS = 8

@@ -1,4 +1,4 @@
-"""The changelog: landed changes as a Delta table that is read by timestamp, and its commits.
+"""The changelog: landed changes as a Delta table that is read by timestamp, its commits and its upkeep.
 
     LAKE/_tidegate/changelog/
       _delta_log/          one commit a batch; its userMetadata is the State
@@ -25,18 +25,47 @@ read again:
 `claim` is a landing's first commit and raises the epoch, so a landing that outlived its driver is fenced at its next
 commit even if the new one has not landed a row yet.  A source without partitions (a change log) has no positions: its
 frontier is its position.
+
+Upkeep (ChangelogTrim) drops merged rows and folds small files:
+
+    commit_ts   ──────────────┬───────────────────┬──────────────►
+    row files   │a│b│ c │d│e│ │ f │g│h│ i │j│k│l│ │ ...
+                └─ dropped ─┘ bound   └─ folded ─┘ checkpoint          bound: engine/retention.py, changelog_bound
+
+    1 drop      row files whose last commit_ts is at or below the bound
+    2 drop      control files without anything needed: DDLs below the bound, letters replayed since
+    3 fold      many small row files into one, still one table per row group; many small control files into one
+    4 sweep     delete files that left the log a grace period ago, and those that no commit ever named
+
+Steps 1 to 3 are commits that leave positions, epoch and frontier as they were, so a landing continues after them as it
+does after an append; only the floor rises, which tells readers how far back they can go.  A fold is only committed if
+all files that it replaces are still there, so it never adds rows twice.  Earlier slices find their files until the
+sweep.  Dead letters are kept until they are replayed, and messages at which the feed halts as long as it does.
+
+A landed message may be refused by a plan or a sink: a value that its column cannot hold, an unreadable DDL.  Its error
+has `messages`:
+
+    dead-letter=skip   put_aside: what they hold leaves the changelog, and they become dead letters, in one commit; the
+                       round is planned again
+    dead-letter=halt   note: they can be listed and shown; the feed ends, and a user skips or replays them
+
+A message leaves as it landed: complete, with its rows of other tables, and a DDL with its repeats.
 """
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import replace as changed
+from functools import partial
+from itertools import groupby
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import obstore
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import UNSET
 
@@ -48,8 +77,11 @@ from tidegate.changelog.files import (
     REFUSED,
     REPLAYED,
     ChangeSlice,
+    ControlFiles,
     Halt,
     LandedFile,
+    RowFiles,
+    RowGroup,
     State,
     TaskReport,
     groups_of,
@@ -57,12 +89,15 @@ from tidegate.changelog.files import (
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import CONTROL_SCHEMA, ROWS_SCHEMA, DeadLetter, Place, PlacedDdl, ordered_ddls
 from tidegate.engine.frontier import Reached, Slowest, forward, frontier, larger, slowest
+from tidegate.engine.plan import identity
 from tidegate.model.errors import ChangelogBroken, ConfigError, Fenced, SinkRefused, SourceError
 from tidegate.model.event import Ddl, ToldSession
 from tidegate.model.kept_state import StateKind, convert_state, stamped
+from tidegate.model.table import TableName
 from tidegate.objectstore import deltalog
+from tidegate.objectstore.deltalog import Lifespans, cut_log, sweep
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import opened, read_file, store
+from tidegate.objectstore.stores import opened, read_file, store, stored_files
 
 PART: Final = "part"
 DELTA_TYPES: Final[Mapping[pa.DataType, object]] = {
@@ -82,7 +117,13 @@ def create(uri: str) -> None:
     fields = [deltalog.schema_field(name, DELTA_TYPES[kind]) for name, kind in columns.items()]
     fields.append(deltalog.schema_field(PART, "string"))
     try:
-        deltalog.create(uri, fields, metadata=_metadata(State()), partition_columns=[PART], name="changelog")
+        deltalog.create(
+            uri,
+            fields,
+            metadata={"tidegate": stamped(StateKind.CHANGELOG, State())},
+            partition_columns=[PART],
+            name="changelog",
+        )
     except deltalog.CommitConflict:
         return
 
@@ -193,29 +234,21 @@ def commit_batch(
     if gone:
         kept = {topic: partitions for topic, partitions in state.positions.items() if topic not in gone}
         state = msgspec.structs.replace(state, positions=kept)
-    files = [file for report in reports for file in report.files]
-    reach("landing/before-commit")
-    for _ in range(TRIES):
-        version, current = newest(uri)
-        if _stands(current) != _stands(known):
+
+    def next_state(current: State) -> State:
+        if (current.epoch, current.positions, current.frontier) != (known.epoch, known.positions, known.frontier):
             raise fenced(uri, known.epoch, current.epoch)
-        state = msgspec.structs.replace(state, floor=current.floor)
-        try:
-            _commit(uri, version + 1, state, files, "LAND")
-        except deltalog.CommitConflict:
-            continue
-        reach("landing/after-commit")
-        return state
-    raise SourceError(f"{uri}: {TRIES} commits in a row found their version taken; look for another writer")
+        return msgspec.structs.replace(state, floor=current.floor)
+
+    reach("landing/before-commit")
+    committed = _commit_over(uri, next_state, [file for report in reports for file in report.files], "LAND")
+    reach("landing/after-commit")
+    return committed
 
 
 def fenced(uri: str, epoch: int, later: int) -> Fenced:
     """Return the error of a landing that a later one has replaced."""
     return Fenced(f"{uri}: landing epoch {epoch} was replaced by epoch {later}; this one stops. Run one feed a lake")
-
-
-def _stands(state: State) -> tuple[object, ...]:
-    return state.epoch, state.positions, state.frontier
 
 
 def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: bool = False) -> State:
@@ -224,7 +257,11 @@ def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: boo
     landed = known.frontier
     for report in reports:
         if not report.topic:
-            landed = _forward(known, report)
+            if known.frontier not in {None, report.start}:
+                raise Fenced(
+                    f"the batch begins at ts {report.start} of the change log, the changelog stands at {known.frontier}"
+                )
+            landed = report.position
             continue
         before = positions.setdefault(report.topic, {}).get(report.partition, Reached(report.start))
         if before.offset != report.start:
@@ -250,15 +287,6 @@ def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: boo
         ddls=sum(report.ddls for report in reports),
         dead=sum(report.dead for report in reports),
     )
-
-
-def _forward(known: State, report: TaskReport) -> int:
-    """The frontier behind a stretch of a change log."""
-    if known.frontier not in {None, report.start}:
-        raise Fenced(
-            f"the batch begins at ts {report.start} of the change log, the changelog stands at {known.frontier}"
-        )
-    return report.position
 
 
 def _halted(
@@ -296,7 +324,8 @@ def _commit(
     removed: Sequence[deltalog.Action] = (),
 ) -> None:
     actions = [deltalog.txn(f"{state.feed}/land", state.batch), *removed, *map(_add, files)]
-    deltalog.commit(uri, version, actions, operation=operation, metadata=_metadata(state))
+    metadata = {"tidegate": stamped(StateKind.CHANGELOG, state)}
+    deltalog.commit(uri, version, actions, operation=operation, metadata=metadata)
 
 
 def _add(file: LandedFile) -> deltalog.Action:
@@ -304,10 +333,6 @@ def _add(file: LandedFile) -> deltalog.Action:
     if file.min_ts is not None:
         stats |= {"minValues": {"commit_ts": file.min_ts}, "maxValues": {"commit_ts": file.max_ts}}
     return deltalog.add(file.path, file.size_bytes, stats, partition={PART: file.part})
-
-
-def _metadata(state: State) -> dict[str, object]:
-    return {"tidegate": stamped(StateKind.CHANGELOG, state)}
 
 
 BODIES: Final = frozenset({"raw_key", "raw_value"})
@@ -322,11 +347,6 @@ class ControlFile:
     halted: tuple[DeadLetter, ...]
     replayed: tuple[Place, ...]
     refused: tuple[DeadLetter, ...] = ()
-
-    @property
-    def has_letters(self) -> bool:
-        """True if there are messages in it."""
-        return bool(self.dead or self.halted or self.refused)
 
 
 def read_control(uri: str, path: str, *, bodies: bool = False) -> ControlFile:
@@ -397,7 +417,7 @@ class Changelog:
         """When that version was last seen in the log, on a steady clock."""
         self.state = State()
         self._files: dict[str, LandedFile] = {}
-        self._controls: dict[str, ControlFile] = {}
+        self._controls: dict[LandedFile, ControlFile] = {}
 
     def refresh(self) -> bool:
         """Read what was committed since; True if there was anything."""
@@ -431,12 +451,17 @@ class Changelog:
 
         Inclusive of `after`, because a DDL may arrive when its ts is resolved already; the caller knows which of
         those at `after` it has done."""
-        seen = [placed for control in self.controls() for placed in control.ddls]
+        seen = [placed for control in self.controls().values() for placed in control.ddls]
         return ordered_ddls(placed for placed in seen if after <= (placed.ddl.commit_ts or 0) <= upto)
 
     def slice(self, after: int, upto: int) -> ChangeSlice:
         """Return the row changes with after < commit_ts <= upto."""
-        paths = [file.path for file in self._files.values() if file.part == "rows" and _touches(file, after, upto)]
+        paths = [
+            file.path
+            for file in self._files.values()
+            if file.part == "rows"
+            and (file.min_ts is None or file.max_ts is None or (file.max_ts > after and file.min_ts <= upto))
+        ]
         with ThreadPoolExecutor(FOOTER_THREADS) as pool:
             footers = list(pool.map(lambda path: groups_of(self.uri, path), paths))
         groups = tuple(group for footer in footers for group in footer if group.touches(after, upto))
@@ -444,8 +469,7 @@ class Changelog:
 
     def dead_letters(self) -> list[DeadLetter]:
         """Messages that were left out, by place; those replayed since are no longer among them."""
-        controls = self.controls()
-        replayed = {place for control in controls for place in control.replayed}
+        replayed = {place for control in self.controls().values() for place in control.replayed}
         letters = {letter.place: letter for control in self._with_bodies() for letter in control.dead}
         return [letters[place] for place in sorted(letters) if place not in replayed]
 
@@ -492,7 +516,6 @@ class Changelog:
         self.version, self._stood_s = snapshot.version, time.monotonic()
 
     def _newer(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-        """The commits behind `version`, each as its actions."""
         while self.version >= 0:
             version = self.version + 1
             body = read_file(self.uri, f"_delta_log/{version:020d}.json")
@@ -531,26 +554,298 @@ class Changelog:
                 )
             case {"remove": removed}:
                 self._files.pop(removed["path"], None)
-                self._controls.pop(removed["path"], None)
             case {"commitInfo": told}:
                 self.state = state_of(self.uri, json.loads(told.get("userMetadata") or "{}"))
 
     def _with_bodies(self) -> list[ControlFile]:
-        """The control files that hold letters, messages included; not kept, as they may be large."""
-        self.controls()
-        lettered = [path for path in self._files if (one := self._controls.get(path)) and one.has_letters]
-        return [read_control(self.uri, path, bodies=True) for path in lettered]
+        return [
+            read_control(self.uri, file.path, bodies=True)
+            for file, control in self.controls().items()
+            if control.dead or control.halted or control.refused
+        ]
 
-    def controls(self) -> list[ControlFile]:
+    def controls(self) -> Mapping[LandedFile, ControlFile]:
         """Return what the control files say, without the messages of letters: these may be large, and this is kept."""
-        paths = [file.path for file in self._files.values() if file.part == "control"]
-        for path in paths:
-            if path not in self._controls:
-                self._controls[path] = read_control(self.uri, path)
-        return [self._controls[path] for path in paths]
+        known = self._controls
+        self._controls = {
+            file: known.get(file) or read_control(self.uri, file.path)
+            for file in self._files.values()
+            if file.part == "control"
+        }
+        return self._controls
 
 
-def _touches(file: LandedFile, after: int, upto: int) -> bool:
-    if file.min_ts is None or file.max_ts is None:
-        return True
-    return file.max_ts > after and file.min_ts <= upto
+SMALL_BYTES: Final = 2 << 20
+SMALL_FILES_MAX: Final = 32
+FOLD_BYTES_MAX: Final = 16 << 20
+FOLD_ROWS_MAX: Final = 500_000
+"""What one fold takes, on disk."""
+FOLDS_MAX: Final = 4
+"""Folds of one pass; the rest comes with the next."""
+FOLD_FLUSH_BYTES: Final = 64 << 20
+"""What it holds in memory at once."""
+COMMITS_MAX: Final = 2_000
+NOTHING: Final = ControlFile((), (), (), ())
+
+Runner: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+"""Runs a function over some jobs, in workers or here."""
+
+
+@dataclass(slots=True)
+class Trimmed:
+    """What a pass did (with dry_run: would do)."""
+
+    dropped: int = 0
+    folded: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    log_files: int = 0
+    unfinished: bool = False
+
+
+class ChangelogTrim:
+    """The upkeep of one changelog, pass by pass."""
+
+    def __init__(self, uri: str, *, dry_run: bool = False) -> None:
+        self._uri, self._dry_run = uri, dry_run
+        self._log = Changelog(uri)
+        self._lifespans = Lifespans(uri)
+
+    def run(
+        self,
+        bound: int,
+        runner: Runner,
+        *,
+        reader_grace_ms: int,
+        orphan_grace_ms: int,
+        now_ms: int | None = None,
+    ) -> Trimmed:
+        """Return one pass that drops what lies at or below `bound`; folds are run by `runner`."""
+        done = Trimmed()
+        self._log.refresh()
+        if self._log.version < 0:
+            return done
+        self._drop(bound, done)
+        if not self._dry_run:
+            self._fold(runner, done)
+        now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+        self._sweep(now_ms - reader_grace_ms, now_ms - orphan_grace_ms, done)
+        return done
+
+    def _drop(self, bound: int, done: Trimmed) -> None:
+        """Steps 1 and 2, and the fold of control files."""
+        over = [
+            file
+            for file in self._log.files()
+            if file.part == "rows" and file.max_ts is not None and file.max_ts <= bound
+        ]
+        left = _left(self._log.controls(), bound, {halt.place for halt in self._log.state.halted})
+        empty = [file for file, control in left.items() if control == NOTHING]
+        small = [file for file in left if file not in empty and file.size_bytes <= SMALL_BYTES]
+        small = small if len(small) > SMALL_FILES_MAX else []
+        done.dropped = len(over) + len(empty)
+        if self._dry_run or not (over or empty or small):
+            return
+        made = rewritten(self._uri, [(file, left[file]) for file in small]) if small else ()
+        if replace(self._uri, [*over, *empty, *small], made, floor=bound if over else None):
+            done.folded += len(small)
+            self._log.refresh()
+
+    def _fold(self, runner: Runner, done: Trimmed) -> None:
+        """Step 3 for row files."""
+        folds = _folds(self._log.files())
+        done.unfinished = len(folds) > FOLDS_MAX
+        folds = folds[:FOLDS_MAX]
+        for files, made in zip(folds, runner(partial(fold, self._uri), folds) if folds else (), strict=True):
+            if replace(self._uri, files, made):
+                done.folded += len(files)
+
+    def _sweep(self, readers_ms: int, orphans_ms: int, done: Trimmed) -> None:
+        """Step 4."""
+        files = stored_files(self._uri)
+        if not self._lifespans.advance(self._log.version, COMMITS_MAX):
+            done.unfinished = True
+            return
+        swept = sweep(
+            self._lifespans,
+            files,
+            lambda _: False,
+            removed_before_ms=readers_ms,
+            orphans_before_ms=orphans_ms,
+            dry_run=self._dry_run,
+        )
+        done.files, done.size_bytes = swept.files, swept.size_bytes
+        lowest = self._lifespans.version
+        done.log_files = cut_log(self._uri, files, lowest, written_before_ms=readers_ms, dry_run=self._dry_run)
+
+
+def fold(uri: str, files: Sequence[LandedFile]) -> tuple[LandedFile, ...]:
+    """Write the rows of some files as one file (more, if they are large), not yet committed."""
+    folded = RowFiles(uri, flush_bytes=FOLD_FLUSH_BYTES)
+    for some in portions(group for file in files for group in groups_of(uri, file.path)):
+        low, high = min(group.min_ts for group in some), max(group.max_ts for group in some)
+        name = some[0].name
+        folded.add([(name, ChangeSlice(uri, low - 1, high, some).read(name))])
+    return folded.close()
+
+
+def portions(groups: Iterable[RowGroup], most_bytes: int = FOLD_FLUSH_BYTES) -> Iterator[tuple[RowGroup, ...]]:
+    """Row groups that are read together: those of a table, in order of time, as long as they take `most_bytes`.
+
+    Files say how large they are on disk, and wide rows may be a thousand times as large in memory."""
+    held: list[RowGroup] = []
+    size_bytes = 0
+    for group in sorted(groups, key=lambda one: (one.name.key, one.min_ts, one.path, one.number)):
+        size_bytes += group.size_bytes
+        if held and (group.name.key != held[0].name.key or size_bytes > most_bytes):
+            yield tuple(held)
+            held, size_bytes = [], group.size_bytes
+        held.append(group)
+    if held:
+        yield tuple(held)
+
+
+def _folds(files: Sequence[LandedFile]) -> list[list[LandedFile]]:
+    """Small row files that lie next to one another in time, in heaps that one task holds; none when they are few."""
+    small = [file for file in files if file.part == "rows" and file.size_bytes <= SMALL_BYTES]
+    if len(small) <= SMALL_FILES_MAX:
+        return []
+    heaps: list[list[LandedFile]] = [[]]
+    size_bytes = rows = 0
+    for file in sorted(small, key=lambda file: (file.max_ts or 0, file.path)):
+        size_bytes, rows = size_bytes + file.size_bytes, rows + file.rows
+        if size_bytes > FOLD_BYTES_MAX or rows > FOLD_ROWS_MAX:
+            heaps.append([])
+            size_bytes, rows = file.size_bytes, file.rows
+        heaps[-1].append(file)
+    return [heap for heap in heaps if len(heap) > 1]
+
+
+def _left(
+    controls: Mapping[LandedFile, ControlFile], bound: int, halts: Collection[Place]
+) -> dict[LandedFile, ControlFile]:
+    """What is still needed of each control file.
+
+    A mark "replayed" stays while any file holds the letter that it is about, so the letter goes first."""
+    replayed = {place for control in controls.values() for place in control.replayed}
+    letters = {letter.place for control in controls.values() for letter in control.dead}
+    return {
+        file: ControlFile(
+            ddls=tuple(placed for placed in control.ddls if (placed.ddl.commit_ts or 0) >= bound),
+            dead=tuple(letter for letter in control.dead if letter.place not in replayed),
+            halted=tuple(letter for letter in control.halted if letter.place in halts),
+            replayed=tuple(place for place in control.replayed if place in letters),
+            refused=tuple(letter for letter in control.refused if (letter.commit_ts or 0) > bound),
+        )
+        for file, control in controls.items()
+    }
+
+
+def rewritten(uri: str, controls: Sequence[tuple[LandedFile, ControlFile]]) -> tuple[LandedFile, ...]:
+    """Write what is left of some control files as one file (more, if letters are large), not yet committed."""
+    files = ControlFiles(uri, FOLD_FLUSH_BYTES)
+    for file, control in controls:
+        left = {letter.place for letter in (*control.dead, *control.halted, *control.refused)}
+        whole = read_control(uri, file.path, bodies=True) if left else control  # only the file has the messages
+        kinds = ((DEAD, whole.dead), (HALT, whole.halted), (REFUSED, whole.refused))
+        letters = [(kind, letter) for kind, some in kinds for letter in some if letter.place in left]
+        marks = [(REPLAYED, DeadLetter(place, "", "", 0, None, None)) for place in control.replayed]
+        files.add(control.ddls, [*letters, *marks])
+    return files.close()
+
+
+FLUSH_BYTES: Final = 64 << 20
+NOTED_MAX: Final = 100
+"""Messages that are kept of one error that ends a feed."""
+PUT_ASIDE_TRIES: Final = 5
+
+Instead = tuple[dict[TableName, pa.Table], Sequence[PlacedDdl]]
+
+
+def note(changelog: Changelog, letters: Sequence[DeadLetter]) -> None:
+    """Keep refused messages to be looked at, those that are not kept yet."""
+    known = {letter.place for control in changelog.controls().values() for letter in control.refused}
+    fresh = [letter for letter in letters[:NOTED_MAX] if letter.place not in known]
+    if fresh:
+        files = ControlFiles(changelog.uri, FLUSH_BYTES)
+        files.add((), [(REFUSED, letter) for letter in fresh])
+        append(changelog.uri, files.close(), rows=0, ddls=0)
+
+
+def put_aside(changelog: Changelog, letters: Sequence[DeadLetter], instead: Instead | None = None) -> bool:
+    """Take out what has landed of the messages of `letters`, which are dead letters then, or are replaced by rows and
+    DDLs; False if nothing has landed of them."""
+    for _ in range(PUT_ASIDE_TRIES):
+        changelog.refresh()
+        old_rows = _holders(changelog, letters)
+        old_controls = _without(changelog, {letter.place for letter in letters})
+        if not old_rows and not any(left.ddls != control.ddls for _, control, left in old_controls):
+            return False
+        rows, controls = RowFiles(changelog.uri, flush_bytes=FLUSH_BYTES), ControlFiles(changelog.uri, FLUSH_BYTES)
+        for group in (group for file in old_rows for group in groups_of(changelog.uri, file.path)):
+            kept = _kept(_read(changelog.uri, group), letters)
+            if kept.num_rows:
+                rows.add([(group.name, kept)])
+        if instead is None:
+            controls.add((), [(DEAD, letter) for letter in letters])
+        else:
+            rows.add(instead[0].items())
+            controls.add(instead[1], ())
+        left = rewritten(changelog.uri, [(file, left) for file, _, left in old_controls])
+        old = [*old_rows, *(file for file, *_ in old_controls)]
+        if replace(changelog.uri, old, (*rows.close(), *controls.close(), *left)):
+            changelog.refresh()
+            return True
+    raise SourceError(f"{changelog.uri}: files went {PUT_ASIDE_TRIES} times in a row while messages were put aside")
+
+
+def _holders(changelog: Changelog, letters: Sequence[DeadLetter]) -> list[LandedFile]:
+    """The row files with rows of the messages."""
+    times = [letter.commit_ts for letter in letters if letter.commit_ts is not None]
+    low, high = min(times, default=0), max(times, default=(1 << 63) - 1)
+    found = []
+    for file in changelog.files():
+        groups = groups_of(changelog.uri, file.path) if file.part == "rows" else ()
+        near = (_read(changelog.uri, group) for group in groups if group.touches(low - 1, high))
+        if any(_kept(rows, letters).num_rows < rows.num_rows for rows in near):
+            found.append(file)
+    return found
+
+
+def _read(uri: str, group: RowGroup) -> pa.Table:
+    return ChangeSlice(uri, group.min_ts - 1, group.max_ts, (group,)).read(group.name)
+
+
+def _kept(rows: pa.Table, letters: Iterable[DeadLetter]) -> pa.Table:
+    """The rows of other messages."""
+    for (topic, partition), some in groupby(sorted(one.place for one in letters), lambda at: (at.topic, at.partition)):
+        here = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
+        theirs: Any = pc.and_(here, pc.is_in(rows["offset"], pa.array([at.offset for at in some], pa.int64())))
+        rows = rows.filter(pc.invert(pc.fill_null(theirs, fill_value=False)))
+    return rows
+
+
+def _without(changelog: Changelog, places: Collection[Place]) -> list[tuple[LandedFile, ControlFile, ControlFile]]:
+    """The control files with DDLs of the messages, or with what was noted about them, before and after."""
+    controls = changelog.controls()
+    gone = {
+        _ddl_key(one)
+        for control in controls.values()
+        for one in control.ddls
+        if Place(one.place.topic, one.place.partition, one.place.offset) in places
+    }
+    found = []
+    for file, control in controls.items():
+        left = changed(
+            control,
+            ddls=tuple(one for one in control.ddls if _ddl_key(one) not in gone),
+            replayed=tuple(place for place in control.replayed if place not in places),
+            refused=tuple(letter for letter in control.refused if letter.place not in places),
+        )
+        if left != control:
+            found.append((file, control, left))
+    return found
+
+
+def _ddl_key(placed: PlacedDdl) -> tuple[int | None, str]:
+    return placed.ddl.commit_ts, identity(placed.ddl)

@@ -69,8 +69,7 @@ from tidegate.engine.change import (
 )
 from tidegate.engine.event_filter import acting
 from tidegate.engine.frontier import Reached, larger
-from tidegate.engine.ports import RowRange
-from tidegate.engine.refused_rows import converted
+from tidegate.engine.ports import RowRange, TableSpan, converted
 from tidegate.model.event import Field, RowChange
 from tidegate.model.roads import RoadCounts
 from tidegate.model.table import TableName
@@ -112,7 +111,6 @@ class Halt(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> Place:
-        """Where the feed stands."""
         return Place(self.topic, self.partition, self.offset)
 
 
@@ -294,10 +292,34 @@ class ControlFiles:
     def add(self, ddls: Iterable[PlacedDdl], letters: Iterable[tuple[str, DeadLetter]]) -> None:
         """Hold DDLs and (kind, letter)."""
         for placed in ddls:
-            self._rows.append(_ddl_row(placed))
+            ddl = placed.ddl
+            self._rows.append(
+                {
+                    **_place_columns(placed.place),
+                    "kind": LEFT_OUT if placed.left_out else DDL,
+                    "commit_ts": ddl.commit_ts,
+                    "schema": ddl.schema,
+                    "table": ddl.table,
+                    "query": ddl.query,
+                    "written": None if ddl.written is UNSET else ddl.written,
+                    "session": None if ddl.session is UNSET else msgspec.json.encode(ddl.session).decode(),
+                    "ddl_type": acting(ddl).type,
+                }
+            )
             self.ddls += 1
         for kind, letter in letters:
-            self._letters.append(_letter_row(kind, letter))
+            self._letters.append(
+                {
+                    **_place_columns(letter.place),
+                    "kind": kind,
+                    "commit_ts": letter.commit_ts,
+                    "error_code": letter.error_code,
+                    "error": letter.error.encode("utf-8", "backslashreplace").decode(),
+                    "error_offset": letter.error_offset,
+                    "raw_key": letter.raw_key,
+                    "raw_value": letter.raw_value,
+                }
+            )
             self.dead += kind == DEAD
             self._held_bytes += len(letter.raw_key or b"") + len(letter.raw_value or b"")
         if self._held_bytes >= self._flush_bytes:
@@ -321,34 +343,6 @@ class ControlFiles:
 def _place_columns(place: Place) -> dict[str, Any]:
     message = (place.topic, place.partition, place.offset) if place.topic else (None, None, None)
     return dict(zip(("topic", "partition", "offset", "seq"), (*message, place.seq), strict=True))
-
-
-def _ddl_row(placed: PlacedDdl) -> dict[str, Any]:
-    ddl = placed.ddl
-    return {
-        **_place_columns(placed.place),
-        "kind": LEFT_OUT if placed.left_out else DDL,
-        "commit_ts": ddl.commit_ts,
-        "schema": ddl.schema,
-        "table": ddl.table,
-        "query": ddl.query,
-        "written": None if ddl.written is UNSET else ddl.written,
-        "session": None if ddl.session is UNSET else msgspec.json.encode(ddl.session).decode(),
-        "ddl_type": acting(ddl).type,
-    }
-
-
-def _letter_row(kind: str, letter: DeadLetter) -> dict[str, Any]:
-    return {
-        **_place_columns(letter.place),
-        "kind": kind,
-        "commit_ts": letter.commit_ts,
-        "error_code": letter.error_code,
-        "error": letter.error.encode("utf-8", "backslashreplace").decode(),
-        "error_offset": letter.error_offset,
-        "raw_key": letter.raw_key,
-        "raw_value": letter.raw_value,
-    }
 
 
 def _put(uri: str, part: str, sink: Any) -> tuple[str, int]:
@@ -399,15 +393,12 @@ class Encoder:
         op, before, after = encode_row(row)
         ts = row.commit_ts
         assert ts is not None
-        return Encoded(self._name(row), seq, ts, op, row.partition_id, self._layout(row), before, after)
-
-    def _name(self, row: RowChange) -> TableName:
         name = self._names.get((row.schema, row.table))
         if name is None:
             name = TableName(row.schema, row.table)
             str(name).encode()
             self._names[name] = name
-        return name
+        return Encoded(name, seq, ts, op, row.partition_id, self._layout(row), before, after)
 
     def _layout(self, row: RowChange) -> str:
         """The layout's text, the same object for equal texts."""
@@ -516,11 +507,7 @@ MakeBatch: TypeAlias = Callable[[pa.Table, tuple[Field, ...], tuple[str, ...] | 
 def chunks_of(tables: Sequence[pa.Table], most: int = CHUNK_ROWS) -> Iterator[Chunk]:
     """Return the rows of `tables` (LANDED_SCHEMA, each sorted by commit_ts, one upstream table each) as chunks of about
     `most` rows, images typed. EncodeError, with their messages, for rows with a text that is no value of its column."""
-    return _chunks(tables, most, _typed)
-
-
-def _typed(rows: pa.Table, fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> Batch:
-    return converted(text_batch(rows, fields, pk_names), typed_batch)
+    return _chunks(tables, most, lambda *rows: converted(text_batch(*rows), typed_batch))
 
 
 def text_chunks(rows: pa.Table) -> Iterator[Chunk]:
@@ -538,7 +525,11 @@ def _chunks(tables: Sequence[pa.Table], most: int, batch: MakeBatch) -> Iterator
     tables = [table for table in tables if table.num_rows]
     times = [table.column("commit_ts").to_numpy() for table in tables]
     starts = [0] * len(tables)
-    for ts in _cuts(times, most):
+    every = np.sort(np.concatenate(times)) if times else np.empty(0, np.int64)
+    at = 0
+    while at < len(every):
+        ts = int(every[min(at + most, len(every)) - 1])  # the last of the chunk
+        at = int(np.searchsorted(every, ts, "right"))
         ends = [int(np.searchsorted(time, ts, "right")) for time in times]
         pieces = [
             (table.slice(start, end - start), time[start:end])
@@ -547,16 +538,6 @@ def _chunks(tables: Sequence[pa.Table], most: int, batch: MakeBatch) -> Iterator
         ]
         starts = ends
         yield _chunk(pieces, batch)
-
-
-def _cuts(times: Sequence[Any], most: int) -> Iterator[int]:
-    """The last commit_ts of each chunk, ascending."""
-    every = np.sort(np.concatenate(times)) if times else np.empty(0, np.int64)
-    at = 0
-    while at < len(every):
-        ts = int(every[min(at + most, len(every)) - 1])
-        yield ts
-        at = int(np.searchsorted(every, ts, "right"))
 
 
 def _chunk(pieces: Sequence[tuple[pa.Table, Any]], batch: MakeBatch) -> Chunk:
@@ -589,11 +570,8 @@ def _parts(rows: pa.Table, numbers: Any, batch: MakeBatch) -> Iterator[ChunkPart
         step = _rows_within(some, PART_BYTES)
         for at in range(0, len(some_numbers), step):
             made = batch(some.slice(at, step), layout.fields, layout.pk_names)
-            yield ChunkPart(_placed(made, some_numbers[at : at + step]), some_numbers[at : at + step])
-
-
-def _placed(batch: Batch, numbers: Any) -> Batch:
-    return replace(batch, message=pc.cast(pa.array(numbers), pa.int32()))
+            numbered = some_numbers[at : at + step]
+            yield ChunkPart(replace(made, message=pc.cast(pa.array(numbered), pa.int32())), numbered)
 
 
 LAYOUT_COLUMNS: Final = ["commit_ts", "layout"]
@@ -625,15 +603,6 @@ class RowGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class TableSlice:
-    """What a slice holds of a table: at most `rows` rows, duplicates counted, between `min_ts` and `max_ts`."""
-
-    rows: int
-    min_ts: int
-    max_ts: int
-
-
-@dataclass(frozen=True, slots=True)
 class ChangeSlice:
     """The row changes with after < commit_ts <= upto, by table."""
 
@@ -642,18 +611,16 @@ class ChangeSlice:
     upto: int
     groups: tuple[RowGroup, ...]
 
-    def tables(self) -> dict[TableName, TableSlice]:
+    def tables(self) -> dict[TableName, TableSpan]:
         """Return the tables in the slice, each under the first spelling of its name."""
-        found: dict[tuple[str, str], tuple[TableName, TableSlice]] = {}
+        found: dict[tuple[str, str], tuple[TableName, TableSpan]] = {}
         for group in self.groups:
             low, high = max(group.min_ts, self.after + 1), min(group.max_ts, self.upto)
-            name, known = found.get(group.name.key, (group.name, TableSlice(0, low, high)))
-            merged = TableSlice(known.rows + group.rows, min(known.min_ts, low), max(known.max_ts, high))
-            found[group.name.key] = name, merged
+            name, known = found.get(group.name.key, (group.name, TableSpan(0, low, high)))
+            found[group.name.key] = name, known.joined(group.rows, low, high)
         return dict(found.values())
 
     def row_ranges(self) -> Iterator[RowRange]:
-        """Return what a round is measured by: the row groups, each with what it takes in memory."""
         for group in self.groups:
             yield RowRange(group.min_ts, group.max_ts, group.rows, group.size_bytes)
 
@@ -675,7 +642,6 @@ class ChangeSlice:
         return rows if np.array_equal(places.to_numpy(), np.arange(len(places))) else rows.take(places)
 
     def layouts(self, name: TableName, after: int | None = None, upto: int | None = None) -> list[Layout]:
-        """Return the different layouts of one table's rows, in the order in which they first appear."""
         mine = self.narrow(name, after, upto)
         rows = pa.concat_tables(
             [LANDED_SCHEMA.empty_table().select(LAYOUT_COLUMNS), *mine.parts(LAYOUT_COLUMNS)]
@@ -684,11 +650,9 @@ class ChangeSlice:
         return [decode_layout(text) for text in first.column("layout").to_pylist()]
 
     def batches(self, name: TableName, after: int, upto: int) -> Iterator[Chunk]:
-        """Return the rows of one table in (after, upto] in commit order, arrival order within it; images are texts."""
         return text_chunks(self.read(name, after, upto))
 
     def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
-        """Return the rows of several tables in (after, upto]: whole transactions, in commit order."""
         return chunks_of([self.read(name, after, upto) for name in names])
 
     def parts(self, columns: Sequence[str]) -> list[pa.Table]:
@@ -736,7 +700,11 @@ class Footers:
             if found is not None:
                 self._kept.move_to_end((uri, path))
                 return found
-        found = _footer(uri, path)
+        metadata, size = _known(uri, path)
+        with opened(uri, path, size) as source:
+            file = pq.ParquetFile(source, metadata=metadata)
+            columns = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+            found = tuple(_group(path, number, file, columns) for number in range(metadata.num_row_groups))
         with self._turn:
             if (uri, path) not in self._kept:
                 self._kept[uri, path] = found
@@ -759,14 +727,6 @@ def _known(uri: str, path: str) -> tuple[pq.FileMetaData, int]:
     """The footer of a file, and its size."""
     with opened(uri, path) as source:
         return pq.ParquetFile(source).metadata, source.seek(0, io.SEEK_END) or source.tell()
-
-
-def _footer(uri: str, path: str) -> tuple[RowGroup, ...]:
-    metadata, size = _known(uri, path)
-    with opened(uri, path, size) as source:
-        file = pq.ParquetFile(source, metadata=metadata)
-        columns = {file.metadata.schema.column(at).path: at for at in range(file.metadata.num_columns)}
-        return tuple(_group(path, number, file, columns) for number in range(file.metadata.num_row_groups))
 
 
 def _group(path: str, number: int, file: pq.ParquetFile, columns: dict[str, int]) -> RowGroup:

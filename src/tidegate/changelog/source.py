@@ -27,10 +27,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from tidegate.changelog import changelog as ledger
-from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.changelog.changelog import Changelog, ChangelogTrim, changelog_uri, fenced, note, put_aside
 from tidegate.changelog.files import ChangeSlice, State
-from tidegate.changelog.trim import ChangelogTrim, note, put_aside
 from tidegate.engine.change import DeadLetter, Place, PlacedDdl
 from tidegate.engine.ports import PartitionReached, Reading, Source, Tasks
 from tidegate.engine.retention import Limits, changelog_bound
@@ -147,7 +145,6 @@ class BatchLoop(ABC):
 
     @property
     def epoch(self) -> int:
-        """The number of this landing among those of its changelog; 0 before it has claimed."""
         return self._state.epoch
 
     def progress(self) -> LandingProgress:
@@ -257,7 +254,6 @@ class LandedSource(ChangelogSource):
         self._known: Container[tuple[str, str]] | None = None
 
     def carry(self, known: SchemaState) -> None:
-        """Take notice of the tables that a feed which goes on has."""
         self._known = known.tables
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
@@ -288,24 +284,19 @@ class LandedSource(ChangelogSource):
         )
 
     def stop(self) -> None:
-        """End the landing; what it committed stays."""
         self.landing.stop()
 
     def epoch(self) -> int:
-        """Return the number of the landing."""
         return self.landing.epoch
 
     def failure(self) -> TidegateError | None:
-        """Return why the landing ended by itself."""
         return self.landing.exception()
 
     def replaced(self) -> TidegateError | None:
-        """Return Fenced once a later landing has claimed the changelog."""
         mine, newest = self.landing.epoch, self.changelog.state.epoch
-        return ledger.fenced(self.changelog.uri, mine, newest) if mine < newest else None
+        return fenced(self.changelog.uri, mine, newest) if mine < newest else None
 
     def idle(self) -> bool:
-        """Return True if everything that the source has at this moment has landed."""
         return self.landing.idle()
 
     def refused(self, error: TidegateError) -> bool:
@@ -334,7 +325,6 @@ class LandedSource(ChangelogSource):
         ).at(**msgspec.structs.asdict(error.where))
 
     def release(self, checkpoint_ts: int) -> None:
-        """Trim the changelog now and then, if that is the source's to do."""
         if self._limits is None or self._tasks is None or time.monotonic() < self._trim_s:
             return
         self._trim_s = time.monotonic() + TRIM_EVERY_S
@@ -343,7 +333,6 @@ class LandedSource(ChangelogSource):
         self._trim.run(bound, self._tasks.run, reader_grace_ms=grace, orphan_grace_ms=orphans)
 
     def reading(self) -> Reading:
-        """Return what has landed since the start, and how far each partition is."""
         done: LandingProgress = self.landing.progress()
         reached = self.landing.reached()
         return Reading(

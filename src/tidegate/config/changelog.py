@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
-from tidegate.config.kafka import MAX_RETRY, SOURCE_ZONE
-from tidegate.config.option import options_of, read_all
+from tidegate.config.option import MAX_RETRY, SOURCE_ZONE, options_of, read_all
 from tidegate.config.uri import STORES, lake_path, parameters, split
 from tidegate.model.errors import ConfigError
 

@@ -21,7 +21,7 @@ import msgspec
 from tidegate.codec.encoding import EncodeOptions, encode_options
 from tidegate.codec.options import DecodeOptions
 from tidegate.config.entry import Document, FeedConfig, RefusedKey, SinkEntry, SourceEntry, checkpoints_of
-from tidegate.config.option import by_name, options_of, read_all
+from tidegate.config.option import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE, by_name, options_of, read_all
 from tidegate.config.uri import Given, Parts, name_file, name_place, nearest, parameters, split, store_host
 from tidegate.engine.dispatch import DispatchRule, SplitPolicy
 from tidegate.engine.filter import ColumnSelectors, SelectorRule
@@ -67,15 +67,6 @@ PROTOCOLS: Final = ("open-protocol", "canal-json")
 TidbExtension = Annotated[
     bool, Option("enable-tidb-extension", "canal-json: messages carry `_tidb` with commit ts and watermarks")
 ]
-MAX_RETRY: Final = Option(
-    "max-retry", "quick tries of a failing step; then `changefeed-error-stuck-duration` decides", high=1000
-)
-SOURCE_ZONE: Final = Option(
-    "time-zone", "zone in which TiCDC wrote TIMESTAMP values (its `--tz`)", "zone", default="UTC"
-)
-DEAD_LETTER: Final = Option(
-    "dead-letter", "a message that cannot be read stops the feed (`halt`) or is put aside (`skip`)"
-)
 
 
 class KafkaClient(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,8 +23,7 @@ from tidegate.codec.csv import CsvOptions, csv_options
 from tidegate.codec.encoding import NEWARCH, EncodeOptions, encode_options
 from tidegate.codec.options import DecodeOptions
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry, checkpoints_of
-from tidegate.config.kafka import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE
-from tidegate.config.option import by_name, options_of, read_all
+from tidegate.config.option import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE, by_name, options_of, read_all
 from tidegate.config.uri import STORES, Given, lake_path, name_local, object_store, parameters, split, store_host
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError
 from tidegate.model.option import TIME_MAX_MS, Local, Option, Secret, idle

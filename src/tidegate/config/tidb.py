@@ -18,8 +18,7 @@ from urllib.parse import unquote
 import msgspec
 
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
-from tidegate.config.kafka import MAX_RETRY
-from tidegate.config.option import options_of, read_all
+from tidegate.config.option import MAX_RETRY, options_of, read_all
 from tidegate.config.uri import Parts, name_file, parameters, split
 from tidegate.engine.event_filter import EventFilter
 from tidegate.model.errors import ConfigError, UriInvalid

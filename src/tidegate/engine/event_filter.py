@@ -39,7 +39,7 @@ import msgspec
 from msgspec import UNSET
 
 from tidegate.codec.canal_encode import QUERY, ddl_type
-from tidegate.engine.filter import TableFilter
+from tidegate.engine.filter import EventRule, TableFilter
 from tidegate.engine.mount import Mounted
 from tidegate.model.errors import (
     ConfigError,
@@ -63,30 +63,6 @@ from tidegate.schema.stored.snapshot import TableVersion
 
 Test: TypeAlias = Callable[[Values], bool]
 """Returns True for an image of a row that is left out."""
-
-
-class EventRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab"):
-    """One entry of `filter.event-filters`, as the file has it."""
-
-    matcher: tuple[str, ...] = ()
-    ignore_event: tuple[str, ...] = ()
-    ignore_sql: tuple[str, ...] = ()
-    ignore_insert_value_expr: str = ""
-    ignore_update_new_value_expr: str = ""
-    ignore_update_old_value_expr: str = ""
-    ignore_delete_value_expr: str = ""
-    ignore_update_only_columns: tuple[str, ...] = ()
-
-    @property
-    def expressions(self) -> tuple[str, ...]:
-        """The value expressions that are there."""
-        every = (
-            self.ignore_insert_value_expr,
-            self.ignore_update_new_value_expr,
-            self.ignore_update_old_value_expr,
-            self.ignore_delete_value_expr,
-        )
-        return tuple(filter(None, every))
 
 
 class Expressions(Protocol):

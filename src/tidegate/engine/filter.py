@@ -348,6 +348,30 @@ class _Reader:
         return FilterRuleInvalid(f"filter rule {self.text!r}, character {self.at + 1}: {what}")
 
 
+class EventRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab"):
+    """One entry of `filter.event-filters`, as the file has it."""
+
+    matcher: tuple[str, ...] = ()
+    ignore_event: tuple[str, ...] = ()
+    ignore_sql: tuple[str, ...] = ()
+    ignore_insert_value_expr: str = ""
+    ignore_update_new_value_expr: str = ""
+    ignore_update_old_value_expr: str = ""
+    ignore_delete_value_expr: str = ""
+    ignore_update_only_columns: tuple[str, ...] = ()
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The value expressions that are there."""
+        every = (
+            self.ignore_insert_value_expr,
+            self.ignore_update_new_value_expr,
+            self.ignore_update_old_value_expr,
+            self.ignore_delete_value_expr,
+        )
+        return tuple(filter(None, every))
+
+
 class SelectorRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of `sink.column-selectors`."""
 

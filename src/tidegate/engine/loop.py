@@ -71,12 +71,12 @@ from tidegate.engine.ports import (
     WithOmissions,
     WithParking,
     WithUpkeep,
+    blamed,
     parks,
     rest_s,
     touched,
 )
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress, TableProgress, now
-from tidegate.engine.refused_rows import blamed
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from, raised, segment_end
 from tidegate.model.errors import EncodeError, Fenced, Overtaken, SourceBehind, TidegateError

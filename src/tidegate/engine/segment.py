@@ -39,8 +39,7 @@ from tidegate.engine.plan import (
     plan_round,
     replace_ts,
 )
-from tidegate.engine.ports import ROUND, Changes, RoundLimit, RowRange, SinkPosition, Source, round_end
-from tidegate.engine.refused_rows import refused_layout
+from tidegate.engine.ports import ROUND, Changes, RoundLimit, RowRange, SinkPosition, Source, refused_layout, round_end
 from tidegate.model.errors import RowsLackDdl
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName

@@ -54,8 +54,7 @@ from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.neutral import event_object, render
 from tidegate.engine.change import Chunk
 from tidegate.engine.plan import PlannedDdl, Round, Rows, Segment
-from tidegate.engine.ports import Changes, SinkPosition, Tasks, WithCheck, Written
-from tidegate.engine.refused_rows import converted
+from tidegate.engine.ports import Changes, SinkPosition, Tasks, WithCheck, Written, converted
 from tidegate.model.errors import ConfigError, InputError, SchemaError, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import RowChange, Value
 from tidegate.model.name import lowered, qualified

@@ -50,8 +50,7 @@ import pyarrow as pa
 
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.engine.plan import PlannedDdl, Rows
-from tidegate.engine.ports import Changes, Tasks, Written
-from tidegate.engine.refused_rows import converted
+from tidegate.engine.ports import Changes, Tasks, Written, converted
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Field, Value
 from tidegate.model.mysql import FLOATS, INTEGERS, NAMED, STRINGS

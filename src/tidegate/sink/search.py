@@ -42,8 +42,7 @@ import numpy as np
 
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Rows, Segment
-from tidegate.engine.ports import Changes, SinkPosition, Tasks, Written
-from tidegate.engine.refused_rows import converted, refused_rows
+from tidegate.engine.ports import Changes, SinkPosition, Tasks, Written, converted, refused_rows
 from tidegate.model.errors import InputError, SchemaError, SinkRefused, TidegateError
 from tidegate.model.event import UNTOLD, ToldSession, Value
 from tidegate.model.table import TableInfo, TableName

@@ -63,10 +63,9 @@ class KafkaTopics:
     `dead_letter` is "halt" or "skip"; `order` is "ts" or "offset" (kafka_messages.py).  `start` names (topic,
     partition, offset) to begin at; what it leaves out begins at the first offset that the broker still has.
     `partition_num` is TiCDC's parameter of that name: where it is set, only that many partitions of each topic are
-    used.  A batch holds at most `max_messages_per_batch` messages, and no more than go in some seconds (reader.py); a
-    task writes its rows out whenever it holds `max_bytes_per_flush`.  A message above `max_message_bytes` counts as one
-    that cannot be read.  `made_anew` names topics that are read though another of that name was read before
-    (kafka_land.py).
+    used.  A batch holds at most `max_messages_per_batch` messages, and no more than go in some seconds; a task writes
+    its rows out whenever it holds `max_bytes_per_flush`.  A message above `max_message_bytes` counts as one that cannot
+    be read.  `made_anew` names topics that are read though another of that name was read before (kafka_land.py).
     """
 
     bootstrap: str
@@ -148,16 +147,13 @@ def described(source: KafkaTopics) -> dict[str, Described]:
         description = _answer(source, f"topic {topic}", future)
         numbers = sorted(partition.id for partition in description.partitions)
         chosen = tuple(numbers[: source.partition_num] if source.partition_num else numbers)
-        found[topic] = Described(chosen, _id_text(description.topic_id))
+        uuid, raw = description.topic_id, b""
+        if uuid is not None:
+            words = (uuid.get_most_significant_bits(), uuid.get_least_significant_bits())
+            raw = b"".join((word & (1 << 64) - 1).to_bytes(8, "big") for word in words)
+        text = base64.urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else ""
+        found[topic] = Described(chosen, text)
     return {topic: found[topic] for topic in source.topics}
-
-
-def _id_text(topic_id: Any) -> str:
-    if topic_id is None:
-        return ""
-    words = (topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())
-    raw = b"".join((word & (1 << 64) - 1).to_bytes(8, "big") for word in words)
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else ""
 
 
 def offsets(source: KafkaTopics, wanted: Iterable[tuple[str, int]], *, latest: bool) -> dict[tuple[str, int], int]:

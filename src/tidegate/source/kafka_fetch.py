@@ -17,7 +17,7 @@ until all others have reached their ends.
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -62,24 +62,19 @@ def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[TopicMe
 def messages_at(source: KafkaTopics, places: Collection[Place]) -> dict[Place, tuple[bytes | None, bytes | None]]:
     """Return key and value of the messages at `places` that the broker still has. Raises SourceError."""
     found: dict[Place, tuple[bytes | None, bytes | None]] = {}
-    for run in _runs(sorted(places)):
+    runs: list[list[Place]] = []
+    for place in sorted(places):
+        last = runs[-1][-1] if runs else None
+        if last is not None and _at(last, place.offset) == place and place.offset - last.offset <= FIRST_CHUNK:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    for run in runs:
         with suppress(HistoryLost):
             for chunk in fetch_range(source, run[0], run[-1].offset + 1):
                 read = ((_at(run[0], one.offset), one) for one in chunk)
                 found |= {place: (one.key, one.value) for place, one in read if place in places}
     return found
-
-
-def _runs(places: Sequence[Place]) -> Iterator[list[Place]]:
-    """Neighbours, which are fetched together."""
-    run: list[Place] = []
-    for place in places:
-        if run and (_at(run[0], place.offset) != place or place.offset - run[-1].offset > FIRST_CHUNK):
-            yield run
-            run = []
-        run.append(place)
-    if run:
-        yield run
 
 
 @lru_cache(maxsize=1_000)
@@ -94,7 +89,8 @@ def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterato
     deadline = time.monotonic() + source.timeout_s
     while at < end:
         got = client.consume(min(size, end - at), POLL_S)
-        chunk = _messages([one for one in got if one.error() is None] if any(map(_ERROR, got)) else got)
+        sent = [one for one in got if one.error() is None] if any(map(_ERROR, got)) else got
+        chunk = TopicMessages(list(map(_OFFSET, sent)), list(map(_KEY, sent)), list(map(_VALUE, sent)))
         if chunk:
             at = chunk.offsets[-1] + 1
         if at > end:
@@ -121,11 +117,6 @@ def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterato
         if chunk:
             size = max(1, min(CHUNK, CHUNK_BYTES * len(chunk) // max(1, chunk.size_bytes)))
             yield from chunk.pieces(2 * CHUNK_BYTES) if chunk.size_bytes > 2 * CHUNK_BYTES else (chunk,)
-
-
-def _messages(got: list[Any]) -> TopicMessages:
-    """The client library's messages as ours, with no line of Python for each."""
-    return TopicMessages(list(map(_OFFSET, got)), list(map(_KEY, got)), list(map(_VALUE, got)))
 
 
 def _at(place: Place, offset: int) -> Place:

@@ -38,8 +38,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.changelog import changelog as ledger
-from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.changelog import changelog_uri, claim, commit_batch
 from tidegate.changelog.files import DEAD, HALT, ControlFiles, Encoder, Halt, RowFiles, State, TaskReport
 from tidegate.changelog.source import TRIGGER_MS, BatchLoop, Message
 from tidegate.engine.change import Place
@@ -94,10 +93,13 @@ def check_same(state: State, found: Mapping[str, Described]) -> None:
 
 def made_again(topic: str, known: str, topic_id: str, state: State) -> MadeAnew:
     """Return the error for a topic that has another id than the one that was read."""
-    read = _read_up_to(topic, state.positions)
+    reached = state.positions.get(topic, {})
+    parts = [f"partition {number} up to offset {one.offset}" for number, one in sorted(reached.items())]
+    more = f" and {len(parts) - 8} more partitions" if parts[8:] else ""
+    read = f", {', '.join(parts[:8])}{more}" if parts else ""
     since = f"ts {state.frontier}" if state.frontier else "the begin"
     resend = f" (`cdc cli changefeed resume --overwrite-checkpoint-ts={state.frontier}`)" if state.frontier else ""
-    first = min(state.positions.get(topic, {}), default=0)
+    first = min(reached, default=0)
     return MadeAnew(
         f"topic {topic} was deleted and made again: its id is {topic_id} now, and {known} is the one that was "
         f"read{read}. What the topic before had behind that is gone. Ways out: let its changefeed send everything "
@@ -105,20 +107,11 @@ def made_again(topic: str, known: str, topic_id: str, state: State) -> MadeAnew:
         f"made-anew={topic}:{topic_id} in the source's address; if it has the same messages at the same offsets "
         f"(another cluster that took over), go on with made-anew={topic}:{topic_id}:{SAME_OFFSETS}; or start a fresh "
         "feed into a fresh target"
-    ).at(topic=topic, partition=first, offset=_offset(topic, first, state.positions))
+    ).at(topic=topic, partition=first, offset=reached[first].offset if reached else 0)
 
 
-def _read_up_to(topic: str, positions: Positions) -> str:
-    parts = [
-        f"partition {number} up to offset {one.offset}" for number, one in sorted(positions.get(topic, {}).items())
-    ]
-    more = f" and {len(parts) - 8} more partitions" if parts[8:] else ""
-    return f", {', '.join(parts[:8])}{more}" if parts else ""
-
-
-def _offset(topic: str, partition: int, positions: Positions) -> int:
-    reached = positions.get(topic, {}).get(partition)
-    return 0 if reached is None else reached.offset
+def _offsets_of(positions: Positions) -> dict[tuple[str, int], int]:
+    return {(topic, number): one.offset for topic, numbers in positions.items() for number, one in numbers.items()}
 
 
 BATCH_S: Final = 4.0
@@ -208,9 +201,7 @@ class Planner:
 
         Raises MadeAnew for a topic of another id, HistoryLost for one that is shorter than what was read."""
         self.pace.end()
-        starts = {
-            (topic, number): one.offset for topic, some in state.positions.items() for number, one in some.items()
-        }
+        starts = _offsets_of(state.positions)
         try:
             highs = offsets(self.source, starts, latest=True)
         except ConfigError:  # a topic that was made anew may have fewer partitions
@@ -336,7 +327,7 @@ class Landing(BatchLoop):
     def _claim(self) -> State:
         """Raises what is wrong with brokers, topics and positions."""
         recorded(self._lake)  # what is wrong with one is raised before anything is written
-        state = ledger.claim(self.changelog, self._feed, self.source.decode, self._completed)
+        state = claim(self.changelog, self._feed, self.source.decode, self._completed)
         for words in self._told:
             LOGGER.warning("%s", words)
         self._plan = TopicPlan(
@@ -350,11 +341,7 @@ class Landing(BatchLoop):
         return state
 
     def idle(self) -> bool:
-        known = {
-            (topic, number): one.offset
-            for topic, numbers in self._state.positions.items()
-            for number, one in numbers.items()
-        }
+        known = _offsets_of(self._state.positions)
         highs = offsets(self.source, known, latest=True)
         return all(highs[place] <= offset for place, offset in known.items())
 
@@ -387,15 +374,12 @@ class Landing(BatchLoop):
         begins |= offsets(self.source, anew, latest=False)  # `start` is about the topic before
         for (topic, number), offset in begins.items():
             positions.setdefault(topic, {})[number] = Reached(offset)
-        self._check_kept(state.positions)
-        return msgspec.structs.replace(state, positions=positions)
-
-    def _check_kept(self, positions: Mapping[str, Mapping[int, Reached]]) -> None:
-        known = {(topic, number): one.offset for topic, numbers in positions.items() for number, one in numbers.items()}
+        known = _offsets_of(state.positions)
         lows, highs = (offsets(self.source, known, latest=latest) for latest in (False, True))
         for place, offset in known.items():
             if not lows[place] <= offset <= highs[place]:
                 raise history_lost(self.source, Place(*place, offset))
+        return msgspec.structs.replace(state, positions=positions)
 
     def _batch(self) -> None:
         ranges = self._planner.batch(self._state)
@@ -414,25 +398,25 @@ class Landing(BatchLoop):
         The changelog that led there is gone; the topic has all above the first resolved ts of a partition."""
         if not self.needed_ts or self._state.frontier is not None:
             return
-        chosen = {place[:2] for place in self.source.start}
+        known = {place[:2] for place in self.source.start}
+        known |= {
+            (topic, number)
+            for topic, numbers in self._state.positions.items()
+            for number, one in numbers.items()
+            if one.resolved is not None
+        }
         late = [
             report
             for report in reports
-            if (report.since or 0) > self.needed_ts
-            and (report.topic, report.partition) not in chosen
-            and self._resolved(report) is None
+            if (report.since or 0) > self.needed_ts and (report.topic, report.partition) not in known
         ]
         if late:
             raise begins_late(late, self.changelog, self.needed_ts)
 
-    def _resolved(self, report: TaskReport) -> int | None:
-        known = self._state.positions.get(report.topic, {}).get(report.partition)
-        return None if known is None else known.resolved
-
     def _land(self, reports: Sequence[TaskReport]) -> None:
         by_offset = self.source.order == "offset"
         self._check_since(reports)
-        state = ledger.commit_batch(self.changelog, self._state, reports, order_by_offset=by_offset)
+        state = commit_batch(self.changelog, self._state, reports, order_by_offset=by_offset)
         highs = {(report.topic, report.partition): report.high for report in reports}
         self._landed(state, highs, (report.roads for report in reports))
         LOGGER.debug("%s batch %d: %d rows, frontier %s", self._feed, state.batch, state.rows, state.frontier)

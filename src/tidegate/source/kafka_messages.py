@@ -77,7 +77,6 @@ class TopicMessage(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The size of key and value."""
         return len(self.key or b"") + len(self.value or b"")
 
 
@@ -154,7 +153,6 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def place(self) -> Place:
-        """The message that this is about."""
         return Place(self.topic, self.partition, self.offset)
 
     def message(self, key: bytes | None, value: bytes | None) -> tuple[bytes | None, bytes | None]:
@@ -239,12 +237,6 @@ def _reader(options: DecodeOptions) -> WholeRows:
 def is_cut(event: Event) -> bool:
     """Return whether an event is a row that cannot land as it came; a DELETE says all with its key."""
     return not isinstance(event, Ddl | Resolved | Delete) and (event.handle_only or event.claim_check is not None)
-
-
-def size_of(row: RowChange) -> int:
-    """About how many bytes the values of a row take."""
-    texts = (value for image in images(row) for value in image or () if isinstance(value, str | bytes))
-    return sum(map(len, texts))
 
 
 class CutRows:
@@ -380,7 +372,7 @@ def land_messages(
     encoder = encoder or Encoder()
     chunk = TopicMessages.of(messages)
     batches, whys, rest, judged = _decoded(chunk, plan)
-    events = (event for _, one in rest if one is not None and one.error is None for event in one.events)
+    events = [event for _, one in rest if one is not None and one.error is None for event in one.events]
     cut = CutRows(events, plan.options, plan.accept)
     columns: dict[TableName, RowColumns] = {}
     stop, whole_bytes = len(chunk), 0
@@ -388,9 +380,14 @@ def land_messages(
         message = chunk[index]
         found = _resolve(message, outcome, plan, encoder, cut, landed.clock)
         if isinstance(found, _Bad):
-            letter = _letter(plan, message, found)
-            no_order = found.code == NO_ORDER and not (clock or batches or any(map(_tells_ts, rest)))
-            if no_order or not _may_skip(plan, message):
+            at = plan.place(message.offset)
+            letter = DeadLetter(at, found.code, found.reason, found.at, message.key, message.value)
+            no_order = found.code == NO_ORDER and not (
+                clock or batches or any(isinstance(event, Resolved) or event.commit_ts is not None for event in events)
+            )
+            resolution = plan.resolutions.get(message.offset)
+            skips = plan.skip_dead or (resolution is not None and resolution.action == "skip")
+            if no_order or not skips:
                 landed.halt = Halt(plan.topic, plan.partition, message.offset, found.code, found.reason, no_order)
                 landed.halted_at = letter
                 stop = index
@@ -467,7 +464,7 @@ def _decoded(
 
 
 def _judged(batches: Sequence[Batch], plan: LandPlan) -> "pa.Array | None":
-    """The messages with rows that an event filter has to look at, or with rows of no time (`_check_ts`)."""
+    """The messages with rows that an event filter has to look at, or with rows of no time (`_kept`)."""
     found = [batch.message.filter(pc.less(batch.commit_ts, 1)) for batch in batches]
     if plan.judge is not None:
         found += [batch.message for batch in batches if plan.judge.judges(batch.schema, batch.table)]
@@ -533,21 +530,6 @@ def _joined(parts: list[pa.Table]) -> pa.Table:
         return parts[0]
     rows = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
     return rows.take(pc.sort_indices(rows, sort_keys=[("offset", "ascending"), ("seq", "ascending")]))
-
-
-def _tells_ts(one: tuple[int, Rest | None]) -> bool:
-    """Return whether a message has an event with a timestamp."""
-    events = one[1].events if one[1] is not None and one[1].error is None else ()
-    return any(isinstance(event, Resolved) or event.commit_ts is not None for event in events)
-
-
-def _may_skip(plan: LandPlan, message: TopicMessage) -> bool:
-    resolution = plan.resolutions.get(message.offset)
-    return plan.skip_dead or (resolution is not None and resolution.action == "skip")
-
-
-def _letter(plan: LandPlan, message: TopicMessage, bad: _Bad) -> DeadLetter:
-    return DeadLetter(plan.place(message.offset), bad.code, bad.reason, bad.at, message.key, message.value)
 
 
 def _resolve(  # noqa: PLR0917 - one step of land_messages
@@ -621,7 +603,8 @@ def _add(  # noqa: PLR0917 - one step of land_messages
         if whole is None or isinstance(whole, TidegateError):
             return _still_cut(event, whole)
         event = whole
-        draft.whole_bytes += size_of(event)
+        values = (value for image in images(event) for value in image or () if isinstance(value, str | bytes))
+        draft.whole_bytes += sum(map(len, values))
     try:
         if not isinstance(event, Ddl) and plan.judge is not None and plan.judge.drops(event):
             draft.filtered += 1
@@ -638,9 +621,12 @@ def _kept(event: RowChange | Ddl, draft: _Draft, place: Place, plan: LandPlan, e
         ms = event.es_ms if event.es_ms is not None else (event.commit_ts or 0) >> LOGICAL_BITS
         draft.clock = max(ms << LOGICAL_BITS, draft.clock + 1)
         event = msgspec.structs.replace(event, commit_ts=draft.clock)
-    bad = _check_ts(event)
-    if bad is not None:
-        return bad
+    ts = event.commit_ts
+    if ts is None:
+        return _Bad(NO_ORDER, NO_COMMIT_TS)
+    if not 0 < ts <= MAX_TS:
+        what = f"ts {ts} is not between 1 and {MAX_TS}, the largest that the lake can store"
+        return _Bad(BAD_TS, f"{_name(event)}: {what}")
     try:
         if isinstance(event, Ddl):
             f"{event.schema}{event.table}{event.query}".encode()
@@ -652,34 +638,19 @@ def _kept(event: RowChange | Ddl, draft: _Draft, place: Place, plan: LandPlan, e
     return None
 
 
-def _check_ts(event: RowChange | Ddl) -> _Bad | None:
-    ts = event.commit_ts
-    if ts is None:
-        return _Bad(NO_ORDER, NO_COMMIT_TS)
-    if 0 < ts <= MAX_TS:
-        return None
-    return _Bad(BAD_TS, f"{_name(event)}: ts {ts} is not between 1 and {MAX_TS}, the largest that the lake can store")
-
-
 def _still_cut(row: RowChange, error: TidegateError | None) -> _Bad:
     """Why a cut row cannot land: `error`, or nothing was given to make it whole from."""
     if isinstance(error, DecodeError):
         return _Bad(error.code, str(error), error.offset)
     if error is not None:
         return _Bad(error.code, str(error))
-    if row.claim_check is None:
-        return _handle_only(row)
-    return _Bad(
-        CLAIM_CHECK,
-        f"{_name(row)} at ts {row.commit_ts}: claim-check-storage-uri is not set, so the whole row cannot be fetched",
-    )
-
-
-def _handle_only(row: RowChange) -> _Bad:
+    where = f"{_name(row)} at ts {row.commit_ts}"
+    if row.claim_check is not None:
+        return _Bad(CLAIM_CHECK, f"{where}: claim-check-storage-uri is not set, so the whole row cannot be fetched")
     return _Bad(
         HANDLE_ONLY,
-        f"{_name(row)} at ts {row.commit_ts}: only the handle key was sent, as the row was too large for the topic. "
-        "Give large-message-upstream-uri, and such rows are read from there; or set large-message-handle-option to "
+        f"{where}: only the handle key was sent, as the row was too large for the topic. Give "
+        "large-message-upstream-uri, and such rows are read from there; or set large-message-handle-option to "
         "claim-check, or max-message-bytes higher, on the changefeed, then update the row upstream and skip this "
         "message; or replay it with the whole row (dlq replay --value-file)",
     )

@@ -14,10 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from tidegate.changelog import changelog as ledger
-from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.changelog.changelog import Changelog, append, changelog_uri, put_aside
 from tidegate.changelog.files import REPLAYED, ControlFiles, RowFiles
-from tidegate.changelog.trim import put_aside
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import DeadLetter, Place
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
@@ -114,7 +112,7 @@ def replay(lake: str, place: Place, instead: Bytes, *, checkpoint_ts: int) -> Re
     files.add(landed.tables.items())
     controls = ControlFiles(changelog.uri, FLUSH_BYTES)
     controls.add(landed.ddls, [(REPLAYED, letter)])
-    ledger.append(changelog.uri, (*files.close(), *controls.close()), rows=rows, ddls=len(landed.ddls))
+    append(changelog.uri, (*files.close(), *controls.close()), rows=rows, ddls=len(landed.ddls))
     return Replayed(rows=rows, ddls=len(landed.ddls), first_ts=first)
 
 

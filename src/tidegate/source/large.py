@@ -93,6 +93,11 @@ from tidegate.source.upstream_address import parse_address
 Key: TypeAlias = tuple[Value, ...]
 Raw: TypeAlias = Sequence[bytes | None]
 
+_READ_AS: Final = {
+    **dict.fromkeys(UNSIGNED_TYPES, "CAST({} AS UNSIGNED)"),
+    MysqlType.FLOAT: "CAST({} AS DOUBLE)",
+}
+
 
 class Needed(NamedTuple):
     """What must be read for a row: the names of its handle columns and the key of each image, None for no image."""
@@ -145,11 +150,6 @@ def needed(row: RowChange) -> Needed:
     return Needed(tuple(row.fields[at].name for at in places), *keys)
 
 
-def definition_query(name: TableName) -> str:
-    """Return the statement whose second column is the table's definition."""
-    return sent.DEFINITION.format(table=quote_names(name.schema, name.table))
-
-
 def defined(name: TableName, text: str, ts: int) -> Definition:
     """Return the table that CREATE TABLE `text` describes; SchemaError where it is none."""
     try:
@@ -173,7 +173,7 @@ def rows_query(definition: Definition, names: Sequence[str], keys: Sequence[Key]
             f"{definition.name} has no column {unknown[0]!r} in the upstream at ts {definition.ts}, though it belongs "
             "to the handle key of its messages: is this the database that the changefeed reads?"
         )
-    chosen = ", ".join(map(_selected, columns.values()))
+    chosen = ", ".join(_READ_AS.get(one.type.code, "{}").format(_doubled(one.name)) for one in columns.values())
     quoted = [_doubled(name) for name in names]
     table = f"{_doubled(definition.name.schema)}.{_doubled(definition.name.table)}"
     values = tuple(_parameter(columns[name], value) for key in keys for name, value in zip(names, key, strict=True))
@@ -200,7 +200,6 @@ def completed(row: RowChange, definition: Definition, found: Mapping[str, Values
 
 
 def _fields(row: RowChange, definition: Definition) -> tuple[Field, ...]:
-    """The columns as the row's own protocol describes them."""
     if not any(field.mysql_type for field in row.fields):
         return definition.table.fields
     full = any("(" in field.mysql_type for field in row.fields)
@@ -212,13 +211,6 @@ def _fields(row: RowChange, definition: Definition) -> tuple[Field, ...]:
             Field(column.name, kind.code, mysql_type=text, unsigned=kind.unsigned, binary=kind.binary, handle=handle)
         )
     return tuple(found)
-
-
-def _selected(column: WireColumn) -> str:
-    name = _doubled(column.name)
-    if column.type.code in UNSIGNED_TYPES:
-        return f"CAST({name} AS UNSIGNED)"
-    return f"CAST({name} AS DOUBLE)" if column.type.code is MysqlType.FLOAT else name
 
 
 def _parameter(column: WireColumn, value: Value) -> object:
@@ -296,11 +288,11 @@ class UpstreamRows:
     def _read(
         self, name: TableName, ts: int, rows: Sequence[RowChange], wanted: Sequence[Needed]
     ) -> list[RowChange | TidegateError]:
-        self._at(ts - 1)
-        ((_, text, *_),) = self._asked(definition_query(name))
+        self._asked(self._snapshot, (ts - 1,))
+        ((_, text, *_),) = self._asked(sent.DEFINITION.format(table=quote_names(*name)))
         definition = defined(name, text.decode("utf-8", "surrogateescape"), ts - 1)
         before = self._images(definition, [(one.names, one.before) for one in wanted if one.before is not None])
-        self._at(ts)
+        self._asked(self._snapshot, (ts,))
         after = self._images(definition, [(one.names, one.after) for one in wanted if one.after is not None])
         images = {"before": (before, ts - 1), "after": (after, ts)}
         return [_whole(row, definition, one, images) for row, one in zip(rows, wanted, strict=True)]
@@ -315,23 +307,17 @@ class UpstreamRows:
             found |= {keys[0]: rows[0]} if one else {definition.key_of(row, names): row for row in rows}
         return found
 
-    def _at(self, ts: int) -> None:
-        self._asked(self._snapshot, (ts,))
-
     def _asked(self, statement: str, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
         if self._connection is None:
-            self._connection = self._connected()
+            raw = dict(driver().converters.encoders)
+            connection = connect(self._address.door, use_unicode=False, conv=raw, sql_mode="")
+            with connection.cursor() as cursor:
+                cursor.execute(sent.ZONE, (self._zone,))
+            self._connection = connection
         with self._connection.cursor() as cursor:
             cursor.execute(statement, tuple(values) or None)
             found: Sequence[Sequence[Any]] = cursor.fetchall()
             return found
-
-    def _connected(self) -> Any:
-        raw = dict(driver().converters.encoders)
-        connection = connect(self._address.door, use_unicode=False, conv=raw, sql_mode="")
-        with connection.cursor() as cursor:
-            cursor.execute(sent.ZONE, (self._zone,))
-        return connection
 
     @property
     def _place(self) -> str:
@@ -587,7 +573,6 @@ def _away(what: str, error: Exception) -> SourceError:
 
 WINDOW: Final = 16
 """Rows that are looked at together; each may have megabytes."""
-_CLAIM: Final = "claim"
 
 
 class WholeRows:
@@ -614,25 +599,25 @@ class WholeRows:
         Raises what concerns more than one row: SourceError for what may pass, ConfigError, EnvironmentFault."""
         rest = iter(rows)
         while window := list(islice(rest, WINDOW)):
-            for kind, run in groupby(window, self._kind):
+            for (claims, _), run in groupby(window, self._kind):
                 together = list(run)
-                yield from self._fetched(together) if kind == _CLAIM else self._looked_up(together)
+                if not claims:
+                    yield from self._looked_up(together)
+                    continue
+                bodies = claims.bodies([row.claim_check or "" for row in together])
+                for row, body in zip(together, bodies, strict=True):
+                    yield _named(row, body) if isinstance(body, TidegateError) else _opened(row, body, self._options)
 
     def close(self) -> None:
         """End the connection to the upstream."""
         if self._upstream is not None:
             self._upstream.close()
 
-    def _kind(self, row: RowChange) -> Hashable:
+    def _kind(self, row: RowChange) -> tuple[ClaimReader | None, Hashable]:
+        """The storage that has the row; or none, and with which rows the upstream is asked for it."""
         if row.claim_check is not None and self._claims is not None:
-            return _CLAIM
-        return row.schema, row.table, row.commit_ts
-
-    def _fetched(self, rows: Sequence[RowChange]) -> Iterator[RowChange | TidegateError]:
-        assert self._claims is not None
-        bodies = self._claims.bodies([row.claim_check or "" for row in rows])
-        for row, body in zip(rows, bodies, strict=True):
-            yield _named(row, body) if isinstance(body, TidegateError) else _opened(row, body, self._options)
+            return self._claims, None
+        return None, (row.schema, row.table, row.commit_ts)
 
     def _looked_up(self, rows: Sequence[RowChange]) -> Iterator[RowChange | TidegateError]:
         assert self._upstream is not None
@@ -648,15 +633,15 @@ def _opened(row: RowChange, body: bytes, options: DecodeOptions) -> RowChange | 
         events = decode(*open_claim(body, options), options)
     except DecodeError as broken:
         return DecodeError(f"{_name(row)}: in its claim check: {broken.what}", broken.codec, broken.offset)
-    if len(events) == 1 and not isinstance(events[0], Ddl | Resolved) and _same(events[0], row):
-        return events[0]
+    # an UPDATE of which no handle column changed is marked like an INSERT where only changed columns are sent
+    if (
+        len(events) == 1
+        and not isinstance(found := events[0], Ddl | Resolved)
+        and isinstance(found, Delete) == isinstance(row, Delete)
+        and (found.schema, found.table, found.commit_ts) == (row.schema, row.table, row.commit_ts)
+    ):
+        return found
     return ClaimCheckUnavailable(f"{_name(row)}: its claim check holds something else")
-
-
-def _same(found: RowChange, row: RowChange) -> bool:
-    """An UPDATE of which no handle column changed is marked like an INSERT where only changed columns are sent."""
-    alike = isinstance(found, Delete) == isinstance(row, Delete)
-    return alike and (found.schema, found.table, found.commit_ts) == (row.schema, row.table, row.commit_ts)
 
 
 def _named(row: RowChange, error: TidegateError) -> TidegateError:

@@ -25,8 +25,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.changelog import changelog as ledger
-from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.changelog import changelog_uri, claim, commit_batch
 from tidegate.changelog.files import ControlFiles, Halt, State, TaskReport
 from tidegate.changelog.source import BatchLoop, Message
 from tidegate.codec.csv import records
@@ -56,7 +55,6 @@ from tidegate.source.storage_listing import (
     accepted,
     advanced,
     check_same,
-    ddls_between,
     due,
     file_of,
     is_behind,
@@ -96,7 +94,6 @@ class FilesToRead:
 
     @property
     def extension(self) -> str:
-        """Extension of data files."""
         return ".json" if isinstance(self.dialect, CanalDialect) else ".csv"
 
 
@@ -168,7 +165,7 @@ class StorageLanding(BatchLoop):
         dialect = self._options.dialect
         decode = dialect.options if isinstance(dialect, CanalDialect) else None
         self._resolutions = recorded(self._lake)
-        return ledger.claim(self.changelog, self._feed, decode, self._completed)
+        return claim(self.changelog, self._feed, decode, self._completed)
 
     def _completed(self, state: State) -> State:
         strangers = sorted(name for name in state.positions if "/" not in name)
@@ -179,7 +176,6 @@ class StorageLanding(BatchLoop):
         return accepted(state, self._options.made_anew_us)
 
     def _checkpoint(self) -> int:
-        """What `metadata` tells; -1 where it is not there."""
         body = self._place.read(METADATA) if self._place.is_there() else None
         return -1 if body is None else parse_metadata(body)
 
@@ -187,7 +183,14 @@ class StorageLanding(BatchLoop):
         checkpoint, frontier = self._checkpoint(), self._state.frontier or 0
         if checkpoint <= frontier:
             if 0 <= checkpoint < frontier:
-                self._went_back(checkpoint, frontier)
+                self._look()
+                self._check_same()
+                if METADATA not in self._warned:
+                    LOGGER.warning(
+                        "%s: its checkpoint went back from ts %d to %d; nothing lands until it comes there again",
+                        *(self._place.shown, frontier, checkpoint),
+                    )
+                    self._warned.add(METADATA)
             return
         for _ in range(LOOKS):
             self._look()
@@ -212,17 +215,6 @@ class StorageLanding(BatchLoop):
         read = [one for some in self._tasks.run(partial(read_runs, plan), share) for one in some] if share else []
         if not self._late:
             self._land(batch, read)
-
-    def _went_back(self, checkpoint: int, frontier: int) -> None:
-        """Raise MadeAnew where that is why; else tell once that nothing lands until the checkpoint is where it was."""
-        self._look()
-        self._check_same()
-        if METADATA not in self._warned:
-            LOGGER.warning(
-                "%s: its checkpoint went back from ts %d to %d; nothing lands until it comes there again",
-                *(self._place.shown, frontier, checkpoint),
-            )
-            self._warned.add(METADATA)
 
     def _check_same(self) -> None:
         """Raise MadeAnew for another place than the one of the positions; keep what tells them apart."""
@@ -350,18 +342,22 @@ class StorageLanding(BatchLoop):
                 if one.halt is not None
                 for at in [self._stands(one.stream)]
             ]
-            self._state = ledger.commit_batch(self.changelog, self._state, reports)
+            self._state = commit_batch(self.changelog, self._state, reports)
             raise halted(halts, self._lake, self._place, self._state.frontier or 0)
         taken = self._taken(read) if batch.early else list(read)
         self._warn(taken)
-        self._mark(taken)
+        for one in taken:
+            marks = self._marks.setdefault(one.stream, {})
+            marks |= {file.number: Mark(file.version, file.waits, file.is_cut) for file in one.read}
         moves = self._moves(taken)
-        ddls = [] if batch.early else self._ddls(batch.upto)
+        low = batch.upto + 1 if batch.early else self._state.frontier or 0
+        new = [ddl for ddl in self._told.ddls if low <= (ddl.commit_ts or 0) <= batch.upto]
+        ddls = [ddl for ddl in new if ddl not in self._landed_ddls]
         reports = self._counted(moves, self._read(taken, ddls), batch)
         if not reports:
             return
         gone = () if batch.early else self._state.positions.keys() - self._listing.data.keys()
-        state = ledger.commit_batch(self.changelog, self._state, reports, gone=gone)
+        state = commit_batch(self.changelog, self._state, reports, gone=gone)
         for stream in gone:
             self._marks.pop(stream, None)
         if not batch.early:
@@ -398,11 +394,6 @@ class StorageLanding(BatchLoop):
             if not one.read or one.read[-1].waits is not None:
                 stopped.add(one.stream)
         return taken
-
-    def _mark(self, read: Sequence[RunRead]) -> None:
-        for one in read:
-            marks = self._marks.setdefault(one.stream, {})
-            marks |= {file.number: Mark(file.version, file.waits, file.is_cut) for file in one.read}
 
     def _forget(self, streams: Collection[str]) -> None:
         """Keep no marks of files below a position that have not changed since."""
@@ -442,11 +433,6 @@ class StorageLanding(BatchLoop):
             tables=tuple(table for one in read for table in one.tables),
             files=(*(file for one in read for file in one.files), *controls.close()),
         )
-
-    def _ddls(self, upto: int) -> list[Ddl]:
-        """The DDLs that are new; one of the frontier's own moment may come behind it."""
-        found = ddls_between(self._told.ddls, self._state.frontier or 0, upto)
-        return [ddl for ddl in found if ddl not in self._landed_ddls]
 
     def _line(self, at: Place) -> bytes | None:
         number, record = file_of(at.offset)

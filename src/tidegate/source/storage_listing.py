@@ -38,7 +38,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import obstore
@@ -141,13 +141,20 @@ class FilePlace:
 
     def files(self) -> Iterator[PlacedFile]:
         """Return all files. SourceError where the place does not answer; ConfigError for a link that is not read."""
+        folders = [] if "://" in self.uri else [self.uri]
         with self._answering():
-            for link in _links(self.uri):
-                self._check(link)
+            while folders:
+                with suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
+                    for entry in entries:
+                        if entry.is_symlink():
+                            self._check(str(Path(entry.path).relative_to(self.uri)))
+                        elif entry.is_dir(follow_symlinks=False):
+                            folders.append(entry.path)
             for page in obstore.list(store(self.uri)):
                 for one in page:
-                    changed_us = round(one["last_modified"].timestamp() * 1_000_000)
-                    yield PlacedFile(one["path"], one["size"], _version(one), changed_us)
+                    changed_s = one["last_modified"].timestamp()
+                    version = str(one["e_tag"] or f"{changed_s}-{one['size']}")
+                    yield PlacedFile(one["path"], one["size"], version, round(changed_s * 1_000_000))
 
     def _check(self, path: str) -> None:
         """ConfigError for a path that a link leads out of the directory, or to a directory."""
@@ -170,22 +177,6 @@ class FilePlace:
             raise
         except STORE_ERRORS as error:
             raise SourceError(f"{self.shown} cannot be read: {first_line(error)}") from error
-
-
-def _links(uri: str) -> Iterator[str]:
-    """Yield the links below a directory, by their paths in it."""
-    waiting = [] if "://" in uri else [uri]
-    while waiting:
-        with suppress(FileNotFoundError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_symlink():
-                    yield str(Path(entry.path).relative_to(uri))
-                elif entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-
-
-def _version(meta: Any) -> str:
-    return str(meta["e_tag"] or f"{meta['last_modified'].timestamp()}-{meta['size']}")
 
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -234,9 +225,20 @@ class PlaceDefinitions:
             by_version.setdefault(file.version, []).append((path, file))
         for version in sorted(by_version):
             some = by_version[version]
-            ddls = in_order([_ddl(file) for _, file in some if file.query])
+            ddls = in_order(
+                [
+                    Ddl(schema=one.schema, table=one.table, query=one.query, commit_ts=version, type=one.action or None)
+                    for _, one in some
+                    if one.query
+                ]
+            )
             for ddl in ddls:
-                self._state = _after(self._state, ddl)
+                try:
+                    self._state, _ = apply_ddl(self._state, acting(ddl), 1)
+                except (InputError, SchemaError) as error:  # the sink judges it, and says so
+                    LOGGER.debug(
+                        "the columns behind the DDL %r are told by schema files alone: %s", ddl.query[:200], error
+                    )
             self.ddls += ddls
             for path, file in sorted(some, key=lambda one: one[1].action not in _LEAVES):
                 told = parse_schema_path(path)
@@ -261,19 +263,6 @@ def in_order(ddls: list[Ddl]) -> list[Ddl]:
         waiting.remove(chosen)
         found.append(chosen[0])
     return found
-
-
-def _ddl(file: SchemaFile) -> Ddl:
-    return Ddl(schema=file.schema, table=file.table, query=file.query, commit_ts=file.version, type=file.action or None)
-
-
-def _after(state: SchemaState, ddl: Ddl) -> SchemaState:
-    """The schema behind a DDL; where it cannot be read, that before it: the sink judges it, and says so."""
-    try:
-        return apply_ddl(state, acting(ddl), 1)[0]
-    except (InputError, SchemaError) as error:
-        LOGGER.debug("the columns behind the DDL %r are told by schema files alone: %s", ddl.query[:200], error)
-        return state
 
 
 def _layout(path: str, file: SchemaFile, state: SchemaState) -> FileLayout:
@@ -308,11 +297,6 @@ def _joined(told: TableInfo, known: TableInfo) -> TableInfo:
         for column, other in zip(told.columns, known.columns, strict=True)
     )
     return msgspec.structs.replace(told, columns=columns, indexes=known.indexes)
-
-
-def ddls_between(ddls: Iterable[Ddl], low: int, high: int) -> list[Ddl]:
-    """Return the DDLs with low <= commit_ts <= high."""
-    return [ddl for ddl in ddls if low <= (ddl.commit_ts or 0) <= high]
 
 
 PLACE: Final = "/"
@@ -429,12 +413,10 @@ class RunJob:
 
     @property
     def is_loose(self) -> bool:
-        """Whether no index names the files."""
         return self.files[0].is_loose
 
     @property
     def size_bytes(self) -> int:
-        """The size of the files."""
         return sum(file.stored.size_bytes for file in self.files)
 
 
@@ -524,15 +506,10 @@ def advanced(
     moved = [(0, begin, at)] if at > begin or 0 not in stands else []
     gaps = [*((gap, gap, gap) for gap in skipped[-GAPS_MAX:]), *((gap, gap, gap + 1) for gap in filled)]
     latest = latest_of(stands)
-    changed = _latest(files, at, latest, marks)
-    return [*moved, *gaps, *([(LATEST, latest, changed)] if changed > latest else [])]
-
-
-def _latest(files: Mapping[int, PlacedFile], position: int, latest: int, marks: Mapping[int, Mark]) -> int:
-    """The newest change below a position, or just before the oldest whose file is not done."""
-    new = {number: file for number, file in files.items() if number < position and file.changed_us > latest}
+    new = {number: file for number, file in files.items() if number < at and file.changed_us > latest}
     waiting = [file.changed_us - 1 for number, file in new.items() if not _is_done(marks.get(number), file)]
-    return min(waiting, default=max((file.changed_us for file in new.values()), default=latest))
+    changed = min(waiting, default=max((file.changed_us for file in new.values()), default=latest))
+    return [*moved, *gaps, *([(LATEST, latest, changed)] if changed > latest else [])]
 
 
 def _is_done(mark: Mark | None, file: PlacedFile | None) -> bool:

@@ -21,7 +21,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -136,9 +136,7 @@ class CanalFiles:
         found = body.rfind(self._end)
         return 0 if found < 0 else found + len(self._end)
 
-    def end(self, body: bytes) -> int:
-        """Return how many bytes stand before a line that was cut off."""
-        return self.whole(body)
+    end = whole
 
     def header(self, _body: bytes) -> int:
         """Return how many bytes stand before the first record."""
@@ -152,8 +150,12 @@ class CanalFiles:
             some = lines[at : at + CHUNK]
             offsets = [offset_of(job.number, text.records + at + one) for one in range(1, len(some) + 1)]
             landed = land_messages(TopicMessages(offsets, [None] * len(some), list(some)), self._land, self._encoder)
-            if landed.halt is not None:
-                return _halted_at(job, landed.halt, landed.halted_at)
+            if (halt := landed.halt) is not None:
+                key = "enable-tidb-extension=true"
+                reason = NO_COMMIT_TS.format(key=key) if halt.code == NO_ORDER else halt.reason
+                told = f"{job.stored.path} line {file_of(halt.offset)[1]}: {reason}"
+                halt = Halt(halt.topic, 0, halt.offset, halt.code, told, halt.order)
+                return FileRows(halt=halt, halted_at=landed.halted_at)
             for table in landed.tables.values():
                 found.gate(table, self._plan.after, self._plan.upto)
             found.undated += landed.letters
@@ -161,12 +163,6 @@ class CanalFiles:
             found.roads.update(landed.roads)
             at += landed.messages
         return found
-
-
-def _halted_at(job: FileJob, halt: Halt, letter: DeadLetter | None) -> FileRows:
-    reason = NO_COMMIT_TS.format(key="enable-tidb-extension=true") if halt.code == NO_ORDER else halt.reason
-    told = f"{job.stored.path} line {file_of(halt.offset)[1]}: {reason}"
-    return FileRows(halt=Halt(halt.topic, 0, halt.offset, halt.code, told, halt.order), halted_at=letter)
 
 
 SKIPPED = "CDC:ErrSkippedByResolution"
@@ -322,21 +318,19 @@ class CsvFiles:
 def _paired(told: Iterator[_Told]) -> Iterator[tuple[_Told, CsvRow | None]]:
     """Each row; the new image of an UPDATE with its old one, which stands before it."""
     held: _Told | None = None
-    for one in chain(told, [None]):
-        if held is not None and one is not None and _is_new(one.row, held.row):
+    for one in told:
+        is_new = one.row.op == "I" and one.row.is_update
+        if held is not None and is_new and one.row.commit_ts == held.row.commit_ts:
             yield _Told(held.record, one.row), held.row
             held = None
             continue
         if held is not None:
             yield held, None
-        held = one
-        if one is not None and not (one.row.op == "D" and one.row.is_update):
+        held = one if one.row.op == "D" and one.row.is_update else None
+        if held is None:
             yield one, None
-            held = None
-
-
-def _is_new(row: CsvRow, before: CsvRow) -> bool:
-    return row.op == "I" and row.is_update and row.commit_ts == before.commit_ts
+    if held is not None:
+        yield held, None
 
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -477,8 +471,12 @@ class _Seen:
                 row for one in self._tables for row in _values(one.filter(pc.greater_equal(one["commit_ts"], low)))
             )
             late = pc.less_equal(table["commit_ts"], self._high)
+            again = []
+            for row in _values(table.filter(late)):
+                again.append(known[row] > 0)
+                known[row] -= again[-1] and not self._has_key
             repeated = np.zeros(table.num_rows, bool)
-            repeated[late.to_numpy()] = [self._is_known(row, known) for row in _values(table.filter(late))]
+            repeated[late.to_numpy()] = again
             table = table.filter(pa.array(~repeated))
         self._high = max(high, self._high)
         self._tables.append(table)
@@ -487,18 +485,8 @@ class _Seen:
             self._size_bytes -= self._tables.pop(0).nbytes
         return table
 
-    def _is_known(self, row: Any, known: Counter[Any]) -> bool:
-        found = known[row] > 0
-        if found and not self._has_key:
-            known[row] -= 1
-        return found
-
 
 def _values(table: pa.Table) -> Iterator[tuple[Any, ...]]:
     """The rows of a table as values that compare."""
     for row in table.select(["commit_ts", "op", "before", "after"]).to_pylist():
-        yield row["commit_ts"], row["op"], _tuple(row["before"]), _tuple(row["after"])
-
-
-def _tuple(image: list[bytes | None] | None) -> tuple[bytes | None, ...] | None:
-    return None if image is None else tuple(image)
+        yield tuple(tuple(value) if isinstance(value, list) else value for value in row.values())

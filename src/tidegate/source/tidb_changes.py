@@ -37,7 +37,7 @@ from tidegate.engine.change import Chunk, ChunkPart, Layout
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.mount import Mounted, Mounter
 from tidegate.engine.mount_columns import ColumnMounter, Records, batch_of_rows
-from tidegate.engine.ports import RowRange
+from tidegate.engine.ports import RowRange, TableSpan
 from tidegate.kv.change_columns import changes_of, joined, numbers
 from tidegate.kv.keys import decode_table_key
 from tidegate.model.compiled import AVAILABLE
@@ -90,7 +90,6 @@ class LogChunk:
 
     @property
     def rows(self) -> list[KvChange]:
-        """All rows in commit order."""
         return [row for _, row in numbered(self.tables())]
 
     @property
@@ -255,7 +254,6 @@ def mounted_row(row: KvChange, mounter: Mounter, *, refuse: bool) -> Mounted | N
 
 
 def _table_of(row: KvChange, mounter: Mounter) -> str:
-    """The name of the table that a key is of, "" where that is not known."""
     with suppress(TidegateError):
         key = decode_table_key(row.key)
         table = mounter.table(key.table_id, row.commit_ts)
@@ -268,26 +266,19 @@ FEW_ROWS: Final = 12
 4."""
 
 
-class LogSpan(NamedTuple):
-    """What parts of a log hold of a table in a range: `rows` at most, index entries counted, and what bounds their
-    commit_ts."""
-
-    rows: int
-    min_ts: int
-    max_ts: int
-
-
-def spans_of(tables: Mapping[int, TableVersion], parts: Iterable[LogPart], after: int, upto: int) -> dict[int, LogSpan]:
-    """Return what `parts` hold in (after, upto] of the tables, by table id; `tables` are by physical id."""
-    found: dict[int, LogSpan] = {}
+def spans_of(
+    tables: Mapping[int, TableVersion], parts: Iterable[LogPart], after: int, upto: int
+) -> dict[int, TableSpan]:
+    """Return what `parts` hold in (after, upto] of the tables, by table id, index entries counted as rows; `tables`
+    are by physical id."""
+    found: dict[int, TableSpan] = {}
     for stored in (stored for part in parts for stored in part.stored):
         version = tables.get(stored.table_id)
         if version is None or stored.last_ts <= after or stored.first_ts > upto:
             continue
         low, high = max(stored.first_ts, after + 1), min(stored.last_ts, upto)
-        known = found.get(version.stored.id, LogSpan(0, low, high))
-        span = LogSpan(known.rows + stored.rows, min(known.min_ts, low), max(known.max_ts, high))
-        found[version.stored.id] = span
+        known = found.get(version.stored.id, TableSpan(0, low, high))
+        found[version.stored.id] = known.joined(stored.rows, low, high)
     return found
 
 
@@ -305,14 +296,12 @@ class LogChanges:
     events: EventFilter = field(default_factory=EventFilter)
     columns: bool = True
 
-    def tables(self) -> dict[TableName, LogSpan]:
-        """Return the tables that may have rows in the range, by what the log tells without reading them."""
+    def tables(self) -> dict[TableName, TableSpan]:
         names = {version.stored.id: name_of(version) for version in self.versions}
         spans = spans_of(self._physical(), self._parts(), self.after, self.upto)
         return {names[table_id]: span for table_id, span in spans.items()}
 
     def row_ranges(self) -> Iterator[RowRange]:
-        """Return the parts of the log, cut at the range, with the rows and bytes that they hold of the tables."""
         physical = self._physical()
         for part in self._parts():
             low, high = max(part.low, self.after), min(part.high, self.upto)
@@ -322,12 +311,10 @@ class LogChanges:
                 yield RowRange(low + 1, high, sum(one.rows for one in mine), sum(one.size_bytes for one in mine))
 
     def layouts(self, name: TableName, after: int, upto: int) -> list[Layout]:  # noqa: ARG002 - a table has one
-        """Return the layout of a table's rows: one, as no DDL lies in the range."""
         wires = (wire_table(definition_of(version)) for version in self._named((name,)))
         return [Layout(wire.fields, wire.pk_names) for wire in wires]
 
     def batches(self, name: TableName, after: int, upto: int) -> Iterator[Chunk]:
-        """Return the rows of one table in (after, upto], in commit order. Raises as `in_order` does."""
         return self.in_order((name,), after, upto)
 
     def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
@@ -406,7 +393,9 @@ class _ChunkMounter:
             why = self._why_by_rows(table)
             if why is None:
                 try:
-                    parts += self._by_columns(table)
+                    assert self._columns is not None
+                    mounted = self._columns.mount(table.records)
+                    parts += [] if mounted is None else [ChunkPart(mounted.batch, table.numbers[mounted.rows])]
                     continue
                 except MISFITS as misfit:
                     why = why_singly(misfit)
@@ -438,12 +427,6 @@ class _ChunkMounter:
             return Why(Reason.EVENT_FILTER, "an event filter looks at each row")
         return None
 
-    def _by_columns(self, table: PhysicalRows) -> list[ChunkPart]:
-        """The changes of a table's rows as one part or none. Raises what `MISFITS` names if they have to go singly."""
-        assert self._columns is not None
-        mounted = self._columns.mount(table.records)
-        return [] if mounted is None else [ChunkPart(mounted.batch, table.numbers[mounted.rows])]
-
     def _by_rows(self, tables: Sequence[PhysicalRows]) -> tuple[list[ChunkPart], int]:
         """The changes of some tables, one by one in commit order, and how many of them a checksum contradicts."""
         found: dict[int, list[tuple[int, int, Mounted]]] = {}
@@ -457,12 +440,11 @@ class _ChunkMounter:
                 continue
             corrupt += mounted.corrupt
             found.setdefault(mounted.table.version.stored.id, []).append((number, row.start_ts, mounted))
-        return [_part(rows) for rows in found.values()], corrupt
-
-
-def _part(rows: Sequence[tuple[int, int, Mounted]]) -> ChunkPart:
-    at, start_ts, mounted = zip(*rows, strict=True)
-    return ChunkPart(batch_of_rows(mounted, start_ts), np.array(at))
+        parts = []
+        for rows in found.values():
+            at, start_ts, changes = zip(*rows, strict=True)
+            parts.append(ChunkPart(batch_of_rows(changes, start_ts), np.array(at)))
+        return parts, corrupt
 
 
 def _chunk(parts: Sequence[ChunkPart], chunk: LogChunk, roads: RoadCounts, corrupt: int) -> Chunk | None:

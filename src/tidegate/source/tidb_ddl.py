@@ -121,11 +121,6 @@ def is_followed(job: Job) -> bool:
     return job.type in REPLICATED and job.binlog is not None and job.binlog.schema_version != 0
 
 
-def is_primarys(job: Job) -> bool:
-    """Return whether a user ran a job on the primary of a replication in both directions: others follow it."""
-    return job.bdr_role == PRIMARY and not job.cdc_write_source
-
-
 def ddl_events(
     job: Job, commit_ts: int, before: StoredSnapshot, after: StoredSnapshot, tables: Tables, *, wants_schema: bool
 ) -> list[DdlEvent]:
@@ -195,7 +190,11 @@ def _changes(job: Job, before: StoredSnapshot, after: StoredSnapshot, tables: Ta
                 query = f"RENAME TABLE {_full(name_of(old))} TO {_full(name_of(new))}"
                 yield _Change(old, new, query, ActionType.RENAME_TABLE, name_of(old))
         case ActionType.CREATE_TABLES:
-            yield from _created(job, after)
+            made, queries = (job.binlog and job.binlog.tables) or [], statements(job.query)
+            if len(made) != len(queries):
+                raise SchemaError(f"DDL job {job.id} makes {len(made)} tables by {len(queries)} statements")
+            for stored, query in zip(made, queries, strict=True):
+                yield _Change(None, after.tables[stored.id], query, ActionType.CREATE_TABLE, None)
         case ActionType.EXCHANGE_TABLE_PARTITION:
             yield _exchanged(job, before, after)
         case _:
@@ -250,14 +249,6 @@ def _circle(job: Job, commit_ts: int, before: StoredSnapshot, after: StoredSnaps
         names[step.table_id] = then
     old, new = moved[steps[0].table_id]
     return [_event(_Change(old, new, f"RENAME TABLE {', '.join(pairs)}", job.type, name_of(old)), commit_ts, job)]
-
-
-def _created(job: Job, after: StoredSnapshot) -> Iterator[_Change]:
-    tables, queries = (job.binlog and job.binlog.tables) or [], statements(job.query)
-    if len(tables) != len(queries):
-        raise SchemaError(f"DDL job {job.id} makes {len(tables)} tables by {len(queries)} statements")
-    for stored, query in zip(tables, queries, strict=True):
-        yield _Change(None, after.tables[stored.id], query, ActionType.CREATE_TABLE, None)
 
 
 def _exchanged(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> _Change:
@@ -369,7 +360,8 @@ def _zone_of_defaults(job: Job, query: str, schema: str, come: Sequence[StoredCo
         begun = to_datetime(Tso(job.real_start_ts or job.start_ts)).replace(tzinfo=None)
         return _offset(round((clock - moments.get(MysqlType.TIMESTAMP, begun)) / _QUARTER) * _QUARTER)
     texts = [one for one in come if one.type.tp == MysqlType.TIMESTAMP and one.default and not is_moment(one.default)]
-    written = _written(query, schema) if texts else {}
+    columns = [column for statement in _statements(query, schema) for column in _columns(statement)] if texts else []
+    written = {one.name.lower(): one.default.value for one in columns if isinstance(one.default, DefaultText)}
     for one in texts:
         here, there = _parsed(written.get(one.name.lower, "")), _parsed(str(one.default))
         if here is not None and there is not None:
@@ -406,7 +398,6 @@ def _moment(come: Sequence[StoredColumn], zone: str) -> str:
 
 
 def _instant(column: StoredColumn) -> datetime | None:
-    """The origin default of a column as a time."""
     return None if column.origin_default is None else _parsed(str(column.origin_default))
 
 
@@ -415,12 +406,6 @@ def _parsed(text: str) -> datetime | None:
         return datetime.fromisoformat(text)
     except ValueError:
         return None
-
-
-def _written(query: str, schema: str) -> dict[str, str]:
-    """The defaults that are texts in a statement, by the folded names of their columns."""
-    columns = [column for statement in _statements(query, schema) for column in _columns(statement)]
-    return {one.name.lower(): one.default.value for one in columns if isinstance(one.default, DefaultText)}
 
 
 def _statements(query: str, schema: str) -> list[Statement]:
@@ -557,7 +542,7 @@ class Timeline:
             before, after = self.snapshot, apply_job(self.snapshot, job, ts)
             wanted = self._rules.matches_schema(schema_name(job, before))
             found = ddl_events(job, ts, before, after, self.tables, wants_schema=wanted)
-            stays = self._bdr and not is_primarys(job)
+            stays = self._bdr and (job.bdr_role != PRIMARY or bool(job.cdc_write_source))
             for each in found:
                 left_out = stays or self._events.drops_ddl(each.ddl, each.previous, job.start_ts)
                 sent = restored(each, job) if self._ticdc_texts else each
@@ -571,7 +556,6 @@ class Timeline:
 
 
 def _changed(job: Job, after: StoredSnapshot) -> list[TableVersion]:
-    """The tables that a job leaves behind."""
     binlog = job.binlog
     stored = [] if binlog is None else [*([binlog.table] if binlog.table else []), *(binlog.tables or ())]
     return [after.tables[one.id] for one in stored if one.id in after.tables]

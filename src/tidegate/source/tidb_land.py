@@ -46,8 +46,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tidegate.changelog import changelog as ledger
-from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.changelog import changelog_uri, claim, commit_batch
 from tidegate.changelog.files import ControlFiles, LandedFile, RowFiles, State, TableRows, TaskReport, landed_part
 from tidegate.changelog.source import TRIGGER_MS, BatchLoop
 from tidegate.engine.change import Place, PlacedDdl
@@ -73,6 +72,21 @@ before positions could be empty."""
 
 Definitions = Callable[[StoredSnapshot, Tables, int], list[Ddl]]
 """The statements that make the databases and replicated tables of a snapshot, as DDLs of a ts."""
+
+
+def timeline_of(
+    log: KvLog, rules: TableFilter, mount: MountOptions, events: EventFilter, *, ticdc_texts: bool
+) -> Timeline:
+    """Return the timeline of a feed. Of the event filters only ignore-txn-start-ts marks its DDLs."""
+    return Timeline(
+        log,
+        rules,
+        force=mount.force_replicate,
+        keeps=mount.keeps,
+        events=EventFilter(events.start_ts),
+        ticdc_texts=ticdc_texts,
+        bdr=mount.bdr,
+    )
 
 
 class LogLanding(BatchLoop):
@@ -102,11 +116,7 @@ class LogLanding(BatchLoop):
         self._mount = mount or MountOptions()
         self._hold = SafePoint(log, hold_as or feed)
         self._events = events or EventFilter()
-        left_out = EventFilter(self._events.start_ts)
-        force, keeps, bdr = self._mount.force_replicate, self._mount.keeps, self._mount.bdr
-        self._timeline = Timeline(
-            log, rules, force=force, keeps=keeps, events=left_out, ticdc_texts=ticdc_texts, bdr=bdr
-        )
+        self._timeline = timeline_of(log, rules, self._mount, self._events, ticdc_texts=ticdc_texts)
         self._at = 0
         self._check = check
         self._first: tuple[Ddl, ...] = ()
@@ -119,7 +129,7 @@ class LogLanding(BatchLoop):
     def _claim(self) -> State:
         """Raises SourceBehind for a log that is not there yet, HistoryLost for one that begins above the position, and
         what is wrong with the expressions of event filters, and what `check` raises, for a table that is there."""
-        state = ledger.claim(self.changelog, self._feed, None, self._completed)
+        state = claim(self.changelog, self._feed, None, self._completed)
         if state.frontier is None and self._at > 0:
             self._first = tuple(self._definitions(self._timeline.snapshot, self._timeline.tables, self._at))
         return state
@@ -188,7 +198,10 @@ class LogLanding(BatchLoop):
         reports = self._tasks.run(partial(land_split, self.changelog, changes), batch.pieces)
         if self._late:
             return
-        ddls = self._placed(batch.events)
+        events = (*map(DdlEvent, self._first), *batch.events)
+        ddls = [PlacedDdl(Place(seq=seq), event.ddl, event.left_out) for seq, event in enumerate(events)]
+        controls = ControlFiles(self.changelog, FLUSH_BYTES)
+        controls.add(ddls, ())
         files = [file for one in reports for file in one.files]
         counts = [table for one in reports for table in one.tables]
         report = TaskReport(
@@ -197,26 +210,16 @@ class LogLanding(BatchLoop):
             messages=sum(table.rows for table in counts) + len(ddls),
             ddls=len(ddls),
             tables=tuple(counts),
-            files=(*files, *self._controls(ddls)),
+            files=(*files, *controls.close()),
         )
         self._tell()
-        state = ledger.commit_batch(self.changelog, self._state, [report])
+        state = commit_batch(self.changelog, self._state, [report])
         self._first, self._at = (), batch.high
         self._hold.at(batch.high)
         self._landed(state, {}, (one.roads for one in reports))
         corrupt = sum(one.corrupt for one in reports)
         if corrupt:
             LOGGER.warning("%s: the checksums of %d rows up to %d do not fit", self._feed, corrupt, batch.high)
-
-    def _placed(self, events: Sequence[DdlEvent]) -> list[PlacedDdl]:
-        """The DDLs of a batch in their order; those of transactions that are left out are marked."""
-        found = (*map(DdlEvent, self._first), *events)
-        return [PlacedDdl(Place(seq=seq), event.ddl, event.left_out) for seq, event in enumerate(found)]
-
-    def _controls(self, ddls: Sequence[PlacedDdl]) -> tuple[LandedFile, ...]:
-        controls = ControlFiles(self.changelog, FLUSH_BYTES)
-        controls.add(ddls, ())
-        return controls.close()
 
 
 SEGMENT_ROWS: Final = 500_000
@@ -422,16 +425,7 @@ class LogSource(Source):
         self._log, self._rows = log, without(log, events.start_ts, replicated=mount.bdr)
         self._mount, self._events, self._start_ts = mount, events, start_ts
         self._hold = SafePoint(log, hold_as)
-        left_out = EventFilter(events.start_ts)
-        self._timeline = Timeline(
-            log,
-            rules,
-            force=mount.force_replicate,
-            keeps=mount.keeps,
-            events=left_out,
-            ticdc_texts=ticdc_texts,
-            bdr=mount.bdr,
-        )
+        self._timeline = timeline_of(log, rules, mount, events, ticdc_texts=ticdc_texts)
         self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)
         self._told = _NOTHING
         self._known: Container[tuple[str, str]] | None = None
@@ -444,8 +438,9 @@ class LogSource(Source):
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:  # noqa: ARG002 - nothing is read before it is asked
         """Take up the schema at `checkpoint_ts`, or where a new feed begins; return that ts.
 
-        Raises SourceBehind for a log that is empty or ends below it, HistoryLost for one that begins above it, and what
-        is wrong with expressions of event filters for a table that is there."""
+        Raises SourceBehind for a log that is empty or ends below it, HistoryLost for one that begins above it, MadeAnew
+        for a target without progress of a feed that has been further than a trimmed log begins, and what is wrong with
+        expressions of event filters for a table that is there."""
         parts = self._log.parts(0)
         if not parts:
             raise SourceBehind("the change log is empty: an upstream that writes it makes a file within seconds")
@@ -455,8 +450,15 @@ class LogSource(Source):
             raise SourceBehind(
                 f"the change log goes up to {parts[-1].high}, below {at}: its upstream does not write it yet"
             )
-        if known is None:
-            self._check_begun(at)
+        last = self._hold.last() if known is None else None
+        if last is not None and last > at and not self._log.begin().whole:
+            raise MadeAnew(
+                f"the target has no progress of this changefeed, which was at ts {last} when it last ran, and the "
+                f"change log was trimmed up to ts {at}: the target was emptied, or restored from a time before, and "
+                f"would miss the rows written before that. Ways out: restore the target with its progress; begin at ts "
+                f"{at} without them, with start-ts={at}, or with a copy of them in the target; or start a fresh "
+                "changefeed into a fresh target"
+            )
         self._hold.at(at)
         self._timeline.start(at, self._known, at)
         self._replicated = _Replicated.of(self._timeline.snapshot, self._timeline.tables)
@@ -466,19 +468,6 @@ class LogSource(Source):
         self._at, self._high, self._parts = at, parts[-1].high, ()
         self.refresh()
         return at
-
-    def _check_begun(self, at: int) -> None:
-        """Raise MadeAnew for a target without progress of a feed that has been further than a trimmed log begins."""
-        last = self._hold.last()
-        if last is None or last <= at or self._log.begin().whole:
-            return
-        raise MadeAnew(
-            f"the target has no progress of this changefeed, which was at ts {last} when it last ran, and the change "
-            f"log was trimmed up to ts {at}: the target was emptied, or restored from a time before, and would miss "
-            f"the rows written before that. Ways out: restore the target with its progress; begin at ts {at} without "
-            f"them, with start-ts={at}, or with a copy of them in the target; or start a fresh changefeed into a fresh "
-            "target"
-        )
 
     def stop(self) -> None:
         """Do nothing: no activity goes on by itself."""
@@ -500,7 +489,6 @@ class LogSource(Source):
             self._look()
 
     def frontier(self) -> int | None:
-        """Return the end of the log as of the last `refresh`, or where reading waits; None before `start`."""
         found = self._high
         if found is not None and self._next is not None and not self._next.ddls:
             found = min(found, self._next.ts)
@@ -532,14 +520,10 @@ class LogSource(Source):
         return LogChanges(self._rows, after, upto, versions, self._mount, self._events)
 
     def release(self, checkpoint_ts: int) -> None:
-        """Tell the log that what lies at or below is not needed by this feed, and look ahead from there: the frontier
-        is that of the stop, or the failure, behind it."""
         self._move(checkpoint_ts)
         self._hold.at(checkpoint_ts)
 
     def reading(self) -> Reading:
-        """Return the tables that are left out: rows are counted by the tasks that read them, and a log has no
-        partitions."""
         snapshot = self._timeline.snapshot
         if self._told[0] is not snapshot:
             self._told = snapshot, self._timeline.tables.left_out(snapshot)

@@ -98,10 +98,6 @@ class Block(msgspec.Struct, frozen=True):
         """Return whether a key of [start, end) may be in it."""
         return self.last_key >= start and (not end or self.first_key < end)
 
-    def lies_in(self, low: int, high: int) -> bool:
-        """Return whether a commit_ts of (low, high] may be in it."""
-        return self.last_ts > low and self.first_ts <= high
-
 
 class Footer(msgspec.Struct, frozen=True):
     """What a segment holds: all rows with commit_ts in (low, high]."""
@@ -255,7 +251,7 @@ def _windows_of(path: Path, low: int, high: int, spans: Sequence[Span]) -> Itera
     """Windows of a segment: up to where the next block of some table begins.
 
     Blocks with rows of other times are left out, single rows are not."""
-    within = [block for block in read_footer(path).blocks if block.lies_in(low, high)]
+    within = [block for block in read_footer(path).blocks if block.last_ts > low and block.first_ts <= high]
     blocks = [block for block in within if any(block.meets(*span) for span in spans)]
     with path.open("rb") as file:
         left = [list(group)[::-1] for _, group in groupby(blocks, key=lambda block: _table(block.first_key))]
@@ -327,7 +323,10 @@ def trim(directory: Path, bound: int) -> int | None:
 
     Raises HistoryLost for a log with a gap, StoreUnavailable when the disk refuses."""
     found = base_of(directory)
-    begin, keys = (0, dict[bytes, KvChange]()) if found is None else (found[0], _read(found[1]))
+    begin, keys = 0, dict[bytes, KvChange]()
+    if found is not None:
+        begin, path = found
+        keys = {row.key: row for row in decode_segment(path.read_bytes(), str(path))[1]}
     chosen: tuple[int, list[KvChange]] | None = None
     jobs: set[bytes] = set()
     for low, high, _ in segments(directory)[:-1]:
@@ -336,45 +335,28 @@ def trim(directory: Path, bound: int) -> int | None:
         if high > bound:
             break
         for row in read_spans(directory, max(low, begin), high, (SCHEMA, _JOBS)):
-            _take(row, keys, jobs)
+            if row.key[:1] == b"t":
+                (jobs.add if row.op is KvOp.PUT else jobs.discard)(row.key)
+            elif defines(row.key):
+                if row.op is KvOp.PUT:
+                    keys[row.key] = row
+                else:
+                    keys.pop(row.key, None)
         if not jobs:
             chosen = high, [keys[key] for key in sorted(keys)]
     if chosen is not None:
         begin, rows = chosen
         publish(directory / f"{begin:020d}.base", encode_segment(begin, begin, rows))
-    _sweep(directory, begin)
+    below = [path for _, high, path in segments(directory) if high <= begin]
+    for path in (*below, *(path for ts, path in sorted(_bases(directory)) if ts < begin)):
+        path.unlink(missing_ok=True)
     return None if chosen is None else begin
-
-
-def _take(row: KvChange, keys: dict[bytes, KvChange], jobs: set[bytes]) -> None:
-    """What a row of the log makes of the keys and of the jobs that run."""
-    if row.key[:1] == b"t":
-        (jobs.add if row.op is KvOp.PUT else jobs.discard)(row.key)
-    elif defines(row.key):
-        if row.op is KvOp.PUT:
-            keys[row.key] = row
-        else:
-            keys.pop(row.key, None)
-
-
-def _sweep(directory: Path, begin: int) -> None:
-    """Delete what lies below the begin, the oldest first."""
-    for _, high, path in segments(directory):
-        if high <= begin:
-            path.unlink(missing_ok=True)
-    for ts, path in sorted(_bases(directory)):
-        if ts < begin:
-            path.unlink(missing_ok=True)
 
 
 def _bases(directory: Path) -> Iterator[tuple[int, Path]]:
     for path in directory.iterdir() if directory.is_dir() else ():
         if found := _BASE_NAME.fullmatch(path.name):
             yield int(found[1]), path
-
-
-def _read(path: Path) -> dict[bytes, KvChange]:
-    return {row.key: row for row in decode_segment(path.read_bytes(), str(path))[1]}
 
 
 def defines(key: bytes) -> bool:
@@ -444,17 +426,17 @@ def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> No
 
 def kept_safe_point(log: Path, name: str) -> int | None:
     """Return the safe point of the changefeed that holds the log as `name`; None where it has none. StateTooNew."""
-    found = _safe_points_read(log / _FEEDS / f"{name}.json")
+    found = _read_safe_point(log / _FEEDS / f"{name}.json")
     return None if found is None else found.checkpoint_ts
 
 
 def safe_points(log: Path) -> list[LogSafePoint]:
     """Return all that are there, by name; files that are none of ours are passed over. StateTooNew."""
-    found = map(_safe_points_read, sorted((log / _FEEDS).glob("*.json")))
+    found = map(_read_safe_point, sorted((log / _FEEDS).glob("*.json")))
     return [one for one in found if one is not None]
 
 
-def _safe_points_read(path: Path) -> LogSafePoint | None:
+def _read_safe_point(path: Path) -> LogSafePoint | None:
     try:
         return decode_state(StateKind.SAFE_POINT, path.read_bytes(), LogSafePoint, str(path))
     except (OSError, msgspec.DecodeError):
@@ -476,7 +458,6 @@ class SegmentLog:
     directory: Path
 
     def begin(self) -> LogBegin:
-        """Return where the log begins, and its definitions. Raises HistoryLost for segments without their beginning."""
         if (base := base_of(self.directory)) is not None:
             return LogBegin(base[0], definitions(base[1]), base[1].suffix == WHOLE)
         found = segments(self.directory)
@@ -494,8 +475,6 @@ class SegmentLog:
         return kept_safe_point(self.directory, feed)
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
-        """Return the segments that meet (low, high]; those below the begin are gone, though they may still lie
-        there."""
         base = base_of(self.directory)
         low = low if base is None else max(low, base[0])
         return [
@@ -503,7 +482,6 @@ class SegmentLog:
         ]
 
     def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
-        """Return rows of (low, high] and of the spans, in commit order. Raises HistoryLost, DecodeError."""
         return read_spans(self.directory, low, high, spans)
 
     def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:

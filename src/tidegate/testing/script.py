@@ -29,6 +29,7 @@ is told to have:
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -40,7 +41,7 @@ from tidegate.engine.event_filter import action_of_text
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.loop import Engine, Feed, Meter
 from tidegate.engine.plan import Drops
-from tidegate.engine.ports import LocalTasks, Reading, RowRange, Sink, Source, Tasks
+from tidegate.engine.ports import LocalTasks, Reading, RowRange, Sink, Source, TableSpan, Tasks
 from tidegate.engine.progress import Progress
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.engine.stop_signals import NoPauseEvent
@@ -59,6 +60,12 @@ BEGIN_MS: Final = 1_700_000_000_000
 STEP_MS: Final = 1000
 UNREAD: Final = 51
 """The action of a DDL whose text cannot be read: TiDB's CREATE PLACEMENT POLICY."""
+
+
+def commit_time(event: RowChange | Ddl) -> int:
+    """Return the event's commit_ts."""
+    assert event.commit_ts is not None, event
+    return event.commit_ts
 
 
 class ScriptedWrite(NamedTuple):
@@ -133,25 +140,20 @@ class ScriptedTables:
         except (InputError, SchemaError):
             return
         for effect in found:
-            self._effect(effect)
-
-    def _effect(self, effect: effects.Effect) -> None:
-        match effect:
-            case effects.TableCreated(table) | effects.TableTruncated(_, table):
-                self._rows[table.incarnation] = []
-            case effects.TableAltered(old, new):
-                self._rows[new.incarnation] = [_altered(row, old, new) for row in self._rows[old.incarnation]]
-            case effects.PartitionsTruncated(table, names, _) | effects.PartitionsDropped(table, names, _):
-                self._rows[table.incarnation] = [
-                    row for row in self._rows[table.incarnation] if _partition(table, row) not in names
-                ]
-            case effects.PartitionExchanged(partitioned, partition, other):
-                mine, theirs = self._rows[partitioned.incarnation], self._rows[other.incarnation]
-                leaving = [row for row in mine if _partition(partitioned, row) == partition]
-                self._rows[partitioned.incarnation] = [row for row in mine if row not in leaving] + theirs
-                self._rows[other.incarnation] = leaving
-            case _:
-                pass
+            match effect:
+                case effects.TableCreated(table) | effects.TableTruncated(_, table):
+                    self._rows[table.incarnation] = []
+                case effects.TableAltered(old, new):
+                    self._rows[new.incarnation] = [_altered(row, old, new) for row in self._rows[old.incarnation]]
+                case effects.PartitionsTruncated(table, names, _) | effects.PartitionsDropped(table, names, _):
+                    self._rows[table.incarnation] = [
+                        row for row in self._rows[table.incarnation] if _partition(table, row) not in names
+                    ]
+                case effects.PartitionExchanged(partitioned, partition, other):
+                    mine, theirs = self._rows[partitioned.incarnation], self._rows[other.incarnation]
+                    leaving = [row for row in mine if _partition(partitioned, row) == partition]
+                    self._rows[partitioned.incarnation] = [row for row in mine if row not in leaving] + theirs
+                    self._rows[other.incarnation] = leaving
 
 
 class Script:
@@ -172,7 +174,8 @@ class Script:
     def commit(self, *writes: ScriptedWrite) -> int:
         """Commit one transaction; return its commit_ts."""
         ts = self.tick()
-        self._write(ts, writes)
+        for write in writes:
+            self._add(self._change(ts, write))
         return ts
 
     def ddl(self, name: str, query: str, *, along: tuple[ScriptedWrite, ...] = (), again: bool = False) -> int:
@@ -180,7 +183,8 @@ class Script:
 
         `along` has the same commit_ts and lies before it; `again` gives it the ts of the last transaction or DDL."""
         ts = self.ts if again else self.tick()
-        self._write(ts, along)
+        for write in along:
+            self._add(self._change(ts, write))
         schema, _, table = name.partition(".")
         action = action_of_text(query, schema) or UNREAD
         self._add(Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=action))
@@ -206,10 +210,6 @@ class Script:
             if (event.commit_ts or 0) <= upto:
                 tables.apply(event)
         return tables.rows()
-
-    def _write(self, ts: int, writes: tuple[ScriptedWrite, ...]) -> None:
-        for write in writes:
-            self._add(self._change(ts, write))
 
     def _change(self, ts: int, write: ScriptedWrite) -> RowChange:
         table = self._now.of(write.table)
@@ -265,14 +265,6 @@ CHUNK_ROWS: Final = 3
 TOPIC: Final = "script"
 
 
-class ScriptedSpan(NamedTuple):
-    """What a range has of a table."""
-
-    rows: int
-    min_ts: int
-    max_ts: int
-
-
 @dataclass(frozen=True, slots=True)
 class ScriptedChanges:
     """The row changes of a script with after < commit_ts <= upto, in commit order."""
@@ -281,32 +273,28 @@ class ScriptedChanges:
     upto: int
     rows: tuple[RowChange, ...]
 
-    def tables(self) -> dict[TableName, ScriptedSpan]:
-        """Return the tables of the rows, with the exact bounds of each."""
+    def tables(self) -> dict[TableName, TableSpan]:
         return {
-            name: ScriptedSpan(len(rows), _ts(rows[0]), _ts(rows[-1])) for name, rows in _by_table(self.rows).items()
+            name: TableSpan(len(rows), commit_time(rows[0]), commit_time(rows[-1]))
+            for name, rows in _by_table(self.rows).items()
         }
 
     def row_ranges(self) -> Iterator[RowRange]:
-        """Return each row as a stretch of its own."""
-        return (RowRange(_ts(row), _ts(row), 1, 100) for row in self.rows)
+        return (RowRange(commit_time(row), commit_time(row), 1, 100) for row in self.rows)
 
     def layouts(self, name: TableName, after: int, upto: int) -> list[Layout]:
-        """Return the different layouts of a table's rows in (after, upto], in the order of their first row."""
         return list(dict.fromkeys(Layout(row.fields, row.pk_names) for row in self._rows((name,), after, upto)))
 
     def batches(self, name: TableName, after: int, upto: int) -> Iterator[Chunk]:
-        """Return the rows of one table in (after, upto], in commit order."""
         return self.in_order((name,), after, upto)
 
     def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
-        """Return the rows of several tables in (after, upto]: whole transactions, in commit order."""
         tables = _by_table(self._rows(names, after, upto))
         return chunks_of([landed(name, rows) for name, rows in tables.items()], CHUNK_ROWS)
 
     def _rows(self, names: Collection[TableName], after: int, upto: int) -> tuple[RowChange, ...]:
         keys = {name.key for name in names}
-        inside = (row for row in self.rows if after < _ts(row) <= upto)
+        inside = (row for row in self.rows if after < commit_time(row) <= upto)
         return tuple(row for row in inside if TableName(row.schema, row.table).key in keys)
 
 
@@ -352,7 +340,6 @@ class ScriptedSource(Source):
             self._at = min(self._at + 1, len(self._steps) - 1)
 
     def frontier(self) -> int | None:
-        """Return the mark that came last; None before the first."""
         return self._steps[self._at].mark if self._at >= 0 else None
 
     def definitions(self, ts: int) -> Sequence[TableInfo]:  # noqa: ARG002
@@ -361,26 +348,20 @@ class ScriptedSource(Source):
     def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
         self._trouble("ddls")
         hidden = self._steps[self._at].hidden if self._at >= 0 else None
-        ddls = [(seq, ddl) for seq, ddl in enumerate(self.script.ddls(upto)) if _ts(ddl) >= after]
-        return [PlacedDdl(Place(TOPIC, 0, seq), ddl) for seq, ddl in ddls if _ts(ddl) != hidden]
+        ddls = [(seq, ddl) for seq, ddl in enumerate(self.script.ddls(upto)) if commit_time(ddl) >= after]
+        return [PlacedDdl(Place(TOPIC, 0, seq), ddl) for seq, ddl in ddls if commit_time(ddl) != hidden]
 
     def changes(self, after: int, upto: int) -> ScriptedChanges:
         self._trouble("changes")
-        rows = (row for row in self.script.rows(upto) if _ts(row) > after)
-        return ScriptedChanges(after, upto, tuple(self._repeated(rows)))
+        rows = (row for row in self.script.rows(upto) if commit_time(row) > after)
+        transactions = [list(some) for _, some in groupby(rows, key=commit_time)]
+        return ScriptedChanges(after, upto, tuple(row for some in transactions for row in some * self._repeats))
 
     def release(self, checkpoint_ts: int) -> None:
         """Keep everything."""
 
     def reading(self) -> Reading:
         return Reading(messages=self._at + 1)
-
-    def _repeated(self, rows: Iterable[RowChange]) -> Iterator[RowChange]:
-        transactions: dict[int, list[RowChange]] = {}
-        for row in rows:
-            transactions.setdefault(_ts(row), []).append(row)
-        for transaction in transactions.values():
-            yield from transaction * self._repeats
 
     def _trouble(self, call: str) -> None:
         if self._outages[call]:
@@ -396,7 +377,7 @@ class _Step(NamedTuple):
 
 
 def _steps(script: Script, *, back: bool, late: bool) -> Iterator[_Step]:
-    stops = sorted({_ts(ddl) for ddl in script.ddls(script.ts)}) if late else []
+    stops = sorted({commit_time(ddl) for ddl in script.ddls(script.ts)}) if late else []
     before = script.begin
     for mark in script.marks:
         for stop in stops:
@@ -415,11 +396,6 @@ def _by_table(rows: Iterable[RowChange]) -> dict[TableName, list[RowChange]]:
     for row in rows:
         found.setdefault(TableName(row.schema, row.table), []).append(row)
     return found
-
-
-def _ts(event: RowChange | Ddl) -> int:
-    assert event.commit_ts is not None
-    return event.commit_ts
 
 
 def landed(name: TableName, rows: Sequence[RowChange]) -> pa.Table:

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from tidegate.codec.neutral import event_object
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, RowChange, Update, Value, Values, images
 from tidegate.model.name import lowered, qualified
-from tidegate.testing.script import Row, ScriptedTables
+from tidegate.testing.script import Row, ScriptedTables, commit_time
 
 Place: TypeAlias = tuple[str, int]
 """A partition: topic and number."""
@@ -62,12 +62,6 @@ def first_sendings(events: Iterable[Event]) -> Iterator[tuple[int, RowChange | D
 Time: TypeAlias = Callable[[RowChange | Ddl], int]
 """Returns by what an event is ordered: its commit_ts, or milliseconds where a stream tells no more."""
 _KINDS: Final[Mapping[type, int]] = {Delete: 0, Update: 1, Insert: 2}
-
-
-def commit_time(event: RowChange | Ddl) -> int:
-    """Return the event's commit_ts."""
-    assert event.commit_ts is not None, event
-    return event.commit_ts
 
 
 def in_order(

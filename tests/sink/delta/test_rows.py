@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sink.delta.lake import TEXT, Rows, column, options, table
-from tidegate.changelog import files as chunks_module
+from tidegate.changelog import files
 from tidegate.changelog.files import chunks_of, text_chunks
 from tidegate.engine.change import Chunk, ChunkPart
 from tidegate.model.errors import SchemaError
@@ -128,7 +128,7 @@ def test_a_large_transaction_comes_in_parts(monkeypatch):
     columns = first_schema(logged, LAKE).columns
     landed, whole = rows.landed(TableName("s", "t")), net(rows)
     assert len(next(text_chunks(landed)).parts) == 1
-    monkeypatch.setattr(chunks_module, "PART_BYTES", 1)
+    monkeypatch.setattr(files, "PART_BYTES", 1)
     monkeypatch.setattr(images, "PIECE_BYTES", 1)
     (chunk,) = text_chunks(landed)
 

@@ -9,7 +9,8 @@ import pytest
 from tests.contract.test_redis_sink import rows_here
 from tests.contract.test_search_sink import rows_of
 from tests.redis_server import running_redis
-from tidegate.engine.event_filter import EventFilter, EventRule
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import EventRule
 from tidegate.model.errors import SinkRefused
 from tidegate.sink.redis import RedisSink
 from tidegate.sink.redis_options import RedisOptions

@@ -16,7 +16,7 @@ from tests.source.tidb.kit import Broker, failing
 from tests.source.tidb.test_transactions import Log
 from tidegate.engine.filter import ColumnSelectors, SelectorRule
 from tidegate.engine.plan import Checkpoint, Round, Segment, plan_ddl
-from tidegate.engine.ports import SinkPosition
+from tidegate.engine.ports import SinkPosition, TableSpan
 from tidegate.model.errors import ColumnSelectorFailed, DispatcherFailed, EncodeError, SinkError
 from tidegate.model.event import Delete, Insert, Resolved, RowChange, Update
 from tidegate.model.roads import RoadCounts
@@ -25,7 +25,7 @@ from tidegate.schema.infer import infer_table
 from tidegate.schema.state import SchemaState
 from tidegate.schema.stored.snapshot import table_info
 from tidegate.sink import kafka_topics as known_topics
-from tidegate.source.tidb_changes import LogChanges, LogSpan
+from tidegate.source.tidb_changes import LogChanges
 from tidegate.source.tidb_log import name_of
 from tidegate.testing.validators import ddls, rows, told
 
@@ -312,9 +312,9 @@ class Spanned(Log):
 class LogRows(LogChanges):
     """Rows of a log in memory, which tells nothing without being read."""
 
-    def tables(self) -> dict[TableName, LogSpan]:
+    def tables(self) -> dict[TableName, TableSpan]:
         """The tables, each with as many rows as there are."""
-        return {name_of(version): LogSpan(len(self.log), 0, 1 << 60) for version in self.versions}
+        return {name_of(version): TableSpan(len(self.log), 0, 1 << 60) for version in self.versions}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from tidegate.codec import from_config
 from tidegate.engine.change import Chunk, Layout, Place, PlacedDdl
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import Barrier, identity
-from tidegate.engine.ports import Changes, RowRange, Saved, Sink, SinkPosition, Tasks
+from tidegate.engine.ports import Changes, RowRange, Saved, Sink, SinkPosition, TableSpan, Tasks
 from tidegate.engine.segment import Planning, plan_landed, segment_end
 from tidegate.model.event import Ddl, Field, RowChange
 from tidegate.model.table import TableName
@@ -73,14 +73,6 @@ class Kept:
         self.saved = saved
 
 
-class Span(NamedTuple):
-    """Rows of a table."""
-
-    rows: int
-    min_ts: int
-    max_ts: int
-
-
 @dataclass(frozen=True)
 class Made:
     """Row changes of a range, made by hand, as they land; also a source of them and of DDLs."""
@@ -105,12 +97,12 @@ class Made:
         rows = [row for row in self.rows if after < (row.commit_ts or 0) <= upto]
         return Made(rows, (), upto, after, self.chunk_rows, self.turned)
 
-    def tables(self) -> Mapping[TableName, Span]:
+    def tables(self) -> Mapping[TableName, TableSpan]:
         """The tables."""
         found: dict[TableName, list[int]] = {}
         for row in self.rows:
             found.setdefault(TableName(row.schema, row.table), []).append(row.commit_ts or 0)
-        return {name: Span(len(times), min(times), max(times)) for name, times in found.items()}
+        return {name: TableSpan(len(times), min(times), max(times)) for name, times in found.items()}
 
     def row_ranges(self) -> list[RowRange]:
         """Nothing that waits."""

@@ -15,7 +15,7 @@ from tests.sink.metrics.receiver import collecting
 from tests.sink.metrics.rules import rules_of, sink_of
 from tests.sink.storage.test_sink import times
 from tests.sink.webhook.receiver import Receiver, receiving
-from tidegate.changelog import files as chunks
+from tidegate.changelog import files
 from tidegate.config.load import load
 from tidegate.model.errors import ConfigError, EnvironmentFault, SinkRefused, UriInvalid
 from tidegate.sink.metrics import MetricsSink
@@ -66,7 +66,7 @@ def live(home: Path, story: Script, sink: MetricsSink | None = None) -> MetricsS
 def test_repeats_of_a_transaction_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that come twice within their transaction count once, though each is a part of its own."""
     wanted = shown(live(tmp_path / "once", bank()))
-    monkeypatch.setattr(chunks, "PART_BYTES", 1)
+    monkeypatch.setattr(files, "PART_BYTES", 1)
     run_here(ScriptedSource(bank(), repeats=True), sink_of(tmp_path / "twice", BANK), until=bank().ts)
     assert shown(sink_of(tmp_path / "twice", BANK)) == wanted
 

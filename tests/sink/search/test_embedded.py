@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.contract.test_search_sink import rows_of
 from tests.failpoint import SEARCH_PLACES, armed
 from tests.sink.sql.test_exactly_once import away, times
-from tidegate.changelog import files as chunks
+from tidegate.changelog import files
 from tidegate.cli.main import main
 from tidegate.config.load import load
 from tidegate.config.registry import sink_of
@@ -130,7 +130,7 @@ def test_a_lost_answer(store: EmbeddedStore, place: str) -> None:
 @pytest.mark.parametrize("puts_first", [False, True])
 def test_keys_that_are_swapped(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch, *, puts_first: bool) -> None:
     """Of one transaction the row that comes under a key wins over the one that goes, though each is written alone."""
-    monkeypatch.setattr(chunks, "PART_BYTES", 1)
+    monkeypatch.setattr(files, "PART_BYTES", 1)
     story = swap(puts_first=puts_first)
     live(store, story)
     assert not unlike(store, story)

@@ -16,7 +16,7 @@ from tests.failpoint import SEARCH_PLACES, armed
 from tests.search_server import ELASTICSEARCH, PRODUCTS, SearchServer, running_search
 from tests.sink.search.test_embedded import swap
 from tests.sink.sql.test_exactly_once import away, times
-from tidegate.changelog import files as chunks
+from tidegate.changelog import files
 from tidegate.cli.main import main
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.progress import Progress
@@ -83,7 +83,7 @@ def test_a_lost_answer(store: ServerStore, place: str) -> None:
 @pytest.mark.parametrize("puts_first", [False, True])
 def test_keys_that_are_swapped(store: ServerStore, monkeypatch: pytest.MonkeyPatch, *, puts_first: bool) -> None:
     """Of one transaction the row that comes under a key wins over the one that goes, though each is sent alone."""
-    monkeypatch.setattr(chunks, "PART_BYTES", 1)
+    monkeypatch.setattr(files, "PART_BYTES", 1)
     story = swap(puts_first=puts_first)
     live(store, story)
     assert not unlike(store, story)

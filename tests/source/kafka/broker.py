@@ -8,8 +8,7 @@ import pytest
 from tests.source.kit import insert, open_message, resolved
 from tidegate.engine.change import Place
 from tidegate.model.errors import HistoryLost
-from tidegate.source import kafka_fetch as fetch
-from tidegate.source import kafka_land as land
+from tidegate.source import kafka_fetch, kafka_land
 from tidegate.source.kafka_client import Described, KafkaTopics
 from tidegate.source.kafka_messages import TopicMessage, TopicMessages
 
@@ -26,7 +25,7 @@ class Broker:
     def instead(cls, monkeypatch: pytest.MonkeyPatch) -> "Broker":
         """Return one that landings read instead of a real one."""
         made = cls()
-        for module in (land, fetch):
+        for module in (kafka_land, kafka_fetch):
             for name in ("described", "offsets", "fetch_range"):
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, getattr(made, name))

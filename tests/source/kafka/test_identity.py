@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.source.kafka.broker import Broker, row
 from tests.source.kit import OPEN
-from tidegate.changelog import changelog as ledger
-from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.changelog.changelog import Changelog, _commit_over, changelog_uri, newest
 from tidegate.changelog.files import Halt, State
 from tidegate.config.kafka import parse_source
 from tidegate.engine.change import Place
@@ -56,7 +55,7 @@ def land_all(topics: KafkaTopics, lake: str) -> None:
 
 
 def stands(lake: str) -> State:
-    return ledger.newest(changelog_uri(lake))[1]
+    return newest(changelog_uri(lake))[1]
 
 
 def landed(lake: str) -> int:
@@ -163,9 +162,7 @@ def test_state_of_an_earlier_release_adopts_the_id_and_says_so_once(broker, lake
     broker.make("shop", BEFORE)
     land_all(source(), lake)
     before = stands(lake)
-    ledger._commit_over(
-        changelog_uri(lake), lambda state: msgspec.structs.replace(state, identities={}), (), "OLD RELEASE"
-    )
+    _commit_over(changelog_uri(lake), lambda state: msgspec.structs.replace(state, identities={}), (), "OLD RELEASE")
     assert before.identities == {"shop": f"{1:022}"}
     with caplog.at_level(logging.WARNING):
         land_all(source(), lake)

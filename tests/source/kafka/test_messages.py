@@ -19,11 +19,12 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import decode
 from tidegate.engine.change import Place
 from tidegate.engine.event_expression import SqlExpressions
-from tidegate.engine.event_filter import EventFilter, EventRule
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import EventRule
 from tidegate.model.errors import DecodeError
 from tidegate.model.table import TableName
 from tidegate.model.tso import MAX_TS
-from tidegate.source import kafka_messages as landing
+from tidegate.source import kafka_messages
 from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_land import TopicPlan
 from tidegate.source.kafka_messages import BAD_TS, LandPlan, Resolution, TopicMessage, land_messages
@@ -239,8 +240,8 @@ def test_landing_runs_what_the_benchmark_measures(monkeypatch):
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
 
-    assert landing.decode_chunk is benchmark.decode_chunk
-    assert landing.decode_chunk is decode_chunk
+    assert kafka_messages.decode_chunk is benchmark.decode_chunk
+    assert kafka_messages.decode_chunk is decode_chunk
 
 
 def plainly(messages, options, *, as_texts):
@@ -286,7 +287,7 @@ def test_both_ways_land_the_same(monkeypatch, name, partition):
     messages = list(recording(name, partition))
     chunks = [messages[at : at + 700] for at in range(0, len(messages), 700)]
     quick = [landed_rows(land_messages(chunk, plan)) for chunk in chunks]
-    monkeypatch.setattr(landing, "decode_chunk", plainly)
+    monkeypatch.setattr(kafka_messages, "decode_chunk", plainly)
 
     assert quick == [landed_rows(land_messages(chunk, plan)) for chunk in chunks]
 
@@ -338,9 +339,9 @@ def test_rows_of_plain_texts_are_not_typed_and_odd_ones_land_the_same(monkeypatc
         seen.append(decode_chunk(*args, **options))
         return seen[-1]
 
-    monkeypatch.setattr(landing, "decode_chunk", noted)
+    monkeypatch.setattr(kafka_messages, "decode_chunk", noted)
     quick = [landed_rows(land_messages(chunk, plan)) for chunk in [plain, *chunks]]
-    monkeypatch.setattr(landing, "decode_chunk", plainly)
+    monkeypatch.setattr(kafka_messages, "decode_chunk", plainly)
 
     assert quick == [landed_rows(land_messages(chunk, plan)) for chunk in [plain, *chunks]]
     road = [isinstance(batch.after, RowTexts) for chunk in seen[1:] for batch in chunk.batches]
@@ -355,7 +356,7 @@ def test_both_ways_stop_at_the_same_message(monkeypatch):
     skip = Resolution(topic=TOPIC, partition=0, offset=7, action="skip")
     plan = replace(PLAN, resolutions={7: skip})
     quick = landed_rows(land_messages(messages, plan))
-    monkeypatch.setattr(landing, "decode_chunk", plainly)
+    monkeypatch.setattr(kafka_messages, "decode_chunk", plainly)
 
     assert quick == landed_rows(land_messages(messages, plan))
     assert len(quick[0]) == 38

@@ -13,8 +13,7 @@ from tidegate.engine.change import Place
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SourceError
-from tidegate.source import kafka_fetch as fetch
-from tidegate.source import kafka_land as land
+from tidegate.source import kafka_fetch, kafka_land
 from tidegate.source.kafka_client import Described, KafkaTopics
 from tidegate.source.kafka_land import OffsetRange, Planner, TopicPlan, share, start_of
 
@@ -35,9 +34,9 @@ def broker(monkeypatch):
     def described(_source):
         return {"a": Described(tuple(sorted(number for _, number in marks)), "")}
 
-    for module in (land, fetch):
+    for module in (kafka_land, kafka_fetch):
         monkeypatch.setattr(module, "offsets", offsets)
-    monkeypatch.setattr(land, "described", described)
+    monkeypatch.setattr(kafka_land, "described", described)
     return marks
 
 
@@ -105,7 +104,7 @@ def test_a_topic_made_anew_is_lost_history(broker):
 def test_a_broker_behind_itself_is_asked_later(broker, monkeypatch):
     """An end that was too low once and is not when asked again takes nothing away: the batch is tried again."""
     once = {("a", 0): 5, ("a", 1): 30}
-    monkeypatch.setattr(land, "offsets", lambda *_, **__: once)
+    monkeypatch.setattr(kafka_land, "offsets", lambda *_, **__: once)
     with pytest.raises(SourceError, match="partition 0 offset 7 was out of range, and within 0 to 7") as failed:
         Planner(SOURCE).batch(positions(p0=7, p1=0))
 

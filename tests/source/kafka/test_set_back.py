@@ -10,8 +10,7 @@ import pytest
 
 from tests.source.kafka.broker import Broker, row
 from tests.source.kit import OPEN
-from tidegate.changelog import changelog as ledger
-from tidegate.changelog.changelog import changelog_uri
+from tidegate.changelog.changelog import changelog_uri, replace
 from tidegate.changelog.source import LandedSource
 from tidegate.config.kafka import parse_source
 from tidegate.engine.ports import LocalTasks
@@ -38,7 +37,7 @@ def home(tmp_path) -> Iterator[str]:
     """A changelog that has all of the topic, and was trimmed up to FLOOR."""
     home = str(tmp_path / "home")
     assert run(home, None) == list(range(FIRST_TS, LAST_TS + 1))
-    assert ledger.replace(changelog_uri(home), [], [], floor=FLOOR)
+    assert replace(changelog_uri(home), [], [], floor=FLOOR)
     return home
 
 

@@ -21,7 +21,7 @@ from tidegate.codec.stream import pack_frame
 from tidegate.model.errors import ClaimCheckUnavailable, EnvironmentFault, SinkError, SourceError
 from tidegate.model.event import Insert, RowChange
 from tidegate.sink.kafka_topics import ClaimFiles, random_names
-from tidegate.source import kafka_messages as landing
+from tidegate.source import kafka_messages
 from tidegate.source import large as module
 from tidegate.source.kafka_messages import LandedMessages, LandPlan, TopicMessage, land_chunk, land_messages
 from tidegate.source.large import ClaimReader, WholeRows
@@ -213,7 +213,7 @@ def test_a_storage_that_does_not_answer_is_tried_again(tmp_path: Path, monkeypat
 def test_rows_of_a_chunk_are_written_out_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk of small messages that stand for large rows lands in runs, none of which holds many of them."""
     messages = claimed(tmp_path, 9)
-    monkeypatch.setattr(landing, "WHOLE_BYTES", 3 * TEXT_BYTES)
+    monkeypatch.setattr(kafka_messages, "WHOLE_BYTES", 3 * TEXT_BYTES)
     plan = LandPlan("t", 0, options(tmp_path, claim_check_max_bytes=1 << 20))
 
     runs = list(land_chunk(messages, plan, Encoder(), start=0, clock=0))

@@ -14,12 +14,13 @@ from tidegate.codec.csv import CsvOptions
 from tidegate.codec.options import DecodeOptions
 from tidegate.config.status import StatusFile, statuses
 from tidegate.engine.event_expression import SqlExpressions
-from tidegate.engine.event_filter import EventFilter, EventRule
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import EventRule
 from tidegate.engine.loop import Meter
 from tidegate.engine.ports import PartitionReached
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, PoisonMessage
-from tidegate.source import storage_read as read
+from tidegate.source import storage_read
 from tidegate.source.storage_listing import CanalDialect, CsvDialect, offset_of
 from tidegate.testing.contract.sources import every, parts_of
 
@@ -220,7 +221,7 @@ def test_large_files_go_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]
     found = []
     for size in (1 << 20, text_bytes):
-        monkeypatch.setattr(read, "TEXT_BYTES", size)
+        monkeypatch.setattr(storage_read, "TEXT_BYTES", size)
         made = Made(tmp_path / str(size), CsvDialect(options), options={"dead_letter": "skip"})
         made.created()
         made.data(1, *lines)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.source.storage.kit import Made, lines_of
-from tidegate.changelog import changelog as ledger
+from tidegate.changelog import changelog
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.files import State
 from tidegate.config.storage import parse_files
@@ -126,7 +126,7 @@ def test_files_that_grew_old_are_taken_away(made: Made) -> None:
 def test_state_of_an_earlier_release(made: Made, caplog: pytest.LogCaptureFixture) -> None:
     """A changelog without a note goes on, is told once, and knows its place from then on."""
     uri = changelog_uri(made.lake)
-    ledger._commit_over(uri, lambda state: msgspec.structs.replace(state, identities={}), (), "OLD RELEASE")
+    changelog._commit_over(uri, lambda state: msgspec.structs.replace(state, identities={}), (), "OLD RELEASE")
     with caplog.at_level(logging.WARNING):
         for number in (4, 5):
             made.data(number, f'I,{number + 4},{number - 1},"old"')

@@ -19,7 +19,8 @@ from tests.source.tidb.test_transactions import SPANS, Log
 from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.wire_table import table_of_fields, wire_table
 from tidegate.engine.change import Chunk
-from tidegate.engine.event_filter import EventFilter, EventRule
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import EventRule
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.mount import Mounted
 from tidegate.kv import Row, encode_row
@@ -30,7 +31,7 @@ from tidegate.model.event import RowChange
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.table import TableName
 from tidegate.schema.stored.definition import table_layout
-from tidegate.source import tidb_changes as changes
+from tidegate.source import tidb_changes
 from tidegate.source.tidb_changes import CHUNK_ROWS, LogChanges, MountOptions, chunks, mounter_of
 from tidegate.source.tidb_ddl import Timeline
 from tidegate.source.tidb_land import next_batch
@@ -47,7 +48,7 @@ Told = list[tuple[RowChange, int, int]]
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns for tables of three rows and more."""
-    monkeypatch.setattr(changes, "FEW_ROWS", 3)
+    monkeypatch.setattr(tidb_changes, "FEW_ROWS", 3)
 
 
 def told(found: list[Chunk]) -> Told:
@@ -136,7 +137,7 @@ def test_columns_are_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no numba, all rows are mounted one by one, and say why."""
-    monkeypatch.setattr(changes, "AVAILABLE", False)
+    monkeypatch.setattr(tidb_changes, "AVAILABLE", False)
     found = chunks_with(made(0), columns=True)
     assert told(found) == plain(made(0))
     assert set(reasons(found)) == {"switched-off"}

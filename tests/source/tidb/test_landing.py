@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.source.tidb.kit import recorded_log
-from tidegate.changelog import changelog as ledger
-from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.changelog.changelog import Changelog, changelog_uri, claim, commit_batch
 from tidegate.changelog.files import RowFiles, State, TaskReport
 from tidegate.engine.change import Place
 from tidegate.engine.filter import TableFilter
@@ -87,12 +86,12 @@ def test_a_changelog_of_the_time_before_goes_on(tmp_path: Path) -> None:
     middle = SegmentLog(log).parts(0)[2].high
     uri, known = changelog_uri(str(tmp_path / "old")), Changelog(changelog_uri(str(tmp_path / "new")))
     known.refresh()
-    before = ledger.claim(uri, "f", None, lambda new: replace(new, positions={"tidb": {0: Reached(0)}}))
+    before = claim(uri, "f", None, lambda new: replace(new, positions={"tidb": {0: Reached(0)}}))
     files, whole = RowFiles(uri, flush_bytes=1 << 20), known.slice(0, middle)
     for name in whole.tables():
         files.add([(name, _placed(whole.read(name)))])
     report = TaskReport(topic="tidb", partition=0, start=0, position=middle, resolved=middle, files=files.close())
-    before = ledger.commit_batch(uri, before, [report])
+    before = commit_batch(uri, before, [report])
     assert before.frontier == middle
 
     now = landing(log, tmp_path / "old")

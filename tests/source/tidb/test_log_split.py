@@ -10,7 +10,8 @@ import pytest
 from tests.kv.kv_recordings import STREAMS
 from tests.source.tidb.kit import recorded_log
 from tidegate.engine.change import ROWS_SCHEMA
-from tidegate.engine.event_filter import EventFilter, EventRule
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import EventRule
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.mount_columns import ColumnMounter, Records
 from tidegate.model.errors import RenameRefused

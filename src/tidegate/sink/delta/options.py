@@ -40,8 +40,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from tidegate.engine.event_filter import EventRule
-from tidegate.engine.filter import ColumnSelectors, SelectorRule
+from tidegate.engine.filter import ColumnSelectors, EventRule, SelectorRule
 from tidegate.model.errors import SinkRefused
 from tidegate.model.table import TableInfo
 

@@ -48,7 +48,7 @@ from tidegate.codec.columnar import as_texts
 from tidegate.codec.columnar.rows import Batch, RowTexts
 from tidegate.engine.change import Chunk, Layout
 from tidegate.engine.plan import Position
-from tidegate.engine.refused_rows import refused_rows
+from tidegate.engine.ports import refused_rows
 from tidegate.model.errors import SchemaError, SinkRefused, TidegateError
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo

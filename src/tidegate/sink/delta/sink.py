@@ -33,6 +33,7 @@ from typing import Final, Protocol
 
 from tidegate.engine.plan import Round, Unit
 from tidegate.engine.ports import (
+    DEFECTS,
     Changes,
     FlushPolicy,
     Parked,
@@ -44,13 +45,13 @@ from tidegate.engine.ports import (
     WithCheck,
     WithParking,
     WithUpkeep,
+    blamed,
     known_to,
     parked_after,
     parks,
     refused_again,
     tasks_at_once,
 )
-from tidegate.engine.refused_rows import DEFECTS, blamed
 from tidegate.engine.retention import PURGED
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
 from tidegate.objectstore.failpoint import reach

@@ -40,8 +40,7 @@ from typing import Final, TypeAlias
 import msgspec
 import obstore
 
-from tidegate.engine.event_filter import EventRule
-from tidegate.engine.filter import SelectorRule, TableFilter
+from tidegate.engine.filter import EventRule, SelectorRule, TableFilter
 from tidegate.engine.plan import Alter, Checkpoint, Create, Position, Round, SkippedDdl
 from tidegate.engine.ports import Parked
 from tidegate.engine.retention import PURGED

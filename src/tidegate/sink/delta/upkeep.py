@@ -45,7 +45,7 @@ import obstore
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from tidegate.changelog.trim import ChangelogTrim, Trimmed
+from tidegate.changelog.changelog import ChangelogTrim, Trimmed
 from tidegate.engine.retention import (
     PURGED,
     Limits,

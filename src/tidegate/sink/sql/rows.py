@@ -51,7 +51,7 @@ import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.engine.change import Chunk
-from tidegate.engine.refused_rows import converted
+from tidegate.engine.ports import converted
 from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.event import Field
 from tidegate.model.mysql import INTEGERS, STRINGS, ColumnFlag, MysqlType

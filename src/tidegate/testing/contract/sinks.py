@@ -63,7 +63,6 @@ class TappedTasks(LocalTasks):
         self._tap = tap
 
     def run(self, work: Callable[[Job], Answer], jobs: Sequence[Job]) -> list[Answer]:
-        """Return the answers in the order of `jobs`."""
         answers: list[Answer] = []
         for job in jobs:
             answers += super().run(work, [job])
@@ -82,12 +81,10 @@ class TappedSink:
 
     @property
     def barrier(self) -> Barrier:
-        """Return what the sink says."""
         return self._sink.barrier
 
     @property
     def flush_policy(self) -> FlushPolicy:
-        """Return what the sink says."""
         return self._sink.flush_policy
 
     @flush_policy.setter
@@ -101,7 +98,6 @@ class TappedSink:
         self._around("ddl", lambda: cast("SegmentSink[Any]", self._sink).ddl(planned))
 
     def advance(self, planned: Round, results: Sequence[Any]) -> SinkPosition:
-        """Advance, between two taps."""
         return self._around("advance", lambda: self._sink.advance(planned, results))
 
     def _around(self, call: str, work: Callable[[], Answer]) -> Answer:

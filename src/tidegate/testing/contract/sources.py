@@ -26,7 +26,8 @@ from tidegate.model.errors import Retry, TidegateError, Where
 from tidegate.model.event import RowChange
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState, apply_ddl
-from tidegate.testing.validators import commit_time, told
+from tidegate.testing.script import commit_time
+from tidegate.testing.validators import told
 
 STEPS_MAX: Final = 10_000
 """No material of a test takes more."""
@@ -41,7 +42,6 @@ class _Segment:
 
     @cached_property
     def rows(self) -> list[str]:
-        """All rows as text, as `listed` orders them; read once."""
         return listed(every(self.changes))
 
 

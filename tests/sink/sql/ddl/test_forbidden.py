@@ -19,7 +19,8 @@ from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import Place, PlacedDdl
-from tidegate.engine.event_filter import EventFilter, EventRule
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import EventRule
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import plan_ddl
 from tidegate.model.errors import DdlForbidden, InputError
