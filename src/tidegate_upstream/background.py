@@ -8,8 +8,7 @@ A note (`<cache>/upstreams/<digest of the directory>.json`) records which proces
 reused, so a process is only stopped if its command line names that directory.  With a data directory the rows are there
 again at the next start; without one they are in memory and are lost with the process.
 
-`started`, `living` and `end` work for any process that outlives the command that started it; the broker uses them, too.
-Their `Watch` names the process and the extra that installs psutil, for the error message when that is missing.
+`Processes` are those of one kind that outlive the command that started them; brokers are others.
 """
 
 import hashlib
@@ -28,7 +27,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from tidegate.model.errors import EnvironmentFault, SameUpstream
 from tidegate.source.tidb_segment import GC_TTL_MS
@@ -45,13 +44,6 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 """Processes that this one started: the handle of an unreaped child says for certain whether it runs."""
 
 
-class Watch(NamedTuple):
-    """What is watched, and the extra that brings psutil."""
-
-    what: str
-    extra: str
-
-
 def started(child: subprocess.Popen[bytes]) -> None:
     """Remember a child of this process."""
     _children[child.pid] = child
@@ -62,48 +54,127 @@ def child_of(pid: int) -> subprocess.Popen[bytes]:
     return _children[pid]
 
 
-def living(pid: int, is_ours: Callable[[Sequence[str]], bool], watch: Watch) -> "psutil.Process | None":
-    """Return the process; a child of ours, or one whose command line `is_ours`. Raises EnvironmentFault without
-    psutil."""
-    psutil = _psutil(watch)
-    try:
-        process = psutil.Process(pid)
-        if (child := _children.get(pid)) is not None:
-            return process if child.poll() is None else None
-        for _ in range(LOOKS):
-            if words := process.cmdline():
-                return process if is_ours(words) else None
-            time.sleep(LOOK_PAUSE_S)
-    except psutil.Error:
+class Process(Protocol):
+    """One that was started by us; `temporary` says that its directory goes when it goes."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def dir(self) -> Path: ...
+    @property
+    def temporary(self) -> bool: ...
+
+
+P = TypeVar("P", bound=Process)
+
+
+@dataclass(frozen=True, slots=True)
+class Processes(Generic[P]):
+    """The background processes of one kind: `what` names one, `extra` of the package brings psutil.
+
+    `folder` of the cache has their notes, `prefix` is how their temporary directories begin, `is_ours` tells one by the
+    words of its command line; `start_s` and `stop_s` bound the waits."""
+
+    kind: Callable[..., P]
+    what: str
+    extra: str
+    folder: str
+    prefix: str
+    is_ours: Callable[[P, Sequence[str]], bool]
+    start_s: float
+    stop_s: float
+
+    def serving(self, directory: Path | None, start: Callable[[Path], P]) -> P:
+        """Return the one that serves `directory`, else what `start` makes; None stands for a temporary directory.
+
+        Raises EnvironmentFault for a directory that cannot be used, and what `start` raises."""
+        home = (directory or Path(tempfile.mkdtemp(prefix=self.prefix))).expanduser().resolve()
+        try:
+            home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            with locked(home / ".lock", timeout_s=2 * self.start_s):
+                return self._find(home) or start(home)
+        except OSError as fault:
+            raise EnvironmentFault(f"{self.what} cannot keep its data in {home}: {fault.strerror or fault}") from fault
+        except BaseException:
+            if directory is None:
+                shutil.rmtree(home, ignore_errors=True)
+            raise
+
+    def status(self, directory: Path | None = None) -> tuple[P, ...]:
+        """Return those that run, of all directories or of one; those that died are forgotten on the way."""
+        if directory is not None:
+            found = self._find(directory.expanduser().resolve())
+            return (found,) if found else ()
+        notes = sorted(cache_dir(self.folder).glob("*.json"))
+        return tuple(one for note in notes if (one := self._read(note)) is not None)
+
+    def stop(self, one: P) -> None:
+        """End it if it still runs, forget it, and delete its directory if that was temporary."""
+        self.end(one)
+        if one.temporary and one.dir.name.startswith(self.prefix):
+            shutil.rmtree(one.dir, ignore_errors=True)
+
+    def end(self, one: P) -> None:
+        """Ask it to end, and make it if it does not; forget it, but leave its directory."""
+        if (process := self.process(one)) is not None:
+            psutil = self._psutil()
+            for sign in (signal.SIGTERM, signal.SIGKILL):
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(sign)
+                with suppress(psutil.TimeoutExpired):
+                    process.wait(self.stop_s)
+                    break
+            if (child := _children.pop(one.pid, None)) is not None:
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(self.stop_s)
+        self.note(one.dir).unlink(missing_ok=True)
+
+    def process(self, one: P) -> "psutil.Process | None":
+        """Return the process of `one`; None when it ended, or when its pid now names another one."""
+        psutil = self._psutil()
+        try:
+            process = psutil.Process(one.pid)
+            if (child := _children.get(one.pid)) is not None:
+                return process if child.poll() is None else None
+            for _ in range(LOOKS):
+                if words := process.cmdline():
+                    return process if self.is_ours(one, words) else None
+                time.sleep(LOOK_PAUSE_S)
+        except psutil.Error:
+            return None
         return None
-    return None
 
+    def note(self, home: Path) -> Path:
+        """Return the file that tells of the one that serves a directory."""
+        return cache_dir(self.folder) / f"{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}.json"
 
-def end(process: "psutil.Process", timeout_s: float, watch: Watch) -> None:
-    """Ask it to end, and after `timeout_s` make it."""
-    psutil = _psutil(watch)
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(sign)
-        with suppress(psutil.TimeoutExpired):
-            process.wait(timeout_s)
-            break
-    if (child := _children.pop(process.pid, None)) is not None:
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(timeout_s)
+    def put(self, one: P) -> None:
+        """Write its note."""
+        write_whole(self.note(one.dir), json.dumps(asdict(one), default=str))  # type: ignore[call-overload]
 
+    def _find(self, home: Path) -> P | None:
+        return self._read(self.note(home))
 
-def _psutil(watch: Watch) -> ModuleType:
-    try:
-        return import_module("psutil")
-    except ImportError as fault:
-        raise EnvironmentFault(
-            f"{watch.what} are watched with psutil ({fault}): pip install 'tidegate[{watch.extra}]'"
-        ) from fault
+    def _read(self, note: Path) -> P | None:
+        """The one that a note tells of, if it lives; None for a note that we could not have written, too."""
+        try:
+            fields = json.loads(note.read_text())
+            one = self.kind(**{**fields, "dir": Path(fields["dir"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        if self.process(one) is not None:
+            return one
+        self.stop(one)
+        return None
 
+    def _psutil(self) -> ModuleType:
+        try:
+            return import_module("psutil")
+        except ImportError as fault:
+            raise EnvironmentFault(
+                f"{self.folder} are watched with psutil ({fault}): pip install 'tidegate[{self.extra}]'"
+            ) from fault
 
-if TYPE_CHECKING:
-    import psutil
 
 PREFIX: Final = "tidegate-upstream-"
 READY: Final = "ready.json"
@@ -113,8 +184,6 @@ _MODULE: Final = "tidegate_upstream.serve"
 _START_TIMEOUT_S: Final = 30.0
 _STOP_TIMEOUT_S: Final = 15.0
 _POLL_S: Final = 0.05
-
-_WATCH: Final = Watch("processes", "upstream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,51 +230,28 @@ def start_upstream(options: UpstreamOptions, directory: Path | None = None) -> U
     """Return one that answers: the one that already serves `directory`, or a new one.
 
     No directory means in memory. Raises EnvironmentFault with the end of its log when it does not come up."""
-    home = (directory or Path(tempfile.mkdtemp(prefix=PREFIX))).expanduser().resolve()
-    try:
-        home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-        with locked(home / ".lock", timeout_s=2 * _START_TIMEOUT_S):
-            if (serving := _find(home)) is not None:
-                return _same(serving, options)
-            return _start(home, options, temporary=directory is None)
-    except OSError as fault:
-        raise EnvironmentFault(f"an upstream cannot keep its data in {home}: {fault.strerror or fault}") from fault
-
-
-def status(directory: Path | None = None) -> tuple[UpstreamProcess, ...]:
-    """Return those that run, of all directories or of one; those that died are forgotten on the way."""
-    if directory is not None:
-        found = _find(directory.expanduser().resolve())
-        return (found,) if found else ()
-    noted = (_read(note) for note in sorted(cache_dir("upstreams").glob("*.json")))
-    return tuple(one for one in noted if one is not None and _alive_or_forgotten(one))
+    one = UPSTREAMS.serving(directory, lambda home: _start(home, options, temporary=directory is None))
+    if options.port and options.port != next(iter(one.ports.values())):
+        raise EnvironmentFault(f"{one.dir} is already served at {dict(one.ports)}; stop that upstream first")
+    return one
 
 
 def check_apart(log: str, host: str, port: int) -> None:
     """Raise SameUpstream where an upstream of this machine, whose log is read, is the server that is to be written."""
     writes = [one for one in status() if one.log and Path(one.log).resolve() == Path(log).resolve()]
-    if any(port in one.ports.values() for one in writes) and _is_here(host):
-        raise SameUpstream(
-            f"sink-uri: {host}:{port} is the TiDB that writes the log {log}: what is written there comes back in the "
-            "log, again and again; write into another server"
-        )
-
-
-def _is_here(host: str) -> bool:
+    if not any(port in one.ports.values() for one in writes):
+        return
     import psutil
 
     try:
         found = {place[0] for *_, place in socket.getaddrinfo(host, None)}
     except OSError:
-        return False
-    return bool(found & {one.address for each in psutil.net_if_addrs().values() for one in each})
-
-
-def stop_upstream(one: UpstreamProcess) -> None:
-    """End it if it still runs, forget it, and delete its directory if that was temporary."""
-    if (process := _process(one)) is not None:
-        end(process, _STOP_TIMEOUT_S, _WATCH)
-    _forget(one)
+        return
+    if found & {one.address for each in psutil.net_if_addrs().values() for one in each}:
+        raise SameUpstream(
+            f"sink-uri: {host}:{port} is the TiDB that writes the log {log}: what is written there comes back in the "
+            "log, again and again; write into another server"
+        )
 
 
 def _start(home: Path, options: UpstreamOptions, *, temporary: bool) -> UpstreamProcess:
@@ -226,14 +272,12 @@ def _start(home: Path, options: UpstreamOptions, *, temporary: bool) -> Upstream
     while time.monotonic() < until and child.poll() is None:
         if (ports := _ready(home)) is not None:
             one = UpstreamProcess(child.pid, home, options.host, ports, temporary, options.log)
-            write_whole(_note(home), json.dumps(asdict(one), default=str))
+            UPSTREAMS.put(one)
             return one
         time.sleep(_POLL_S)
     child.kill()
     child.wait(_STOP_TIMEOUT_S)
     tail = "\n".join((home / _LOG).read_text(errors="replace").splitlines()[-15:]) or "(empty)"
-    if temporary:
-        shutil.rmtree(home, ignore_errors=True)
     raise EnvironmentFault(f"the upstream in {home} did not come up; the end of its log:\n{tail}")
 
 
@@ -245,43 +289,14 @@ def _ready(home: Path) -> dict[str, int] | None:
     return found
 
 
-def _same(serving: UpstreamProcess, options: UpstreamOptions) -> UpstreamProcess:
-    if options.port and options.port != next(iter(serving.ports.values())):
-        raise EnvironmentFault(f"{serving.dir} is already served at {dict(serving.ports)}; stop that upstream first")
-    return serving
-
-
-def _note(home: Path) -> Path:
-    return cache_dir("upstreams") / f"{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}.json"
-
-
-def _read(note: Path) -> UpstreamProcess | None:
-    """The upstream of a note; None where there is none, or none that we could have written."""
-    try:
-        fields = json.loads(note.read_text())
-        return UpstreamProcess(**{**fields, "dir": Path(fields["dir"])})
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def _find(home: Path) -> UpstreamProcess | None:
-    one = _read(_note(home))
-    return one if one is not None and _alive_or_forgotten(one) else None
-
-
-def _alive_or_forgotten(one: UpstreamProcess) -> bool:
-    if _process(one) is not None:
-        return True
-    _forget(one)
-    return False
-
-
-def _forget(one: UpstreamProcess) -> None:
-    _note(one.dir).unlink(missing_ok=True)
-    if one.temporary and one.dir.name.startswith(PREFIX):
-        shutil.rmtree(one.dir, ignore_errors=True)
-
-
-def _process(one: UpstreamProcess) -> "psutil.Process | None":
-    """The process of `one`; None when it ended, or when its pid now names another one."""
-    return living(one.pid, lambda words: _MODULE in words and str(one.dir) in words, _WATCH)
+UPSTREAMS: Final = Processes(
+    UpstreamProcess,
+    "an upstream",
+    "upstream",
+    "upstreams",
+    PREFIX,
+    lambda one, words: _MODULE in words and str(one.dir) in words,
+    _START_TIMEOUT_S,
+    _STOP_TIMEOUT_S,
+)
+status, stop_upstream = UPSTREAMS.status, UPSTREAMS.stop

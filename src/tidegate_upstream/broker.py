@@ -15,31 +15,22 @@ Source: Apache Kafka, "KRaft" and "Broker Configs".
 """
 
 import base64
-import hashlib
-import json
-import os
-import shutil
 import socket
 import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tidegate.model.errors import EnvironmentFault
-from tidegate.spark.cache import PRIVATE_DIRECTORY, cache_dir, locked, private, write_whole
+from tidegate.spark.cache import private, write_whole
 from tidegate.spark.java import JavaHome, ensure_jars, find_java
-from tidegate_upstream.background import Watch, child_of, end, living, started
-
-if TYPE_CHECKING:
-    import psutil
+from tidegate_upstream.background import Processes, child_of, started
 
 HOST: Final = "127.0.0.1"
-_WATCH: Final = Watch("brokers", "spark")
 PREFIX: Final = "tidegate-broker-"
 MESSAGE_MAX_BYTES: Final = 96 << 20
 """Above TiCDC's largest sensible max-message-bytes (64 MiB), below Kafka's 100 MiB limit of one request."""
@@ -114,36 +105,10 @@ def start_broker(dir: Path | None = None, port: int = 0) -> Broker:  # noqa: A00
 
     No `dir` means a temporary one, deleted on stop; port 0 means any free one. Raises EnvironmentFault with the end of
     the broker's log when it does not come up."""
-    home = (dir or Path(tempfile.mkdtemp(prefix=PREFIX))).expanduser().resolve()
-    try:
-        home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-        with locked(home / ".lock", timeout_s=2 * START_TIMEOUT_S):
-            if (serving := _find(home)) is not None:
-                return _same_port(serving, port)
-            broker = _start(home, port, temporary=dir is None)
-    except OSError as fault:
-        raise EnvironmentFault(f"a broker cannot keep its data in {home}: {fault.strerror or fault}") from fault
-    except BaseException:
-        if dir is None:
-            shutil.rmtree(home, ignore_errors=True)
-        raise
+    broker = BROKERS.serving(dir, lambda home: _start(home, port, temporary=dir is None))
+    if port and not broker.bootstrap.endswith(f":{port}"):
+        raise EnvironmentFault(f"{broker.dir} is already served at {broker.bootstrap}; stop that broker first")
     return broker
-
-
-def stop_broker(broker: Broker) -> None:
-    """End `broker` if it still runs, forget it, and delete its directory if that was temporary."""
-    if (process := _process(broker)) is not None:
-        end(process, STOP_TIMEOUT_S, _WATCH)
-    _forget(broker)
-
-
-def status(dir: Path | None = None) -> tuple[Broker, ...]:  # noqa: A002  the command's own word
-    """Return the brokers that run, of all directories or of one; those that died are forgotten on the way."""
-    if dir is not None:
-        found = _find(dir.expanduser().resolve())
-        return (found,) if found else ()
-    noted = (_read(note) for note in sorted(cache_dir("brokers").glob("*.json")))
-    return tuple(broker for broker in noted if broker is not None and _alive_or_forgotten(broker))
 
 
 @contextmanager
@@ -165,25 +130,18 @@ def _start(home: Path, port: int, *, temporary: bool) -> Broker:
         _format(java, classpath, home)
         broker = Broker(f"{HOST}:{ports[0]}", _launch(java, classpath, home), home, temporary)
         try:
-            write_whole(_note(home), json.dumps(asdict(broker), default=str))
+            BROKERS.put(broker)
             fault = _await_answer(broker)
         except BaseException:
-            _withdraw(broker)
+            BROKERS.end(broker)
             raise
         if fault is None:
             return broker
-        _withdraw(broker)
+        BROKERS.end(broker)
         tail = _tail(home)
         if port or BUSY not in tail:
             break
     raise EnvironmentFault(f"the broker in {home} {fault}; the end of its log:\n{tail}")
-
-
-def _withdraw(broker: Broker) -> None:
-    """End a broker that did not come up; its directory stays for a look at the log."""
-    if (process := _process(broker)) is not None:
-        end(process, STOP_TIMEOUT_S, _WATCH)
-    _note(broker.dir).unlink(missing_ok=True)
 
 
 def _free_ports(port: int) -> tuple[int, int]:
@@ -229,7 +187,6 @@ def _cluster_id(chance: bytes) -> str:
 
 
 def _launch(java: JavaHome, classpath: str, home: Path) -> int:
-    """The pid of a new broker process."""
     command = [str(java.java), *JVM_OPTIONS, *_log_option(home), "-cp", classpath, "kafka.Kafka"]
     with open(home / "broker.out", "wb", opener=private) as out:
         child = subprocess.Popen(
@@ -249,29 +206,25 @@ def _log_option(home: Path) -> tuple[str, ...]:
 
 
 def _await_answer(broker: Broker) -> str | None:
-    """None once the broker lists its topics, else what went wrong."""
     until = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < until:
-        if _process(broker) is None:
+        if BROKERS.process(broker) is None:
             return f"ended while starting, with status {child_of(broker.pid).returncode}"
-        if _listens(broker.bootstrap) and _lists_topics(broker.bootstrap):
+        if _answers(broker.bootstrap):
             return None
         time.sleep(0.1)
     return f"did not answer within {START_TIMEOUT_S} s"
 
 
-def _listens(bootstrap: str) -> bool:
-    host, _, port = bootstrap.rpartition(":")
-    with suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
-        return True
-    return False
-
-
-def _lists_topics(bootstrap: str) -> bool:
+def _answers(bootstrap: str) -> bool:
     """Whether the broker at `bootstrap` speaks Kafka; a machine without the client takes the open port for it."""
+    host, _, port = bootstrap.rpartition(":")
     try:
+        socket.create_connection((host, int(port)), timeout=1).close()
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
+    except OSError:
+        return False
     except ImportError:
         return True
     try:
@@ -281,50 +234,21 @@ def _lists_topics(bootstrap: str) -> bool:
     return bool(listed.brokers)
 
 
-def _same_port(serving: Broker, port: int) -> Broker:
-    if port and not serving.bootstrap.endswith(f":{port}"):
-        raise EnvironmentFault(f"{serving.dir} is already served at {serving.bootstrap}; stop that broker first")
-    return serving
-
-
-def _note(home: Path) -> Path:
-    return cache_dir("brokers") / f"{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}.json"
-
-
-def _read(note: Path) -> Broker | None:
-    """The broker of a note; None where there is none, or none that we could have written."""
-    try:
-        fields = json.loads(note.read_text())
-        return Broker(**{**fields, "dir": Path(fields["dir"])})
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def _find(home: Path) -> Broker | None:
-    broker = _read(_note(home))
-    return broker if broker is not None and _alive_or_forgotten(broker) else None
-
-
-def _alive_or_forgotten(broker: Broker) -> bool:
-    if _process(broker) is not None:
-        return True
-    _forget(broker)
-    return False
-
-
-def _forget(broker: Broker) -> None:
-    _note(broker.dir).unlink(missing_ok=True)
-    if broker.temporary and broker.dir.name.startswith(PREFIX):
-        shutil.rmtree(broker.dir, ignore_errors=True)
-
-
-def _process(broker: Broker) -> "psutil.Process | None":
-    """The process of `broker`; None when it ended, or when its pid now names another one."""
-    return living(broker.pid, lambda words: str(broker.dir / "server.properties") in words, _WATCH)
-
-
 def _tail(home: Path, lines: int = 25) -> str:
     texts = (
         path.read_text(errors="replace") for name in ("broker.out", "broker.log") if (path := home / name).exists()
     )
     return "\n".join("".join(texts).splitlines()[-lines:]) or "(empty)"
+
+
+BROKERS: Final = Processes(
+    Broker,
+    "a broker",
+    "spark",
+    "brokers",
+    PREFIX,
+    lambda broker, words: str(broker.dir / "server.properties") in words,
+    START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+)
+status, stop_broker = BROKERS.status, BROKERS.stop

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tidegate.model.errors import EnvironmentFault
+from tidegate_upstream import background
 from tidegate_upstream import broker as brokers
 from tidegate_upstream.broker import Broker, running_broker, start_broker, status, stop_broker
 from tidegate_upstream.cli.broker import broker as command
@@ -23,7 +24,7 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A place of this test's own for the notes about brokers; the jars stay where they are."""
     place = tmp_path / "notes"
     place.mkdir()
-    monkeypatch.setattr(brokers, "cache_dir", lambda *_parts: place)
+    monkeypatch.setattr(background, "cache_dir", lambda *_parts: place)
     return place
 
 
@@ -38,7 +39,7 @@ def impostor(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def note(one: Broker) -> None:
     fields = {"bootstrap": one.bootstrap, "pid": one.pid, "dir": str(one.dir), "temporary": one.temporary}
-    brokers._note(one.dir).write_text(json.dumps(fields))
+    brokers.BROKERS.note(one.dir).write_text(json.dumps(fields))
 
 
 def test_a_stranger_is_never_stopped(notes: Path, tmp_path: Path, impostor: subprocess.Popen[bytes]) -> None:

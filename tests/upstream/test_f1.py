@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tidegate.schema.stored.definition import ElementState
-from tidegate_upstream import f1 as operations
+from tidegate_upstream import f1
 from tidegate_upstream.f1 import (
     ACCESS,
     BY_ACTION,
@@ -153,18 +153,18 @@ def test_ends(operation: Operation) -> None:
 
 def test_add_index() -> None:
     """ADD INDEX passes delete-only, write-only and write-reorg with backfill, and delete-only when cancelled."""
-    path = element_path(operations.ADD_INDEX, "index")
+    path = element_path(f1.ADD_INDEX, "index")
 
     assert path == (N, DO, WO, WR, P)
-    assert operations.ADD_INDEX.steps[3].work is Work.BACKFILL
-    assert rollback(operations.ADD_INDEX, 0) == ()
-    assert [step.job for step in rollback(operations.ADD_INDEX, 2) or ()] == [DO, DR, N]
-    assert rollback(operations.ADD_INDEX, 4) is None
+    assert f1.ADD_INDEX.steps[3].work is Work.BACKFILL
+    assert rollback(f1.ADD_INDEX, 0) == ()
+    assert [step.job for step in rollback(f1.ADD_INDEX, 2) or ()] == [DO, DR, N]
+    assert rollback(f1.ADD_INDEX, 4) is None
 
 
 def test_old_column_is_written_to_the_last() -> None:
     """In a lossy MODIFY COLUMN the old column is written until it is gone; only its index is delete-only before."""
-    lossy = operations.MODIFY_LOSSY
+    lossy = f1.MODIFY_LOSSY
 
     assert element_path(lossy, "old column") == (P, WO, N)
     assert element_path(lossy, "old index") == (P, WO, DO, N)
@@ -188,7 +188,7 @@ def test_access() -> None:
 
 def test_a_lossy_change_of_type_ends_with_its_job() -> None:
     """Until the last version of a multi-schema change the old columns are written, of all that are changed."""
-    parts = (operations.MODIFY_LOSSY, operations.DROP_INDEX, operations.MODIFY_LOSSY, operations.ADD_COLUMN)
+    parts = (f1.MODIFY_LOSSY, f1.DROP_INDEX, f1.MODIFY_LOSSY, f1.ADD_COLUMN)
     places = interleave(parts)
     old = [(parts[0].steps[place[0]].states[0], parts[2].steps[place[2]].states[0]) for place in places]
 
@@ -199,7 +199,7 @@ def test_a_lossy_change_of_type_ends_with_its_job() -> None:
 
 def test_multi_schema_change() -> None:
     """Parts go in turn up to where they can be taken back, past it all at once; the last begun goes back first."""
-    both = combine("two", (operations.ADD_COLUMN, operations.ADD_INDEX))
+    both = combine("two", (f1.ADD_COLUMN, f1.ADD_INDEX))
     at_once = [at for at, step in enumerate(both.steps) if step.states == (P, P)]
 
     assert [role.name for role in both.roles] == ["1 column", "2 index"]

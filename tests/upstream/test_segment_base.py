@@ -8,7 +8,7 @@ from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import EnvironmentFault, HistoryLost, StoreUnavailable
 from tidegate.model.tso import compose, physical_ms
 from tidegate.schema.stored.snapshot import StoredSnapshot
-from tidegate.source import tidb_segment as segment_base
+from tidegate.source import tidb_segment
 from tidegate.source.tidb_ddl import Timeline
 from tidegate.source.tidb_segment import (
     SegmentLog,
@@ -154,7 +154,7 @@ def test_a_log_of_a_store_that_was_there_before(tmp_path: Path) -> None:
     assert (begin, base_of(tmp_path / "new")[0]) == (ts - 1, ts - 1)  # type: ignore[index]
     assert [table[1:] for table in shown(snapshot).values()] == [("a", ["id", "v", "w"]), ("b", ["id"])]
     tables = {found.stored.name.original: found.stored.id for found in snapshot.tables.values()}
-    span = segment_base.table_span(tables["a"])
+    span = tidb_segment.table_span(tables["a"])
     found = list(log.rows(begin, writer.low, (span,)))
     assert [(row.commit_ts == ts, row.old_value is None) for row in found] == [
         (True, True),

@@ -64,7 +64,7 @@ def test_a_stranger_is_never_stopped(notes: Path, tmp_path: Path) -> None:
     try:
         stale = UpstreamProcess(stranger.pid, tmp_path / "data", "127.0.0.1", {"n1": 1}, temporary=False)
         fields = {"pid": stale.pid, "dir": str(stale.dir), "host": stale.host, "ports": {"n1": 1}, "temporary": False}
-        upstreams._note(stale.dir).write_text(json.dumps(fields))
+        upstreams.UPSTREAMS.note(stale.dir).write_text(json.dumps(fields))
 
         assert status() == ()
         stop_upstream(stale)

@@ -37,7 +37,6 @@ from tidegate.schema.stored.definition import (
     MULTIPLE,
     PRIMARY,
     UNIQUE,
-    ChangeState,
     ElementState,
     StoredColumn,
     StoredForeignKey,
@@ -323,22 +322,18 @@ def with_columns(table: StoredTable, columns: list[StoredColumn]) -> StoredTable
     A column of the table keeps its place in indexes by its id, whatever it is called now."""
     offsets = {column.id: offset for offset, column in enumerate(columns)}
     ids = [column.id for column in table.cols or ()]
-    placed = [
-        msgspec.structs.replace(column, offset=offset, change_state_info=_related(column, ids, offsets))
-        for offset, column in enumerate(columns)
-    ]
+    placed = []
+    for offset, column in enumerate(columns):
+        info = column.change_state_info
+        if info is not None and info.relative_col_offset < len(ids):
+            related = offsets.get(ids[info.relative_col_offset], 0)
+            info = msgspec.structs.replace(info, relative_col_offset=related)
+        placed.append(msgspec.structs.replace(column, offset=offset, change_state_info=info))
     indexes = [
         msgspec.structs.replace(index, idx_cols=[_placed(part, ids, offsets, placed) for part in index.idx_cols])
         for index in table.index_info or ()
     ]
     return msgspec.structs.replace(table, cols=placed, index_info=indexes if table.index_info else table.index_info)
-
-
-def _related(column: StoredColumn, ids: list[int], offsets: Mapping[int, int]) -> ChangeState | None:
-    info = column.change_state_info
-    if info is None or info.relative_col_offset >= len(ids):
-        return info
-    return msgspec.structs.replace(info, relative_col_offset=offsets.get(ids[info.relative_col_offset], 0))
 
 
 def _placed(part: StoredPart, ids: list[int], offsets: Mapping[int, int], columns: list[StoredColumn]) -> StoredPart:
@@ -369,22 +364,14 @@ def with_index(table: StoredTable, index: StoredIndex) -> StoredTable:
     return msgspec.structs.replace(table, index_info=[*indexes[:at], index, *indexes[at + 1 :]])
 
 
-def with_type_flag(column: StoredColumn, add: int = 0, remove: int = 0) -> StoredColumn:
-    """`column` with flag bits set and cleared."""
-    return msgspec.structs.replace(
-        column, type=msgspec.structs.replace(column.type, flag=(column.type.flag | add) & ~remove)
-    )
-
-
 def with_flag(table: StoredTable, offsets: list[int], add: int = 0, remove: int = 0) -> StoredTable:
     """`table` with flag bits of the columns at those offsets set and cleared."""
-    return msgspec.structs.replace(
-        table,
-        cols=[
-            with_type_flag(column, add, remove) if place in offsets else column
-            for place, column in enumerate(table.cols or ())
-        ],
-    )
+    columns = list(table.cols or ())
+    for at in offsets:
+        kind = columns[at].type
+        kind = msgspec.structs.replace(kind, flag=(kind.flag | add) & ~remove)
+        columns[at] = msgspec.structs.replace(columns[at], type=kind)
+    return msgspec.structs.replace(table, cols=columns)
 
 
 def _offsets(index: StoredIndex) -> list[int]:

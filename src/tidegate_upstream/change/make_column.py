@@ -185,7 +185,11 @@ def make_type(name: str, definition: TypeDef, charset: str, collate: str, own_co
     flen = _length(name, kind)
     elems = None if kind.elems is None else list(kind.elems)
     decimal = kind.decimal if kind.code in (T.FLOAT, T.DOUBLE) else max(kind.decimal, 0)
-    return StoredType(kind.code, _type_flag(kind), flen, decimal, kind.charset, chosen, elems)
+    flag = BINARY if kind.charset == "binary" else 0
+    if kind.code in _NUMBERS:
+        flag = (UNSIGNED if kind.unsigned else 0) | (ZEROFILL if kind.zerofill else 0)
+    flag = _BITS_ONLY.get(kind.code, flag)
+    return StoredType(kind.code, flag, flen, decimal, kind.charset, chosen, elems)
 
 
 def _length(name: str, kind: ColumnType) -> int:
@@ -203,14 +207,6 @@ def _length(name: str, kind: ColumnType) -> int:
         sizes = [len(elem.encode()) for elem in kind.elems]
         return max(sizes) if kind.code is T.ENUM else sum(sizes) + len(sizes) - 1
     return _FLENS.get(kind.code, -1) if kind.flen < 0 else kind.flen
-
-
-def _type_flag(kind: ColumnType) -> int:
-    if kind.code in _BITS_ONLY:
-        return _BITS_ONLY[kind.code]
-    if kind.code in _NUMBERS:
-        return (UNSIGNED if kind.unsigned else 0) | (ZEROFILL if kind.zerofill else 0)
-    return BINARY if kind.charset == "binary" else 0
 
 
 def make_column(
@@ -264,7 +260,6 @@ def with_default(column: StoredColumn, default: Default | None, session: DdlSess
 
 
 def _kept(column: StoredColumn, default: Default | None, session: DdlSession) -> tuple[str | None, bytes | None, bool]:
-    """(default, default_bit, default_is_expr)."""
     if isinstance(default, Now):
         if column.type.tp not in (T.DATETIME, T.TIMESTAMP, T.DATE):
             raise SqlRefused(1067, f"Invalid default value for '{column.name.original}'", "42000")

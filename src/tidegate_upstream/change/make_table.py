@@ -131,8 +131,9 @@ def _with_indexes(table: StoredTable, indexes: Sequence[IndexDef], session: DdlS
     for one in indexes:
         if one.foreign:
             continue
-        if one.primary and (handled := _as_row_key(table, one, session)) is not None:
-            table = handled
+        column = column_of(table, one.columns[0]) if one.primary and len(one.columns) == 1 else None
+        if column is not None and column.type.tp in INTEGERS and _is_clustered(one, session):
+            table = msgspec.structs.replace(with_flag(table, [column.offset], add=PRIMARY), pk_is_handle=True)
             continue
         name = chosen_name(one, taken)
         table = _with_index(table, one, name)
@@ -158,14 +159,6 @@ def _with_index(table: StoredTable, one: IndexDef, name: str) -> StoredTable:
 
 def _is_clustered(one: IndexDef, session: DdlSession) -> bool:
     return session.clustered_index if one.clustered is None else one.clustered
-
-
-def _as_row_key(table: StoredTable, one: IndexDef, session: DdlSession) -> StoredTable | None:
-    """`table` with that primary key as its integer handle; None where it cannot be."""
-    column = column_of(table, one.columns[0]) if len(one.columns) == 1 else None
-    if column is None or column.type.tp not in INTEGERS or not _is_clustered(one, session):
-        return None
-    return msgspec.structs.replace(with_flag(table, [column.offset], add=PRIMARY), pk_is_handle=True)
 
 
 def _with_foreign_keys(table: StoredTable, keys: Sequence[IndexDef], schema: StoredSchema) -> StoredTable:
@@ -220,8 +213,11 @@ def _with_options(table: StoredTable, options: TableOptions, columns: Sequence[C
     bits = detail.shard_row_id_bits or 0
     if bits and (table.pk_is_handle or table.is_common_handle):
         raise SqlRefused(8200, "Unsupported shard_row_id_bits for table with primary key as row id", "HY000")
-    random = next((column.detail.auto_random for column in columns if column.detail.auto_random), None)
-    if random is not None and not (table.pk_is_handle and _is_random_key(table, columns)):
+    own = next((column for column in columns if column.detail.auto_random), None)
+    random = None if own is None else own.detail.auto_random
+    key = None if own is None else column_of(table, own.name)
+    is_key = key is not None and key.type.tp == T.LONGLONG and bool(key.type.flag & PRIMARY)
+    if random is not None and not (table.pk_is_handle and is_key):
         message = "Invalid auto random: column must be the BIGINT clustered primary key"
         raise SqlRefused(8216, message, "HY000")
     return msgspec.structs.replace(
@@ -237,9 +233,3 @@ def _with_options(table: StoredTable, options: TableOptions, columns: Sequence[C
         compression=detail.compression or "",
         ttl_info=None if detail.ttl is None else make_ttl(table, detail),
     )
-
-
-def _is_random_key(table: StoredTable, columns: Sequence[ColumnDef]) -> bool:
-    name = next(column.name for column in columns if column.detail.auto_random)
-    column = column_of(table, name)
-    return column is not None and column.type.tp == T.LONGLONG and bool(column.type.flag & PRIMARY)

@@ -331,7 +331,6 @@ def changing_name(name: str) -> str:
 
 
 def _copy_name(name: str) -> str:
-    """The name of the copy of index `name`."""
     return f"_Idx$_{name}_0"
 
 

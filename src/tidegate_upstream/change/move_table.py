@@ -47,24 +47,19 @@ from tidegate.schema.stored.arguments import (
     AlterSequenceArgs,
     CharsetArgs,
     CheckNameArgs,
-    CommentArgs,
     CreateSchemaArgs,
     CreateTableArgs,
     DropPartitionsArgs,
     ExchangeArgs,
-    NewCacheArgs,
     NewPartitionsArgs,
     NewTableArgs,
     RebaseArgs,
     RecoverArgs,
-    RenameIndexArgs,
     RenameTableArgs,
     RenameTablesArgs,
     SetDefaultArgs,
-    ShardBitsArgs,
     TruncatePartitionsArgs,
     TtlArgs,
-    VisibilityArgs,
 )
 from tidegate.schema.stored.definition import (
     NO_DEFAULT,
@@ -120,16 +115,6 @@ def converted(column: StoredColumn, charset: str, collate: str) -> StoredColumn:
     return msgspec.structs.replace(column, type=msgspec.structs.replace(column.type, charset=charset, collate=collate))
 
 
-def _rename_index(table: StoredTable, arguments: RenameIndexArgs) -> StoredTable:
-    found = known_index(table, arguments.old_name.original)
-    return with_index(table, msgspec.structs.replace(found, idx_name=arguments.new_name))
-
-
-def _visibility(table: StoredTable, arguments: VisibilityArgs) -> StoredTable:
-    found = known_index(table, arguments.index_name.original)
-    return with_index(table, msgspec.structs.replace(found, is_invisible=arguments.invisible))
-
-
 def _set_default(table: StoredTable, arguments: SetDefaultArgs) -> StoredTable:
     new = arguments.column_info
     found = column_of(table, new.name.lower)
@@ -178,50 +163,30 @@ def _ttl(table: StoredTable, arguments: TtlArgs) -> StoredTable:
     return msgspec.structs.replace(table, ttl_info=changed)
 
 
-def _shard_bits(table: StoredTable, arguments: ShardBitsArgs) -> StoredTable:
-    most = max(table.max_shard_row_id_bits, arguments.shard_row_id_bits)
-    return msgspec.structs.replace(table, shard_row_id_bits=arguments.shard_row_id_bits, max_shard_row_id_bits=most)
-
-
-def _rebase(table: StoredTable, arguments: RebaseArgs) -> StoredTable:
-    return msgspec.structs.replace(table, auto_inc_id=arguments.new_base)
-
-
-def _rebase_random(table: StoredTable, arguments: RebaseArgs) -> StoredTable:
-    return msgspec.structs.replace(table, auto_rand_id=arguments.new_base)
-
-
-def _comment(table: StoredTable, arguments: CommentArgs) -> StoredTable:
-    return msgspec.structs.replace(table, comment=arguments.comment)
-
-
-def _cache(table: StoredTable, arguments: NewCacheArgs) -> StoredTable:
-    return msgspec.structs.replace(table, auto_id_cache=arguments.new_cache)
-
-
-def _no_ttl(table: StoredTable, _arguments: TtlArgs) -> StoredTable:
-    return msgspec.structs.replace(table, ttl_info=None)
-
-
-def _sequence(table: StoredTable, arguments: AlterSequenceArgs) -> StoredTable:
-    return msgspec.structs.replace(table, sequence=arguments.sequence)
-
-
 _AFTER: Final[Mapping[int, Callable[[StoredTable, Any], StoredTable]]] = {
-    13: _rebase,
+    13: lambda table, new: msgspec.structs.replace(table, auto_inc_id=new.new_base),
     15: _set_default,
-    16: _shard_bits,
-    17: _comment,
-    18: _rename_index,
+    16: lambda table, new: msgspec.structs.replace(
+        table,
+        shard_row_id_bits=new.shard_row_id_bits,
+        max_shard_row_id_bits=max(table.max_shard_row_id_bits, new.shard_row_id_bits),
+    ),
+    17: lambda table, new: msgspec.structs.replace(table, comment=new.comment),
+    18: lambda table, new: with_index(
+        table, msgspec.structs.replace(known_index(table, new.old_name.original), idx_name=new.new_name)
+    ),
     22: _charset,
-    35: _sequence,
-    39: _cache,
-    40: _rebase_random,
-    41: _visibility,
+    35: lambda table, new: msgspec.structs.replace(table, sequence=new.sequence),
+    39: lambda table, new: msgspec.structs.replace(table, auto_id_cache=new.new_cache),
+    40: lambda table, new: msgspec.structs.replace(table, auto_rand_id=new.new_base),
+    41: lambda table, new: with_index(
+        table, msgspec.structs.replace(known_index(table, new.index_name.original), is_invisible=new.invisible)
+    ),
     45: _enforced,
     65: _ttl,
-    67: _no_ttl,
+    67: lambda table, _: msgspec.structs.replace(table, ttl_info=None),
 }
+"""The table after a change of its definition alone, by the action of the job."""
 
 
 def _change(draft: Draft, request: Request, _old: States, new: States) -> None:
@@ -253,13 +218,6 @@ def counters_deleted(schema_id: int, table: StoredTable) -> list[CounterChange]:
 
 def _diff(request: Request, schema_id: int, table_id: int, **members: object) -> SchemaDiff:
     return SchemaDiff(0, request.action, schema_id, table_id, **members)  # type: ignore[arg-type]
-
-
-def _gone_partitions(table: StoredTable) -> list[AffectedTable] | None:
-    """The affected tables of a diff that takes partitions away."""
-    if table.partition is None:
-        return None
-    return [AffectedTable(table_id=one, old_table_id=one) for one in table.physical_ids]
 
 
 def _create_schema(draft: Draft, request: Request, _old: States, _new: States) -> None:
@@ -332,7 +290,9 @@ def _drop_table(draft: Draft, request: Request, _old: States, new: States) -> No
         draft.remove(request.schema_id, table.id)
         draft.counters += counters_deleted(request.schema_id, table)
         draft.ranges += _row_ranges(table)
-        draft.diff = _diff(request, request.schema_id, table.id, affected_options=_gone_partitions(table))
+        gone = [AffectedTable(table_id=one, old_table_id=one) for one in table.physical_ids]
+        options = None if table.partition is None else gone
+        draft.diff = _diff(request, request.schema_id, table.id, affected_options=options)
 
 
 def _truncate(draft: Draft, request: Request, _old: States, _new: States) -> None:
@@ -719,7 +679,8 @@ def _reorganize_finish(draft: Draft, request: Request, table: StoredTable) -> No
     draft.put(request.schema_id, fresh, stamped=True)
     gone += [table.id] if table.id not in gone else []
     draft.ranges += [DeleteRange(one) for one in gone]
-    draft.counters += _copied(request.schema_id, table, new_id)
+    home = counter_home(request.schema_id, table), table.id
+    draft.counters += [CounterChange(kind, request.schema_id, new_id, 0, like=home) for kind in ("TID", "IID", "TARID")]
     draft.counters += counters_deleted(request.schema_id, table)
     draft.diff = SchemaDiff(
         0,
@@ -731,13 +692,7 @@ def _reorganize_finish(draft: Draft, request: Request, table: StoredTable) -> No
     )
 
 
-def _copied(schema_id: int, table: StoredTable, new_id: int) -> list[CounterChange]:
-    home = schema_id if table.old_schema_id is UNSET else table.old_schema_id
-    return [CounterChange(kind, schema_id, new_id, 0, like=(home, table.id)) for kind in ("TID", "IID", "TARID")]
-
-
 def _give_up(draft: Draft, request: Request, arguments: NewPartitionsArgs, table: StoredTable) -> None:
-    """The definition as it was; what was copied goes."""
     partition, was = partition_of(table), arguments.part_info
     draft.ranges += [DeleteRange(one.id) for one in partition.adding_definitions or ()]
     rest = None
@@ -773,7 +728,10 @@ def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
     if old["rows fit"] is _NONE and not swapped:
         if exchange_shape(parent) != exchange_shape(table):
             raise SqlRefused(1736, "Tables have different definitions", "HY000")
-        _check_partition(arguments, parent)
+        (found,) = definitions_named(parent, [arguments.partition_name])
+        if found.id != arguments.partition_id:
+            message = f"Unknown partition 'pid:{arguments.partition_id}' in table '{parent.name.original}'"
+            raise SqlRefused(1735, message, "HY000")
     new_id = own_id
     if swapped and old["table swapped"] is not _PUBLIC:
         new_id = arguments.partition_id
@@ -781,7 +739,12 @@ def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
         draft.counters += _shared_counters(request, arguments, table, parent)
     info = Raw(b"null")
     if fit is _WRITE_ONLY:
-        info = _fit_info(arguments.pt_table_id, own_id if swapped else arguments.partition_id)
+        facts = {
+            "exchange_partition_id": arguments.pt_table_id,
+            "exchange_partition_def_id": own_id if swapped else arguments.partition_id,
+            "exchange_partition_flag": False,
+        }
+        info = Raw(msgspec.json.encode(facts))
     draft.put(
         request.schema_id,
         msgspec.structs.replace(table, id=new_id, exchange_partition_info=info, revision=table.revision + 1),
@@ -796,26 +759,6 @@ def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
         old_table_id=own_id,
         old_schema_id=request.schema_id,
         affected_options=[AffectedTable(arguments.pt_schema_id, arguments.pt_table_id)],
-    )
-
-
-def _check_partition(arguments: ExchangeArgs, parent: StoredTable) -> None:
-    """SqlRefused 1735 where a job before this one has taken the partition away."""
-    (found,) = definitions_named(parent, [arguments.partition_name])
-    if found.id != arguments.partition_id:
-        message = f"Unknown partition 'pid:{arguments.partition_id}' in table '{parent.name.original}'"
-        raise SqlRefused(1735, message, "HY000")
-
-
-def _fit_info(parent_id: int, partition_id: int) -> Raw:
-    return Raw(
-        msgspec.json.encode(
-            {
-                "exchange_partition_id": parent_id,
-                "exchange_partition_def_id": partition_id,
-                "exchange_partition_flag": False,
-            }
-        )
     )
 
 

@@ -188,7 +188,14 @@ def add_partitions(alteration: Alteration, spec: AddPartitions) -> Iterator[Alte
     partition = partition_of(alteration.table)
     present = list(partition.definitions or ())
     if partition.type in _COUNTED:
-        yield _resized(partition, [one.name.original for one in present] + _added_names(spec, len(present)))
+        if any(one.less_than or one.in_values for one in spec.definitions):
+            kind = "RANGE" if spec.definitions[0].less_than else "LIST"
+            values = "LESS THAN" if kind == "RANGE" else "IN"
+            message = f"Only {kind} PARTITIONING can use VALUES {values} in partition definition"
+            raise SqlRefused(1480, message, "HY000")
+        named = [one.name for one in spec.definitions]
+        named = named or [f"p{len(present) + number}" for number in range(spec.count)]
+        yield _resized(partition, [one.name.original for one in present] + named)
         return
     if not spec.definitions:
         kind = "RANGE" if partition.type == 1 else "LIST"
@@ -204,18 +211,7 @@ def add_partitions(alteration: Alteration, spec: AddPartitions) -> Iterator[Alte
     yield AlterPart(19, NewPartitionsArgs(_coming(partition, added)))
 
 
-def _added_names(spec: AddPartitions, present: int) -> list[str]:
-    """The names of partitions that come to HASH and KEY; SqlRefused 1480 where they have VALUES."""
-    if any(one.less_than or one.in_values for one in spec.definitions):
-        kind = "RANGE" if spec.definitions[0].less_than else "LIST"
-        values = "LESS THAN" if kind == "RANGE" else "IN"
-        message = f"Only {kind} PARTITIONING can use VALUES {values} in partition definition"
-        raise SqlRefused(1480, message, "HY000")
-    return [one.name for one in spec.definitions] or [f"p{present + number}" for number in range(spec.count)]
-
-
 def _resized(partition: StoredPartition, wanted: list[str]) -> AlterPart:
-    """HASH and KEY with another number of partitions: all rows move."""
     names = [one.name.lower for one in partition.definitions or ()]
     definitions = [StoredPartitionDef(0, Name.of(name)) for name in wanted]
     check_names(definitions)

@@ -118,12 +118,10 @@ class Alteration:
 
     @property
     def table(self) -> StoredTable:
-        """The definition as it stands."""
         return self.found.stored
 
     @property
     def schema(self) -> StoredSchema:
-        """The table's database."""
         return self.catalog.schema(self.found.schema)
 
     def pass_over(self, code: int, message: str, state: str, *, accepted: bool) -> None:
@@ -143,7 +141,6 @@ class Alteration:
 
 
 def _own(alteration: Alteration, name: str) -> str | None:
-    """The name of a foreign key of the table that has column `name`."""
     keys = alteration.table.fk_info or ()
     return next((key.fk_name.original for key in keys if any(one.lower == name for one in key.cols)), None)
 
@@ -157,19 +154,12 @@ def _others(alteration: Alteration, name: str) -> tuple[str, str] | None:
     return None
 
 
-def _check_of(alteration: Alteration, name: str) -> str | None:
-    for check in alteration.table.constraint_info or ():
-        if any(one.lower == name for one in check.constraint_cols or ()):
-            return check.constraint_name.original
-    return None
-
-
 def _refuse_checked(alteration: Alteration, column: StoredColumn) -> None:
-    check = _check_of(alteration, column.name.lower)
-    if check is not None:
-        name = column.name.original
-        message = f"Check constraint '{check}' uses column '{name}', hence column cannot be dropped or renamed."
-        raise SqlRefused(3959, message, "HY000")
+    for check in alteration.table.constraint_info or ():
+        if any(one.lower == column.name.lower for one in check.constraint_cols or ()):
+            known, name = check.constraint_name.original, column.name.original
+            message = f"Check constraint '{known}' uses column '{name}', hence column cannot be dropped or renamed."
+            raise SqlRefused(3959, message, "HY000")
 
 
 def check_dropped(alteration: Alteration, column: StoredColumn) -> None:
@@ -231,7 +221,18 @@ def add_columns(alteration: Alteration, spec: AddColumns) -> Iterator[AlterPart]
             message = f"Duplicate column name '{definition.name}'"
             alteration.pass_over(1060, message, "42S21", accepted=spec.if_not_exists)
             continue
-        _check_added(definition)
+        for here, what in (
+            (definition.primary, "PRIMARY KEY"),
+            (definition.unique, "UNIQUE KEY"),
+            (definition.auto_increment, "AUTO_INCREMENT"),
+            (definition.detail.auto_random is not None, "AUTO_RANDOM"),
+        ):
+            if here:
+                message = f"Unsupported add column '{definition.name}' constraint {what} when altering a table"
+                raise SqlRefused(8200, message, "HY000")
+        if definition.generated is not None and definition.stored:
+            message = "'Adding generated stored column through ALTER TABLE' is not supported for generated columns."
+            raise SqlRefused(3106, message, "HY000")
         column = make_column(definition, len(table.cols or ()), table.charset, table.collate, alteration.session)
         unknown = [name for name in column.dependences or () if column_of(table, name) is None]
         if unknown:
@@ -241,21 +242,6 @@ def add_columns(alteration: Alteration, spec: AddColumns) -> Iterator[AlterPart]
         yield AlterPart(5, AddColumnArgs(column, _place(alteration, spec.position), spec.if_not_exists))
     for index in spec.indexes:
         yield from add_index(alteration, AddIndex(index))
-
-
-def _check_added(definition: ColumnDef) -> None:
-    for here, what in (
-        (definition.primary, "PRIMARY KEY"),
-        (definition.unique, "UNIQUE KEY"),
-        (definition.auto_increment, "AUTO_INCREMENT"),
-        (definition.detail.auto_random is not None, "AUTO_RANDOM"),
-    ):
-        if here:
-            message = f"Unsupported add column '{definition.name}' constraint {what} when altering a table"
-            raise SqlRefused(8200, message, "HY000")
-    if definition.generated is not None and definition.stored:
-        message = "'Adding generated stored column through ALTER TABLE' is not supported for generated columns."
-        raise SqlRefused(3106, message, "HY000")
 
 
 def drop_column(alteration: Alteration, spec: DropColumn) -> Iterator[AlterPart]:
@@ -355,8 +341,14 @@ def add_index(alteration: Alteration, spec: AddIndex) -> Iterator[AlterPart]:
     if index.foreign:
         yield from add_foreign_key(alteration, AddForeignKey(index))
         return
-    if index.primary:
-        _check_primary(alteration, index)
+    if index.primary and (table.pk_is_handle or any(one.is_primary for one in table.index_info or ())):
+        raise SqlRefused(1068, "Multiple primary key defined", "42000")
+    if index.primary and index.clustered:
+        message = (
+            "Unsupported adding clustered primary key is not supported. "
+            "Please consider adding NONCLUSTERED primary key instead"
+        )
+        raise SqlRefused(8200, message, "HY000")
     if not index.columns:
         raise SqlRefused(8200, "Unsupported VECTOR and COLUMNAR indexes", "HY000")
     name = chosen_name(index, (one.idx_name.lower for one in table.index_info or ()))
@@ -364,18 +356,6 @@ def add_index(alteration: Alteration, spec: AddIndex) -> Iterator[AlterPart]:
         alteration.pass_over(1061, f"Duplicate key name '{name}'", "42000", accepted=spec.if_not_exists)
         return
     yield _index_part(alteration, index, name, if_not_exists=spec.if_not_exists)
-
-
-def _check_primary(alteration: Alteration, index: IndexDef) -> None:
-    table = alteration.table
-    if table.pk_is_handle or any(one.is_primary for one in table.index_info or ()):
-        raise SqlRefused(1068, "Multiple primary key defined", "42000")
-    if index.clustered:
-        message = (
-            "Unsupported adding clustered primary key is not supported. "
-            "Please consider adding NONCLUSTERED primary key instead"
-        )
-        raise SqlRefused(8200, message, "HY000")
 
 
 def _index_part(alteration: Alteration, index: IndexDef, name: str, *, if_not_exists: bool = False) -> AlterPart:
@@ -469,7 +449,9 @@ def detailed(alteration: Alteration, spec: NoChange) -> Iterator[AlterPart]:
         case AddCheck(check):
             if alteration.session.check_constraints:
                 made = made_check(alteration.table, check)
-                _free_check(alteration, made.constraint_name)
+                name = made.constraint_name
+                if any(one.constraint_name.lower == name.lower for one in alteration.table.constraint_info or ()):
+                    raise SqlRefused(3822, f"Duplicate check constraint name '{name.original}'.", "HY000")
                 yield AlterPart(43, CheckArgs(made))
         case AlterCheck(name, enforced):
             yield AlterPart(45, CheckNameArgs(_check(alteration, name), enforced))
@@ -485,11 +467,6 @@ def detailed(alteration: Alteration, spec: NoChange) -> Iterator[AlterPart]:
                 yield AlterPart(67, TtlArgs())
         case None:
             return
-
-
-def _free_check(alteration: Alteration, name: Name) -> None:
-    if any(check.constraint_name.lower == name.lower for check in alteration.table.constraint_info or ()):
-        raise SqlRefused(3822, f"Duplicate check constraint name '{name.original}'.", "HY000")
 
 
 def _check(alteration: Alteration, name: str) -> Name:

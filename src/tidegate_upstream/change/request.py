@@ -70,7 +70,6 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def involves(self) -> tuple[Involved, ...]:
-        """What the job needs for itself: `involved`, else its own table."""
         return self.involved or (Involved(lowered(self.schema_name), lowered(self.table_name)),)
 
 

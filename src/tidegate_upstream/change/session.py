@@ -14,10 +14,6 @@ from tidegate.schema.stored.snapshot import TableVersion
 from tidegate_upstream.change.request import Request
 
 
-def _nothing_dropped(_schema: str, _table: str) -> TableVersion | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class DdlSession:
     """The variables that DDL reads; the defaults are TiDB's own, but checks are kept.
@@ -38,7 +34,7 @@ class DdlSession:
     foreign_key_checks: bool = True
     check_constraints: bool = True
     clustered_index: bool = True
-    dropped: Callable[[str, str], TableVersion | None] = field(default=_nothing_dropped)
+    dropped: Callable[[str, str], TableVersion | None] = field(default=lambda _schema, _table: None)
 
 
 @dataclass(frozen=True, slots=True)

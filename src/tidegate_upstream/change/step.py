@@ -95,7 +95,6 @@ def _check_names(table: StoredTable) -> None:
 
 
 def _stays(before: StoredTable, after: StoredTable, name: str) -> bool:
-    """Whether there is such a column, and it is not on its way out."""
     found, earlier = column_of(after, name), column_of(before, name)
     return found is not None and (_is_public(found) or earlier is None or not _is_public(earlier))
 
@@ -135,8 +134,15 @@ def step(request: Request, at: int, definitions: Definitions, start_ts: int) -> 
         raise SchemaError(
             f"{operation.name} has steps 1 to {len(operation.steps) - 1}, not {at}: {request.query!a:.200}"
         )
-    if at == 1:
-        _rehearse(request, operation, definitions, start_ts)
+    stage = DryRun(definitions)  # a job is refused before its first step if any step is not possible or not sound
+    for old, new in pairwise(operation.steps) if at == 1 else ():
+        draft = Draft(stage, start_ts)
+        _move(draft, request, operation, old, new)
+        for key, table in draft.puts.items():
+            before = definitions.table(*key)
+            if before is not None:
+                check_invariants(before, table)
+        stage.take(draft)
     draft = Draft(definitions, start_ts)
     old, new = operation.steps[at - 1], operation.steps[at]
     _move(draft, request, operation, old, new)
@@ -160,19 +166,6 @@ def step_back(request: Request, at: int, back: int, definitions: Definitions, st
     new = steps[back - 1]
     _move(draft, request, operation, old, new, backwards=True)
     return draft.finish(request, new.job, done=False)
-
-
-def _rehearse(request: Request, operation: Operation, definitions: Definitions, start_ts: int) -> None:
-    """SqlRefused where any step will not be possible, or will leave a table that is not sound."""
-    stage = DryRun(definitions)
-    for old, new in pairwise(operation.steps):
-        draft = Draft(stage, start_ts)
-        _move(draft, request, operation, old, new)
-        for key, table in draft.puts.items():
-            before = definitions.table(*key)
-            if before is not None:
-                check_invariants(before, table)
-        stage.take(draft)
 
 
 def _move(

@@ -197,7 +197,6 @@ def stop(directory: Path | None, *, every: bool, as_json: bool) -> None:
 
 
 def _only(directory: Path | None) -> UpstreamProcess:
-    """The one that runs. Raises EnvironmentFault when there is none, or more than one."""
     running = status(directory)
     if not running:
         raise EnvironmentFault("no upstream runs; start one: tidegate upstream start")
@@ -208,7 +207,6 @@ def _only(directory: Path | None) -> UpstreamProcess:
 
 
 def _serve(directory: Path | None, options: UpstreamOptions, login: str, *, as_json: bool) -> None:
-    """Serve in this process until a signal."""
     from tidegate_upstream.serve import open_upstream, written_log
 
     with stop_on_signals(interrupts=False) as told, TemporaryDirectory() as scratch:
@@ -243,13 +241,11 @@ def _fields(one: UpstreamProcess) -> dict[str, object]:
 
 
 def _extent(log: Path) -> tuple[int, int]:
-    """From where to where a log goes."""
     base, found = base_of(log), segments(log)
     return base[0] if base else 0, found[-1][1] if found else 0
 
 
 def _log_lines(one: UpstreamProcess) -> Iterator[str]:
-    """Return lines about the change log of an upstream, and who needs it from where."""
     if not one.log:
         return
     begin, end = _extent(Path(one.log))
@@ -261,7 +257,6 @@ def _log_lines(one: UpstreamProcess) -> Iterator[str]:
 
 
 def _answers(cursor: Any, *, as_json: bool) -> Iterator[str]:
-    """The text of each answer."""
     while True:
         if cursor.description is None:
             yield "[]" if as_json else f"OK, {cursor.rowcount} rows affected"

@@ -41,6 +41,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
@@ -88,7 +89,6 @@ class MomentReport(NamedTuple):
 
     @property
     def equal(self) -> bool:
-        """True when no table differs."""
         return all(table.equal for table in self.tables)
 
 
@@ -109,7 +109,6 @@ def choose(notes: Sequence[NotedTs], count: int) -> list[NotedTs]:
 
 
 def _spread(notes: Sequence[NotedTs], count: int) -> list[NotedTs]:
-    """`count` of the notes at even distances, or all there are."""
     count = min(count, len(notes))
     return [notes[(2 * at + 1) * len(notes) // (2 * count)] for at in range(count)]
 
@@ -170,7 +169,6 @@ def _table(session: Session, name: str, columns: Sequence[tuple[SqlValue, ...]])
 
 
 def _cell(value: SqlValue, kind: ColumnType) -> _Cell:
-    """A value as a truth tells it."""
     match value:
         case None:
             return None
@@ -246,26 +244,6 @@ def ddl_line(report: DdlReport) -> str:
     return f"{name}: {', '.join(told)}; {report.seconds:.1f} s, {report.commits} commits meanwhile"
 
 
-def flow_line(flow: Flow) -> str:
-    """Return where the rows are."""
-    line = (
-        f"{flow.commits:,} commits {flow.commit_rate:.0f}/s > {flow.protocol} {flow.topic_rows:,} rows "
-        f"{flow.topic_rate:.0f}/s, resolved {_age(flow.resolved_age_ms)} > landed {flow.landed_rows:,} "
-        f"{flow.landed_rate:.0f}/s, frontier {_age(flow.frontier_age_ms)} > lake {flow.lake_rows:,} "
-        f"{flow.lake_rate:.0f}/s, {flow.lake_ddls} of {flow.topic_ddls} DDLs, checkpoint {_age(flow.checkpoint_age_ms)}"
-    )
-    return line + (f"; waits: {' '.join(flow.error.split())}" if flow.error else "")
-
-
-def replica_line(flow: ReplicaFlow) -> str:
-    """Return where the rows are, and what the bank held."""
-    line = (
-        f"{flow.commits:,} commits > replica {flow.rows:,} rows, {flow.ddls} DDLs, checkpoint "
-        f"{_age(flow.checkpoint_age_ms)}; {flow.totals} total of the bank in {flow.looks:,} looks"
-    )
-    return line + (f"; waits: {' '.join(flow.error.split())}" if flow.error else "")
-
-
 def _age(ms: int | None) -> str:
     return "-" if ms is None else f"{ms / 1000:.1f} s ago"
 
@@ -336,11 +314,26 @@ class Teller:
 
     def flow(self, flow: Flow) -> None:
         """How far a chain is."""
-        self._tell({"flow": flow}, [f"{flow.elapsed_s:6.1f} s  flow  {flow_line(flow)}"])
+        line = (
+            f"{flow.commits:,} commits {flow.commit_rate:.0f}/s > {flow.protocol} {flow.topic_rows:,} rows "
+            f"{flow.topic_rate:.0f}/s, resolved {_age(flow.resolved_age_ms)} > landed {flow.landed_rows:,} "
+            f"{flow.landed_rate:.0f}/s, frontier {_age(flow.frontier_age_ms)} > lake {flow.lake_rows:,} "
+            f"{flow.lake_rate:.0f}/s, {flow.lake_ddls} of {flow.topic_ddls} DDLs, checkpoint "
+            f"{_age(flow.checkpoint_age_ms)}"
+        )
+        self._flow("flow", flow, line)
 
     def replica(self, flow: ReplicaFlow) -> None:
         """How far a replica is."""
-        self._tell({"replica": flow}, [f"{flow.elapsed_s:6.1f} s  flow  {replica_line(flow)}"])
+        line = (
+            f"{flow.commits:,} commits > replica {flow.rows:,} rows, {flow.ddls} DDLs, checkpoint "
+            f"{_age(flow.checkpoint_age_ms)}; {flow.totals} total of the bank in {flow.looks:,} looks"
+        )
+        self._flow("replica", flow, line)
+
+    def _flow(self, kind: str, flow: Flow | ReplicaFlow, line: str) -> None:
+        waits = f"; waits: {' '.join(flow.error.split())}" if flow.error else ""
+        self._tell({kind: flow}, [f"{flow.elapsed_s:6.1f} s  flow  {line}{waits}"])
 
     def moment(self, lake: str, report: MomentReport) -> None:
         """The tables at a timestamp."""
@@ -438,7 +431,6 @@ class Play(ABC, Generic[C]):
 
     @property
     def hints(self) -> list[str]:
-        """Commands that show what stays."""
         return []
 
     @abstractmethod
@@ -518,7 +510,6 @@ class Play(ABC, Generic[C]):
             chain.stop()
 
     def _look(self, *, note: bool) -> None:
-        """Tell what is new. Raises what ended a changefeed."""
         self._check()
         at_s = time.monotonic() - self._began_s
         for report in self.upstream.reports[self._reports :]:
@@ -567,21 +558,15 @@ class LakeChain(Chain):
             rules=RULES,
             state_dir=self.log.with_name("state"),
         )
-        self.run(Changefeed(topic), self._topic_told)
-        self.run(Changefeed(address, self.lake.as_uri().replace("file:", "delta:", 1)), self._lake_told)
+        lake = Changefeed(address, self.lake.as_uri().replace("file:", "delta:", 1))
+        self.run(Changefeed(topic), partial(self._reported, "topic_progress"))
+        self.run(lake, partial(self._reported, "lake_progress"))
 
-    def _topic_told(self, progress: Progress) -> None:
-        self.topic_progress = progress
-        self._told()
-
-    def _lake_told(self, progress: Progress) -> None:
-        self.lake_progress = progress
-        self._told()
-
-    def _told(self) -> None:
+    def _reported(self, name: str, progress: Progress) -> None:
+        setattr(self, name, progress)
         self.checkpoint_ts = self.lake_progress.checkpoint_ts or 0
-        told = self.topic_progress.error or self.lake_progress.error
-        self.error = None if told is None else str(told)
+        error = self.topic_progress.error or self.lake_progress.error
+        self.error = None if error is None else str(error)
 
 
 class LiveDemo(Play[LakeChain]):

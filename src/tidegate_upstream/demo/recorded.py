@@ -141,8 +141,10 @@ class Feeder(threading.Thread):
             {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 20, "log_level": 3}
         )
         for number, messages in enumerate(slices(self.partitions, SLICES)):
-            if number == HEAD_SLICES:
-                self._await_landing()
+            until = time.monotonic() + HEAD_WAIT_S
+            while number == HEAD_SLICES and time.monotonic() < until:  # the changefeed begins amid the topic
+                if self.landing.wait(0.1) or self.ended.is_set() or self.stop.is_set():
+                    break
             for partition, frame in messages:
                 self._send(producer, partition, frame)
             if self.stop.is_set() or self.ended.wait(FEED_S / SLICES):
@@ -150,12 +152,6 @@ class Feeder(threading.Thread):
         left = producer.flush(1 if self.stop.is_set() else 60)
         if left and not self.stop.is_set():
             self.failure = f"{left} messages did not reach the broker"
-
-    def _await_landing(self) -> None:
-        """Wait for the changefeed to be at work, but not for ever."""
-        until = time.monotonic() + HEAD_WAIT_S
-        while time.monotonic() < until and not (self.landing.wait(0.1) or self.ended.is_set() or self.stop.is_set()):
-            pass
 
     def _send(self, producer: Any, partition: int, frame: Frame) -> None:
         key, value = frame

@@ -17,7 +17,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -88,7 +88,14 @@ class MariaDb:
         with self._log.open("ab") as log:
             words = [self._daemon, "--no-defaults", *self._user, *self._options, *more]
             self._process = subprocess.Popen(words, stdout=log, stderr=log)
-        _wait_for(self.port, self._process, self._log)
+        until_s = time.monotonic() + _START_S
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0) as answering:
+                if answering.recv(1):  # its greeting
+                    return
+            if self._process.poll() is not None or time.monotonic() > until_s:
+                raise EnvironmentFault(f"MariaDB did not start: {self._log.read_text(errors='replace')[-2000:]}")
+            time.sleep(0.1)
 
     def kill(self) -> None:
         """End it by SIGKILL."""
@@ -112,20 +119,6 @@ def running_mariadb(home: Path, options: Sequence[str] = ()) -> Iterator[int]:
         yield server.port
     finally:
         server.stop()
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    until_s = time.monotonic() + _START_S
-    while True:
-        try:
-            with socket.create_connection(("127.0.0.1", port), 1.0) as answering:
-                if answering.recv(1):  # its greeting
-                    return
-        except OSError:
-            pass
-        if process.poll() is not None or time.monotonic() > until_s:
-            raise EnvironmentFault(f"MariaDB did not start: {log.read_text(errors='replace')[-2000:]}")
-        time.sleep(0.1)
 
 
 SYNC_MS: Final = 5_000
@@ -260,7 +253,6 @@ class ReplicaDemo(Play[ReplicaChain]):
         return sorted(int(primary) for (primary,) in rows)
 
     def _compared(self, ts: int, what: str) -> MomentReport:
-        """The replica where its changefeed was at `ts`."""
         asking = self.upstream.session(0)
         with closing(self._session()) as asked:
             side, _ = replica_at(asked, NAME, WantedMoment(ts), TableFilter.parse(RULES).matches)

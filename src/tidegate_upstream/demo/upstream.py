@@ -62,7 +62,6 @@ _FLAGS: Final = ("", "new", "sale", "new,hot", "new,sale,hot")
 
 
 def _script(text: str) -> tuple[str, ...]:
-    """The statements of a text, divided by `;`."""
     return tuple(" ".join(one.split()) for one in text.split(";") if one.strip())
 
 
@@ -510,22 +509,18 @@ class DemoUpstream:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Their names."""
         return tuple(self.cluster.nodes)
 
     @property
     def reports(self) -> Sequence[DdlReport]:
-        """The DDLs that are over, in order."""
         return self._watch.reports
 
     @property
     def notes(self) -> Sequence[NotedTs]:
-        """The timestamps that were taken so far."""
         return self._watch.notes
 
     @property
     def commits(self) -> int:
-        """Transactions that were committed."""
         return sum(one.commits for one in self.workers)
 
     def session(self, node: int) -> Session:

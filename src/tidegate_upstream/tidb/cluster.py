@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from threading import Condition, Event, RLock, Thread
 from typing import Final, NamedTuple, TypeAlias
@@ -97,7 +98,7 @@ class Cluster:
         self._thread: Thread | None = None
         self._stop = Event()
         bootstrap(self.storage)
-        self._ended = len(Meta(self.storage.snapshot()).history())
+        self._numbers = count(FIRST_JOB_NUMBER + len(Meta(self.storage.snapshot()).history()))
         for name in nodes:
             self.add_node(name)
 
@@ -135,12 +136,10 @@ class Cluster:
 
     @property
     def node(self) -> Node:
-        """The first node."""
         return next(iter(self.nodes.values()))
 
     @property
     def clock_ms(self) -> int:
-        """Physical time of the oracle, which never goes back."""
         return physical_ms(self.storage.oracle.next())
 
     def collect_garbage(self, life_ms: int) -> tuple[int, int]:
@@ -208,7 +207,7 @@ class Cluster:
             metadata_lock=self.options.nodes.metadata_lock,
             reach=self.reach,
         )
-        return Owner(self.storage, self.registry, steps, self.worker, self._next_number, self.options.error_limit)
+        return Owner(self.storage, self.registry, steps, self.worker, self._numbers.__next__, self.options.error_limit)
 
     def waits_for(self, entry: JobEntry) -> list[str]:
         return self.owner_of("").waits_for(entry, self.clock_ms)
@@ -227,14 +226,9 @@ class Cluster:
         if node.version < newest - (meta.diff(newest) is None):
             return True
         asked = LOCK_INFO.rows(reader, self.registry.first_job) if node.options.metadata_lock else ()
-        return any(self._reported(job_id, node) < _number(row["version"]) for job_id, row in asked)
-
-    def _reported(self, job_id: int, node: Node) -> int:
-        return self.registry.locks.get(job_id, {}).get(node.name, 0)
-
-    def _next_number(self) -> int:
-        self._ended += 1
-        return FIRST_JOB_NUMBER + self._ended - 1
+        return any(
+            self.registry.locks.get(job_id, {}).get(node.name, 0) < _number(row["version"]) for job_id, row in asked
+        )
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.clock_ms / 1000, UTC)
@@ -256,7 +250,6 @@ class Cluster:
                     assert not node.has_lease(now_ms) or fine, (entry, list(versions), node)
 
     def _definitions(self, entry: JobEntry) -> _Definitions:
-        """The tables of a job as they are now."""
         meta = Meta(self.storage.snapshot())
         places = [(schema.id, number) for schema in meta.schemas() for number in table_ids(entry.request)]
         return {number: found for place, number in places if (found := meta.table(place, number)) is not None}

@@ -194,7 +194,6 @@ def read_set(text: str, modes: frozenset[str] = frozenset()) -> tuple[Assign, ..
 
 
 def _items(cursor: Cursor) -> Iterator[Assign]:
-    """The assignments of one item of the list."""
     scope = SetScope.SESSION
     if cursor.looking_at("NAMES"):
         yield from _names(cursor)
@@ -207,10 +206,19 @@ def _items(cursor: Cursor) -> Iterator[Assign]:
         return
     if word := cursor.accept(*_SCOPES):
         scope = _SCOPES[word]
-    if cursor.accept("TRANSACTION"):
-        yield from _characteristics(cursor, scope)
+    if not cursor.accept("TRANSACTION"):
+        yield _assignment(cursor, scope)
         return
-    yield _assignment(cursor, scope)
+    while True:
+        if cursor.accept("ISOLATION LEVEL"):
+            level = cursor.expect(*_LEVELS).replace(" ", "-")
+            yield Assign(scope, "transaction_isolation", word=level)
+        else:
+            only = cursor.expect("READ ONLY", "READ WRITE") == "READ ONLY"
+            yield Assign(scope, "transaction_read_only", word="ON" if only else "OFF")
+        if not (cursor.is_sign(",") and cursor.looking_at("ISOLATION", 1)) and not cursor.looking_at("READ", 1):
+            return
+        cursor.expect_sign(",")
 
 
 def _names(cursor: Cursor) -> Iterator[Assign]:
@@ -225,19 +233,6 @@ def _names(cursor: Cursor) -> Iterator[Assign]:
 
 def _charset(cursor: Cursor) -> str:
     return CHARSETS["utf8mb4"].name if cursor.accept("DEFAULT") else charset_named(cursor.next().text)
-
-
-def _characteristics(cursor: Cursor, scope: SetScope) -> Iterator[Assign]:
-    while True:
-        if cursor.accept("ISOLATION LEVEL"):
-            level = cursor.expect(*_LEVELS).replace(" ", "-")
-            yield Assign(scope, "transaction_isolation", word=level)
-        else:
-            only = cursor.expect("READ ONLY", "READ WRITE") == "READ ONLY"
-            yield Assign(scope, "transaction_read_only", word="ON" if only else "OFF")
-        if not (cursor.is_sign(",") and cursor.looking_at("ISOLATION", 1)) and not cursor.looking_at("READ", 1):
-            return
-        cursor.expect_sign(",")
 
 
 def _assignment(cursor: Cursor, scope: SetScope) -> Assign:
@@ -270,13 +265,9 @@ def _assignment(cursor: Cursor, scope: SetScope) -> Assign:
         and scope is not SetScope.USER
     ):
         return Assign(scope, name, word=cursor.next().text)
-    return Assign(scope, name, expression=_expression(cursor))
-
-
-def _expression(cursor: Cursor) -> str:
     start = cursor.at
     cursor.skip_balanced(",")
-    return cursor.slice(start)
+    return Assign(scope, name, expression=cursor.slice(start))
 
 
 def apply(
@@ -327,7 +318,9 @@ def set_names(state: SessionState, charset: str, collation: str | None = None) -
 
 def moment_ts(value: SqlValue, zone: tzinfo, newest_ts: int) -> int:
     """Return the timestamp that a value means; SqlRefused 1292 for none, 8128 for one to come."""
-    ts = _tso(value) or _moment(value, zone)
+    is_number = isinstance(value, int | Decimal) or (isinstance(value, str) and all_digits(value))
+    tso = int(value) if is_number else 0  # type: ignore[arg-type]
+    ts = tso if tso >= _TSO_MIN else _moment(value, zone)
     if ts is None:
         raise SqlRefused(_WRONG_MOMENT, f"Incorrect datetime value: '{_shown(value)}'", "22007")
     if ts > newest_ts:
@@ -337,14 +330,6 @@ def moment_ts(value: SqlValue, zone: tzinfo, newest_ts: int) -> int:
 
 def _shown(value: SqlValue) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def _tso(value: SqlValue) -> int | None:
-    if isinstance(value, int | Decimal) and value >= _TSO_MIN:
-        return int(value)
-    if isinstance(value, str) and all_digits(value) and int(value) >= _TSO_MIN:
-        return int(value)
-    return None
 
 
 def _moment(value: SqlValue, zone: tzinfo) -> int | None:
@@ -569,7 +554,8 @@ def _processes(session: SessionClient) -> Iterator[tuple[SqlValue, ...]]:
 
 
 _Answer: TypeAlias = ResultSet | Outcome
-_Rule: TypeAlias = Callable[[SessionClient, Cursor, Context], _Answer]
+_Rule: TypeAlias = Callable[[SessionClient, Cursor, Context], _Answer | None]
+"""None is the outcome of what only acts."""
 _HISTORY: Final = 10
 _JOBS: Final = (
     "JOB_ID# DB_NAME TABLE_NAME JOB_TYPE SCHEMA_STATE SCHEMA_ID# TABLE_ID# ROW_COUNT# CREATE_TIME@ START_TIME@ "
@@ -593,21 +579,22 @@ def run_command(session: SessionClient, command: Command, context: Context) -> _
         raise cursor.error("not a statement that is known here")
     if rule is not _set:
         cursor.next()
-    return rule(session, cursor, context)
+    answer = rule(session, cursor, context)
+    return Outcome() if answer is None else answer
 
 
 # --- transactions ---
 
 
-def _begin(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+def _begin(session: SessionClient, cursor: Cursor, _context: Context) -> None:
     cursor.accept("PESSIMISTIC", "OPTIMISTIC")
     _end(cursor)
-    return _open(session, read_only=False)
+    session.transaction.begin(read_only=bool(session.state.variables["transaction_read_only"]))
 
 
-def _start(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+def _start(session: SessionClient, cursor: Cursor, _context: Context) -> None:
     cursor.expect("TRANSACTION")
-    read_only = False
+    read_only = bool(session.state.variables["transaction_read_only"])
     while not cursor.done():
         if cursor.accept("WITH CONSISTENT SNAPSHOT", "READ WRITE", "WITH CAUSAL CONSISTENCY ONLY"):
             pass
@@ -616,38 +603,25 @@ def _start(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer
         else:
             raise cursor.error("unexpected text")
         cursor.sign(",")
-    return _open(session, read_only=read_only)
+    session.transaction.begin(read_only=read_only)
 
 
-def _open(session: SessionClient, *, read_only: bool) -> Outcome:
-    session.transaction.begin(read_only=read_only or bool(session.state.variables["transaction_read_only"]))
-    return Outcome()
-
-
-def _commit(session: SessionClient, _cursor: Cursor, _context: Context) -> _Answer:
+def _commit(session: SessionClient, _cursor: Cursor, _context: Context) -> None:
     session.transaction.commit()
-    return Outcome()
 
 
-def _rollback(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+def _rollback(session: SessionClient, cursor: Cursor, _context: Context) -> None:
     cursor.accept("WORK")
     if cursor.accept("TO"):
         cursor.accept("SAVEPOINT")
         session.transaction.rollback_to(cursor.name("a savepoint"))
     else:
         session.transaction.rollback()
-    return Outcome()
 
 
-def _savepoint(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
-    session.transaction.savepoint(cursor.name("a savepoint"))
-    return Outcome()
-
-
-def _release(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+def _release(session: SessionClient, cursor: Cursor, _context: Context) -> None:
     cursor.expect("SAVEPOINT")
     session.transaction.release(cursor.name("a savepoint"))
-    return Outcome()
 
 
 def _end(cursor: Cursor) -> None:
@@ -658,7 +632,7 @@ def _end(cursor: Cursor) -> None:
 # --- settings ---
 
 
-def _set(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+def _set(session: SessionClient, cursor: Cursor, context: Context) -> None:
     state = session.state
     was = state.variables["autocommit"]
 
@@ -679,19 +653,9 @@ def _set(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
     state.sql_mode, state.zone  # noqa: B018  refuse what they cannot read
     if state.variables["autocommit"] and not was:
         session.transaction.commit()
-    return Outcome()
-
-
-def _use(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
-    session.use(cursor.name("a database"))
-    return Outcome()
 
 
 # --- looking and acting ---
-
-
-def _show(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
-    return show(cursor, session.view(context))
 
 
 def _describe(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
@@ -700,20 +664,19 @@ def _describe(session: SessionClient, cursor: Cursor, context: Context) -> _Answ
     return describe(cursor, session.view(context))
 
 
-def _kill(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
+def _kill(session: SessionClient, cursor: Cursor, _context: Context) -> None:
     cursor.accept("TIDB")
     query_only = cursor.accept("CONNECTION", "QUERY") == "QUERY"
     number = cursor.integer("a connection's number")
     if session.peers is None:
         raise SqlRefused(1094, f"Unknown thread id: {number}", "HY000")
     session.peers.kill(number, query_only=query_only)
-    return Outcome()
 
 
 # --- ADMIN ---
 
 
-def _admin(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+def _admin(session: SessionClient, cursor: Cursor, context: Context) -> _Answer | None:
     for words, rule in _ADMIN.items():
         if cursor.accept(words):
             return rule(session, cursor, context)
@@ -742,7 +705,7 @@ def _cancel(session: SessionClient, cursor: Cursor, context: Context) -> _Answer
     return _rows(session, context, "JOB_ID RESULT", rows)
 
 
-def _check(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
+def _check(session: SessionClient, cursor: Cursor, context: Context) -> None:
     view, more = session.view(context), True
     while more:
         named = cursor.qualified()
@@ -751,20 +714,11 @@ def _check(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
         if faults:
             raise refusal(shape, faults[0])
         more = cursor.sign(",")
-    return Outcome()
 
 
-def _set_role(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
-    role = cursor.expect(PRIMARY.upper(), SECONDARY.upper()).lower()
+def _set_role(session: SessionClient, cursor: Cursor, role: str) -> None:
     _end(cursor)
     session.node.ddl_client.set_bdr_role(role)
-    return Outcome()
-
-
-def _unset_role(session: SessionClient, cursor: Cursor, _context: Context) -> _Answer:
-    _end(cursor)
-    session.node.ddl_client.set_bdr_role("")
-    return Outcome()
 
 
 def _show_role(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
@@ -782,8 +736,10 @@ _ADMIN: Final[Mapping[str, _Rule]] = {
     "SHOW DDL JOBS": _show_jobs,
     "CANCEL DDL JOBS": _cancel,
     "CHECK TABLE": _check,
-    "SET BDR ROLE": _set_role,
-    "UNSET BDR ROLE": _unset_role,
+    "SET BDR ROLE": lambda session, cursor, _: _set_role(
+        session, cursor, cursor.expect(PRIMARY.upper(), SECONDARY.upper()).lower()
+    ),
+    "UNSET BDR ROLE": lambda session, cursor, _: _set_role(session, cursor, ""),
     "SHOW BDR ROLE": _show_role,
 }
 _RULES: Final[Mapping[str, _Rule]] = {
@@ -791,11 +747,11 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "START": _start,
     "COMMIT": _commit,
     "ROLLBACK": _rollback,
-    "SAVEPOINT": _savepoint,
+    "SAVEPOINT": lambda session, cursor, _: session.transaction.savepoint(cursor.name("a savepoint")),
     "RELEASE": _release,
     "SET": _set,
-    "USE": _use,
-    "SHOW": _show,
+    "USE": lambda session, cursor, _: session.use(cursor.name("a database")),
+    "SHOW": lambda session, cursor, context: show(cursor, session.view(context)),
     "DESC": _describe,
     "DESCRIBE": _describe,
     "EXPLAIN": _describe,

@@ -163,10 +163,6 @@ def _read(reader: PacketReader, code: T, *, unsigned: bool) -> Bound:
     return read(reader)
 
 
-def _read_float(reader: PacketReader) -> Bound:
-    return float(struct.unpack("<f", reader.take(4))[0])
-
-
 def _read_double(reader: PacketReader) -> Bound:
     return float(struct.unpack("<d", reader.take(8))[0])
 
@@ -186,7 +182,7 @@ def _read_span(reader: PacketReader) -> Bound:
 
 
 _READERS: Final[Mapping[T, Callable[[PacketReader], Bound]]] = {
-    T.FLOAT: _read_float,
+    T.FLOAT: lambda reader: float(struct.unpack("<f", reader.take(4))[0]),
     T.DOUBLE: _read_double,
     **dict.fromkeys((T.DATE, T.DATETIME, T.TIMESTAMP), _read_moment),
     T.TIME: _read_span,

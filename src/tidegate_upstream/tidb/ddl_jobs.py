@@ -111,13 +111,6 @@ _MODIFY: Final = 12
 _RANGES_PER_JOB: Final = 1 << 16
 
 
-def _reorg_meta(sql_mode: int, zone: tzinfo) -> ReorgMeta:
-    if isinstance(zone, ZoneInfo):
-        return ReorgMeta(sql_mode, location=Location(zone.key))
-    offset = zone.utcoffset(None) or timedelta()
-    return ReorgMeta(sql_mode, location=Location("", int(offset.total_seconds())))
-
-
 class JobProgress(msgspec.Struct, frozen=True):
     """How far a job is: the step it is `at`, and on the way back from step `turned` how many steps of that are taken.
 
@@ -142,7 +135,6 @@ class JobEntry:
 
     @property
     def request(self) -> Request:
-        """What was asked for, as the last step left it."""
         return request_of(self.job)
 
 
@@ -156,6 +148,10 @@ def new_entry(request: Request, job_id: int, start_ts: int, sql_mode: int = STRI
         SubJob(part.action, raw_arguments(part), revertible=True, state=JobState.QUEUEING) for part in request.parts
     ]
     involved = Raw(msgspec.json.encode(request.involved)) if request.involved else UNSET
+    location = Location("", int((zone.utcoffset(None) or timedelta()).total_seconds()))
+    if isinstance(zone, ZoneInfo):
+        location = Location(zone.key)
+    settings = ReorgMeta(sql_mode, location=location)
     return JobEntry(
         Job(
             job_id,
@@ -171,7 +167,7 @@ def new_entry(request: Request, job_id: int, start_ts: int, sql_mode: int = STRI
             query=request.query,
             binlog=Binlog(),
             version=2,
-            reorg_meta=Raw(msgspec.json.encode(_reorg_meta(sql_mode, zone))) if _is_reorg(request) else Raw(b"null"),
+            reorg_meta=Raw(msgspec.json.encode(settings) if _is_reorg(request) else b"null"),
             multi_schema_info=MultiSchemaInfo(subs, revertible=True) if subs else None,
             sql_mode=sql_mode,
             involving_schema_info=involved,
@@ -278,19 +274,15 @@ def finish_job(transaction: Transaction, entry: JobEntry, number: int) -> None:
     if REORG.get(transaction, job.id):
         REORG.remove(transaction, job.id)
     for element, found in enumerate(entry.progress.ranges, 1):
-        _put_range(transaction, job.id, element, found)
-
-
-def _put_range(transaction: Transaction, job_id: int, element: int, found: DeleteRange) -> None:
-    start, end = found.bounds
-    row: Values = {
-        "job_id": job_id,
-        "element_id": element,
-        "start_key": start.hex().encode(),
-        "end_key": end.hex().encode(),
-        "ts": transaction.start_ts,
-    }
-    DELETE_RANGE.put(transaction, job_id * _RANGES_PER_JOB + element, row)
+        start, end = found.bounds
+        bounds: Values = {
+            "job_id": job.id,
+            "element_id": element,
+            "start_key": start.hex().encode(),
+            "end_key": end.hex().encode(),
+            "ts": transaction.start_ts,
+        }
+        DELETE_RANGE.put(transaction, job.id * _RANGES_PER_JOB + element, bounds)
 
 
 def _second(ts: int) -> Time:

@@ -93,14 +93,6 @@ def error_of(job: Job) -> JobError | None:
     return None if raw == b"null" else msgspec.json.decode(raw, type=JobError)
 
 
-def result_of(job: Job) -> Job:
-    """Return the job when it reached its end; SqlRefused with its error when it was taken back."""
-    if job.state in (JobState.SYNCED, JobState.DONE):
-        return job
-    error = error_of(job) or JobError()
-    raise SqlRefused(error.code, error.message, error.sqlstate)
-
-
 class DdlClient:
     """The queue and the history, for sessions of any node."""
 
@@ -127,8 +119,11 @@ class DdlClient:
         idle = 0
         while True:
             found = self._ended(job_id)
+            if found is not None and found.state in (JobState.SYNCED, JobState.DONE):
+                return found
             if found is not None:
-                return result_of(found)
+                error = error_of(found) or JobError()
+                raise SqlRefused(error.code, error.message, error.sqlstate)
             before_ms = self._ticker.now_ms()
             idle = 0 if self._progress() or self._ticker.now_ms() != before_ms else idle + 1
             stands_still = idle > _IDLE_TICKS and not self._ticker.has_thread()
@@ -142,7 +137,6 @@ class DdlClient:
         return None
 
     def _progress(self) -> bool:
-        """Whether anything moved, or may have."""
         if not self._ticker.has_thread():
             if self._ticker.tick() is not None:
                 return True
@@ -246,7 +240,7 @@ class Owner:
         self.registry.first_job = entries[0].job.id if entries else Meta(reader).newest_id + 1
         for entry in entries:
             mine, ids = entry.request.involves, set(table_ids(entry.request)) - {0}
-            waits = _conflict(before, mine) or not ids.isdisjoint(taken)
+            waits = any(_meets(one, other) for one in before for other in mine) or not ids.isdisjoint(taken)
             if not waits and not self.waits_for(entry, physical_ms(now_ts)):
                 found.append(entry.job.id)
             before += mine
@@ -293,7 +287,6 @@ class Owner:
             self.steps.forward(entry)
 
     def _work(self, entry: JobEntry) -> None:
-        """One batch of the first task; the last one takes it off."""
         transaction = self.steps.begin(entry)
         task, *rest = entry.progress.tasks
         rows = self.worker.batch(transaction, entry.job, task)
@@ -317,10 +310,6 @@ class Owner:
         except (WriteConflict, JobMoved):
             return False
         return True
-
-
-def _conflict(before: list[Involved], mine: tuple[Involved, ...]) -> bool:
-    return any(_meets(one, other) for one in before for other in mine)
 
 
 def _meets(one: Involved, other: Involved) -> bool:

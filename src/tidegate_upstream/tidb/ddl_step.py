@@ -40,6 +40,7 @@ checkExchangePartitionRecordValidation), gc_worker (deleteRanges).
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
@@ -77,7 +78,6 @@ from tidegate_upstream.tidb.ddl_jobs import (
 from tidegate_upstream.tidb.dml import key_columns, key_values, matching
 from tidegate_upstream.tidb.engine import ColumnFamily, Edit
 from tidegate_upstream.tidb.metadata import DELETE_RANGE, LOCK_INFO, REORG, MetaWriter, Values
-from tidegate_upstream.tidb.store_mvcc import Store
 from tidegate_upstream.tidb.table_access import TableReader
 from tidegate_upstream.tidb.table_rows import (
     KeyMutation,
@@ -103,29 +103,17 @@ def delete_ranges(storage: Storage, safe_point: int) -> int:
     transaction = storage.begin()
     due = [(number, row) for number, row in DELETE_RANGE.rows(transaction) if _moment(row) <= safe_point]
     for number, row in due:
-        _destroy(storage.store, *_bounds(row))
+        low, high = map(encode_bytes, _bounds(row))
+        with storage.store.guard:
+            edits: list[Edit] = [
+                (column, key, None)
+                for column in (ColumnFamily.LOCK, ColumnFamily.WRITE, ColumnFamily.DATA)
+                for key, _ in storage.store.engine.scan(column, low, high)
+            ]
+            storage.store.engine.write(edits)
         DELETE_RANGE.remove(transaction, number)
     transaction.commit()
     return len(due)
-
-
-def keep_tables(transaction: Transaction, physical_ids: set[int]) -> None:
-    """Take the ranges of whole tables or partitions out again, since they came back."""
-    kept = {table_prefix(number) for number in physical_ids}
-    for number, row in list(DELETE_RANGE.rows(transaction)):
-        if _bounds(row)[0] in kept:
-            DELETE_RANGE.remove(transaction, number)
-
-
-def _destroy(store: Store, start: bytes, end: bytes) -> None:
-    low, high = encode_bytes(start), encode_bytes(end)
-    with store.guard:
-        edits: list[Edit] = [
-            (column, key, None)
-            for column in (ColumnFamily.LOCK, ColumnFamily.WRITE, ColumnFamily.DATA)
-            for key, _ in store.engine.scan(column, low, high)
-        ]
-        store.engine.write(edits)
 
 
 def _moment(row: Values) -> int:
@@ -286,7 +274,17 @@ class Backfill:
         if at.phase < len(phases):
             at = self._walk(transaction, phases[at.phase], shape, context, at)
         if at.phase < len(phases):
-            _write_checkpoint(transaction, job_id, phases[at.phase], at)
+            phase = phases[at.phase]
+            row: Values = {
+                "job_id": job_id,
+                "ele_id": phase.element,
+                "ele_type": phase.kind,
+                "start_key": at.start,
+                "end_key": at.end,
+                "physical_id": phase.physical_ids[at.place] if at.place < len(phase.physical_ids) else 0,
+                "reorg_meta": msgspec.json.encode(msgspec.structs.replace(at, start=b"", end=b"")),
+            }
+            REORG.put(transaction, job_id, row)
             return None
         if REORG.get(transaction, job_id) is not None:
             REORG.remove(transaction, job_id)
@@ -295,7 +293,6 @@ class Backfill:
     def _walk(
         self, transaction: Transaction, phase: _Phase, shape: TableShape, context: Context, at: _Checkpoint
     ) -> _Checkpoint:
-        """One batch of rows; the next checkpoint."""
         if at.place == len(phase.physical_ids):
             return _Checkpoint(at.phase + 1, rows=at.rows)
         transaction.source = phase.source
@@ -325,7 +322,6 @@ def _whole(transaction: Transaction, physical_id: int) -> tuple[bytes, bytes]:
 
 
 def _phases(transaction: Transaction, task: Task, shape: TableShape, context: Context) -> list[_Phase]:
-    """The walks of a task, in order."""
     ids, found = shape.physical_ids, []
     looks = look_at(transaction, task, shape, context)
     if looks is not None:
@@ -334,7 +330,8 @@ def _phases(transaction: Transaction, task: Task, shape: TableShape, context: Co
         found.append(_Phase(new, b"_col_", ids, _rewriter(shape, new, old, context), LOSSY_DDL))
     if task.indexes:
         indexes = [index for index in shape.indexes if index.layout.id in task.indexes]
-        found.append(_Phase(task.indexes[0], b"_idx_", ids, _indexer(shape, indexes, context)))
+        fill = partial(_put_entries, shape, indexes, context)
+        found.append(_Phase(task.indexes[0], b"_idx_", ids, fill))
     if task.work is Work.BACKFILL and task.targets:
         found.append(_Phase(task.targets[0], b"_part_", task.partitions, _copier(shape, context)))
     return found
@@ -360,18 +357,6 @@ def _rewriter(shape: TableShape, new: int, old: int, context: Context) -> Callab
     return rewrite
 
 
-def _indexer(
-    shape: TableShape, indexes: list[ShapeIndex], context: Context
-) -> Callable[[Transaction, Row, RowImage], None]:
-    """Every row gets its entries; SqlRefused 1062 where another row has one of a unique index."""
-
-    def fill(transaction: Transaction, _row: Row, image: RowImage) -> None:
-        for index in indexes:
-            _put_entry(transaction, shape, index, image, context)
-
-    return fill
-
-
 def _put_entry(
     transaction: Transaction, shape: TableShape, index: ShapeIndex, image: RowImage, context: Context
 ) -> None:
@@ -388,7 +373,7 @@ def _put_entry(
 
 def _copier(shape: TableShape, context: Context) -> Callable[[Transaction, Row, RowImage], None]:
     """Every row is copied to where the other set of partitions has its place, with its index entries."""
-    other = shape.placements[1]
+    other, local = shape.placements[1], [index for index in shape.indexes if not index.layout.global_index]
 
     def copy(transaction: Transaction, row: Row, image: RowImage) -> None:
         target = other.locate(image.columns)
@@ -398,11 +383,22 @@ def _copier(shape: TableShape, context: Context) -> Callable[[Transaction, Row, 
             return
         moved = image._replace(physical_id=target)
         _put(transaction, record_mutation(shape, moved, RowForm(row.version)))
-        for index in shape.indexes:
-            if not index.layout.global_index:
-                _put_entry(transaction, shape, index, moved, context)
+        _put_entries(shape, local, context, transaction, row, moved)
 
     return copy
+
+
+def _put_entries(
+    shape: TableShape,
+    indexes: list[ShapeIndex],
+    context: Context,
+    transaction: Transaction,
+    _row: Row,
+    image: RowImage,
+) -> None:
+    """Put the entries of a row; SqlRefused 1062 where another row has one of a unique index."""
+    for index in indexes:
+        _put_entry(transaction, shape, index, image, context)
 
 
 def _put(transaction: Transaction, mutation: KeyMutation) -> None:
@@ -422,20 +418,6 @@ def _read_checkpoint(transaction: Transaction, job_id: int) -> _Checkpoint:
     assert isinstance(start, bytes), row
     assert isinstance(end, bytes), row
     return msgspec.structs.replace(msgspec.json.decode(meta, type=_Checkpoint), start=start, end=end)
-
-
-def _write_checkpoint(transaction: Transaction, job_id: int, phase: _Phase, at: _Checkpoint) -> None:
-    physical_id = phase.physical_ids[at.place] if at.place < len(phase.physical_ids) else 0
-    row: Values = {
-        "job_id": job_id,
-        "ele_id": phase.element,
-        "ele_type": phase.kind,
-        "start_key": at.start,
-        "end_key": at.end,
-        "physical_id": physical_id,
-        "reorg_meta": msgspec.json.encode(msgspec.structs.replace(at, start=b"", end=b"")),
-    }
-    REORG.put(transaction, job_id, row)
 
 
 _STEP_LOCK: Final = string_key("DDLStep")
@@ -569,7 +551,10 @@ class Steps:
             self._ask(transaction, entry, outcome, version)
         if isinstance(outcome.request.arguments, RecoverArgs):
             table = outcome.request.arguments.table_info
-            keep_tables(transaction, {table.id, *table.physical_ids})
+            kept = set(map(table_prefix, (table.id, *table.physical_ids)))
+            for number, row in list(DELETE_RANGE.rows(transaction)):
+                if _bounds(row)[0] in kept:
+                    DELETE_RANGE.remove(transaction, number)
         _write(transaction, lambda ts: Meta(self.storage.snapshot(ts)), outcome, version)
         write_entry(transaction, JobEntry(job, progress))
         self.reach("ddl/before-step")
@@ -602,7 +587,6 @@ class Steps:
 
 
 def _updated(job: Job, outcome: StepOutcome, version: int, state: JobState) -> Job:
-    """The job after a step, its sub-jobs' arguments included."""
     changes = msgspec.structs.replace(
         job,
         state=state,
@@ -623,7 +607,6 @@ def _updated(job: Job, outcome: StepOutcome, version: int, state: JobState) -> J
 
 
 def _write(transaction: Transaction, past: Callable[[int], Meta], outcome: StepOutcome, version: int) -> None:
-    """The definitions, counters and the difference of a step."""
     writer = MetaWriter(transaction)
     counters = [(counter, _counted(writer, past, counter)) for counter in outcome.counters]
     for schema_id, table_id in outcome.removes:

@@ -33,7 +33,7 @@ foreign_key.go).
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Final, Protocol
@@ -183,20 +183,15 @@ class Keys:
                 continue
             parent = self.tables(key.ref_schema.original or child.version.schema, key.ref_table.original)
             found = next(matching(parent.reader, key.ref_cols, values), None)
+            own = key.ref_table.lower == child.shape.stored.name.lower
             if found is not None:
                 parent.lock(found)
-            elif not self._is_own_parent(child, key, values, new):
+            elif not own or key_values(child.reader, key_columns(child.reader, key.ref_cols), new) != values:
                 raise SqlRefused(
                     MISSING_PARENT,
                     f"Cannot add or update a child row: a foreign key constraint fails ({_shown(child, key)})",
                     "23000",
                 )
-
-    def _is_own_parent(self, child: TableAccess, key: StoredForeignKey, values: list[SqlValue], new: RowImage) -> bool:
-        """Whether the row names itself."""
-        if key.ref_table.lower != child.shape.stored.name.lower:
-            return False
-        return key_values(child.reader, key_columns(child.reader, key.ref_cols), new) == values
 
     def removed(self, parent: TableAccess, old: RowImage, new: RowImage | None) -> None:
         """Follows a row that went or got another key to its children; SqlRefused 1451 when they are in the way."""
@@ -213,7 +208,6 @@ class Keys:
                 self._follow(child, key, row, fresh)
 
     def _follow(self, child: TableAccess, key: StoredForeignKey, row: RowImage, fresh: list[SqlValue] | None) -> None:
-        """What becomes of one child."""
         action = key.on_delete if fresh is None else key.on_update
         if action == _CASCADE and fresh is None:
             child.delete(row)
@@ -407,23 +401,13 @@ def opened(node: Node, tables: TableOpener, context: Context) -> ChangedTable:
     others = parent is not None and (parent.args.get("tables") or parent.args.get("using"))
     if not isinstance(node, exp.Table) or node.args.get("joins") or others:
         raise SqlRefused(1235, "This version of Tidegate doesn't yet support changes of more than one table", "42000")
-    _refuse_partitions(node)
-    access = tables.table(node.db, node.name)
-    return ChangedTable(access, _table_scope(access, node.alias or access.name, context))
-
-
-def _refuse_partitions(node: Node) -> None:
-    """Refuse a chosen partition (1235)."""
     if node.args.get("partition"):
         raise SqlRefused(
             1235, "This version of Tidegate doesn't yet support 'PARTITION (..) in a changed table'", "42000"
         )
-
-
-def _table_scope(access: TableAccess, alias: str, context: Context) -> Scope:
-    """The scope of a table's rows."""
-    plain = Scope.of_columns(access.columns, alias, access.version.schema)
-    return Scope(plain.slots, database=context.database, context=context)
+    access = tables.table(node.db, node.name)
+    plain = Scope.of_columns(access.columns, node.alias or access.name, access.version.schema)
+    return ChangedTable(access, Scope(plain.slots, database=context.database, context=context))
 
 
 def _found_rows(node: Node, target: ChangedTable, context: Context) -> list[tuple[RowImage, Row]]:
@@ -432,7 +416,10 @@ def _found_rows(node: Node, target: ChangedTable, context: Context) -> list[tupl
     where, order = node.args.get("where"), node.args.get("order")
     scope = target.scope.at("where clause")
     access = target.access
-    equal = _equal_of(where.this, scope, context) if where else {}
+    equal: dict[str, tuple[SqlValue, ...]] = {}
+    for column, constants in filter(None, map(asked, conjuncts(where.this) if where else ())):
+        if all(map(_is_plain, constants)) and scope.has(column.name, column.table):
+            equal[lowered(column.name)] = tuple(compile_scalar(one, scope).run((), context) for one in constants)
     rows: Iterator[tuple[RowImage, Row]] = ((image, access.shown(image)) for image in access.reader.find(equal))
     if where:
         test = truth(compile_scalar(where.this, scope))
@@ -444,17 +431,7 @@ def _found_rows(node: Node, target: ChangedTable, context: Context) -> list[tupl
     return list(cut(rows, *limits_of(node, scope), context))
 
 
-def _equal_of(where: Node, scope: Scope, context: Context) -> Mapping[str, tuple[SqlValue, ...]]:
-    """What a condition demands of columns by = and IN with constants."""
-    found: dict[str, tuple[SqlValue, ...]] = {}
-    for column, wanted in filter(None, map(asked, conjuncts(where))):
-        if all(map(_is_plain, wanted)) and scope.has(column.name, column.table):
-            found[lowered(column.name)] = tuple(compile_scalar(value, scope).run((), context) for value in wanted)
-    return found
-
-
 def _is_plain(node: Node) -> bool:
-    """Whether it is a literal, which no row decides."""
     inner = node.this if isinstance(node, exp.Neg | exp.Paren) else node
     return isinstance(inner, exp.Literal | exp.HexString | exp.BitString | exp.Null | exp.Boolean)
 
@@ -483,7 +460,6 @@ def run_update(node: Node, tables: TableOpener, context: Context) -> Outcome:
 
 
 def _change(access: TableAccess, old: RowImage, values: dict[str, Given], row_number: int, *, ignore: bool) -> bool:
-    """Whether the row changed."""
     try:
         new = access.changed(old, values, row_number, lenient=ignore)
         if new is None:
@@ -517,7 +493,6 @@ def run_delete(node: Node, tables: TableOpener, context: Context) -> Outcome:
 
 
 def _delete(access: TableAccess, image: RowImage, *, ignore: bool) -> bool:
-    """Whether the row went; IGNORE leaves one alone that has children."""
     savepoint = access.transaction.savepoint()
     try:
         access.delete(image)
@@ -582,7 +557,6 @@ class _Insert:
     # --- what is inserted ---
 
     def _columns(self, names: list[str] | None) -> list[ShapeColumn | None]:
-        """The columns that values are for; None is _tidb_rowid."""
         if names is None:
             return [column for column in self.access.shape.public if not column.stored.hidden]
         found: list[ShapeColumn | None] = []
@@ -622,7 +596,8 @@ class _Insert:
             return {}
         self._check_count(len(nodes), row_number)
         scope, access = self.scope, self.access
-        row = self._defaults()
+        shown = [from_column(one.target.type, one.constant, self.context.zone) for one in access.shape.public]
+        row: list[SqlValue] = [*shown, *[None] * (len(access.columns) - len(shown))]
         given: dict[str, Given] = {}
         for column, node in zip(self.columns, nodes, strict=True):
             if column is None:
@@ -631,16 +606,9 @@ class _Insert:
                 given |= assign_all([assignment(access, column, node, scope)], access, row, self.context)
         return given
 
-    def _defaults(self) -> list[SqlValue]:
-        shown = [
-            from_column(column.target.type, column.constant, self.context.zone) for column in self.access.shape.public
-        ]
-        return [*shown, *[None] * (len(self.access.columns) - len(shown))]
-
     # --- one row ---
 
     def _insert(self, values: dict[str, Given], row_number: int) -> int:
-        """How many rows count as affected."""
         try:
             image = self.access.new_row(values, row_number, lenient=self.lenient)
             conflicts = self.access.conflicts(image) if self.replaces or self.on_duplicate is not None else []
@@ -674,7 +642,6 @@ class _Insert:
         return all(same(column.target.type, old.columns[column.id], new.columns[column.id]) for column in public)
 
     def _change(self, old: RowImage, new: RowImage, row_number: int) -> int:
-        """ON DUPLICATE KEY UPDATE of the row that holds the key."""
         row = [*self.access.shown(old), *self.access.shown(new)]
         values = assign_all(self.on_duplicate or (), self.access, row, self.context)
         changed = self.access.changed(old, values, row_number, lenient=self.ignore)

@@ -111,11 +111,6 @@ def type_name(action: int) -> str:
     return _TYPES.get(action, f"unknown ddl job ({action})")
 
 
-def state_name(state: int) -> str:
-    """Return the name of a job's state."""
-    return _STATES[state] if 0 <= state < len(_STATES) else str(state)
-
-
 def moment_of(ts: int, zone: tzinfo = UTC) -> Time | None:
     """Return the second of a timestamp on the clocks of `zone`; None for no timestamp."""
     if not ts:
@@ -130,7 +125,8 @@ def job_row(job: Job, zone: tzinfo = UTC) -> tuple[SqlValue, ...]:
     schema_state = _SCHEMA_STATES[job.schema_state] if job.schema_state < len(_SCHEMA_STATES) else str(job.schema_state)
     ids = (job.id, job.schema_name, job.table_name, type_name(job.type), schema_state, job.schema_id, job.table_id)
     times = (job.start_ts, job.real_start_ts, done.finished_ts if done else 0)
-    return (*ids, job.row_count, *(moment_of(ts, zone) for ts in times), state_name(job.state))
+    state = _STATES[job.state] if 0 <= job.state < len(_STATES) else str(job.state)
+    return (*ids, job.row_count, *(moment_of(ts, zone) for ts in times), state)
 
 
 Row = tuple[SqlValue, ...]
@@ -178,21 +174,13 @@ def tables(snapshot: StoredSnapshot, next_id: Callable[[int, int], int | None], 
         sizes = ("InnoDB", 10, "Compact", *(0,) * 6, next_id(found.schema_id, table.id) if numbered else None)
         options = "partitioned" if table.partition is not None and table.partition.enable else ""
         times = (moment_of(table.update_timestamp, zone), None, None)
-        tail = (table.collate or "utf8mb4_bin", None, options, table.comment, table.id, _sharding(table), clustered)
-        yield (*head, *sizes, *times, *tail, _policy(table))
-
-
-def _sharding(table: StoredTable) -> str:
-    if table.pk_is_handle:
-        return (
-            f"PK_AUTO_RANDOM_BITS={table.auto_random_bits}" if table.auto_random_bits else "NOT_SHARDED(PK_IS_HANDLE)"
-        )
-    return f"SHARD_BITS={table.shard_row_id_bits}" if table.shard_row_id_bits else "NOT_SHARDED"
-
-
-def _policy(table: StoredTable) -> str | None:
-    found = msgspec.json.decode(table.policy_ref_info)
-    return found["name"]["O"] if found else None
+        bits, shards, no_shards = table.shard_row_id_bits, "SHARD_BITS", "NOT_SHARDED"
+        if table.pk_is_handle:
+            bits, shards, no_shards = table.auto_random_bits, "PK_AUTO_RANDOM_BITS", "NOT_SHARDED(PK_IS_HANDLE)"
+        sharding = f"{shards}={bits}" if bits else no_shards
+        policy = msgspec.json.decode(table.policy_ref_info)
+        tail = (table.collate or "utf8mb4_bin", None, options, table.comment, table.id, sharding, clustered)
+        yield (*head, *sizes, *times, *tail, policy["name"]["O"] if policy else None)
 
 
 def views(snapshot: StoredSnapshot) -> Iterator[Row]:
@@ -234,7 +222,6 @@ def _column(found: TableVersion, column: StoredColumn, position: int, zone: tzin
 
 
 def _precision(column: StoredColumn) -> tuple[int | None, int | None, int | None]:
-    """NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION."""
     kind = column_type(column.type)
     if kind.code in _INTEGER_PRECISION:
         return _INTEGER_PRECISION[kind.code] + (kind.unsigned and kind.code is T.LONGLONG), 0, None
@@ -285,17 +272,14 @@ class _KeyPart:
 
     @property
     def expression(self) -> str | None:
-        """The text of a part that is an expression."""
         return self.column.generated_expr_string if self.column.hidden else None
 
     @property
     def name(self) -> str | None:
-        """The column; None for an expression."""
         return None if self.column.hidden else self.part.name.original
 
     @property
     def length(self) -> int | None:
-        """How much of the column the key takes; None for all."""
         return self.part.length if self.part.length >= 0 else None
 
 

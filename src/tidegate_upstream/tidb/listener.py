@@ -217,7 +217,6 @@ class Upstream:
 
     @property
     def ports(self) -> Mapping[str, int]:
-        """The port of each node by its name."""
         return {name: listener.port for name, listener in self._listeners.items()}
 
     def start(self) -> Self:

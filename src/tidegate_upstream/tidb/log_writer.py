@@ -52,12 +52,10 @@ class SpanFeed:
 
     @property
     def resolved_ts(self) -> int:
-        """Rows at or below it are complete."""
         return min(part.resolved_ts for part in self._parts)
 
     @property
     def initialized(self) -> bool:
-        """Whether every part has heard what was there when it registered."""
         return all(part.matcher.initialized for part in self._parts)
 
     def poll(self, scan_rows: int = 1024) -> None:
@@ -90,7 +88,6 @@ class SpanFeed:
         ]
 
     def _apply(self, part: _Part, event: KvEvent) -> bool:
-        """Whether the registration is over."""
         match event:
             case KvChange():
                 for row in part.matcher.apply(event):
@@ -123,7 +120,6 @@ class LogWriter:
 
     @property
     def low(self) -> int:
-        """The ts up to which all is written."""
         return self.segments.low
 
     def write(self, *, empty: bool = False) -> Path | None:

@@ -151,7 +151,6 @@ class GuardedTransaction(Transaction):
             self.used.add(number)
 
     def _admit(self, start_ts: int, commit_ts: int, keys: tuple[bytes, ...]) -> None:
-        """The check of a commit (transaction.py)."""
         with self.node.guard:
             if self.doomed or physical_ms(commit_ts) > self.node.valid_until_ms:
                 raise SchemaOutdated(
@@ -191,12 +190,10 @@ class Node:
 
     @property
     def schema(self) -> StoredSnapshot:
-        """The definitions of now, those of every state included."""
         return self.loaded.snapshot
 
     @property
     def version(self) -> int:
-        """The schema version."""
         return self.loaded.version
 
     def schema_at(self, ts: int) -> StoredSnapshot:

@@ -105,7 +105,6 @@ class _Step:
 
     @property
     def end(self) -> int:
-        """The slot behind the source's own."""
         return self.start + len(self.source.columns)
 
 
@@ -187,7 +186,6 @@ class _Builder:
 
     @property
     def scope(self) -> Scope:
-        """What can be named so far."""
         return replace(self.env, slots=tuple(self.slots), clause="where clause")
 
     def add_tree(self, node: Node, join: Node | None) -> None:
@@ -221,12 +219,12 @@ class _Builder:
         scope = self.scope
         tests: list[Truth] = []
         for part in where:
-            at = self._first_step(part, scope)
+            own = [slot.index for column in part.find_all(exp.Column) for slot in self._own(column, scope)]
             test = truth(compile_scalar(part, scope))
-            if at is None:
+            if not own:
                 tests.append(test)
                 continue
-            step = self.steps[at]
+            step = next(step for step in self.steps if max(own) < step.end)
             step.after.append(test)
             self._hint(part, scope)
         for step in self.steps:
@@ -234,13 +232,6 @@ class _Builder:
             for part in step.on:
                 step.condition.append(truth(compile_scalar(part, visible)))
         return Joined(scope, tuple(self.steps), tuple(tests))
-
-    def _first_step(self, part: Node, scope: Scope) -> int | None:
-        """The first step after which a condition has all its columns; None for conditions without."""
-        own = [slot.index for column in part.find_all(exp.Column) for slot in self._own(column, scope)]
-        if not own:
-            return None
-        return next(at for at, step in enumerate(self.steps) if max(own) < step.end)
 
     @staticmethod
     def _own(column: Node, scope: Scope) -> Sequence[Slot]:
@@ -304,7 +295,6 @@ class _Aggregate:
 
     @property
     def kind(self) -> ColumnType:
-        """The type of the first argument."""
         return self.args[0].type
 
 
@@ -511,7 +501,6 @@ class _Select:
         return cut(self._listed(rows, context), self.limit, self.offset, context)
 
     def _listed(self, rows: Rows, context: Context) -> Rows:
-        """The select list of each row, in order."""
         items = [item.run for item in self.items]
         if not self.order:
             made = (tuple(run(row, context) for run in items) for row in rows)
@@ -603,7 +592,6 @@ def _column(item: Node, value: Compiled, scope: Scope) -> ResultColumn:
 
 
 def _name(item: Node) -> str:
-    """The name of a select item."""
     kind = type(item).__name__
     if kind == "Alias":
         return str(item.alias)
@@ -684,7 +672,6 @@ def _key_at(keys: Callable[[Any], Row], at: int, collation: str) -> Callable[[An
 
 
 def _unlike(rows: Rows, columns: Sequence[ResultColumn]) -> Rows:
-    """Return the rows, each once."""
     seen: set[Any] = set()
     for row in rows:
         key = tuple(sort_key_of(value, column.collation) for value, column in zip(row, columns, strict=True))

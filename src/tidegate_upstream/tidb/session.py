@@ -173,7 +173,6 @@ class Session:
 
     @property
     def connection_id(self) -> int:
-        """The number of the client."""
         return self.state.connection_id
 
     @connection_id.setter
@@ -182,22 +181,18 @@ class Session:
 
     @property
     def database(self) -> str:
-        """The current database, "" for none."""
         return self.state.database
 
     @property
     def variables(self) -> SessionVariables:
-        """The session's variables."""
         return self.state.variables
 
     @property
     def in_transaction(self) -> bool:
-        """Whether COMMIT would end something."""
         return self.transaction.is_open
 
     @property
     def warning_count(self) -> int:
-        """Warnings of the last statement."""
         return len(self.state.warnings)
 
     @property

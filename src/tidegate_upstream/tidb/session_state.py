@@ -66,17 +66,14 @@ class SessionState:
 
     @property
     def sql_mode(self) -> frozenset[str]:
-        """The modes that are on."""
         return frozenset(str(self.variables["sql_mode"]).split(",")) - {""}
 
     @property
     def zone(self) -> tzinfo:
-        """The session's time zone."""
         return zone_named(str(self.variables["time_zone"]))
 
     @property
     def write_source(self) -> int:
-        """Which replication writes here; 0 for a user."""
         return int(str(self.variables["tidb_cdc_write_source"]))
 
     @property
@@ -221,7 +218,6 @@ class SessionTransaction:
 
     @property
     def is_open(self) -> bool:
-        """Whether COMMIT would end something."""
         return self.open is not None
 
     def begin(self, *, read_only: bool = False) -> None:
@@ -343,7 +339,6 @@ class SessionTransaction:
         return result
 
     def _pauses(self) -> Iterator[float | None]:
-        """How long to wait after each try; None after the last."""
         pause_s = _PAUSE_S
         for _ in range(_RETRIES):
             self.interrupted()

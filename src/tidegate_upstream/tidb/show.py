@@ -79,6 +79,7 @@ class Shown:
 _Rule: TypeAlias = Callable[[Cursor, View, frozenset[str]], Shown]
 _ADJECTIVES: Final = ("FULL", "EXTENDED", "GLOBAL", "SESSION", "LOCAL", "STORAGE")
 _ROUTINES: Final = "Db Name Type Definer Modified Created Security_type Comment"
+_SCHEMATA: Final = "information_schema", "SCHEMATA"
 _EMPTY: Final = {
     "TRIGGERS": "Trigger Event Table Statement Timing Created sql_mode Definer",
     "EVENTS": "Db Name Time~zone Definer Type Execute~At Starts Ends Status",
@@ -133,7 +134,6 @@ def _quoted(text: str) -> str:
 
 
 def _place(cursor: Cursor, view: View) -> str:
-    """FROM or IN a database, else the current one."""
     return cursor.name("a database") if cursor.accept("FROM", "IN") else view.state.database
 
 
@@ -145,10 +145,6 @@ def _table_place(cursor: Cursor, view: View) -> tuple[str, str]:
 
 
 # --- databases and tables ---
-
-
-def _databases(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
-    return Shown("Database", [(row[1],) for row in view.information.relation("information_schema", "SCHEMATA").held])
 
 
 def _tables(cursor: Cursor, view: View, words: frozenset[str]) -> Shown:
@@ -240,26 +236,9 @@ def _create_database(cursor: Cursor, view: View, _words: frozenset[str]) -> Show
 # --- the server ---
 
 
-def _variables(_cursor: Cursor, view: View, words: frozenset[str]) -> Shown:
-    return Shown("Variable_name Value", sorted(view.state.variables.show(shared="GLOBAL" in words)))
-
-
 def _status(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
     facts = {"Threads_connected": str(max(len(list(view.information.facts.processes())), 1)), "Ssl_cipher": ""}
     return Shown("Variable_name Value", sorted({**facts, "server_id": "0", "Uptime": "1"}.items()))
-
-
-def _warnings(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
-    return Shown("Level Code# Message", [(one.level, one.code, one.message) for one in view.state.warnings])
-
-
-def _processes(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
-    return Shown("Id# User Host db Command Time# State Info", view.information.facts.processes())
-
-
-def _master(_cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
-    row = ("tidb-binlog", view.position(), "", "", "")
-    return Shown("File Position# Binlog_Do_DB Binlog_Ignore_DB Executed_Gtid_Set", [row])
 
 
 _RULES: Final[Mapping[str, _Rule]] = {
@@ -268,8 +247,10 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "CREATE SEQUENCE": _create_table,
     "CREATE DATABASE": _create_database,
     "CREATE SCHEMA": _create_database,
-    "DATABASES": _databases,
-    "SCHEMAS": _databases,
+    **dict.fromkeys(
+        ("DATABASES", "SCHEMAS"),
+        lambda _, view, __: Shown("Database", [(row[1],) for row in view.information.relation(*_SCHEMATA).held]),
+    ),
     "TABLE STATUS": _table_status,
     "TABLES": _tables,
     "COLUMNS": _columns,
@@ -277,9 +258,17 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "INDEXES": _indexes,
     "INDEX": _indexes,
     "KEYS": _indexes,
-    "VARIABLES": _variables,
+    "VARIABLES": lambda _, view, words: Shown(
+        "Variable_name Value", sorted(view.state.variables.show(shared="GLOBAL" in words))
+    ),
     "STATUS": _status,
-    "WARNINGS": _warnings,
-    "PROCESSLIST": _processes,
-    "MASTER STATUS": _master,
+    "WARNINGS": lambda _, view, __: Shown(
+        "Level Code# Message", [(one.level, one.code, one.message) for one in view.state.warnings]
+    ),
+    "PROCESSLIST": lambda _, view, __: Shown(
+        "Id# User Host db Command Time# State Info", view.information.facts.processes()
+    ),
+    "MASTER STATUS": lambda _, view, __: Shown(
+        "File Position# Binlog_Do_DB Binlog_Ignore_DB Executed_Gtid_Set", [("tidb-binlog", view.position(), "", "", "")]
+    ),
 }

@@ -430,7 +430,6 @@ class Store:
 
     @property
     def safe_point(self) -> int:
-        """Below it versions may be gone; 0 until one was set."""
         return self._safe_point
 
     def raise_safe_point(self, ts: int) -> None:

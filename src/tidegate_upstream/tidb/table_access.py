@@ -120,7 +120,6 @@ class Counter:
 
     @property
     def key(self) -> bytes:
-        """Where it is kept."""
         return hash_key(f"DB:{self.schema_id}", f"{self.kind.value}:{self.table_id}")
 
 
@@ -238,7 +237,8 @@ class RowNumbers:
         given = _whole(value)
         if given is None or (given == 0 and "NO_AUTO_VALUE_ON_ZERO" not in self._context.sql_mode):
             return self._next(column, row_number)
-        if self._is_random(column) and not _on(self._context.variables.get("allow_auto_random_explicit_insert")):
+        explicit = str(self._context.variables.get("allow_auto_random_explicit_insert")).upper()
+        if self._is_random(column) and explicit not in {"1", "ON", "TRUE"}:
             raise SqlRefused(
                 8216,
                 "Invalid auto random: Explicit insertion on auto_random column is disabled. Try to set "
@@ -292,10 +292,6 @@ def _whole(value: KvValue) -> int | None:
     return int(value) if isinstance(value, int | float | Decimal) else None
 
 
-def _on(value: object) -> bool:
-    return str(value).upper() in {"1", "ON", "TRUE"}
-
-
 Equal = Mapping[str, tuple[SqlValue, ...]]
 _MANY: Final = 1_000
 """Keys that are looked up one by one; more are not worth it."""
@@ -320,12 +316,10 @@ class TableReader:
 
     @property
     def name(self) -> str:
-        """The table's name in its own case."""
         return self.shape.name
 
     @property
     def columns(self) -> tuple[RelationColumn, ...]:
-        """The columns that statements may name."""
         return self.shape.relation_columns
 
     def rows(self, equal: Equal, _context: Context) -> Iterator[tuple[SqlValue, ...]]:
@@ -366,10 +360,13 @@ class TableReader:
         way = self._way(equal) if equal else None
         if way is None:
             yield from self.all()
-        elif way.through is None:
-            yield from self._by_handle(way.keys)
-        else:
-            yield from self._by_index(way.through, way)
+            return
+        seen: set[tuple[int, Handle]] = set()
+        for place in self._places(way):
+            image = None if place in seen else self.get(*place)
+            seen.add(place)
+            if image is not None:
+                yield image
 
     def handles(self, index: ShapeIndex, prefix: bytes = b"") -> Iterator[tuple[int, Handle]]:
         """(physical id, handle) of the entries of an index whose columns begin with `prefix`."""
@@ -387,7 +384,11 @@ class TableReader:
         handle = self._handle_way(equal)
         if handle is not None:
             return handle
-        ways = [way for index in self.shape.indexes if (way := self._index_way(index, equal))]
+        ways = []
+        for index in self.shape.indexes:
+            parts = index.layout.parts
+            if index.access.read and not index.stored.mv_index and (found := self._values(parts, equal)):
+                ways.append(_Way(index, parts[: len(found)], _keys(found)))
         return max(ways, key=lambda way: (len(way.parts), way.through is not None), default=None)
 
     def _handle_way(self, equal: Equal) -> _Way | None:
@@ -403,12 +404,6 @@ class TableReader:
         found = self._values(parts, equal)
         return None if found is None or len(found) < len(parts) else _Way(None, parts, _keys(found))
 
-    def _index_way(self, index: ShapeIndex, equal: Equal) -> _Way | None:
-        if not index.access.read or index.stored.mv_index:
-            return None
-        found = self._values(index.layout.parts, equal)
-        return _Way(index, index.layout.parts[: len(found)], _keys(found)) if found else None
-
     def _values(self, parts: Sequence[IndexPart], equal: Equal) -> list[list[KvValue]] | None:
         """The values of the first parts that `equal` names and that become keys; None for too many."""
         found: list[list[KvValue]] = []
@@ -423,15 +418,20 @@ class TableReader:
             found.append(values)
         return found if prod(len(values) for values in found) <= _MANY else None
 
-    # --- the ways ---
-
-    def _by_handle(self, keys: list[tuple[KvValue, ...]]) -> Iterator[RowImage]:
-        handles = [handle for values in keys if (handle := self._handle(values)) is not None]
-        for handle in sorted(set(handles), key=lambda handle: handle.encoded):
-            for physical_id in self.shape.physical_ids:
-                image = self.get(physical_id, handle)
-                if image is not None:
-                    yield image
+    def _places(self, way: _Way) -> Iterator[tuple[int, Handle]]:
+        """Where rows may be that have the keys of `way`, some perhaps twice."""
+        if way.through is None:
+            handles = {handle for values in way.keys if (handle := self._handle(values)) is not None}
+            for handle in sorted(handles, key=lambda handle: handle.encoded):
+                yield from ((physical_id, handle) for physical_id in self.shape.physical_ids)
+            return
+        for values in way.keys:
+            parts = zip(way.parts, values, strict=True)
+            try:
+                prefix = encode_key(part_datum(self.shape.layout, part, value) for part, value in parts)
+            except EncodeError:
+                continue
+            yield from self.handles(way.through, prefix)
 
     def _handle(self, values: tuple[KvValue, ...]) -> Handle | None:
         layout = self.shape.layout
@@ -445,22 +445,6 @@ class TableReader:
             return handle_of(layout, dict(zip(ids, values, strict=True)))
         except EncodeError:
             return None
-
-    def _by_index(self, index: ShapeIndex, way: _Way) -> Iterator[RowImage]:
-        seen: set[tuple[int, Handle]] = set()
-        for values in way.keys:
-            layout = self.shape.layout
-            try:
-                prefix = encode_key(
-                    part_datum(layout, part, value) for part, value in zip(way.parts, values, strict=True)
-                )
-            except EncodeError:
-                continue
-            for place in self.handles(index, prefix):
-                image = None if place in seen else self.get(*place)
-                seen.add(place)
-                if image is not None:
-                    yield image
 
 
 def _keys(values: list[list[KvValue]]) -> list[tuple[KvValue, ...]]:
@@ -522,13 +506,6 @@ class Conflict(NamedTuple):
     row: RowImage
 
 
-def row_form(context: Context) -> RowForm:
-    """Return how the session writes rows."""
-    version = int(str(context.variables.get("tidb_row_format_version", 2)))
-    checksum = str(context.variables.get("tidb_enable_row_level_checksum", "OFF")).upper() in {"ON", "1"}
-    return RowForm(version, ChecksumForm() if checksum else None)
-
-
 Fits = Callable[[Mapping[int, KvValue]], bool]
 """Whether a row belongs to the partition that its table is exchanged with."""
 
@@ -577,7 +554,9 @@ class TableAccess:
         self.shape = shape or TableShape(version.stored)
         self.reader = TableReader(transaction, self.shape, context)
         self.numbers = RowNumbers(self.shape, version.schema_id, auto_ids, transaction.start_ts, context)
-        self._form = row_form(context)
+        checksum = str(context.variables.get("tidb_enable_row_level_checksum", "OFF")).upper() in {"ON", "1"}
+        row_version = int(str(context.variables.get("tidb_row_format_version", 2)))
+        self._form = RowForm(row_version, ChecksumForm() if checksum else None)
 
     # --- as a relation ---
 
@@ -604,19 +583,17 @@ class TableAccess:
         for column in self.shape.public:
             if not column.generated:
                 value = values.get(column.stored.name.lower, DEFAULT)
-                given[column.id] = self._inserted(column, value, row_number, lenient=lenient)
+                if self.numbers.numbered(column):
+                    plain = None if isinstance(value, _Default) else value
+                    kept = assign(plain, column.target, self.context, row_number, lenient=lenient)
+                    given[column.id] = self.numbers.fill(column, kept, row_number)
+                elif isinstance(value, _Default):
+                    given[column.id] = self.default_of(column, row_number, lenient=lenient)
+                else:
+                    given[column.id] = self._assigned(column, value, row_number, lenient=lenient)
         row_id = values.get(ROW_ID)
         columns = complete(self.shape, given, None, self.context, row_number, lenient=lenient)
         return self._placed(columns, row_id if isinstance(row_id, int) else None, None, row_number)
-
-    def _inserted(self, column: ShapeColumn, value: Given, row_number: int, *, lenient: bool) -> KvValue:
-        if self.numbers.numbered(column):
-            plain = None if isinstance(value, _Default) else value
-            kept = assign(plain, column.target, self.context, row_number, lenient=lenient)
-            return self.numbers.fill(column, kept, row_number)
-        if isinstance(value, _Default):
-            return self.default_of(column, row_number, lenient=lenient)
-        return self._assigned(column, value, row_number, lenient=lenient)
 
     def _assigned(self, column: ShapeColumn, value: SqlValue, row_number: int, *, lenient: bool) -> KvValue:
         kept = assign(value, column.target, self.context, row_number, lenient=lenient)

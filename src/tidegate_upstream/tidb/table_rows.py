@@ -105,20 +105,6 @@ def now_of(target: Target, context: Context) -> KvValue:
     return Time(now.year, now.month, now.day, *clock)
 
 
-def constant_of(column: StoredColumn) -> KvValue:
-    """Return the value of a literal default; None for NULL, none and what is no literal."""
-    if column.default_is_expr or is_now(column, target_of(column)):
-        return None
-    return _literal(column, column.default, column.default_bit)
-
-
-def origin_of(column: StoredColumn) -> KvValue:
-    """Return what a row without the column holds."""
-    kept = _literal(column, column.origin_default, column.origin_default_bit)
-    target = target_of(column)
-    return zero_of(target.type) if kept is None and column.type.flag & NOT_NULL else kept
-
-
 def _literal(column: StoredColumn, text: str | float | None, bits: bytes | None) -> KvValue:
     target = target_of(column)
     if target.type.code is T.BIT and bits is not None:
@@ -288,42 +274,34 @@ class ShapeColumn:
 
     @property
     def id(self) -> int:
-        """The id by which rows hold it."""
         return self.stored.id
 
     @property
     def public(self) -> bool:
-        """Whether statements may read it."""
         return self.access.read
 
     @property
     def generated(self) -> bool:
-        """Whether an expression makes its values."""
         return bool(self.stored.generated_expr_string)
 
     @property
     def virtual(self) -> bool:
-        """Whether rows do not hold it."""
         return self.generated and not self.stored.generated_stored
 
     @cached_property
     def is_now(self) -> bool:
-        """Whether its default is the moment of the statement."""
         return is_now(self.stored, self.target)
 
     @cached_property
     def default_expression(self) -> Compiled:
-        """The expression of DEFAULT (..), of an empty row."""
         return compile_text(str(self.stored.default), Scope())
 
     @property
     def on_update_now(self) -> bool:
-        """Whether a changed row gets the moment of the statement."""
         return bool(self.stored.type.flag & ON_UPDATE_NOW)
 
     @property
     def auto_increment(self) -> bool:
-        """Whether an allocator numbers it."""
         return bool(self.stored.type.flag & AUTO_INCREMENT)
 
 
@@ -337,7 +315,6 @@ class ShapeIndex:
 
     @property
     def name(self) -> str:
-        """The name as errors show it."""
         return self.stored.idx_name.original
 
 
@@ -361,12 +338,10 @@ class TableShape:
 
     @property
     def name(self) -> str:
-        """The table's name in its own case."""
         return self.stored.name.original
 
     @property
     def hidden_handle(self) -> bool:
-        """Whether rows are numbered by _tidb_rowid."""
         return not (self.stored.pk_is_handle or self.stored.is_common_handle)
 
     def layout_of(self, physical_id: int) -> TableLayout:
@@ -382,12 +357,10 @@ class TableShape:
 
     @cached_property
     def placements(self) -> tuple[Placement, ...]:
-        """Where rows lie; the first one is what statements read."""
         return placements_of(self.stored)
 
     @cached_property
     def physical_ids(self) -> tuple[int, ...]:
-        """Where statements read rows."""
         return self.placements[0].ids
 
     @cached_property
@@ -401,7 +374,6 @@ class TableShape:
 
     @cached_property
     def _scope(self) -> Scope:
-        """All columns by offset."""
         named = [
             RelationColumn(column.target.name, column.target.type, collation=column.target.collation)
             for column in self.columns
@@ -410,7 +382,6 @@ class TableShape:
 
     @cached_property
     def checks(self) -> tuple[tuple[str, Compiled], ...]:
-        """(name, expression over all columns by offset) of the CHECK constraints that new rows obey."""
         return tuple(
             (check.constraint_name.original, compile_text(check.expr_string, self._scope))
             for check in self.stored.constraint_info or ()
@@ -419,7 +390,6 @@ class TableShape:
 
     @cached_property
     def generated(self) -> tuple[tuple[ShapeColumn, Compiled], ...]:
-        """Generated columns with their expressions over all columns by offset; a column may name those before it."""
         return tuple(
             (column, compile_text(column.stored.generated_expr_string, self._scope))
             for column in self.columns
@@ -431,7 +401,6 @@ _ROW_ID_COLUMN: Final = RelationColumn(ROW_ID, ColumnType(MysqlType.LONGLONG, 20
 
 
 def _columnar(index: StoredIndex) -> bool:
-    """Whether it is a replica in columns, which keeps no keys here."""
     kinds = (index.vector_index, index.inverted_index, index.full_text_index)
     return any(isinstance(kind, msgspec.Raw) and bytes(kind) != b"null" for kind in kinds)
 
@@ -439,13 +408,18 @@ def _columnar(index: StoredIndex) -> bool:
 def _column(column: StoredColumn, columns: list[StoredColumn]) -> ShapeColumn:
     change, changing = column.change_state_info, column.changing_type
     source = columns[change.relative_col_offset].id if change and column.state != ElementState.PUBLIC else None
+    target = target_of(column)
+    is_literal = not column.default_is_expr and not is_now(column, target)
+    missing = _literal(column, column.origin_default, column.origin_default_bit)
+    if missing is None and column.type.flag & NOT_NULL:
+        missing = zero_of(target.type)
     return ShapeColumn(
         stored=column,
-        target=target_of(column),
+        target=target,
         access=access(ElementKind.COLUMN, ElementState(column.state)),
         cast_of=source,
-        missing=origin_of(column),
-        constant=constant_of(column),
+        missing=missing,
+        constant=_literal(column, column.default, column.default_bit) if is_literal else None,
         narrower=None if changing is msgspec.UNSET else target_of(msgspec.structs.replace(column, type=changing)),
     )
 

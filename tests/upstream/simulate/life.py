@@ -30,8 +30,7 @@ from tidegate.schema.stored.meta import Meta
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.errors import KeyLocked
-from tidegate_upstream.tidb import ddl_owner as ddl_client
-from tidegate_upstream.tidb import session_state as session_transaction
+from tidegate_upstream.tidb import ddl_owner, session_state
 from tidegate_upstream.tidb.cluster import Cluster, ClusterOptions
 from tidegate_upstream.tidb.ddl_jobs import read_entries, read_entry
 from tidegate_upstream.tidb.ddl_owner import error_of
@@ -376,5 +375,5 @@ def waiting(clock: Clock) -> Iterator[None]:
         clock.ms += 1
 
     fake = SimpleNamespace(sleep=sleep)
-    with patch.object(session_transaction, "time", fake), patch.object(ddl_client, "time", fake):
+    with patch.object(session_state, "time", fake), patch.object(ddl_owner, "time", fake):
         yield

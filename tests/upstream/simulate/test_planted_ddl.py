@@ -13,9 +13,7 @@ from tests.upstream.simulate.life import Life
 from tidegate.schema.stored.definition import ElementState
 from tidegate_upstream import f1
 from tidegate_upstream.f1 import ElementKind
-from tidegate_upstream.tidb import ddl_step as backfill
-from tidegate_upstream.tidb import node, table_access
-from tidegate_upstream.tidb import table_rows as table_row
+from tidegate_upstream.tidb import ddl_step, node, table_access, table_rows
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.ddl_jobs import Registry
 from tidegate_upstream.tidb.ddl_step import Backfill
@@ -66,19 +64,19 @@ def new_indexes_are_not_written(patch: Patch) -> None:
 
 def changed_columns_are_not_cast_again(patch: Patch) -> None:
     """An UPDATE of a column whose type changes leaves the new one as it was."""
-    patch.setattr(table_row, "_unchanged", lambda *_: True)
+    patch.setattr(table_rows, "_unchanged", lambda *_: True)
 
 
 def duplicates_are_not_looked_for(patch: Patch) -> None:
     """The backfill of a unique index takes the entry of another row for its own."""
-    put = backfill._put_entry
+    put = ddl_step._put_entry
 
     def blind(transaction, shape, index, image) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(backfill, "decode_index_entry", lambda *_: image)
+            inner.setattr(ddl_step, "decode_index_entry", lambda *_: image)
             put(transaction, shape, index, image)
 
-    patch.setattr(backfill, "_put_entry", blind)
+    patch.setattr(ddl_step, "_put_entry", blind)
 
 
 def old_columns_are_not_written(patch: Patch) -> None:

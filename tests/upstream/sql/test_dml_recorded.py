@@ -10,7 +10,7 @@ from tests.upstream.sql.dml_recorded import Statement, World, recorded, statemen
 from tidegate.kv.index_entry import decode_index_entry
 from tidegate.kv.keys import IndexKey, decode_table_key
 from tidegate.kv.rows import decode_row
-from tidegate_upstream.tidb import table_access as table_number
+from tidegate_upstream.tidb import table_access
 from tidegate_upstream.tidb.table_access import TableReader
 from tidegate_upstream.tidb.table_rows import KeyMutation, image_of, index_mutation, record_mutation
 
@@ -53,7 +53,7 @@ def test_statements_commit_the_recorded_keys(stream, monkeypatch):
         count += 1
         with monkeypatch.context() as patch:
             if (shard := SHARDS.get((stream, statement.idx))) is not None:
-                patch.setattr(table_number, "sharded", lambda number, *_, shard=shard, **__: shard << 61 | number)
+                patch.setattr(table_access, "sharded", lambda number, *_, shard=shard, **__: shard << 61 | number)
 
             assert differences(world, statement) == {}, (stream, statement.idx, statement.sql)
 

@@ -6,7 +6,7 @@ from tests.kv.kv_recordings import STREAMS, lines
 from tests.upstream.sql.dml_generator import Generator
 from tidegate.expr.parse import Dml, parse
 from tidegate.model.errors import SqlRefused
-from tidegate_upstream.tidb import commands as parse_shape
+from tidegate_upstream.tidb import commands
 from tidegate_upstream.tidb.commands import StatementShapes
 
 MODE = frozenset({"STRICT_TRANS_TABLES"})
@@ -64,7 +64,7 @@ def test_recorded_statements() -> None:
 
 def test_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shapes used last."""
-    monkeypatch.setattr(parse_shape, "_SHAPES_MAX", 3)
+    monkeypatch.setattr(commands, "_SHAPES_MAX", 3)
     shapes = StatementShapes()
     for number in range(10):
         same(shapes, f"delete from t{number} where a = {number}")

@@ -15,7 +15,7 @@ from tests.upstream.model_checker.checker.layout import Column, Index, Layout, R
 from tests.upstream.model_checker.checker.rules import Guard, Rules
 from tests.upstream.model_checker.checker.scenario import Ranges, Scenario, under
 from tests.upstream.model_checker.checker.spaces import Binding
-from tidegate_upstream import f1 as operations
+from tidegate_upstream import f1
 from tidegate_upstream.f1 import Operation, Work, combine
 
 __all__ = [
@@ -82,10 +82,10 @@ def alone(*roles: str) -> Ranges:
 
 def _multi() -> tuple[Scenario, ...]:
     """Changes of several things at once: one that is public together, one that comes while others go."""
-    added, index = operations.ADD_COLUMN, operations.ADD_INDEX
+    added, index = f1.ADD_COLUMN, f1.ADD_INDEX
     pair = combine("add column and an index on it", (added, index))
-    swap = combine("drop index and add another", (operations.DROP_INDEX, index))
-    three = combine("add column, drop column, add index", (added, operations.DROP_COLUMN, index))
+    swap = combine("drop index and add another", (f1.DROP_INDEX, index))
+    three = combine("add column, drop column, add index", (added, f1.DROP_COLUMN, index))
     column = Column("c", 1, "1 column")
     dropped = Column("d", 1, "2 column", required=True)
     return (
@@ -107,44 +107,40 @@ def _f1(name: str, operation: Operation, clean_at: int) -> Scenario:
 
 
 BASIC: Final = (
-    Scenario("add column", operations.ADD_COLUMN, ADDED, READ),
-    Scenario("drop column with its index", operations.DROP_COLUMN, replace(DROPPED, indexes=(Index("index", 1),))),
-    Scenario("add index", operations.ADD_INDEX, INDEXED, READ),
-    Scenario("add unique index", operations.ADD_INDEX, UNIQUE, READ),
-    Scenario(
-        "add primary key", operations.ADD_PRIMARY_KEY, replace(UNIQUE, rules=(Rule("not null", RuleKind.FORBID),)), READ
-    ),
-    Scenario("drop index", operations.DROP_INDEX, INDEXED, READ),
-    Scenario("drop unique index", operations.DROP_INDEX, UNIQUE, READ),
-    Scenario("modify column, same bytes", operations.MODIFY_LOSSLESS, PLAIN, READ),
-    Scenario("modify column, null to not null", operations.MODIFY_NOT_NULL, forbidding("not null"), READ),
-    Scenario("modify column, new bytes", operations.MODIFY_LOSSY, LOSSY, READ),
-    Scenario("add foreign key", operations.ADD_FOREIGN_KEY, referring("foreign key"), READ),
-    Scenario("drop foreign key", operations.DROP_FOREIGN_KEY, referring("foreign key"), READ),
-    Scenario("add check constraint", operations.ADD_CHECK, forbidding("check"), READ),
-    Scenario("drop check constraint", operations.DROP_CHECK, forbidding("check"), READ),
-    Scenario("create table", operations.CREATE_TABLE, alone("table")),
-    Scenario(
-        "create table with foreign key", operations.CREATE_CHILD_TABLE, referring("foreign key", child="table"), READ
-    ),
-    Scenario("drop table", operations.DROP_TABLE, alone("table")),
-    Scenario("truncate table", operations.TRUNCATE_TABLE, alone("old table", "new table")),
+    Scenario("add column", f1.ADD_COLUMN, ADDED, READ),
+    Scenario("drop column with its index", f1.DROP_COLUMN, replace(DROPPED, indexes=(Index("index", 1),))),
+    Scenario("add index", f1.ADD_INDEX, INDEXED, READ),
+    Scenario("add unique index", f1.ADD_INDEX, UNIQUE, READ),
+    Scenario("add primary key", f1.ADD_PRIMARY_KEY, replace(UNIQUE, rules=(Rule("not null", RuleKind.FORBID),)), READ),
+    Scenario("drop index", f1.DROP_INDEX, INDEXED, READ),
+    Scenario("drop unique index", f1.DROP_INDEX, UNIQUE, READ),
+    Scenario("modify column, same bytes", f1.MODIFY_LOSSLESS, PLAIN, READ),
+    Scenario("modify column, null to not null", f1.MODIFY_NOT_NULL, forbidding("not null"), READ),
+    Scenario("modify column, new bytes", f1.MODIFY_LOSSY, LOSSY, READ),
+    Scenario("add foreign key", f1.ADD_FOREIGN_KEY, referring("foreign key"), READ),
+    Scenario("drop foreign key", f1.DROP_FOREIGN_KEY, referring("foreign key"), READ),
+    Scenario("add check constraint", f1.ADD_CHECK, forbidding("check"), READ),
+    Scenario("drop check constraint", f1.DROP_CHECK, forbidding("check"), READ),
+    Scenario("create table", f1.CREATE_TABLE, alone("table")),
+    Scenario("create table with foreign key", f1.CREATE_CHILD_TABLE, referring("foreign key", child="table"), READ),
+    Scenario("drop table", f1.DROP_TABLE, alone("table")),
+    Scenario("truncate table", f1.TRUNCATE_TABLE, alone("old table", "new table")),
     Scenario(
         "rename table",
-        operations.RENAME_TABLE,
+        f1.RENAME_TABLE,
         Ranges((Binding("old name", "t", 0, 0), Binding("new name", "u", 0, 0))),
     ),
-    Scenario("recover table", operations.RECOVER_TABLE, alone("table")),
-    Scenario("add partition", operations.ADD_PARTITION, alone("partition")),
-    Scenario("drop partition", operations.DROP_PARTITION, alone("partition")),
-    Scenario("truncate partition", operations.TRUNCATE_PARTITION, alone("old partition", "new partition")),
-    Scenario("exchange partition", operations.EXCHANGE_PARTITION, SWAP),
+    Scenario("recover table", f1.RECOVER_TABLE, alone("table")),
+    Scenario("add partition", f1.ADD_PARTITION, alone("partition")),
+    Scenario("drop partition", f1.DROP_PARTITION, alone("partition")),
+    Scenario("truncate partition", f1.TRUNCATE_PARTITION, alone("old partition", "new partition")),
+    Scenario("exchange partition", f1.EXCHANGE_PARTITION, SWAP),
     Scenario(
         "reorganize partition",
-        operations.REORGANIZE,
+        f1.REORGANIZE,
         COPIES,
     ),
-    Scenario("set default, comment, ..", operations.AT_ONCE, PLAIN, READ),
+    Scenario("set default, comment, ..", f1.AT_ONCE, PLAIN, READ),
     *_multi(),
 )
 
@@ -171,6 +167,6 @@ CORRECT: Final[tuple[Scenario, ...]] = (
         for note, rules in zip(CAREFUL, _careful(item.rules), strict=True)
         if len(item.operation.steps) > 2 or item.operation.steps[-1].work is not Work.NOTHING
     ),
-    _f1("drop index as F1 does", operations.DROP_INDEX, 3),
+    _f1("drop index as F1 does", f1.DROP_INDEX, 3),
 )
 """Every scenario that has to pass; the first ones with the state sequences alone."""

@@ -9,7 +9,7 @@ from tests.upstream.model_checker.checker.layout import Layout
 from tests.upstream.model_checker.checker.rules import Rules
 from tests.upstream.model_checker.checker.scenario import Scenario, Shortcut, along
 from tidegate.schema.stored.definition import ElementState
-from tidegate_upstream import f1 as operations
+from tidegate_upstream import f1
 from tidegate_upstream.f1 import ElementKind, Work, operation
 
 __all__ = ["COLUMNS", "CONSTRAINTS", "MODIFY"]
@@ -98,7 +98,7 @@ MODIFY: Final = (
     Shortcut(
         Scenario(
             "modify column, values that the old column cannot hold",
-            operations.MODIFY_LOSSY,
+            f1.MODIFY_LOSSY,
             replace(LOSSY, columns=(LOSSY.columns[0], replace(LOSSY.columns[1], narrow=True), LOSSY.columns[2])),
         ),
         INTEGRITY,
@@ -108,7 +108,7 @@ MODIFY: Final = (
     Shortcut(
         Scenario(
             "modify column, entries moved only where a node sees the value change",
-            operations.MODIFY_LOSSY,
+            f1.MODIFY_LOSSY,
             replace(LOSSY, lazy=True),
         ),
         ORPHAN,
@@ -119,8 +119,8 @@ MODIFY: Final = (
         Scenario(
             "modify column without backfill",
             replace(
-                operations.MODIFY_LOSSY,
-                steps=tuple(replace(step, work=Work.NOTHING) for step in operations.MODIFY_LOSSY.steps),
+                f1.MODIFY_LOSSY,
+                steps=tuple(replace(step, work=Work.NOTHING) for step in f1.MODIFY_LOSSY.steps),
             ),
             LOSSY,
         ),
@@ -138,7 +138,7 @@ CONSTRAINTS: Final = (
     Shortcut(
         Scenario(
             "not null validated before all nodes enforce it",
-            operations.MODIFY_NOT_NULL,
+            f1.MODIFY_NOT_NULL,
             forbidding("not null"),
             Rules(work_waits=False),
         ),

@@ -7,20 +7,20 @@ from tests.upstream.model_checker.checker.correct import COPIES, SWAP, alone
 from tests.upstream.model_checker.checker.rules import Rules
 from tests.upstream.model_checker.checker.scenario import Scenario, Shortcut
 from tidegate.schema.stored.definition import ElementState
-from tidegate_upstream import f1 as operations
+from tidegate_upstream import f1
 from tidegate_upstream.f1 import ElementKind, Work, operation
 
 __all__ = ["TABLES"]
 
 N, DO, WO, P = ElementState.NONE, ElementState.DELETE_ONLY, ElementState.WRITE_ONLY, ElementState.PUBLIC
 ORPHAN, INTEGRITY = AnomalyKind
-_EXCHANGE: Final = operations.EXCHANGE_PARTITION
+_EXCHANGE: Final = f1.EXCHANGE_PARTITION
 _COPY_ROLES: Final = (("new rows", ElementKind.COPY), ("old rows", ElementKind.COPY))
 TABLES: Final = (
     Shortcut(
         Scenario(
             "drop table, range deleted at once",
-            operations.DROP_TABLE,
+            f1.DROP_TABLE,
             alone("table"),
             Rules(waits=False, work_waits=False),
         ),
@@ -30,7 +30,7 @@ TABLES: Final = (
     Shortcut(
         Scenario(
             "truncate table, range deleted at once",
-            operations.TRUNCATE_TABLE,
+            f1.TRUNCATE_TABLE,
             alone("old table", "new table"),
             Rules(work_waits=False),
         ),
