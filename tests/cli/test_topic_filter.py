@@ -7,8 +7,7 @@ import pytest
 from tidegate.cli.relay import TopicFilter
 from tidegate.engine.event_expression import SqlExpressions
 from tidegate.engine.event_filter import EventFilter
-from tidegate.engine.filter import EventRule
-from tidegate.engine.filter import TableFilter
+from tidegate.engine.filter import EventRule, TableFilter
 from tidegate.model.errors import ExpressionColumnNotFound, RenameRefused
 from tidegate.model.event import Ddl, Field, Insert, Resolved, RowChange
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from tests.engine.test_plan import units
 from tidegate.engine.change import Layout, Place, PlacedDdl
 from tidegate.engine.event_filter import EventFilter
-from tidegate.engine.filter import EventRule
-from tidegate.engine.filter import TableFilter
+from tidegate.engine.filter import EventRule, TableFilter
 from tidegate.engine.plan import Checkpoint, Landed, Round, plan_round
 from tidegate.engine.segment import plan_segment, segment_end
 from tidegate.model.errors import InputError, SchemaError

@@ -16,8 +16,7 @@ import pytest
 from tests.failpoint import armed
 from tests.replay.small_topics import one_by_one
 from tests.replay.stage import Stage
-from tidegate.engine.filter import EventRule
-from tidegate.engine.filter import SelectorRule
+from tidegate.engine.filter import EventRule, SelectorRule
 from tidegate.engine.retention import PURGED
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.lakes.lake import Lake

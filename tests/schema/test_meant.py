@@ -14,8 +14,7 @@ from tests.real_topics import TOPICS, ddls_of
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import decode
 from tidegate.engine.event_filter import EventFilter
-from tidegate.engine.filter import EventRule
-from tidegate.engine.filter import previous_name
+from tidegate.engine.filter import EventRule, previous_name
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.schema import statement as of

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 from tidegate.config.uri import Given
 from tidegate.engine.dispatch import DispatchRule, dispatch_rules
 from tidegate.engine.event_filter import EventFilter, event_rules
-from tidegate.engine.filter import EventRule
-from tidegate.engine.filter import SelectorRule, TableFilter, selector_rules
+from tidegate.engine.filter import EventRule, SelectorRule, TableFilter, selector_rules
 from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, InputError, UnsupportedError
 from tidegate.model.left_out import Told
 from tidegate.model.option import Option

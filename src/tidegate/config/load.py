@@ -44,8 +44,7 @@ from tidegate.config.registry import SINKS, SOURCES
 from tidegate.config.uri import Given, mask_uri, nearest, scheme_of, state_place, told, wrong_scheme
 from tidegate.engine.dispatch import PARTITION_WORDS, DispatchRule, complaints, topic_pattern
 from tidegate.engine.event_filter import EventFilter
-from tidegate.engine.filter import EventRule
-from tidegate.engine.filter import DEFAULT_RULES, ColumnSelectors, TableFilter
+from tidegate.engine.filter import DEFAULT_RULES, ColumnSelectors, EventRule, TableFilter
 from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.model.option import TIME_MAX_MS, Option
 

@@ -20,8 +20,7 @@ from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.wire_table import table_of_fields, wire_table
 from tidegate.engine.change import Chunk
 from tidegate.engine.event_filter import EventFilter
-from tidegate.engine.filter import EventRule
-from tidegate.engine.filter import TableFilter
+from tidegate.engine.filter import EventRule, TableFilter
 from tidegate.engine.mount import Mounted
 from tidegate.kv import Row, encode_row
 from tidegate.kv.keys import IntHandle, record_prefix

@@ -11,8 +11,7 @@ from tests.kv.kv_recordings import STREAMS
 from tests.source.tidb.kit import recorded_log
 from tidegate.engine.change import ROWS_SCHEMA
 from tidegate.engine.event_filter import EventFilter
-from tidegate.engine.filter import EventRule
-from tidegate.engine.filter import TableFilter
+from tidegate.engine.filter import EventRule, TableFilter
 from tidegate.engine.mount_columns import ColumnMounter, Records
 from tidegate.model.errors import RenameRefused
 from tidegate.source.tidb_changes import LogChanges, MountOptions

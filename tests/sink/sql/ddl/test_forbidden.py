@@ -20,8 +20,7 @@ from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import Place, PlacedDdl
 from tidegate.engine.event_filter import EventFilter
-from tidegate.engine.filter import EventRule
-from tidegate.engine.filter import TableFilter
+from tidegate.engine.filter import EventRule, TableFilter
 from tidegate.engine.plan import plan_ddl
 from tidegate.model.errors import DdlForbidden, InputError
 from tidegate.model.event import Ddl
