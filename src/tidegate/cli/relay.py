@@ -62,7 +62,7 @@ from tidegate.model.errors import (
 from tidegate.model.event import Ddl, Event, Field, Resolved, RowChange
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
-from tidegate.schema.meant import read
+from tidegate.schema.ddl_tables import read_statements
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import AlterTable, DropDatabase, DropTables, DropViews, RenameTables, RenameTo, Statement
 from tidegate.sink.kafka_topics import ClaimFiles, KnownTopics, random_names
@@ -167,7 +167,7 @@ class Relay:
         """Everything before it is with the broker before it is sent, and it is before what follows is."""
         messages = self._control.append(ddl)
         self.flush()
-        statements = read(ddl)
+        statements = read_statements(ddl)
         previous = previous_name(ddl)
         partitions = self._writer.partitions(self._router.ddl_topic(ddl.schema, ddl.table, previous))
         route = self._router.ddl(ddl.schema, ddl.table, partitions, previous)

@@ -56,7 +56,7 @@ from tidegate.model.name import lowered
 from tidegate.model.pattern import RegularExpression, expression
 from tidegate.model.table import TableName
 from tidegate.schema import statement
-from tidegate.schema.meant import about
+from tidegate.schema.ddl_tables import subject_table
 from tidegate.schema.parse_ddl import parse
 from tidegate.schema.statement import DropForeignKey, RemoveTtl, TableOptions
 from tidegate.schema.stored.snapshot import TableVersion
@@ -476,7 +476,7 @@ class EventFilter:
             return False
         action = ddl.type if ddl.type is not None or not self._rules else action_of_text(ddl.query, ddl.schema)
         renamed = previous is not None and action in (ActionType.RENAME_TABLE, ActionType.RENAME_TABLES)
-        name = previous if renamed and previous is not None else about(ddl)
+        name = previous if renamed and previous is not None else subject_table(ddl)
         rules = [rule for rule in self._rules if (rule.takes(*name) if name.table else rule.takes_schema(name.schema))]
         text = ddl.query if ddl.written is UNSET else ddl.written
         if any(action in rule.actions or any(found.is_in(text) for found in rule.sql) for rule in rules):

@@ -39,8 +39,8 @@ from tidegate.model.event import Ddl, Field, RowChange, Values
 from tidegate.model.name import lowered
 from tidegate.model.pattern import RegularExpression, expression
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
+from tidegate.schema.ddl_tables import read_statements, subject_table
 from tidegate.schema.effects import Effect, PartitionExchanged, TableRenamed
-from tidegate.schema.meant import about, read
 from tidegate.schema.statement import AlterTable, ExchangePartition, RenameTables, RenameTo
 
 
@@ -59,7 +59,7 @@ def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableNam
             return effect.other.name
     if not any(word in ddl.query.upper() for word in ("RENAME", "EXCHANGE")):
         return None
-    for statement in read(ddl):
+    for statement in read_statements(ddl):
         if isinstance(statement, RenameTables):
             return statement.pairs[0].old
         if not isinstance(statement, AlterTable):
@@ -74,7 +74,7 @@ def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
     """Return the tables, by their names before, of a RENAME that takes several in one statement; () for another DDL.
 
     Names that a table has only within the statement, as x in RENAME TABLE a TO x, b TO a, x TO b, are none."""
-    pairs = [pair for each in read(ddl) if isinstance(each, RenameTables) for pair in each.pairs]
+    pairs = [pair for each in read_statements(ddl) if isinstance(each, RenameTables) for pair in each.pairs]
     if len(pairs) < 2:
         return ()
     made = set[object]()
@@ -198,7 +198,7 @@ class TableFilter:
                 )
             if together:
                 return not left
-        matched = self.matches(*about(ddl))
+        matched = self.matches(*subject_table(ddl))
         if previous is None or self.matches(*previous):
             return matched or previous is not None
         if matched and "RENAME" in ddl.query.upper():

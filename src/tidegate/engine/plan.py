@@ -52,6 +52,7 @@ from tidegate.model.event import UNTOLD, Ddl, ToldSession
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered, qualified
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
+from tidegate.schema.ddl_tables import read_statements
 from tidegate.schema.effects import (
     Effect,
     NoEffect,
@@ -66,7 +67,6 @@ from tidegate.schema.effects import (
     TableTruncated,
 )
 from tidegate.schema.infer import infer_table, merge_inferred
-from tidegate.schema.meant import read
 from tidegate.schema.modify_kind import ModifyKind, kind_of_types
 from tidegate.schema.parse_ddl import parse
 from tidegate.schema.partition import MOMENT
@@ -381,7 +381,7 @@ def names_of(ddl: Ddl, state: SchemaState) -> tuple[TableName, ...]:
     """Return the tables that a DDL speaks of; () where that cannot be told, or where it is about a database."""
     if not ddl.table:
         return ()
-    own, statements = TableName(ddl.schema, ddl.table), read(ddl)
+    own, statements = TableName(ddl.schema, ddl.table), read_statements(ddl)
     if not statements and _SEVERAL.search(ddl.query):
         return ()
     names = [own, *(name for each in statements for name, _ in _named(each))]

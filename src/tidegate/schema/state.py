@@ -11,8 +11,8 @@ Tables whose creation was not seen (a topic read from its middle) are no error: 
 reason, until rows tell what the table is like.  Neither are tables that were `lost` (a filter leaves them out, and a
 DDL of theirs could not be followed), except where another table needs one: by LIKE or EXCHANGE PARTITION.  A DDL that
 contradicts a table that *is* known raises SchemaError.
-Which tables a DDL is about, by its event and its text, says meant.py.  Rename events carry the schema of the new name;
-an old name without schema is then looked for where it exists.
+ddl_tables.py resolves which tables a DDL is about.  Rename events carry the schema of the new name; an old name without
+schema is then looked for where it exists.
 Source: TiCDC entry/schema/snapshot.go; TiDB pkg/ddl.
 """
 
@@ -30,8 +30,8 @@ from tidegate.schema import effects
 from tidegate.schema.alter import alter_table, named_partitions
 from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.columns import own_collation
+from tidegate.schema.ddl_tables import resolve_tables
 from tidegate.schema.effects import Effect, NoEffect
-from tidegate.schema.meant import meant
 from tidegate.schema.parse_ddl import parse
 from tidegate.schema.partition import in_zone
 from tidegate.schema.snapshot import Database, SchemaState
@@ -71,8 +71,8 @@ def apply_ddl(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, tupl
     try:
         context = DdlContext(_commit_ts(ddl), seq, ddl.query)
         for statement in parse(ddl.query, ddl.schema):
-            told = in_zone(meant(state, statement, ddl), ddl.told.zone)
-            state, more = _apply(state, told, context, made=made)
+            resolved = in_zone(resolve_tables(state, statement, ddl), ddl.told.zone)
+            state, more = _apply(state, resolved, context, made=made)
             found += more
             made += _made(more)
     except TidegateError as error:

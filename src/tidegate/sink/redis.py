@@ -61,8 +61,8 @@ from tidegate.model.name import lowered, qualified
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema import effects
+from tidegate.schema.ddl_tables import subject_table
 from tidegate.schema.effects import Effect
-from tidegate.schema.meant import about
 from tidegate.sink.calls import KeyedSink, calls_of, write_batches
 from tidegate.sink.documents import columns_of
 from tidegate.sink.redis_cache import KeptRows, RedisMode
@@ -101,10 +101,10 @@ class ChangeStreams(RedisMode):
 
     def ddl(self, servers: RedisServers, planned: PlannedDdl, run_ids: Mapping[str, str]) -> None:
         values = chain.from_iterable(map(msgspec.structs.astuple, planned.effects))
-        about_it = about(planned.ddl, planned.effects)
-        names = [about_it, *(table.name for table in values if isinstance(table, TableInfo))]
+        subject = subject_table(planned.ddl, planned.effects)
+        names = [subject, *(table.name for table in values if isinstance(table, TableInfo))]
         number, event = DDL_SEQ + planned.number - 1, render(event_object(planned.ddl)).decode()
-        entry = StreamEntry(f"{planned.commit_ts}-{number}", "ddl", _shown(about_it), event)
+        entry = StreamEntry(f"{planned.commit_ts}-{number}", "ddl", _shown(subject), event)
         for stream in dict.fromkeys(stream_of(self.options.stream, name) for name in names):
             _append(servers, stream, [entry], tuple(run_ids.values()))
             reach("redis/amid-ddl")

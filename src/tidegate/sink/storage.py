@@ -77,8 +77,8 @@ from tidegate.model.table import TableInfo
 from tidegate.model.tso import Tso, physical_ms
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema import effects
+from tidegate.schema.ddl_tables import subject_table
 from tidegate.schema.effects import Effect
-from tidegate.schema.meant import about
 from tidegate.schema.state import SchemaState
 from tidegate.sink.storage_bucket import StorageOptions, sweep
 from tidegate.sink.storage_task import FilesJob, StoredRows, write_tables
@@ -91,7 +91,7 @@ def ddl_files(
     version, action = ddl.commit_ts or 0, ddl.type or 0
     if not ddl.table:
         return [SchemaFile(ddl.schema, "", version, None, ddl.query, action)]
-    own = about(ddl, found)
+    own = subject_table(ddl, found)
     changed = {table.name.key: table for effect in found for table in _tables(effect, after)}
     known = changed.pop(own.key, None) or after.table(own)
     shown = () if known is None else columns(known)

@@ -10,7 +10,7 @@ from tidegate.expr.tokens import RESERVED
 from tidegate.model.errors import SqlError, SqlRefused
 from tidegate.schema.parse_ddl import parse
 from tidegate.sink.sql.connection import target_of
-from tidegate.sink.sql.ddl_rewrite import DdlPlace, statement_for
+from tidegate.sink.sql.ddl_rewrite import StatementContext, statement_for
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.commands import StatementShapes
 from tidegate_upstream.tidb.session import Session
@@ -121,7 +121,7 @@ def test_printed_ddls() -> None:
             parse(sql, "d")
         except SqlError:
             continue
-        found = statement_for(target, sql, DdlPlace(schema="d"))
+        found = statement_for(target, sql, StatementContext(schema="d"))
         if found.text:
             parse(found.text, "d", RESERVED)
             sent += 1

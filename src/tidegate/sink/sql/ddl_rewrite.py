@@ -83,7 +83,7 @@ TAKES_ALL: Final = TableFilter.parse()
 
 
 @dataclass(frozen=True, slots=True)
-class DdlPlace:
+class StatementContext:
     """What a text does not say itself: the charset of new tables of its database (None: the target's own is right), the
     table that it alters where that is called otherwise now, likewise the `other` one that it exchanges a partition
     with, renames in full, how its table is partitioned, the database of names without one, how tables, databases and an
@@ -105,32 +105,32 @@ class DdlPlace:
     of_table: bool = False
 
 
-def statement_for(target: TargetServer, query: str, place: DdlPlace = DdlPlace()) -> TargetDdl:
+def statement_for(target: TargetServer, query: str, context: StatementContext = StatementContext()) -> TargetDdl:
     """Return what a target is to run for one DDL statement."""
     try:
         several = statements_of(query)
         if len(several) > 1:
-            return _joined([statement_for(target, one, place) for one in several])
+            return _joined([statement_for(target, one, context) for one in several])
         if not several:
             return TargetDdl(DdlVerdict.SKIPPED, "", ("an empty statement",))
         # As it came, since placement prints nothing; and as printed, since something may stand before its first word.
         left = _left_out(target, several[0]) or _left_out(target, (whole := settled_ddl(query)).text)
         if left is not None:
             return left
-        text = _spelled(_named(whole, place), place, moved=True)
+        text = _spelled(_named(whole, context), context, moved=True)
         if not text:
             return TargetDdl(DdlVerdict.SKIPPED, "", ("placement is the upstream's",))
-        written = settled_ddl(_spelled(whole, place, moved=False)).named
+        written = settled_ddl(_spelled(whole, context, moved=False)).named
         named = [*settled_ddl(text).named, *(name for name in written if name.schema is not None)]
     except SqlError as unread:
         return TargetDdl(DdlVerdict.FORBIDDEN, "", (f"nobody here can read it: {unread}",))
-    forbidden = forbidden_in(named, place.schema, place.rules, of_table=place.of_table)
+    forbidden = forbidden_in(named, context.schema, context.rules, of_table=context.of_table)
     if forbidden:
         return TargetDdl(DdlVerdict.FORBIDDEN, "", forbidden)
-    refused = _refused(target, text, place)
+    refused = _refused(target, text, context)
     if refused:
         return TargetDdl(DdlVerdict.REFUSED, "", (refused,))
-    writing = _Writing(target, place)
+    writing = _Writing(target, context)
     if target.kind is not ServerKind.TIDB:
         text = _COMMENT.sub(lambda found: found[0] if found[0][0] in "'`" else "", text)
     text = writing.parted(writing.worded(text))
@@ -178,34 +178,34 @@ def _joined(found: Sequence[TargetDdl]) -> TargetDdl:
 _ONCE: Final = re.compile(r"^(CREATE (?:TABLE|DATABASE))(?! IF NOT EXISTS) (.*)", re.DOTALL)
 
 
-def _named(found: RestoredDdl, place: DdlPlace) -> RestoredDdl:
+def _named(found: RestoredDdl, context: StatementContext) -> RestoredDdl:
     """Name the tables of a job whose text does not name them."""
-    if place.renames and found.text.startswith("RENAME TABLE"):
-        pairs = ", ".join(f"{quote_path(old)} TO {quote_path(new)}" for old, new in place.renames)
+    if context.renames and found.text.startswith("RENAME TABLE"):
+        pairs = ", ".join(f"{quote_path(old)} TO {quote_path(new)}" for old, new in context.renames)
         return settled_ddl(f"RENAME TABLE {pairs}")
-    if not place.renames and place.table is not None and found.text.startswith("RECOVER TABLE BY JOB"):
-        return settled_ddl(f"RECOVER TABLE {quote_path(place.table)}")
+    if not context.renames and context.table is not None and found.text.startswith("RECOVER TABLE BY JOB"):
+        return settled_ddl(f"RECOVER TABLE {quote_path(context.table)}")
     return found
 
 
-def _spelled(found: RestoredDdl, place: DdlPlace, *, moved: bool) -> str:
+def _spelled(found: RestoredDdl, context: StatementContext, *, moved: bool) -> str:
     """Return the text with the names of tables, databases and an exchanged partition as the replica spells them;
     where the table was `moved`, with its current name."""
     text, parts, at = found.text, list[str](), 0
     words = {*_BEFORE_NAMES, *(["ON"] if text.startswith(_INDEX) else []), *(text.startswith("DROP TABLE") * [","])}
-    moved = moved and not place.renames and text.startswith(("ALTER TABLE", "TRUNCATE TABLE", *_INDEX))
-    table, other = (place.table, place.other) if moved and place.table is not None else (None, None)
+    moved = moved and not context.renames and text.startswith(("ALTER TABLE", "TRUNCATE TABLE", *_INDEX))
+    table, other = (context.table, context.other) if moved and context.table is not None else (None, None)
     for one in found.named:
         (start, end), became = one.span, ""
         if one.kind is NameKind.PARTITION:
-            became = quote_name(place.exchanged) if place.exchanged else ""
+            became = quote_name(context.exchanged) if context.exchanged else ""
         elif one.kind is NameKind.DATABASE:
-            own = place.databases.get(lowered(one.name), one.name)
+            own = context.databases.get(lowered(one.name), one.name)
             became = "" if own == one.name else quote_name(own)
         elif one.after in words and start >= at:
-            written = TableName(place.schema if one.schema is None else one.schema, one.name)
+            written = TableName(context.schema if one.schema is None else one.schema, one.name)
             now, table = table or (other if one.after == "TABLE" else None) or written, None
-            spelling = place.tables.get(now.key, now)
+            spelling = context.tables.get(now.key, now)
             became = "" if spelling == written and now is written else quote_path(spelling)
         if became:
             parts += [text[at:start], became]
@@ -225,7 +225,7 @@ def _left_out(target: TargetServer, text: str) -> TargetDdl | None:
     return None
 
 
-def _refused(target: TargetServer, text: str, place: DdlPlace) -> str:
+def _refused(target: TargetServer, text: str, context: StatementContext) -> str:
     """Return why the target cannot run the statement; "" if it can."""
     if target.kind is ServerKind.TIDB:
         return ""
@@ -234,7 +234,7 @@ def _refused(target: TargetServer, text: str, place: DdlPlace) -> str:
     if any(found[0].lstrip().startswith(_GLOBAL_INDEX) for found in _COMMENT.finditer(text)):
         return "a GLOBAL index"
     moves = re.match(r"ALTER TABLE \S+ (?:TRUNCATE|EXCHANGE) PARTITION", text)
-    if moves and place.partitioned == "KEY":
+    if moves and context.partitioned == "KEY":
         return "a partition by KEY, in which the target keeps other rows than TiDB"
     return ""
 
@@ -247,7 +247,7 @@ class _Writing:
     """Rewrites one statement for a target; collects what is left out and what is refused."""
 
     target: TargetServer
-    place: DdlPlace
+    context: StatementContext
     left_out: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     table: TableName = _NO_TABLE
@@ -283,7 +283,7 @@ class _Writing:
         if not statement:
             return text if not text.startswith(_NEW_INDEX) or self._fits(text) else ""
         cursor.accept("IF NOT EXISTS")
-        self.table = cursor.qualified().within(self.place.schema)
+        self.table = cursor.qualified().within(self.context.schema)
         start = cursor.peek(-1).end
         if statement == "ALTER TABLE":
             at = _partitioning(cursor)
@@ -296,7 +296,7 @@ class _Writing:
         if self.target.kind is ServerKind.TIDB:
             return head + options
         at = _partitioning(cursor) - len(text) + len(options)
-        return f"{head}{self._collated(options[:at].rstrip(), self.place.charset)} {options[at:]}".rstrip()
+        return f"{head}{self._collated(options[:at].rstrip(), self.context.charset)} {options[at:]}".rstrip()
 
     def _clause(self, clause: str) -> str:
         if clause in ("", "ADD") or not self._fits(clause):
@@ -322,7 +322,7 @@ class _Writing:
             return part
         cursor = Cursor(found["columns"])
         columns = [token.text for token in cursor.tokens if token.kind is TokenKind.NAME]
-        name = self.place.brought.get((*self.table.key, *map(lowered, columns)))
+        name = self.context.brought.get((*self.table.key, *map(lowered, columns)))
         return part if name is None else f"{found['add']}INDEX {quote_name(name)}{found['columns']}, {part}"
 
     def _fits(self, part: str) -> bool:

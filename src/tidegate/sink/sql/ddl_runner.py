@@ -130,8 +130,8 @@ class DdlRunner:
         record = self._ledger.read(session, ddl)
         if record is not None and record.state in ("done", "skipped"):
             return
-        place = task.place(inherits=self._ledger.made_database(session, ddl.schema), rules=self._rules)
-        found = statement_for(self._target, ddl.query, place)
+        context = task.context(inherits=self._ledger.made_database(session, ddl.schema), rules=self._rules)
+        found = statement_for(self._target, ddl.query, context)
         if found.verdict is DdlVerdict.FORBIDDEN:
             self._forbid(session, ddl, "; ".join(found.why))
         if found.verdict is DdlVerdict.REFUSED:

@@ -1,7 +1,7 @@
 """A DDL as schema/ sees it: the tables before and after it, and what its text leaves open. Pure.
 
-The statement that goes out names what the upstream changed (schema/meant.py): renames in full, an altered table by its
-name of now.
+The statement that goes out names what the upstream changed (schema/ddl_tables.py): renames in full, an altered table by
+its current name.
 A DDL that cannot be followed leaves the tables as they are.
 """
 
@@ -17,8 +17,8 @@ from tidegate.model.event import Ddl
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.model.tso import Tso, physical_ms
+from tidegate.schema.ddl_tables import resolve_tables
 from tidegate.schema.effects import Effect, PartitionExchanged, TableRenamed
-from tidegate.schema.meant import meant
 from tidegate.schema.state import SchemaState
 from tidegate.schema.statement import (
     AddColumns,
@@ -37,7 +37,7 @@ from tidegate.schema.statement import (
     Statement,
     TruncateTable,
 )
-from tidegate.sink.sql.ddl_rewrite import TAKES_ALL, DdlPlace
+from tidegate.sink.sql.ddl_rewrite import TAKES_ALL, StatementContext
 from tidegate.sink.sql.ddl_shape import ShapeChange, changed_tables, is_exchange
 
 _AGAIN = (DropTables, DropViews, DropDatabase, TruncateTable)
@@ -123,13 +123,13 @@ class DdlTask:
         same = [table.name.schema for key, table in self.before.tables.items() if key[1] == name.key[1]]
         return same[0] if len(same) == 1 else self.ddl.schema
 
-    def place(self, *, inherits: bool, rules: TableFilter = TAKES_ALL) -> DdlPlace:
+    def context(self, *, inherits: bool, rules: TableFilter = TAKES_ALL) -> StatementContext:
         """Return what the text does not say itself; `inherits` where the target's database has the right charset,
         `rules` are those of the feed."""
         charset = None if inherits else self.before.database(self.ddl.schema).charset
         names = {key: one.name for key, one in self.before.tables.items()}
         schema, databases = self.schema, self._databases
-        place = DdlPlace(
+        context = StatementContext(
             charset,
             schema=schema,
             tables=names,
@@ -139,18 +139,18 @@ class DdlTask:
             of_table=bool(self.ddl.table),
         )
         if len(self.statements) != 1:
-            return place
+            return context
         (written,), (one,) = self.written, self.statements
         if isinstance(one, RenameTables):
             renames = [
                 (effect.old.name, effect.new.name) for effect in self.effects if isinstance(effect, TableRenamed)
             ]
-            return replace(place, renames=renames if len(renames) == len(one.pairs) else ())
+            return replace(context, renames=renames if len(renames) == len(one.pairs) else ())
         if not isinstance(one, AlterTable | TruncateTable | RecoverTable):
-            return place
+            return context
         table = self.before.table(one.table)
         return replace(
-            place,
+            context,
             table=one.table if one != written else None,
             other=_exchanged(one) if one != written else None,
             partitioned=table.partition.method if table is not None and table.partition is not None else "",
@@ -207,5 +207,5 @@ def _keys(statement: Statement) -> Iterable[IndexDef]:
 def task_of(planned: PlannedDdl) -> DdlTask:
     """Return the task of a DDL."""
     ddl, before, written = planned.ddl, planned.before, planned.statements
-    statements = [meant(before, one, ddl) for one in written]
+    statements = [resolve_tables(before, one, ddl) for one in written]
     return DdlTask(ddl, before, planned.after, planned.effects, written, statements, is_followed=planned.error is None)

@@ -357,13 +357,13 @@ class ValueTable:
         own = [quote_name(self._found.staying[column]) for column in key]
         puts = [quote_name(one.new.name) for one in self._found.columns]
         kept, news = _names("k", key), self._news
-        place = {"table": self._table, "values": self._values, "first": first, "last": last}
+        names = {"table": self._table, "values": self._values, "first": first, "last": last}
         if self._target.kind is not ServerKind.TIDB:
             joined = " AND ".join(f"`t`.{name} = `s`.{k}" for name, k in zip(own, kept, strict=True))
             sets = ", ".join(f"`t`.{name} = `s`.{v}" for name, v in zip(puts, news, strict=True))
-            self._session.ask(sent.WRITE_VALUES.format(joined=joined, sets=self._kept("`t`.") + sets, **place))
+            self._session.ask(sent.WRITE_VALUES.format(joined=joined, sets=self._kept("`t`.") + sets, **names))
             return
-        rows = self._session.ask(sent.VALUES_BETWEEN.format(columns=", ".join([*news, *kept]), **place))
+        rows = self._session.ask(sent.VALUES_BETWEEN.format(columns=", ".join([*news, *kept]), **names))
         sets = self._kept() + ", ".join(f"{name} = %s" for name in puts)
         where = " AND ".join(f"{name} = %s" for name in own)
         self._session.ask_many(sent.WRITE_VALUE.format(table=self._table, sets=sets, key=where), rows)

@@ -29,7 +29,7 @@ from tidegate.schema.restore_ddl import settled_ddl
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import SqlOptions, TargetServer, TargetSession
 from tidegate.sink.sql.ddl_ledger import DdlWriter, fence_by_progress
-from tidegate.sink.sql.ddl_rewrite import TAKES_ALL, DdlPlace, DdlVerdict, TargetDdl, statement_for
+from tidegate.sink.sql.ddl_rewrite import TAKES_ALL, DdlVerdict, StatementContext, TargetDdl, statement_for
 from tidegate.sink.sql.ddl_runner import DdlRunner
 from tidegate.sink.sql.ddl_task import task_of
 from tidegate.sink.sql.sink import SqlSink
@@ -61,7 +61,7 @@ def outcome(
 ) -> TargetDdl:
     """What becomes of a text."""
     task = task_of(plan_ddl(state, PlacedDdl(Place(), Ddl(schema=schema, table=table, query=query, commit_ts=9))))
-    return statement_for(target, query, task.place(inherits=True, rules=rules))
+    return statement_for(target, query, task.context(inherits=True, rules=rules))
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -102,7 +102,9 @@ def test_a_statement_without_a_name_is_about_the_database_of_its_event() -> None
         for schema, table in (("shop", "orders"), ("secret", ""), ("mysql", "")):
             found = outcome(target, query, SHOP, state, schema=schema, table=table)
             assert found.verdict is DdlVerdict.FORBIDDEN, (schema, table, found)
-    assert statement_for(TIDB, "RECOVER TABLE BY JOB 5", DdlPlace(schema="shop")).verdict is DdlVerdict.FORBIDDEN
+    assert (
+        statement_for(TIDB, "RECOVER TABLE BY JOB 5", StatementContext(schema="shop")).verdict is DdlVerdict.FORBIDDEN
+    )
 
 
 @pytest.mark.parametrize("topic", ["new/open", "classic/canal"])
@@ -112,7 +114,7 @@ def test_what_ticdc_sends_goes_out(topic: str) -> None:
     for placed in ddls_of(topic):
         task = task_of(plan_ddl(state, placed))
         for target in TARGETS:
-            found = statement_for(target, placed.ddl.query, task.place(inherits=True))
+            found = statement_for(target, placed.ddl.query, task.context(inherits=True))
             assert found.verdict is not DdlVerdict.FORBIDDEN, (placed.ddl, found)
             sent += bool(found.text)
         state = task.after
@@ -140,14 +142,14 @@ def test_nothing_goes_out_of_tables_that_the_filter_leaves_out() -> None:
     rules = TableFilter.parse(("elsewhere.*",))
     for text in texts():
         for target in (MARIADB, TIDB):
-            found = statement_for(target, text, DdlPlace(schema="d", rules=rules))
+            found = statement_for(target, text, StatementContext(schema="d", rules=rules))
             assert not found.text, (text, found)
 
 
 def test_what_goes_out_names_what_was_checked() -> None:
     """Who reads what goes out finds no name in it but those that were asked for."""
     for text in texts():
-        found = statement_for(TIDB, text, DdlPlace(schema="d"))
+        found = statement_for(TIDB, text, StatementContext(schema="d"))
         if found.text:
             assert set(settled_ddl(found.text).named) <= set(settled_ddl(text).named), (text, found)
 

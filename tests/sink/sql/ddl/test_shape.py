@@ -100,7 +100,7 @@ def task(*queries: str, schema: str = "d", table: str = "") -> DdlTask:
 def test_renames_are_written_in_full() -> None:
     """A RENAME whose event has the new schema names the old one, which its text leaves to the session."""
     found = task("create table a (id int)", "rename table a to e.b", schema="e", table="b")
-    assert found.place(inherits=True).renames == [(TableName("d", "a"), TableName("e", "b"))]
+    assert found.context(inherits=True).renames == [(TableName("d", "a"), TableName("e", "b"))]
     altered = task("create table a (id int)", "alter table a rename to e.b", schema="e", table="b")
     assert altered.schema == "d"
 
@@ -108,9 +108,9 @@ def test_renames_are_written_in_full() -> None:
 def test_a_table_is_called_by_its_name_of_now() -> None:
     """A DDL that waited behind a RENAME has the table's old name in its text and the new one in its event."""
     found = task("create table b (id int)", "alter table a add column c int", table="b")
-    assert found.place(inherits=True).table == TableName("d", "b")
-    assert task("create table b (id int)", "truncate table b", table="b").place(inherits=True).table is None
-    assert task("recover table by job 7", table="b").place(inherits=True).table == TableName("d", "b")
+    assert found.context(inherits=True).table == TableName("d", "b")
+    assert task("create table b (id int)", "truncate table b", table="b").context(inherits=True).table is None
+    assert task("recover table by job 7", table="b").context(inherits=True).table == TableName("d", "b")
 
 
 def test_an_exchange_names_its_tables_as_its_statement_does() -> None:
@@ -127,8 +127,8 @@ def test_an_exchange_names_its_tables_as_its_statement_does() -> None:
         r, x = tables
         made = f"create table {r} (id int primary key) {ranges}", f"create table {x} (id int primary key)"
         found = task(*made, exchange, table=label)
-        assert statement_for(TIDB, exchange, found.place(inherits=True)).text == text
-        assert found.place(inherits=True).partitioned == "RANGE"
+        assert statement_for(TIDB, exchange, found.context(inherits=True)).text == text
+        assert found.context(inherits=True).partitioned == "RANGE"
 
 
 def test_what_schema_cannot_follow() -> None:

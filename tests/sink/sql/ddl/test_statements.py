@@ -23,7 +23,7 @@ from tests.sink.sql.ddl.examples import (
 )
 from tests.sink.sql.ddl.world import World
 from tidegate.sink.sql.connection import ServerKind, TargetServer, target_of
-from tidegate.sink.sql.ddl_rewrite import DdlPlace, DdlVerdict, TargetDdl, statement_for
+from tidegate.sink.sql.ddl_rewrite import DdlVerdict, StatementContext, TargetDdl, statement_for
 from tidegate.sink.sql.ddl_rules import PARTS, TEXT, WHOLE
 
 PAGE = Path(__file__).parents[4] / "docs" / "formats" / "ddl-targets.md"
@@ -32,7 +32,7 @@ TIDB_ONLY = re.compile(r"/\*T!|AUTO_RANDOM|SHARD_ROW_ID|TTL|TIFLASH|PLACEMENT|CL
 
 def outcome(target: TargetServer, statement: str) -> TargetDdl:
     """What becomes of an example."""
-    return statement_for(target, statement, DdlPlace(partitioned=place_of(statement)))
+    return statement_for(target, statement, StatementContext(partitioned=place_of(statement)))
 
 
 def cell(found: TargetDdl, passing: str) -> str:

@@ -1,4 +1,4 @@
-"""Which tables a DDL is about, where its event's label and its text name different ones: one rule for all who ask.
+"""Which tables a DDL is about, where the label of its event and its text name different ones.
 
     label   the event's schema and table: what the job changed, by its name when the job had ended
     text    the names as the user's session took them when it asked for the job: before a RENAME that was queued first
@@ -41,8 +41,8 @@ from tidegate.schema.statement import (
 )
 
 
-class Wins(Enum):
-    """Whether label or text names the table of a statement where they differ (table in the module docstring)."""
+class NameSource(Enum):
+    """What names the table of a statement: its text, or the label of its event (table in the module docstring)."""
 
     TEXT = "text"
     LABEL = "label"
@@ -50,46 +50,43 @@ class Wins(Enum):
     BLANK = "blank"
 
 
-WINS: Final[Mapping[type, Wins]] = {
-    of.CreateDatabase: Wins.TEXT,
-    of.AlterDatabase: Wins.TEXT,
-    of.DropDatabase: Wins.TEXT,
-    of.RecoverDatabase: Wins.TEXT,
-    of.CreateTable: Wins.TEXT,
-    of.CreateTableLike: Wins.TEXT,
-    of.DropTables: Wins.TEXT,
-    of.CreateView: Wins.TEXT,
-    of.DropViews: Wins.TEXT,
-    of.RenameTables: Wins.TEXT,
-    of.Ignored: Wins.TEXT,
-    TruncateTable: Wins.LABEL,
-    AlterTable: Wins.LABEL,
-    RenameTo: Wins.TEXT,
-    ExchangePartition: Wins.SIDE,
-    RecoverTable: Wins.BLANK,
+NAME_SOURCES: Final[Mapping[type, NameSource]] = {
+    **dict.fromkeys((of.CreateDatabase, of.AlterDatabase, of.DropDatabase, of.RecoverDatabase), NameSource.TEXT),
+    **dict.fromkeys((of.CreateTable, of.CreateTableLike, of.DropTables, of.RenameTables), NameSource.TEXT),
+    **dict.fromkeys((of.CreateView, of.DropViews, of.Ignored), NameSource.TEXT),
+    TruncateTable: NameSource.LABEL,
+    AlterTable: NameSource.LABEL,
+    RenameTo: NameSource.TEXT,
+    ExchangePartition: NameSource.SIDE,
+    RecoverTable: NameSource.BLANK,
 }
 """By the kind of a statement, of ALTER TABLE by the kind of a clause where that has a row of its own."""
 
 
-def wins(statement: Statement) -> Wins:
-    """Return whether the event's label or the text names the table of a statement where they differ."""
+def name_source(statement: Statement) -> NameSource:
+    """Return what names the table of a statement where the label of its event and its text differ."""
     clauses = statement.specs if isinstance(statement, AlterTable) else ()
-    return next((WINS[type(clause)] for clause in clauses if type(clause) in WINS), WINS[type(statement)])
+    return next(
+        (NAME_SOURCES[type(clause)] for clause in clauses if type(clause) in NAME_SOURCES),
+        NAME_SOURCES[type(statement)],
+    )
 
 
-def meant(state: SchemaState, statement: Statement, ddl: Ddl) -> Statement:
-    """Return a statement of a DDL's text with the tables that the DDL is about; `state` is the schema before it."""
-    label, rule = TableName(ddl.schema, ddl.table), wins(statement)
+def resolve_tables(state: SchemaState, statement: Statement, ddl: Ddl) -> Statement:
+    """Return the statement with the tables that its DDL is about; `state` is the schema before the DDL."""
+    label, source = TableName(ddl.schema, ddl.table), name_source(statement)
     known = state.table(label) if ddl.table else None
     match statement:
-        case RecoverTable(name) if rule is Wins.BLANK and not name.table:
+        case RecoverTable(name) if source is NameSource.BLANK and not name.table:
             return replace(statement, table=label)
-        case AlterTable(name, _, specs) if rule is Wins.SIDE and known is not None and known.name.key != name.key:
+        case AlterTable(name, _, specs) if (
+            source is NameSource.SIDE and known is not None and known.name.key != name.key
+        ):
             if known.partition is not None:
                 return replace(statement, table=label, doubtful=False)
             clauses = [_with(clause, label) if not known.inferred else clause for clause in specs]
             return replace(statement, specs=tuple(clauses))
-        case AlterTable(name) if rule is Wins.LABEL and known is not None and known.name.key != name.key:
+        case AlterTable(name) if source is NameSource.LABEL and known is not None and known.name.key != name.key:
             return replace(statement, table=label, doubtful=False)
         case TruncateTable(name) if known is not None and known.name.key != name.key:
             return TruncateTable(label)
@@ -103,7 +100,7 @@ def _with(clause: Spec, label: TableName) -> Spec:
     return clause
 
 
-def about(ddl: Ddl, effects: Iterable[Effect] = ()) -> TableName:
+def subject_table(ddl: Ddl, effects: Iterable[Effect] = ()) -> TableName:
     """Return the table by which users know a DDL, by its effects, else by its text: its label, but of EXCHANGE
     PARTITION the partitioned one."""
     label = TableName(ddl.schema, ddl.table)
@@ -115,13 +112,14 @@ def about(ddl: Ddl, effects: Iterable[Effect] = ()) -> TableName:
 
 
 def _exchanged(ddl: Ddl) -> Iterator[tuple[TableName, TableName]]:
-    altered = [one for one in read(ddl) if isinstance(one, AlterTable)] if "EXCHANGE" in ddl.query.upper() else []
-    for one in altered:
-        yield from ((one.table, clause.table) for clause in one.specs if isinstance(clause, ExchangePartition))
+    for statement in read_statements(ddl) if "EXCHANGE" in ddl.query.upper() else ():
+        if isinstance(statement, AlterTable):
+            exchanges = [clause for clause in statement.specs if isinstance(clause, ExchangePartition)]
+            yield from ((statement.table, clause.table) for clause in exchanges)
 
 
-def read(ddl: Ddl) -> tuple[Statement, ...]:
-    """Return the statements of a DDL's text; none of one that cannot be read."""
+def read_statements(ddl: Ddl) -> tuple[Statement, ...]:
+    """Return the statements of a DDL; () for a text that cannot be read."""
     try:
         return parse(ddl.query, ddl.schema)
     except SqlError:

@@ -18,7 +18,14 @@ from tidegate.engine.filter import EventRule, previous_name
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.schema import statement as of
-from tidegate.schema.meant import WINS, Wins, about, meant, read, wins
+from tidegate.schema.ddl_tables import (
+    NAME_SOURCES,
+    NameSource,
+    name_source,
+    read_statements,
+    resolve_tables,
+    subject_table,
+)
 from tidegate.schema.snapshot import SchemaState
 from tidegate.schema.state import apply_ddl
 from tidegate.schema.statement import AlterTable, ExchangePartition, RecoverTable, RenameTables, RenameTo, Statement
@@ -70,10 +77,10 @@ def test_labels_and_texts_of_all_recordings() -> None:
     """What labels name beside the texts is what the rule's table says, of both architectures and both protocols."""
     exchanges, kinds = set[tuple[str, str]](), set[str]()
     for architecture, ddl in recorded():
-        (statement,) = read(ddl)
+        (statement,) = read_statements(ddl)
         kinds.add(type(statement).__name__)
         label, names = TableName(ddl.schema, ddl.table), named(statement)
-        if wins(statement) is Wins.SIDE:
+        if name_source(statement) is NameSource.SIDE:
             assert isinstance(statement, AlterTable)
             (clause,) = statement.specs
             assert isinstance(clause, ExchangePartition)
@@ -91,7 +98,7 @@ def test_labels_and_texts_of_all_recordings() -> None:
 
 def test_every_statement_has_a_row() -> None:
     """No kind of statement is without a rule."""
-    assert set(get_args(Statement)) <= set(WINS)
+    assert set(get_args(Statement)) <= set(NAME_SOURCES)
 
 
 def both(*, partitioned: str = "r", exchanged: str = "x") -> SchemaState:
@@ -109,7 +116,7 @@ def test_an_exchange_by_either_label(label: str) -> None:
     """Filters, topics and effects of an exchange are the same by whichever of its tables the event is called."""
     ddl = Ddl(schema="d", table=label, query=EXCHANGE, commit_ts=2, type=42)
     _, (effect,) = apply_ddl(both(), ddl, 1)
-    assert about(ddl, [effect]) == about(ddl) == TableName("d", "r")
+    assert subject_table(ddl, [effect]) == subject_table(ddl) == TableName("d", "r")
     assert previous_name(ddl, [effect]) == previous_name(ddl) == TableName("d", "x")
     rules = [EventRule(matcher=("d.r",), ignore_event=("exchange table partition",))]
     assert EventFilter.of(rules, None).drops_ddl(ddl, None, -1)
@@ -127,8 +134,8 @@ def test_an_exchange_by_either_label(label: str) -> None:
 def test_an_exchange_that_waited(tables: dict[str, str], label: str, table: str, other: str) -> None:
     """Where one of its tables was renamed while it waited, the label takes that one's place, and only that."""
     ddl = Ddl(schema="d", table=label, query=EXCHANGE, commit_ts=2)
-    (statement,) = read(ddl)
-    found = meant(both(**tables), statement, ddl)
+    (statement,) = read_statements(ddl)
+    found = resolve_tables(both(**tables), statement, ddl)
     assert isinstance(found, AlterTable)
     (clause,) = found.specs
     assert isinstance(clause, ExchangePartition)
@@ -151,8 +158,8 @@ def test_an_exchange_that_waited(tables: dict[str, str], label: str, table: str,
 def test_one_table_by_label_or_text(query: str, label: str, changed: str) -> None:
     """A waiting ALTER or TRUNCATE is of the labelled table where that is known; other statements are of their texts."""
     ddl = Ddl(schema="d", table=label, query=query, commit_ts=2)
-    (statement,) = read(ddl)
-    found = meant(both(), statement, ddl)
+    (statement,) = read_statements(ddl)
+    found = resolve_tables(both(), statement, ddl)
     tables = {
         RenameTables: lambda one: one.pairs[0].old,
         of.DropTables: lambda one: one.tables[0],
