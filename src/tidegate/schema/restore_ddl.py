@@ -270,13 +270,14 @@ def settled_ddl(sql: str) -> RestoredDdl:
 
 
 _READINGS: Final = 3
-_COMMENTS: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`|(/\*.*?\*/)""", re.DOTALL)
-_QUOTED: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`""", re.DOTALL)
+QUOTED: Final = r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`"""
+"""The pattern of a string or name in a printed text."""
+_COMMENTS: Final = re.compile(rf"{QUOTED}|(/\*.*?\*/)", re.DOTALL)
 
 
 def _is_open(comment: str) -> bool:
     """Return True if a comment ends inside a string or name that a server would take as part of the comment."""
-    return any(sign in _QUOTED.sub("", comment) for sign in "'`")
+    return any(sign in re.sub(QUOTED, "", comment, flags=re.DOTALL) for sign in "'`")
 
 
 def _exact(sql: str) -> str:

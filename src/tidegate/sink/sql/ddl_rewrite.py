@@ -32,6 +32,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 from typing import Final
 
 from tidegate.engine.filter import TableFilter
@@ -41,7 +42,7 @@ from tidegate.model.name import lowered, printable, qualified
 from tidegate.model.table import TableName
 from tidegate.schema.columns import implied_collation
 from tidegate.schema.cursor import Cursor
-from tidegate.schema.restore_ddl import RestoredDdl, settled_ddl
+from tidegate.schema.restore_ddl import QUOTED, RestoredDdl, settled_ddl
 from tidegate.schema.restore_reader import NameKind, PrintedName
 from tidegate.sink.sql.connection import ServerKind, TargetServer
 from tidegate.sink.sql.ddl_rules import (
@@ -143,7 +144,7 @@ def statement_for(target: TargetServer, query: str, context: StatementContext = 
     return TargetDdl(verdict, text, tuple(dict.fromkeys(writing.left_out)))
 
 
-_COMMENT: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`|\ ?/\*.*?\*/""", re.DOTALL)
+_COMMENT: Final = re.compile(rf"{QUOTED}|\ ?/\*.*?\*/", re.DOTALL)
 _IF_EXISTS: Final = re.compile(r"^(DROP (?:TABLE|VIEW|DATABASE))(?! IF EXISTS) (.*)", re.DOTALL)
 _LAST_CHARACTER: Final = "\uffff"
 _NO_NAME: Final = (
@@ -301,7 +302,7 @@ class _Writing:
     def _clause(self, clause: str) -> str:
         if clause in ("", "ADD") or not self._fits(clause):
             return ""
-        if clause.startswith("ADD COLUMN ("):
+        if clause.startswith(("ADD COLUMN (", "ADD COLUMN(")):
             cursor = Cursor(clause)
             cursor.accept("ADD COLUMN")
             return "".join(self._grouped(clause, cursor))
@@ -328,10 +329,13 @@ class _Writing:
     def _fits(self, part: str) -> bool:
         """Return whether the target supports a clause or key; note what it does not support."""
         rules = [rule for rule in PARTS if rule.on(self.target) and rule.words.move(Cursor(part))]
-        if _KEY.match(part):
-            bare = _QUOTED.sub("x", part)
-            rules += [EXPRESSION_KEY] * (EXPRESSION_KEY.on(self.target) and _EXPRESSION.search(bare) is not None)
-            rules += [PARTIAL_KEY] * (PARTIAL_KEY.on(self.target) and " WHERE " in bare)
+        cursor = Cursor(part)
+        cursor.accept("ADD", "CREATE")
+        if any(map(cursor.looking_at, ("INDEX", "UNIQUE", "PRIMARY KEY"))):
+            signs = [token.text if token.kind is TokenKind.SIGN else "" for token in cursor.tokens]
+            has_expression = any(second == "(" and first in {"(", ","} for first, second in pairwise(signs))
+            rules += [EXPRESSION_KEY] * (EXPRESSION_KEY.on(self.target) and has_expression)
+            rules += [PARTIAL_KEY] * (PARTIAL_KEY.on(self.target) and "WHERE" in cursor.words)
         refusing = [rule for rule in rules if rule.becomes is None]
         for rule in refusing or rules:
             self.note(rule)
@@ -364,12 +368,9 @@ class _Writing:
         return f"{text} DEFAULT CHARACTER SET {charset_for(self.target, default)} COLLATE {collation}"
 
 
-_KEY: Final = re.compile(r"(ADD )?(INDEX|UNIQUE|PRIMARY KEY)|CREATE (UNIQUE )?INDEX")
 _FOREIGN: Final = re.compile(
     r"(?P<add>(?:ADD )?)CONSTRAINT (?:`(?:[^`]++|``)*+` )?FOREIGN KEY ?(?P<columns>\((?:[^`)]++|`(?:[^`]++|``)*+`)*+\))"
 )
-_EXPRESSION: Final = re.compile(r"\(\(|, \(")
-_QUOTED: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'|`(?:[^`]++|``)*+`""", re.DOTALL)
 
 
 def _partitioning(cursor: Cursor) -> int:

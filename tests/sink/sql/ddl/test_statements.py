@@ -133,6 +133,16 @@ def test_backslashes_are_kept() -> None:
             "alter table t convert to character set utf8mb4 collate utf8mb4_0900_ai_ci",
             "ALTER TABLE `t` CONVERT TO CHARACTER SET UTF8MB4 COLLATE utf8mb4_unicode_520_nopad_ci",
         ),
+        (
+            "8.0.40",
+            "alter table t add column (a char charset gbk, b char collate utf8_bin)",
+            "ALTER TABLE `t` ADD COLUMN (`a` CHAR CHARACTER SET GBK COLLATE gbk_chinese_ci,`b` CHAR COLLATE utf8_bin)",
+        ),
+        (
+            "8.0.40",
+            "alter table t add column if not exists (a char charset utf8, b char collate utf8_bin)",
+            "ALTER TABLE `t` ADD COLUMN(`a` CHAR CHARACTER SET UTF8 COLLATE utf8_bin,`b` CHAR COLLATE utf8_bin)",
+        ),
     ],
 )
 def test_other_versions(version: str, statement: str, text: str) -> None:
