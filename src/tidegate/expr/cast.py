@@ -50,14 +50,14 @@ from decimal import Decimal
 from enum import Enum
 from typing import Final, NamedTuple
 
-from tidegate.expr.result_type import as_member
+from tidegate.expr.result_type import DOUBLE, as_member
 from tidegate.model.errors import EncodeError, SqlRefused
 from tidegate.model.mysql import BLOB_LIMITS, DATES, INTEGERS, STRINGS, TYPES, Family, sql_name
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
 from tidegate.mysql.collation import sort_key
-from tidegate.mysql.column_value import KvValue, column_text, parse_value
+from tidegate.mysql.column_value import KvValue, parse_value
 from tidegate.mysql.conversion import (
     CODECS,
     MAX_FLOAT32,
@@ -69,7 +69,6 @@ from tidegate.mysql.conversion import (
     decode_bytes,
     encode_text,
     exact_number,
-    float_text,
     float_writer,
     fsp_of,
     full_year,
@@ -90,7 +89,7 @@ from tidegate.mysql.conversion import (
     valid_timestamp,
 )
 from tidegate.mysql.datum import Duration, JsonDatum, Unsigned, Vector
-from tidegate.mysql.json_value import JsonDuration, JsonTime, JsonValue, render_json
+from tidegate.mysql.json_value import JsonDuration, JsonTime, JsonValue
 from tidegate.mysql.packed_time import ZERO, Time, render_date, render_duration, render_time, to_utc
 from tidegate.mysql.values import (
     Bits,
@@ -258,24 +257,16 @@ _ANY_BYTES: Final = frozenset({"latin1"})
 def plain_text(value: SqlValue) -> str | bytes:
     """Return the text of a value as it is printed; bytes stay bytes."""
     match value:
-        case str() | bytes():
-            return value
+        case None:
+            return ""
         case Time():
             clock = value[3:] != (0, 0, 0, 0)
             return render_time(value, _FSP if value.microsecond else 0) if clock else render_date(value)
         case Duration():
             return render_duration(value, _FSP if value % 10**9 else 0)
-        case Decimal():
-            return format(value, "f")
-        case float():
-            return float_text(value, single=False)
-        case JsonDatum():
-            return render_json(value.document)
-        case Vector():
-            return column_text(ColumnType(T.VECTOR), value)
-        case None:
-            return ""
-    return str(int(value))
+    text = text_of(value, DOUBLE)
+    assert text is not None, value
+    return text
 
 
 def to_text(value: SqlValue, kind: ColumnType) -> Converted:
@@ -446,9 +437,7 @@ def _read(value: SqlValue, fsp: int, context: Context) -> Time | None:
             return _parsed(f"{value:f}", fsp, context.zone, any_day=any_day)
         case JsonDatum(document=str(text)):
             return _parsed(text, fsp, context.zone, any_day=any_day)
-    plain = plain_text(value)
-    text = plain if isinstance(plain, str) else plain.decode("utf-8", "replace")
-    return _parsed(text, fsp, context.zone, any_day=any_day)
+    return _parsed(_decoded(plain_text(value)), fsp, context.zone, any_day=any_day)
 
 
 def _parsed(text: str, fsp: int, zone: tzinfo, *, any_day: bool = False) -> Time | None:
@@ -469,8 +458,8 @@ def to_duration(value: SqlValue, kind: ColumnType, context: Context) -> Converte
             return Converted(Duration(0), Problem.NO_MOMENT)
         if _LARGEST_CLOCK < number < 10**10:
             return Converted(Duration(SPAN_LIMIT * 1000), Problem.NO_MOMENT)
-    plain = plain_text(value.document if isinstance(value, JsonDatum) and isinstance(value.document, str) else value)
-    text = plain if isinstance(plain, str) else plain.decode("utf-8", "replace")
+    shown = value.document if isinstance(value, JsonDatum) and isinstance(value.document, str) else value
+    text = _decoded(plain_text(shown))
     span = parse_span(text, fsp)
     if span is not None:
         beyond = abs(span) == SPAN_LIMIT and not text.strip().lstrip("-").startswith("838")

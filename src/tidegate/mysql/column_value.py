@@ -42,7 +42,6 @@ from typing import Any, Final, TypeAlias
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.event import Value
 from tidegate.model.mysql import DATES, TYPES, Family, MysqlType
-from tidegate.model.name import all_digits
 from tidegate.model.table import ColumnType
 from tidegate.mysql.datum import (
     Datum,
@@ -193,7 +192,7 @@ def _write_decimal(value: Decimal | DecimalDatum, column_type: ColumnType) -> by
 
 
 def _kind(column_type: ColumnType, error: type[DecodeError | EncodeError]) -> _Kind:
-    kind = _KINDS.get((column_type.code.value, column_type.unsigned))
+    kind = _KINDS.get((column_type.code, column_type.unsigned))
     if kind is None:
         what = f"type {column_type.code.name} has no stored values"
         raise DecodeError(what, CODEC, 0) if error is DecodeError else EncodeError(what)
@@ -277,10 +276,6 @@ def parse_value(kind: ColumnType, value: Value, zone: tzinfo = UTC) -> KvValue:
     return parsed
 
 
-def _parse_string(_kind: ColumnType, value: str | bytes, _zone: tzinfo) -> KvValue:
-    return value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
-
-
 def _parse_moment(kind: ColumnType, value: str, zone: tzinfo) -> KvValue:
     found = _MOMENT.fullmatch(value)
     if found is None:
@@ -302,13 +297,18 @@ def _parse_span(_kind: ColumnType, value: str, _zone: tzinfo) -> KvValue:
 
 def parse_document(text: str) -> JsonValue:
     """Return the JSON document in `text`; ValueError when it is none."""
-    document: JsonValue = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_number)
+    document: JsonValue = json.loads(text, parse_int=_whole_number, parse_float=_double, parse_constant=_double)
     return document
 
 
-def _number(text: str) -> int | float:
-    if len(text) <= _LONGEST_INT and all_digits(text.removeprefix("-")) and MIN_INT <= (whole := int(text)) <= MAX_UINT:
-        return whole if whole <= MAX_INT else Unsigned(whole)
+def _whole_number(text: str) -> int | float:
+    value = int(text) if len(text) <= _LONGEST_INT else MAX_UINT + 1
+    if MIN_INT <= value <= MAX_INT:
+        return value
+    return Unsigned(value) if 0 <= value <= MAX_UINT else _double(text)
+
+
+def _double(text: str) -> float:
     value = float(text)
     if not isfinite(value):
         raise ValueError(text)
@@ -340,7 +340,12 @@ _FAMILIES: Final[Mapping[Family, _Kind]] = {
         lambda value, _type: encode_float(value),
         lambda _type, value, _zone: float(value),
     ),
-    Family.TEXT: _Kind((bytes,), lambda data: data, lambda value, _type: value, _parse_string),
+    Family.TEXT: _Kind(
+        (bytes,),
+        lambda data: data,
+        lambda value, _type: value,
+        lambda _type, value, _zone: value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape"),
+    ),
     Family.DECIMAL: _Kind(
         (DecimalDatum, Decimal),
         _whole(read_decimal_datum),
@@ -375,7 +380,7 @@ _FAMILIES: Final[Mapping[Family, _Kind]] = {
     Family.VECTOR: _Kind((Vector,), _whole(decode_vector), lambda value, _type: encode_vector(value), _parse_vector),
 }
 _KINDS: Final = {
-    (int(code), unsigned): _UINT if unsigned and record.family is Family.INT else _FAMILIES[record.family]
+    (code, unsigned): _UINT if unsigned and record.family is Family.INT else _FAMILIES[record.family]
     for code, record in TYPES.items()
     if record.family in _FAMILIES
     for unsigned in (False, True)
