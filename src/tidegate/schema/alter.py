@@ -37,6 +37,7 @@ from tidegate.expr.tokens import TokenKind, quote_name
 from tidegate.model.errors import UnsupportedError
 from tidegate.model.name import lowered
 from tidegate.model.table import COLUMNS_MAX, ColumnInfo, IndexInfo, PartitionDef, PartitionInfo, TableInfo
+from tidegate.schema import statement as sql
 from tidegate.schema.build import (
     DdlContext,
     add_index,
@@ -50,32 +51,6 @@ from tidegate.schema.columns import keep_default, own_collation
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.parse_table import MOST_PARTITIONS
 from tidegate.schema.snapshot import Database
-from tidegate.schema.statement import (
-    AddColumns,
-    AddForeignKey,
-    AddIndex,
-    AddPartitions,
-    CoalescePartitions,
-    ConvertCharset,
-    DropColumn,
-    DropIndex,
-    DropPartitions,
-    DropPrimaryKey,
-    IndexDef,
-    ModifyColumn,
-    NotSupported,
-    PartitionBy,
-    Position,
-    RemovePartitioning,
-    RenameColumn,
-    RenameIndex,
-    ReorganizePartitions,
-    SetDefault,
-    SetVisibility,
-    Spec,
-    TableOptions,
-    TruncatePartitions,
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +85,7 @@ class _Columns:
         folded = lowered(name)
         return next((slot for slot in self.slots if lowered(slot.now.name) == folded), None)
 
-    def place(self, slot: _Slot, position: Position | None) -> None:
+    def place(self, slot: _Slot, position: sql.Position | None) -> None:
         """Put `slot` (in the list or not) where `position` says; without one a new slot goes last."""
         if position is None:
             if slot not in self.slots:
@@ -124,25 +99,25 @@ class _Columns:
         after = self.now(position.after) or self.find(position.after)
         self.slots.insert(len(self.slots) if after is None else self.slots.index(after) + 1, slot)
 
-    def apply(self, spec: Spec) -> None:
+    def apply(self, spec: sql.Spec) -> None:
         """Apply one column spec; specs of other kinds are ignored."""
         match spec:
-            case AddColumns():
+            case sql.AddColumns():
                 self._add(spec)
-            case DropColumn(name, if_exists):
+            case sql.DropColumn(name, if_exists):
                 slot = self.find(name, missing_ok=if_exists)
                 if slot is not None:
                     self.slots.remove(slot)
-            case ModifyColumn(name, definition, position, if_exists):
+            case sql.ModifyColumn(name, definition, position, if_exists):
                 slot = self.find(name, missing_ok=if_exists)
                 if slot is not None:
                     slot.now = build_column(definition, slot.now.id, self.table, old=slot.now)
                     self.place(slot, position)
-            case RenameColumn(old, new):
+            case sql.RenameColumn(old, new):
                 slot = self.find(old)
                 if slot is not None:
                     slot.now = msgspec.structs.replace(slot.now, name=new)
-            case SetDefault(name, default):
+            case sql.SetDefault(name, default):
                 slot = self.find(name)
                 if slot is not None:
                     value, is_expression = keep_default(default, slot.now.type)
@@ -150,7 +125,7 @@ class _Columns:
             case _:
                 pass
 
-    def _add(self, spec: AddColumns) -> None:
+    def _add(self, spec: sql.AddColumns) -> None:
         for definition in spec.columns:
             if self.now(definition.name) is not None and spec.if_not_exists:
                 continue
@@ -161,7 +136,7 @@ class _Columns:
             self.place(_Slot(None, column), spec.position)
 
 
-def alter_columns(table: TableInfo, specs: Iterable[Spec], context: DdlContext) -> TableInfo:
+def alter_columns(table: TableInfo, specs: Iterable[sql.Spec], context: DdlContext) -> TableInfo:
     """`table` after all column specs; keys and partitions follow renamed and dropped columns.
 
     Raises SchemaError when a column is missing or there twice, or when none is left."""
@@ -224,22 +199,26 @@ def named_partitions(table: TableInfo, names: tuple[str, ...], context: DdlConte
     return tuple(defined[lowered(name)] for name in names) if names else tuple(defined.values())
 
 
-def repartition(table: TableInfo, spec: Spec, context: DdlContext) -> TableInfo:
+def repartition(table: TableInfo, spec: sql.Spec, context: DdlContext) -> TableInfo:
     """`table` after one partition spec; the same table for any other spec."""
     partition = table.partition
     match spec:
-        case PartitionBy(new):
+        case sql.PartitionBy(new):
             return msgspec.structs.replace(table, partition=complete_partition(new, table))
-        case RemovePartitioning():
+        case sql.RemovePartitioning():
             return msgspec.structs.replace(table, partition=None)
-        case AddPartitions() | ReorganizePartitions() | CoalescePartitions() if partition is None and table.inferred:
+        case sql.AddPartitions() | sql.ReorganizePartitions() | sql.CoalescePartitions() if (
+            partition is None and table.inferred
+        ):
             return table
-        case AddPartitions() | DropPartitions() | ReorganizePartitions() | CoalescePartitions() if partition is None:
+        case sql.AddPartitions() | sql.DropPartitions() | sql.ReorganizePartitions() | sql.CoalescePartitions() if (
+            partition is None
+        ):
             raise context.error(table.name, "the table is not partitioned")
-        case AddPartitions():
+        case sql.AddPartitions():
             assert partition is not None
             return _with_partitions(table, partition, _added(table, partition, spec, context))
-        case DropPartitions(names, if_exists):
+        case sql.DropPartitions(names, if_exists):
             assert partition is not None
             known = {lowered(item.name) for item in partition.definitions}
             wanted = tuple(name for name in names if lowered(name) in known or not if_exists)
@@ -247,13 +226,13 @@ def repartition(table: TableInfo, spec: Spec, context: DdlContext) -> TableInfo:
             return _with_partitions(
                 table, partition, tuple(item for item in partition.definitions if item.name not in gone)
             )
-        case TruncatePartitions(names):
+        case sql.TruncatePartitions(names):
             named_partitions(table, names, context)
             return table
-        case ReorganizePartitions(names, definitions):
+        case sql.ReorganizePartitions(names, definitions):
             assert partition is not None
             return _with_partitions(table, partition, _reorganized(table, partition, names, definitions, context))
-        case CoalescePartitions(count):
+        case sql.CoalescePartitions(count):
             assert partition is not None
             if not 0 < count < len(partition.definitions):
                 raise context.error(table.name, f"cannot coalesce {count} of {len(partition.definitions)} partitions")
@@ -271,7 +250,7 @@ def _with_partitions(table: TableInfo, partition: PartitionInfo, definitions: tu
 def _added(
     table: TableInfo,
     partition: PartitionInfo,
-    spec: AddPartitions,
+    spec: sql.AddPartitions,
     context: DdlContext,
 ) -> tuple[PartitionDef, ...]:
     start = len(partition.definitions)
@@ -299,13 +278,13 @@ def _reorganized(
     return (*before, *definitions, *after)
 
 
-def alter_table(table: TableInfo, specs: Sequence[Spec], context: DdlContext, database: Database) -> TableInfo:
+def alter_table(table: TableInfo, specs: Sequence[sql.Spec], context: DdlContext, database: Database) -> TableInfo:
     """`table` after `specs`, as of the DDL's commit_ts.
 
     Raises SchemaError where a spec does not fit the table, UnsupportedError for one that we do not follow."""
     changed = table
     for spec in specs:
-        if isinstance(spec, NotSupported):
+        if isinstance(spec, sql.NotSupported):
             raise UnsupportedError(
                 f"table {table.name}: {spec.what} by DDL {context.query[:500]!r} at commit_ts {context.commit_ts} "
                 "is not followed; exclude the table by a filter rule or write the partitions out"
@@ -324,14 +303,14 @@ def alter_table(table: TableInfo, specs: Sequence[Spec], context: DdlContext, da
     return msgspec.structs.replace(changed, version=context.commit_ts)
 
 
-def _options(table: TableInfo, spec: Spec, database: Database) -> TableInfo:
+def _options(table: TableInfo, spec: sql.Spec, database: Database) -> TableInfo:
     columns = table.columns
     match spec:
-        case TableOptions(None, comment):
+        case sql.TableOptions(None, comment):
             charset, collation = table.charset, table.collation
-        case TableOptions(str(charset), comment):
+        case sql.TableOptions(str(charset), comment):
             collation = own_collation(spec.detail.collate, charset)
-        case ConvertCharset(new, written):
+        case sql.ConvertCharset(new, written):
             charset, collation = (database.charset, database.collation) if new is None else (new, "")
             collation = own_collation(written, charset) if written else collation
             comment = None
@@ -353,16 +332,16 @@ def _same(index: IndexInfo, name: str) -> bool:
     return lowered(index.name) == lowered(name)
 
 
-def _remove_index(table: TableInfo, spec: Spec, context: DdlContext) -> TableInfo:
+def _remove_index(table: TableInfo, spec: sql.Spec, context: DdlContext) -> TableInfo:
     """`table` after a spec that drops, renames, shows or hides a key."""
     match spec:
-        case DropPrimaryKey():
+        case sql.DropPrimaryKey():
             name, if_exists = "PRIMARY", False
-        case DropIndex(name, if_exists):
+        case sql.DropIndex(name, if_exists):
             pass
-        case RenameIndex(name):
+        case sql.RenameIndex(name):
             if_exists = False
-        case SetVisibility(name):
+        case sql.SetVisibility(name):
             if_exists = True  # TiDB passes over one that is as it shall be, though the same statement drops the key
         case _:
             return table
@@ -373,9 +352,9 @@ def _remove_index(table: TableInfo, spec: Spec, context: DdlContext) -> TableInf
         raise context.error(table.name, f"key {name!r} does not exist")
     indexes: tuple[IndexInfo, ...]
     match spec:
-        case RenameIndex(_, new):
+        case sql.RenameIndex(_, new):
             indexes = _with(table, found, msgspec.structs.replace(found, name=new))
-        case SetVisibility(_, visible):
+        case sql.SetVisibility(_, visible):
             indexes = _with(table, found, msgspec.structs.replace(found, visible=visible))
         case _:
             indexes = tuple(index for index in table.indexes if index is not found)
@@ -386,17 +365,17 @@ def _with(table: TableInfo, old: IndexInfo, new: IndexInfo) -> tuple[IndexInfo, 
     return tuple(new if index is old else index for index in table.indexes)
 
 
-def _added_indexes(spec: Spec, before: TableInfo) -> list[tuple[IndexDef, bool]]:
+def _added_indexes(spec: sql.Spec, before: TableInfo) -> list[tuple[sql.IndexDef, bool]]:
     """The keys that a spec adds, each with its IF NOT EXISTS."""
     match spec:
-        case AddIndex(index, if_not_exists):
+        case sql.AddIndex(index, if_not_exists):
             return [(index, if_not_exists)]
-        case AddForeignKey(index):
+        case sql.AddForeignKey(index):
             return [(index, True)]
-        case AddColumns(columns, indexes, _, if_not_exists):
+        case sql.AddColumns(columns, indexes, _, if_not_exists):
             new = tuple(column for column in columns if not (if_not_exists and before.column(column.name)))
             return [(index, False) for index in (*indexes, *inline_indexes(new))]
-        case ModifyColumn(_, definition):
+        case sql.ModifyColumn(_, definition):
             return [(index, index.primary) for index in inline_indexes((definition,))]
         case _:
             return []

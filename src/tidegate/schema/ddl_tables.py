@@ -26,19 +26,10 @@ from typing import Final
 from tidegate.model.errors import SqlError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
-from tidegate.schema import statement as of
+from tidegate.schema import statement as sql
 from tidegate.schema.effects import Effect, PartitionExchanged
 from tidegate.schema.parse_ddl import parse
 from tidegate.schema.snapshot import SchemaState
-from tidegate.schema.statement import (
-    AlterTable,
-    ExchangePartition,
-    RecoverTable,
-    RenameTo,
-    Spec,
-    Statement,
-    TruncateTable,
-)
 
 
 class NameSource(Enum):
@@ -51,51 +42,51 @@ class NameSource(Enum):
 
 
 NAME_SOURCES: Final[Mapping[type, NameSource]] = {
-    **dict.fromkeys((of.CreateDatabase, of.AlterDatabase, of.DropDatabase, of.RecoverDatabase), NameSource.TEXT),
-    **dict.fromkeys((of.CreateTable, of.CreateTableLike, of.DropTables, of.RenameTables), NameSource.TEXT),
-    **dict.fromkeys((of.CreateView, of.DropViews, of.Ignored), NameSource.TEXT),
-    TruncateTable: NameSource.LABEL,
-    AlterTable: NameSource.LABEL,
-    RenameTo: NameSource.TEXT,
-    ExchangePartition: NameSource.SIDE,
-    RecoverTable: NameSource.BLANK,
+    **dict.fromkeys((sql.CreateDatabase, sql.AlterDatabase, sql.DropDatabase, sql.RecoverDatabase), NameSource.TEXT),
+    **dict.fromkeys((sql.CreateTable, sql.CreateTableLike, sql.DropTables, sql.RenameTables), NameSource.TEXT),
+    **dict.fromkeys((sql.CreateView, sql.DropViews, sql.Ignored), NameSource.TEXT),
+    sql.TruncateTable: NameSource.LABEL,
+    sql.AlterTable: NameSource.LABEL,
+    sql.RenameTo: NameSource.TEXT,
+    sql.ExchangePartition: NameSource.SIDE,
+    sql.RecoverTable: NameSource.BLANK,
 }
 """By the kind of a statement, of ALTER TABLE by the kind of a clause where that has a row of its own."""
 
 
-def name_source(statement: Statement) -> NameSource:
+def name_source(statement: sql.Statement) -> NameSource:
     """Return what names the table of a statement where the label of its event and its text differ."""
-    clauses = statement.specs if isinstance(statement, AlterTable) else ()
+    clauses = statement.specs if isinstance(statement, sql.AlterTable) else ()
     return next(
         (NAME_SOURCES[type(clause)] for clause in clauses if type(clause) in NAME_SOURCES),
         NAME_SOURCES[type(statement)],
     )
 
 
-def resolve_tables(state: SchemaState, statement: Statement, ddl: Ddl) -> Statement:
+def resolve_tables(state: SchemaState, statement: sql.Statement, ddl: Ddl) -> sql.Statement:
     """Return the statement with the tables that its DDL is about; `state` is the schema before the DDL."""
     label, source = TableName(ddl.schema, ddl.table), name_source(statement)
     known = state.table(label) if ddl.table else None
     match statement:
-        case RecoverTable(name) if source is NameSource.BLANK and not name.table:
+        case sql.RecoverTable(name) if source is NameSource.BLANK and not name.table:
             return replace(statement, table=label)
-        case AlterTable(name, _, specs) if (
+        case sql.AlterTable(name, _, specs) if (
             source is NameSource.SIDE and known is not None and known.name.key != name.key
         ):
             if known.partition is not None:
                 return replace(statement, table=label, doubtful=False)
             clauses = [_with(clause, label) if not known.inferred else clause for clause in specs]
             return replace(statement, specs=tuple(clauses))
-        case AlterTable(name) if source is NameSource.LABEL and known is not None and known.name.key != name.key:
+        case sql.AlterTable(name) if source is NameSource.LABEL and known is not None and known.name.key != name.key:
             return replace(statement, table=label, doubtful=False)
-        case TruncateTable(name) if known is not None and known.name.key != name.key:
-            return TruncateTable(label)
+        case sql.TruncateTable(name) if known is not None and known.name.key != name.key:
+            return sql.TruncateTable(label)
     return statement
 
 
-def _with(clause: Spec, label: TableName) -> Spec:
+def _with(clause: sql.Spec, label: TableName) -> sql.Spec:
     """EXCHANGE PARTITION with the table of its event."""
-    if isinstance(clause, ExchangePartition) and clause.table.key != label.key:
+    if isinstance(clause, sql.ExchangePartition) and clause.table.key != label.key:
         return replace(clause, table=label)
     return clause
 
@@ -113,12 +104,12 @@ def subject_table(ddl: Ddl, effects: Iterable[Effect] = ()) -> TableName:
 
 def _exchanged(ddl: Ddl) -> Iterator[tuple[TableName, TableName]]:
     for statement in read_statements(ddl) if "EXCHANGE" in ddl.query.upper() else ():
-        if isinstance(statement, AlterTable):
-            exchanges = [clause for clause in statement.specs if isinstance(clause, ExchangePartition)]
+        if isinstance(statement, sql.AlterTable):
+            exchanges = [clause for clause in statement.specs if isinstance(clause, sql.ExchangePartition)]
             yield from ((statement.table, clause.table) for clause in exchanges)
 
 
-def read_statements(ddl: Ddl) -> tuple[Statement, ...]:
+def read_statements(ddl: Ddl) -> tuple[sql.Statement, ...]:
     """Return the statements of a DDL; () for a text that cannot be read."""
     try:
         return parse(ddl.query, ddl.schema)

@@ -26,6 +26,7 @@ from typing import Any, Final
 from tidegate.expr.tokens import TokenKind, fail
 from tidegate.model.errors import SqlError
 from tidegate.model.table import COLUMNS_MAX, TableName
+from tidegate.schema import statement as sql
 from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name
 from tidegate.schema.cursor import Cursor, is_constraint, read_constraint
 from tidegate.schema.parse_table import (
@@ -41,51 +42,6 @@ from tidegate.schema.parse_table import (
     read_partition_definitions,
     read_view,
 )
-from tidegate.schema.statement import (
-    AddCheck,
-    AddColumns,
-    AddForeignKey,
-    AddIndex,
-    AddPartitions,
-    AlterCheck,
-    AlterDatabase,
-    AlterTable,
-    CheckDef,
-    CoalescePartitions,
-    ConvertCharset,
-    DropColumn,
-    DropConstraint,
-    DropDatabase,
-    DropForeignKey,
-    DropIndex,
-    DropPartitions,
-    DropPrimaryKey,
-    DropTables,
-    DropViews,
-    ExchangePartition,
-    Ignored,
-    ModifyColumn,
-    NoChange,
-    NotSupported,
-    PartitionBy,
-    Position,
-    RecoverDatabase,
-    RecoverTable,
-    RemovePartitioning,
-    RemoveTtl,
-    RenameColumn,
-    RenameIndex,
-    RenamePair,
-    RenameTables,
-    RenameTo,
-    ReorganizePartitions,
-    SetDefault,
-    SetVisibility,
-    Spec,
-    Statement,
-    TruncatePartitions,
-    TruncateTable,
-)
 
 
 def _if_exists(cursor: Cursor) -> bool:
@@ -97,30 +53,30 @@ def _to(cursor: Cursor, what: str) -> str:
     return cursor.name(what)
 
 
-def _position(cursor: Cursor) -> Position | None:
+def _position(cursor: Cursor) -> sql.Position | None:
     match cursor.accept("FIRST", "AFTER"):
         case "FIRST":
-            return Position(None)
+            return sql.Position(None)
         case "AFTER":
-            return Position(cursor.name("a column name"))
+            return sql.Position(cursor.name("a column name"))
     return None
 
 
-def _add(cursor: Cursor) -> Spec:
+def _add(cursor: Cursor) -> sql.Spec:
     if is_constraint(cursor):
         index, if_not_exists = read_constraint(cursor)
-        if isinstance(index, CheckDef):
-            return NoChange("ADD CHECK", AddCheck(index))
-        return AddForeignKey(index) if index.foreign else AddIndex(index, if_not_exists)
+        if isinstance(index, sql.CheckDef):
+            return sql.NoChange("ADD CHECK", sql.AddCheck(index))
+        return sql.AddForeignKey(index) if index.foreign else sql.AddIndex(index, if_not_exists)
     cursor.accept("COLUMN")
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     if not cursor.is_sign("("):
-        return AddColumns((read_column(cursor),), (), _position(cursor), if_not_exists)
+        return sql.AddColumns((read_column(cursor),), (), _position(cursor), if_not_exists)
     columns, indexes, _ = read_body(cursor)
-    return AddColumns(tuple(columns), tuple(indexes), None, if_not_exists)
+    return sql.AddColumns(tuple(columns), tuple(indexes), None, if_not_exists)
 
 
-def _add_partition(cursor: Cursor) -> Spec:
+def _add_partition(cursor: Cursor) -> sql.Spec:
     following = cursor.peek()
     if following.kind is TokenKind.WORD and following.word not in ("IF", "PARTITIONS", "NO_WRITE_TO_BINLOG", "LOCAL"):
         cursor.at -= 1  # a column whose name is the word PARTITION
@@ -128,89 +84,89 @@ def _add_partition(cursor: Cursor) -> Spec:
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     cursor.accept(*_BINLOG)
     if cursor.accept("PARTITIONS"):
-        return AddPartitions((), cursor.integer("the number of partitions"), if_not_exists)
-    return AddPartitions(read_partition_definitions(cursor), 0, if_not_exists)
+        return sql.AddPartitions((), cursor.integer("the number of partitions"), if_not_exists)
+    return sql.AddPartitions(read_partition_definitions(cursor), 0, if_not_exists)
 
 
-def _drop_column(cursor: Cursor) -> Spec:
-    found = DropColumn(if_exists=_if_exists(cursor), name=cursor.name("a column name"))
+def _drop_column(cursor: Cursor) -> sql.Spec:
+    found = sql.DropColumn(if_exists=_if_exists(cursor), name=cursor.name("a column name"))
     cursor.accept("RESTRICT", "CASCADE")
     return found
 
 
-def _modify(cursor: Cursor, *, renames: bool = False) -> Spec:
+def _modify(cursor: Cursor, *, renames: bool = False) -> sql.Spec:
     if_exists = _if_exists(cursor)
     old = cursor.name("a column name") if renames else ""
     column = read_column(cursor)
-    return ModifyColumn(old or column.name, column, _position(cursor), if_exists)
+    return sql.ModifyColumn(old or column.name, column, _position(cursor), if_exists)
 
 
-def _rename_to(cursor: Cursor) -> Spec:
+def _rename_to(cursor: Cursor) -> sql.Spec:
     if not cursor.accept("TO", "AS"):
         cursor.sign("=")
     new = cursor.qualified()
-    return RenameTo(new.within(cursor.schema), new.schema is not None)
+    return sql.RenameTo(new.within(cursor.schema), new.schema is not None)
 
 
-def _alter_column(cursor: Cursor) -> Spec:
+def _alter_column(cursor: Cursor) -> sql.Spec:
     _if_exists(cursor)
     name = cursor.name("a column name")
     match cursor.expect("SET DEFAULT", "DROP DEFAULT", "SET VISIBLE", "SET INVISIBLE"):
         case "SET DEFAULT":
-            return SetDefault(name, read_default(cursor))
+            return sql.SetDefault(name, read_default(cursor))
         case "DROP DEFAULT":
-            return SetDefault(name, None)
-    return NoChange("column visibility")
+            return sql.SetDefault(name, None)
+    return sql.NoChange("column visibility")
 
 
-def _convert(cursor: Cursor) -> Spec:
+def _convert(cursor: Cursor) -> sql.Spec:
     cursor.sign("=")
     charset = None if cursor.accept("DEFAULT") else normal_charset(read_charset_name(cursor))
     collation = read_charset_name(cursor).lower() if cursor.accept("COLLATE") else None
     if charset is None and collation is not None:
         charset = charset_of_collation(collation)
-    return ConvertCharset(charset, collation)
+    return sql.ConvertCharset(charset, collation)
 
 
-def _reorganize(cursor: Cursor) -> Spec:
+def _reorganize(cursor: Cursor) -> sql.Spec:
     cursor.accept(*_BINLOG)
     if cursor.done():
-        return NoChange("REORGANIZE PARTITION")
+        return sql.NoChange("REORGANIZE PARTITION")
     names = cursor.names()
     cursor.expect("INTO")
-    return ReorganizePartitions(names, read_partition_definitions(cursor))
+    return sql.ReorganizePartitions(names, read_partition_definitions(cursor))
 
 
-def _coalesce(cursor: Cursor) -> Spec:
+def _coalesce(cursor: Cursor) -> sql.Spec:
     cursor.accept(*_BINLOG)
-    return CoalescePartitions(cursor.integer("the number of partitions"))
+    return sql.CoalescePartitions(cursor.integer("the number of partitions"))
 
 
-def _exchange(cursor: Cursor) -> Spec:
+def _exchange(cursor: Cursor) -> sql.Spec:
     name = cursor.name("a partition name")
     cursor.expect("WITH TABLE")
     table = cursor.table_name()
     validated = cursor.accept("WITH VALIDATION", "WITHOUT VALIDATION") != "WITHOUT VALIDATION"
-    return ExchangePartition(name, table, validated)
+    return sql.ExchangePartition(name, table, validated)
 
 
-def _partition_by(cursor: Cursor) -> Spec:
+def _partition_by(cursor: Cursor) -> sql.Spec:
     partition, not_supported = read_partition_by(cursor)
-    return NotSupported(not_supported) if not_supported else PartitionBy(partition)
+    return sql.NotSupported(not_supported) if not_supported else sql.PartitionBy(partition)
 
 
-def _pass(cursor: Cursor, what: Spec) -> Spec:
+def _pass(cursor: Cursor, what: sql.Spec) -> sql.Spec:
     cursor.skip_balanced(",")
     return what
 
 
-def _partition_options(cursor: Cursor) -> Spec:
+def _partition_options(cursor: Cursor) -> sql.Spec:
     cursor.name("a partition name")
-    return _pass(cursor, NoChange("attributes of a partition"))
+    return _pass(cursor, sql.NoChange("attributes of a partition"))
 
 
-def _other(cursor: Cursor, word: str) -> Spec:
-    _pass(cursor, NoChange(word))
+def _other(cursor: Cursor, word: str) -> sql.Spec:
+    _pass(cursor, sql.NoChange(word))
     # Lists of columns (ORDER BY a, b) and of labels ('a', 'b') go on after a comma; a new spec starts with its word.
     while cursor.is_sign(",") and (
         (following := cursor.peek(1)).kind is TokenKind.STRING
@@ -218,7 +174,7 @@ def _other(cursor: Cursor, word: str) -> Spec:
     ):
         cursor.next()
         cursor.skip_balanced(",")
-    return NoChange(word)
+    return sql.NoChange(word)
 
 
 def _by_words(rules: Mapping[str, Callable[[Cursor], Any]]) -> dict[str, Any]:
@@ -236,51 +192,51 @@ _STARTS: Final = _PASSED | frozenset(
 )
 """Words that begin a spec where a column of ORDER BY might stand."""
 _INTERVALS: Final = ("FIRST PARTITION", "LAST PARTITION", "MERGE FIRST PARTITION", "SPLIT MAXVALUE PARTITION", "SPLIT")
-_SPECS: Final[Mapping[str, Callable[[Cursor], Spec]]] = _by_words(
+_SPECS: Final[Mapping[str, Callable[[Cursor], sql.Spec]]] = _by_words(
     {
         "ADD PARTITION": _add_partition,
-        "ADD STATS_EXTENDED": lambda c: _pass(c, NoChange("ADD STATS_EXTENDED")),
+        "ADD STATS_EXTENDED": lambda c: _pass(c, sql.NoChange("ADD STATS_EXTENDED")),
         "ADD": _add,
-        "DROP PRIMARY KEY": lambda _: DropPrimaryKey(),
-        "DROP FOREIGN KEY": lambda c: NoChange(
-            "DROP FOREIGN KEY", DropForeignKey(if_exists=_if_exists(c), name=c.name())
+        "DROP PRIMARY KEY": lambda _: sql.DropPrimaryKey(),
+        "DROP FOREIGN KEY": lambda c: sql.NoChange(
+            "DROP FOREIGN KEY", sql.DropForeignKey(if_exists=_if_exists(c), name=c.name())
         ),
-        "DROP CONSTRAINT": lambda c: NoChange(
-            "DROP CONSTRAINT", DropConstraint(if_exists=_if_exists(c), name=c.name())
+        "DROP CONSTRAINT": lambda c: sql.NoChange(
+            "DROP CONSTRAINT", sql.DropConstraint(if_exists=_if_exists(c), name=c.name())
         ),
-        "DROP CHECK": lambda c: NoChange("DROP CHECK", DropConstraint(if_exists=_if_exists(c), name=c.name())),
-        "DROP INDEX|DROP KEY": lambda c: DropIndex(if_exists=_if_exists(c), name=c.name("an index name")),
-        "DROP PARTITION": lambda c: DropPartitions(if_exists=_if_exists(c), names=c.names()),
-        "DROP STATS_EXTENDED": lambda c: _pass(c, NoChange("DROP STATS_EXTENDED")),
+        "DROP CHECK": lambda c: sql.NoChange("DROP CHECK", sql.DropConstraint(if_exists=_if_exists(c), name=c.name())),
+        "DROP INDEX|DROP KEY": lambda c: sql.DropIndex(if_exists=_if_exists(c), name=c.name("an index name")),
+        "DROP PARTITION": lambda c: sql.DropPartitions(if_exists=_if_exists(c), names=c.names()),
+        "DROP STATS_EXTENDED": lambda c: _pass(c, sql.NoChange("DROP STATS_EXTENDED")),
         "DROP COLUMN|DROP": _drop_column,
         "MODIFY COLUMN|MODIFY": _modify,
         "CHANGE COLUMN|CHANGE": partial(_modify, renames=True),
-        "ALTER INDEX IF EXISTS|ALTER INDEX|ALTER KEY IF EXISTS|ALTER KEY": lambda c: SetVisibility(
+        "ALTER INDEX IF EXISTS|ALTER INDEX|ALTER KEY IF EXISTS|ALTER KEY": lambda c: sql.SetVisibility(
             c.name("an index name"), c.expect("VISIBLE", "INVISIBLE", "NOT INVISIBLE") != "INVISIBLE"
         ),
-        "ALTER CHECK|ALTER CONSTRAINT": lambda c: NoChange(
-            "ALTER CHECK", AlterCheck(c.name(), c.expect("ENFORCED", "NOT ENFORCED") == "ENFORCED")
+        "ALTER CHECK|ALTER CONSTRAINT": lambda c: sql.NoChange(
+            "ALTER CHECK", sql.AlterCheck(c.name(), c.expect("ENFORCED", "NOT ENFORCED") == "ENFORCED")
         ),
         "ALTER COLUMN|ALTER": _alter_column,
         "CONVERT TO CHARACTER SET|CONVERT TO CHAR SET|CONVERT TO CHARSET": _convert,
-        "RENAME COLUMN": lambda c: RenameColumn(c.name("a column name"), _to(c, "a column name")),
-        "RENAME INDEX|RENAME KEY": lambda c: RenameIndex(c.name("an index name"), _to(c, "an index name")),
+        "RENAME COLUMN": lambda c: sql.RenameColumn(c.name("a column name"), _to(c, "a column name")),
+        "RENAME INDEX|RENAME KEY": lambda c: sql.RenameIndex(c.name("an index name"), _to(c, "an index name")),
         "RENAME": _rename_to,
-        "TRUNCATE PARTITION": lambda c: TruncatePartitions(() if c.accept("ALL") else c.names()),
+        "TRUNCATE PARTITION": lambda c: sql.TruncatePartitions(() if c.accept("ALL") else c.names()),
         "REORGANIZE PARTITION": _reorganize,
         "COALESCE PARTITION": _coalesce,
         "EXCHANGE PARTITION": _exchange,
-        "REMOVE PARTITIONING": lambda _: RemovePartitioning(),
-        "REMOVE TTL": lambda _: NoChange("TTL", RemoveTtl()),
+        "REMOVE PARTITIONING": lambda _: sql.RemovePartitioning(),
+        "REMOVE TTL": lambda _: sql.NoChange("TTL", sql.RemoveTtl()),
         "PARTITION BY": _partition_by,
         "PARTITION": _partition_options,
-        **{words: partial(_pass, what=NotSupported(words)) for words in _INTERVALS},
+        **{words: partial(_pass, what=sql.NotSupported(words)) for words in _INTERVALS},
         **{word: partial(_other, word=word) for word in _PASSED},
     }
 )
 
 
-def _read_spec(cursor: Cursor) -> Spec:
+def _read_spec(cursor: Cursor) -> sql.Spec:
     if (found := cursor.first_of(_SPECS)) is not None:
         return found
     options, count = read_options(cursor, commas=False)
@@ -295,7 +251,7 @@ TABLES_MAX: Final = 10_000
 """How many tables the statements of a text may name between them: each is a change of all tables."""
 
 
-def parse(query: str, default_schema: str, reserved: AbstractSet[str] = frozenset()) -> tuple[Statement, ...]:
+def parse(query: str, default_schema: str, reserved: AbstractSet[str] = frozenset()) -> tuple[sql.Statement, ...]:
     """Return the statements of `query`, names completed with `default_schema`; () for blank text. Words of `reserved`
     are no names: those of a TiDB are none for whoever runs a text, and may be some in what an older one has run.
 
@@ -313,9 +269,9 @@ def parse(query: str, default_schema: str, reserved: AbstractSet[str] = frozense
 
 
 @lru_cache(maxsize=8)
-def _parse(query: str, schema: str, reserved: frozenset[str], modes: frozenset[str]) -> tuple[Statement, ...]:
+def _parse(query: str, schema: str, reserved: frozenset[str], modes: frozenset[str]) -> tuple[sql.Statement, ...]:
     cursor = Cursor(query, modes, reserved=reserved, schema=schema)
-    statements: list[Statement] = []
+    statements: list[sql.Statement] = []
     tables = 0
     while True:
         while cursor.sign(";"):
@@ -324,7 +280,7 @@ def _parse(query: str, schema: str, reserved: frozenset[str], modes: frozenset[s
             return tuple(statements)
         statements.append(_read_statement(cursor))
         match statements[-1]:
-            case RenameTables(named) | DropTables(named) | DropViews(named):
+            case sql.RenameTables(named) | sql.DropTables(named) | sql.DropViews(named):
                 tables += len(named)
             case _:
                 tables += 1
@@ -334,53 +290,53 @@ def _parse(query: str, schema: str, reserved: frozenset[str], modes: frozenset[s
             raise cursor.error("unexpected text")
 
 
-def _alter_database(cursor: Cursor) -> Statement:
+def _alter_database(cursor: Cursor) -> sql.Statement:
     options = ("CHARACTER", "CHAR", "CHARSET", "COLLATE", "DEFAULT", "ENCRYPTION", "PLACEMENT", "SET", "READ")
     named = cursor.is_name() and not (cursor.peek().word in options and not cursor.is_name(ahead=2))
     name = cursor.name("a database name") if named else cursor.schema
-    return AlterDatabase(name, *database_charset(cursor))
+    return sql.AlterDatabase(name, *database_charset(cursor))
 
 
-def _alter_table(cursor: Cursor) -> Statement:
+def _alter_table(cursor: Cursor) -> sql.Statement:
     if_exists = _if_exists(cursor)
     table = cursor.qualified()
-    specs: list[Spec] = []
+    specs: list[sql.Spec] = []
     while not cursor.done():
         if len(specs) >= COLUMNS_MAX:
             raise cursor.error(f"an ALTER TABLE of more than {COLUMNS_MAX} changes")
         specs.append(_read_spec(cursor))
         if not cursor.sign(",") and not cursor.looking_at("PARTITION BY") and not cursor.looking_at("REMOVE"):
             break
-    renamed = any(isinstance(spec, RenameTo) and spec.given for spec in specs)
-    return AlterTable(table.within(cursor.schema), renamed and table.schema is None, tuple(specs), if_exists)
+    renamed = any(isinstance(spec, sql.RenameTo) and spec.given for spec in specs)
+    return sql.AlterTable(table.within(cursor.schema), renamed and table.schema is None, tuple(specs), if_exists)
 
 
-def _drop_index(cursor: Cursor) -> Statement:
-    dropped = DropIndex(if_exists=_if_exists(cursor), name=cursor.name("an index name"))
+def _drop_index(cursor: Cursor) -> sql.Statement:
+    dropped = sql.DropIndex(if_exists=_if_exists(cursor), name=cursor.name("an index name"))
     cursor.expect("ON")
     table = cursor.table_name()
     while cursor.accept("ALGORITHM", "LOCK"):
         cursor.sign("=")
         cursor.next()
-    return AlterTable(table, doubtful=False, specs=(dropped,))
+    return sql.AlterTable(table, doubtful=False, specs=(dropped,))
 
 
-def _drop(cursor: Cursor, make: Callable[[tuple[TableName, ...], bool], Statement]) -> Statement:
+def _drop(cursor: Cursor, make: Callable[[tuple[TableName, ...], bool], sql.Statement]) -> sql.Statement:
     if_exists = _if_exists(cursor)
     tables = cursor.several(Cursor.table_name)
     cursor.accept("RESTRICT", "CASCADE")
     return make(tables, if_exists)
 
 
-def _renamed(cursor: Cursor) -> RenamePair:
+def _renamed(cursor: Cursor) -> sql.RenamePair:
     old = cursor.qualified()
     cursor.expect("TO")
     new = cursor.qualified()
     doubtful = old.schema is None and new.schema is not None
-    return RenamePair(old.within(cursor.schema), new.within(cursor.schema), doubtful=doubtful)
+    return sql.RenamePair(old.within(cursor.schema), new.within(cursor.schema), doubtful=doubtful)
 
 
-def _recover(cursor: Cursor, *, flashback: bool = False) -> Statement:
+def _recover(cursor: Cursor, *, flashback: bool = False) -> sql.Statement:
     if cursor.accept("CLUSTER"):
         raise cursor.error("FLASHBACK CLUSTER rewrites all tables, which no change feed tells of")
     cursor.expect("TABLE")
@@ -391,24 +347,28 @@ def _recover(cursor: Cursor, *, flashback: bool = False) -> Statement:
     to = cursor.name("a table name") if flashback and cursor.accept("TO") else None
     if by_job or not (flashback or cursor.done()):
         cursor.integer("the number of a job")
-    return RecoverTable(table, to)
+    return sql.RecoverTable(table, to)
 
 
-_STATEMENTS: Final[Mapping[str, Callable[[Cursor], Statement]]] = _by_words(
+_STATEMENTS: Final[Mapping[str, Callable[[Cursor], sql.Statement]]] = _by_words(
     {
         **CREATES,
         "ALTER DATABASE|ALTER SCHEMA": _alter_database,
         "ALTER TABLE|ALTER IGNORE TABLE": _alter_table,
-        "DROP DATABASE|DROP SCHEMA": lambda c: DropDatabase(if_exists=_if_exists(c), name=c.name("a database name")),
-        "DROP INDEX": _drop_index,
-        "DROP TEMPORARY TABLES|DROP TEMPORARY TABLE": partial(_drop, make=lambda *_: Ignored("DROP TEMPORARY TABLE")),
-        "DROP TABLES|DROP TABLE|DROP GLOBAL TEMPORARY TABLES|DROP GLOBAL TEMPORARY TABLE": partial(
-            _drop, make=DropTables
+        "DROP DATABASE|DROP SCHEMA": lambda c: sql.DropDatabase(
+            if_exists=_if_exists(c), name=c.name("a database name")
         ),
-        "DROP VIEW": partial(_drop, make=DropViews),
-        "RENAME TABLES|RENAME TABLE": lambda c: RenameTables(c.several(_renamed)),
-        "TRUNCATE TABLE|TRUNCATE": lambda c: TruncateTable(c.table_name()),
-        "FLASHBACK DATABASE|FLASHBACK SCHEMA|RECOVER DATABASE|RECOVER SCHEMA": lambda c: RecoverDatabase(
+        "DROP INDEX": _drop_index,
+        "DROP TEMPORARY TABLES|DROP TEMPORARY TABLE": partial(
+            _drop, make=lambda *_: sql.Ignored("DROP TEMPORARY TABLE")
+        ),
+        "DROP TABLES|DROP TABLE|DROP GLOBAL TEMPORARY TABLES|DROP GLOBAL TEMPORARY TABLE": partial(
+            _drop, make=sql.DropTables
+        ),
+        "DROP VIEW": partial(_drop, make=sql.DropViews),
+        "RENAME TABLES|RENAME TABLE": lambda c: sql.RenameTables(c.several(_renamed)),
+        "TRUNCATE TABLE|TRUNCATE": lambda c: sql.TruncateTable(c.table_name()),
+        "FLASHBACK DATABASE|FLASHBACK SCHEMA|RECOVER DATABASE|RECOVER SCHEMA": lambda c: sql.RecoverDatabase(
             c.name("a database name"), c.name("a database name") if c.accept("TO") else None
         ),
         "FLASHBACK": partial(_recover, flashback=True),
@@ -429,7 +389,7 @@ _IGNORED: Final[Mapping[str, AbstractSet[str]]] = {
 """Statements that leave all tables as they are, by their first words; with what second words, if not all."""
 
 
-def _read_statement(cursor: Cursor) -> Statement:
+def _read_statement(cursor: Cursor) -> sql.Statement:
     if (found := cursor.first_of(_STATEMENTS)) is not None:
         return found
     if cursor.peek(1).word in _BEFORE_VIEW and cursor.accept("CREATE"):

@@ -30,43 +30,16 @@ from tidegate.expr.tokens import TokenKind
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import all_digits
 from tidegate.model.table import PartitionDef, PartitionInfo
+from tidegate.schema import statement as sql
 from tidegate.schema.columns import charset_of_collation, normal_charset, read_charset_name, read_type
 from tidegate.schema.cursor import Cursor, is_constraint, read_check, read_constraint, read_index_tail, read_references
 from tidegate.schema.restore_table import TABLE_OPTIONS
-from tidegate.schema.statement import (
-    AddIndex,
-    AlterTable,
-    Blob,
-    CheckDef,
-    ColumnDef,
-    CreateDatabase,
-    CreateTable,
-    CreateTableLike,
-    CreateView,
-    Default,
-    DefaultNumber,
-    DefaultText,
-    DropSequences,
-    Expression,
-    Ignored,
-    IndexDef,
-    Now,
-    Null,
-    OptionsDetail,
-    SequenceDef,
-    Statement,
-    StatementDetail,
-    TableDetail,
-    TableOptions,
-    TypeDef,
-    ViewDetail,
-)
 
 _NOW: Final = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP", "LOCALTIME", "CURRENT_DATE", "CURDATE", "CURRENT_TIME")
 _TYPED_LITERALS: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
 
 
-def read_column(cursor: Cursor) -> ColumnDef:
+def read_column(cursor: Cursor) -> sql.ColumnDef:
     """Return the column definition at the cursor, moving past it."""
     name = cursor.name("a column name")
     if cursor.sign("."):
@@ -74,10 +47,10 @@ def read_column(cursor: Cursor) -> ColumnDef:
         if cursor.sign("."):
             name = cursor.name("a column name")
     if cursor.accept("SERIAL"):
-        serial = TypeDef(MysqlType.LONGLONG, unsigned=True, charset="binary")
-        found = ColumnDef(name, serial, nullable=False, auto_increment=True, unique=True)
+        serial = sql.TypeDef(MysqlType.LONGLONG, unsigned=True, charset="binary")
+        found = sql.ColumnDef(name, serial, nullable=False, auto_increment=True, unique=True)
     else:
-        found = ColumnDef(name, read_type(cursor))
+        found = sql.ColumnDef(name, read_type(cursor))
     while (more := _read_option(cursor, found)) is not None:
         found = more
     return found
@@ -104,7 +77,7 @@ _PASSED_OPTIONS: Final = ("VISIBLE", "INVISIBLE", "GLOBAL", "LOCAL", "ENFORCED",
 _PASSED_VALUES: Final = ("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")
 
 
-def _read_option(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
+def _read_option(cursor: Cursor, column: sql.ColumnDef) -> sql.ColumnDef | None:
     """Apply the option at the cursor to `column`; None if there is no option."""
     if setting := cursor.accept(*_SETTINGS):
         return replace(column, **_SETTINGS[setting])  # type: ignore[arg-type]
@@ -132,7 +105,7 @@ def _read_option(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
     return _read_check(cursor, column)
 
 
-def _read_check(cursor: Cursor, column: ColumnDef) -> ColumnDef | None:
+def _read_check(cursor: Cursor, column: sql.ColumnDef) -> sql.ColumnDef | None:
     """Add the check at the cursor to `column`, or skip an option without effect; None if there is neither."""
     named = cursor.accept("CONSTRAINT") != ""
     name = cursor.name() if named and not cursor.looking_at("CHECK") else None
@@ -159,7 +132,7 @@ def _read_digits(cursor: Cursor) -> int:
     return digits
 
 
-def read_default(cursor: Cursor) -> Default:
+def read_default(cursor: Cursor) -> sql.Default:
     """Return the value after DEFAULT at the cursor, moving past it."""
     if cursor.is_sign("("):
         return _read_default_group(cursor)
@@ -168,18 +141,18 @@ def read_default(cursor: Cursor) -> Default:
         return literal
     start = cursor.at
     if cursor.accept(*_NOW):
-        return Now(_read_digits(cursor))
+        return sql.Now(_read_digits(cursor))
     if cursor.accept("NEXT VALUE FOR"):
         cursor.qualified()
-        return Expression(cursor.slice(start))
+        return sql.Expression(cursor.slice(start))
     cursor.word("an expression")
     if cursor.sign("."):
         cursor.word("a function")
     cursor.skip_group()
-    return Expression(cursor.slice(start))
+    return sql.Expression(cursor.slice(start))
 
 
-def _read_default_group(cursor: Cursor) -> Default:
+def _read_default_group(cursor: Cursor) -> sql.Default:
     """Read DEFAULT (x): a literal if x is one, else an expression."""
     start = cursor.at
     inside = cursor.skip_group()
@@ -187,21 +160,21 @@ def _read_default_group(cursor: Cursor) -> Default:
     literal = _read_literal(cursor)
     whole = cursor.at == after - 1
     cursor.at = after
-    return literal if literal is not None and whole else Expression(inside)
+    return literal if literal is not None and whole else sql.Expression(inside)
 
 
-def _read_literal(cursor: Cursor) -> Default | None:
+def _read_literal(cursor: Cursor) -> sql.Default | None:
     """Read a literal; None, without moving, if there is none."""
     token, following = cursor.peek(), cursor.peek(1)
     if token.word == "NULL":
         cursor.next()
-        return Null()
+        return sql.Null()
     if token.word in ("TRUE", "FALSE"):
         cursor.next()
-        return DefaultNumber("1" if token.word == "TRUE" else "0")
+        return sql.DefaultNumber("1" if token.word == "TRUE" else "0")
     if token.kind is TokenKind.SIGN and token.text in ("-", "+") and following.kind is TokenKind.NUMBER:
         cursor.at += 2
-        return DefaultNumber(("-" if token.text == "-" else "") + _whole(following.text))
+        return sql.DefaultNumber(("-" if token.text == "-" else "") + _whole(following.text))
     literal_word = token.word.startswith("_") or token.word in _TYPED_LITERALS
     if literal_word and following.kind in (TokenKind.STRING, TokenKind.HEX, TokenKind.BITS):
         cursor.next()
@@ -209,18 +182,18 @@ def _read_literal(cursor: Cursor) -> Default | None:
     match token.kind:
         case TokenKind.NUMBER:
             cursor.next()
-            return DefaultNumber(_whole(token.text))
+            return sql.DefaultNumber(_whole(token.text))
         case TokenKind.STRING:
             parts = []
             while cursor.peek().kind is TokenKind.STRING:
                 parts.append(cursor.next().text)
-            return DefaultText("".join(parts))
+            return sql.DefaultText("".join(parts))
         case TokenKind.HEX:
             cursor.next()
-            return Blob(bytes.fromhex("0" * (len(token.text) % 2) + token.text))
+            return sql.Blob(bytes.fromhex("0" * (len(token.text) % 2) + token.text))
         case TokenKind.BITS:
             cursor.next()
-            return Blob(int(token.text or "0", 2).to_bytes((len(token.text) + 7) // 8, "big"))
+            return sql.Blob(int(token.text or "0", 2).to_bytes((len(token.text) + 7) // 8, "big"))
     return None
 
 
@@ -232,13 +205,13 @@ _VALUED: Final = (*TABLE_OPTIONS, "ENGINE_ATTRIBUTE", "STATS_OPTIONS", "TYPE", "
 _PASSED: Final = ("ON COMMIT DELETE ROWS", "ON COMMIT PRESERVE ROWS", "REMOVE TTL")
 
 
-def read_options(cursor: Cursor, *, commas: bool) -> tuple[TableOptions, int]:
+def read_options(cursor: Cursor, *, commas: bool) -> tuple[sql.TableOptions, int]:
     """Return the (options, their number) at the cursor, moving past them; `commas` may stand between them in CREATE
     TABLE."""
     charset: str | None = None
     collation: str | None = None
     comment: str | None = None
-    detail = OptionsDetail()
+    detail = sql.OptionsDetail()
     count = 0
     while True:
         start = cursor.at
@@ -264,7 +237,7 @@ def read_options(cursor: Cursor, *, commas: bool) -> tuple[TableOptions, int]:
     if charset is None and collation is not None:
         charset = charset_of_collation(collation)
     detail = replace(detail, collate=None if collation is None else collation.lower())
-    return TableOptions(charset, comment, detail), count
+    return sql.TableOptions(charset, comment, detail), count
 
 
 def _read_ttl(cursor: Cursor) -> tuple[str, str, str]:
@@ -289,7 +262,7 @@ _TEXTS: Final = {"COMPRESSION": "compression", "TTL_JOB_INTERVAL": "ttl_job_inte
 """Options with a value that TiDB's definition has -> the field of OptionsDetail."""
 
 
-def _read_valued(cursor: Cursor, detail: OptionsDetail) -> OptionsDetail | None:
+def _read_valued(cursor: Cursor, detail: sql.OptionsDetail) -> sql.OptionsDetail | None:
     """Apply a table option to `detail`; None if there is no option, and the cursor may have moved."""
     if cursor.accept(*_PASSED):
         return detail
@@ -420,7 +393,7 @@ _WORDS: Final[Mapping[str, Mapping[str, object]]] = {
 }
 
 
-def read_sequence(cursor: Cursor) -> StatementDetail | None:
+def read_sequence(cursor: Cursor) -> sql.StatementDetail | None:
     """Return the sequence statement at the cursor, moving into it; None if the grammar does not know it."""
     verb = cursor.accept("CREATE", "ALTER", "DROP")
     if not (verb and cursor.accept("SEQUENCE")):
@@ -433,14 +406,14 @@ def read_sequence(cursor: Cursor) -> StatementDetail | None:
         names = [name]
         while cursor.sign(",") and cursor.is_name():
             names.append(cursor.table_name())
-        return DropSequences(tuple(names), passed)
-    found = SequenceDef(name, verb == "ALTER", passed)
+        return sql.DropSequences(tuple(names), passed)
+    found = sql.SequenceDef(name, verb == "ALTER", passed)
     while (more := _create_read_option(cursor, found)) is not None:
         found = more
     return found
 
 
-def _create_read_option(cursor: Cursor, found: SequenceDef) -> SequenceDef | None:
+def _create_read_option(cursor: Cursor, found: sql.SequenceDef) -> sql.SequenceDef | None:
     word = cursor.accept(*_WORDS)
     if word:
         return replace(found, **_WORDS[word])  # type: ignore[arg-type]
@@ -464,12 +437,12 @@ CREATED: Final = frozenset(
 """What CREATE makes besides tables, which change capture passes over."""
 
 
-def ignore(cursor: Cursor) -> Statement:
+def ignore(cursor: Cursor) -> sql.Statement:
     """Return the statement at the cursor as one that leaves all tables as they are, moving past it."""
     what = " ".join(word for ahead in range(2) if (word := cursor.peek(ahead).word))
     detail = read_sequence(cursor) if what.endswith(" SEQUENCE") else None
     cursor.rest()
-    return Ignored(what, detail)
+    return sql.Ignored(what, detail)
 
 
 def database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
@@ -480,7 +453,7 @@ def database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
     return options.charset, options.detail.collate
 
 
-def read_view(cursor: Cursor) -> Statement:
+def read_view(cursor: Cursor) -> sql.Statement:
     """Return the view after CREATE, moving past it."""
     or_replace = cursor.accept("OR REPLACE") != ""
     if cursor.accept("ALGORITHM", "DEFINER", "SQL SECURITY"):
@@ -496,30 +469,30 @@ def read_view(cursor: Cursor) -> Statement:
         cursor.next()
     select = cursor.slice(start)
     cursor.rest()
-    return CreateView(view, ViewDetail(select, columns, or_replace, if_not_exists))
+    return sql.CreateView(view, sql.ViewDetail(select, columns, or_replace, if_not_exists))
 
 
-def _create_database(cursor: Cursor) -> Statement:
+def _create_database(cursor: Cursor) -> sql.Statement:
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     name = cursor.name("a database name")
     charset, collate = database_charset(cursor)
-    return CreateDatabase(name, charset, if_not_exists, collate)
+    return sql.CreateDatabase(name, charset, if_not_exists, collate)
 
 
-def _create_index(cursor: Cursor, kind: str = "") -> Statement:
+def _create_index(cursor: Cursor, kind: str = "") -> sql.Statement:
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     name = cursor.name("an index name")
     if cursor.accept("USING", "TYPE"):
         cursor.word("an index type")
     cursor.expect("ON")
     table = cursor.table_name()
-    index = read_index_tail(cursor, IndexDef(name, (), unique=kind == "UNIQUE"))
+    index = read_index_tail(cursor, sql.IndexDef(name, (), unique=kind == "UNIQUE"))
     if kind in ("VECTOR", "COLUMNAR"):
-        index = IndexDef(name, ())
-    return AlterTable(table, doubtful=False, specs=(AddIndex(index, if_not_exists),))
+        index = sql.IndexDef(name, ())
+    return sql.AlterTable(table, doubtful=False, specs=(sql.AddIndex(index, if_not_exists),))
 
 
-def _create_table(cursor: Cursor, temporary: str = "") -> Statement:
+def _create_table(cursor: Cursor, temporary: str = "") -> sql.Statement:
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     named = cursor.qualified()
     table = named.within(cursor.schema)
@@ -534,11 +507,11 @@ def _create_table(cursor: Cursor, temporary: str = "") -> Statement:
         while not cursor.done() and read_options(cursor, commas=True)[1]:
             pass
         if temporary == "TEMPORARY":
-            return Ignored("CREATE TEMPORARY TABLE")
-        return CreateTableLike(table, source.within(cursor.schema), doubtful, if_not_exists)
-    columns: list[ColumnDef] = []
-    indexes: list[IndexDef] = []
-    checks: list[CheckDef] = []
+            return sql.Ignored("CREATE TEMPORARY TABLE")
+        return sql.CreateTableLike(table, source.within(cursor.schema), doubtful, if_not_exists)
+    columns: list[sql.ColumnDef] = []
+    indexes: list[sql.IndexDef] = []
+    checks: list[sql.CheckDef] = []
     if cursor.is_sign("("):
         columns, indexes, checks = read_body(cursor)
     options, _ = read_options(cursor, commas=True)
@@ -555,20 +528,22 @@ def _create_table(cursor: Cursor, temporary: str = "") -> Statement:
     elif not columns:
         raise cursor.error("expected the columns of a table")
     if temporary == "TEMPORARY":
-        return Ignored("CREATE TEMPORARY TABLE")
-    detail = TableDetail(tuple(checks), temporary != "")
-    return CreateTable(table, tuple(columns), tuple(indexes), options, partition, if_not_exists, not_supported, detail)
+        return sql.Ignored("CREATE TEMPORARY TABLE")
+    detail = sql.TableDetail(tuple(checks), temporary != "")
+    return sql.CreateTable(
+        table, tuple(columns), tuple(indexes), options, partition, if_not_exists, not_supported, detail
+    )
 
 
-def read_body(cursor: Cursor) -> tuple[list[ColumnDef], list[IndexDef], list[CheckDef]]:
+def read_body(cursor: Cursor) -> tuple[list[sql.ColumnDef], list[sql.IndexDef], list[sql.CheckDef]]:
     """Return the columns, keys and checks of `(..)`, moving past it."""
     found = cursor.group(lambda here: read_constraint(here)[0] if is_constraint(here) else read_column(here))
-    columns = [one for one in found if isinstance(one, ColumnDef)]
-    indexes = [one for one in found if isinstance(one, IndexDef)]
-    return columns, indexes, [one for one in found if isinstance(one, CheckDef)]
+    columns = [one for one in found if isinstance(one, sql.ColumnDef)]
+    indexes = [one for one in found if isinstance(one, sql.IndexDef)]
+    return columns, indexes, [one for one in found if isinstance(one, sql.CheckDef)]
 
 
-CREATES: Final[Mapping[str, Callable[[Cursor], Statement]]] = {
+CREATES: Final[Mapping[str, Callable[[Cursor], sql.Statement]]] = {
     **dict.fromkeys(("CREATE DATABASE", "CREATE SCHEMA"), _create_database),
     "CREATE TABLE": _create_table,
     **{f"CREATE {kind} TABLE": partial(_create_table, temporary=kind) for kind in ("TEMPORARY", "GLOBAL TEMPORARY")},

@@ -27,6 +27,7 @@ from tidegate.model.name import lowered, qualified
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import compose
 from tidegate.schema import effects
+from tidegate.schema import statement as sql
 from tidegate.schema.alter import alter_table, named_partitions
 from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.columns import own_collation
@@ -35,27 +36,6 @@ from tidegate.schema.effects import Effect, NoEffect
 from tidegate.schema.parse_ddl import parse
 from tidegate.schema.partition import in_zone
 from tidegate.schema.snapshot import Database, SchemaState
-from tidegate.schema.statement import (
-    AlterDatabase,
-    AlterTable,
-    CreateDatabase,
-    CreateTable,
-    CreateTableLike,
-    CreateView,
-    DropDatabase,
-    DropPartitions,
-    DropTables,
-    DropViews,
-    ExchangePartition,
-    Ignored,
-    RecoverDatabase,
-    RecoverTable,
-    RenameTables,
-    RenameTo,
-    Statement,
-    TruncatePartitions,
-    TruncateTable,
-)
 
 __all__ = ["Database", "SchemaState", "apply_ddl"]
 
@@ -96,43 +76,45 @@ def _made(found: list[Effect]) -> int:
     return sum(isinstance(effect, effects.TableCreated | effects.TableTruncated) for effect in found)
 
 
-def _apply(state: SchemaState, statement: Statement, context: DdlContext, *, made: int) -> _Step:
+def _apply(state: SchemaState, statement: sql.Statement, context: DdlContext, *, made: int) -> _Step:
     match statement:
-        case CreateTable():
+        case sql.CreateTable():
             return _create_table(state, statement, context, made)
-        case CreateTableLike():
+        case sql.CreateTableLike():
             return _create_like(state, statement, context, made)
-        case DropTables():
+        case sql.DropTables():
             return _drop_tables(state, statement)
-        case TruncateTable(name):
+        case sql.TruncateTable(name):
             return _truncate_table(state, name, context, made)
-        case RenameTables():
+        case sql.RenameTables():
             return _rename_tables(state, statement, context)
-        case AlterTable():
+        case sql.AlterTable():
             return _alter_table(state, statement, context)
-        case RecoverTable():
+        case sql.RecoverTable():
             return _recover_table(state, statement, context)
-        case CreateView(view):
+        case sql.CreateView(view):
             return replace(state, views={**state.views, view.key: view}), [_VIEWS]
-        case DropViews(views):
+        case sql.DropViews(views):
             gone = {view.key for view in views}
             kept = {key: view for key, view in state.views.items() if key not in gone}
             return replace(state, views=kept), [_VIEWS]
-        case Ignored(what):
+        case sql.Ignored(what):
             return state, [NoEffect(f"{what} changes no table")]
         case _:
             return _apply_to_database(state, statement, context)
 
 
 def _apply_to_database(
-    state: SchemaState, statement: CreateDatabase | AlterDatabase | DropDatabase | RecoverDatabase, context: DdlContext
+    state: SchemaState,
+    statement: sql.CreateDatabase | sql.AlterDatabase | sql.DropDatabase | sql.RecoverDatabase,
+    context: DdlContext,
 ) -> _Step:
     match statement:
-        case CreateDatabase() | AlterDatabase():
+        case sql.CreateDatabase() | sql.AlterDatabase():
             return _set_database(state, statement)
-        case DropDatabase():
+        case sql.DropDatabase():
             return _drop_database(state, statement)
-        case RecoverDatabase(name):
+        case sql.RecoverDatabase(name):
             raise UnsupportedError(
                 f"FLASHBACK DATABASE {name} at commit_ts {context.commit_ts} is not followed; "
                 "start the feed again after it"
@@ -162,10 +144,10 @@ def _rename_lost(state: SchemaState, old: TableName, new: TableName) -> SchemaSt
     return state if lost is None else state.found(old).losing((new,), lost.why)
 
 
-def _set_database(state: SchemaState, statement: CreateDatabase | AlterDatabase) -> _Step:
+def _set_database(state: SchemaState, statement: sql.CreateDatabase | sql.AlterDatabase) -> _Step:
     key = lowered(statement.name)
     known = state.databases.get(key)
-    if isinstance(statement, CreateDatabase):
+    if isinstance(statement, sql.CreateDatabase):
         if known is not None:
             return state, [NoEffect(f"database {statement.name} exists already")]
         charset = statement.charset or "utf8mb4"
@@ -179,7 +161,7 @@ def _set_database(state: SchemaState, statement: CreateDatabase | AlterDatabase)
     return replace(state, databases=databases), [NoEffect("a database holds no rows itself")]
 
 
-def _drop_database(state: SchemaState, statement: DropDatabase) -> _Step:
+def _drop_database(state: SchemaState, statement: sql.DropDatabase) -> _Step:
     folded = lowered(statement.name)
     gone = [table for key, table in state.tables.items() if key[0] == folded]
     after = SchemaState(
@@ -193,7 +175,7 @@ def _drop_database(state: SchemaState, statement: DropDatabase) -> _Step:
     return after, drops or [NoEffect(f"database {statement.name} held no known table")]
 
 
-def _create_table(state: SchemaState, statement: CreateTable, context: DdlContext, made: int) -> _Step:
+def _create_table(state: SchemaState, statement: sql.CreateTable, context: DdlContext, made: int) -> _Step:
     known = state.table(statement.table)
     if known is not None:
         if statement.if_not_exists:
@@ -208,7 +190,7 @@ def _create_table(state: SchemaState, statement: CreateTable, context: DdlContex
     return state.with_table(table), [effects.TableCreated(table)]
 
 
-def _create_like(state: SchemaState, statement: CreateTableLike, context: DdlContext, made: int) -> _Step:
+def _create_like(state: SchemaState, statement: sql.CreateTableLike, context: DdlContext, made: int) -> _Step:
     known = state.table(statement.table)
     if known is not None:
         if statement.if_not_exists:
@@ -224,7 +206,7 @@ def _create_like(state: SchemaState, statement: CreateTableLike, context: DdlCon
     return state.with_table(table), [effects.TableCreated(table)]
 
 
-def _drop_tables(state: SchemaState, statement: DropTables) -> _Step:
+def _drop_tables(state: SchemaState, statement: sql.DropTables) -> _Step:
     found: list[Effect] = []
     for name in statement.tables:
         table = state.table(name)
@@ -259,7 +241,7 @@ def _locate(state: SchemaState, name: TableName, *, doubtful: bool, context: Ddl
     return same[0] if same else None
 
 
-def _rename_tables(state: SchemaState, statement: RenameTables, context: DdlContext) -> _Step:
+def _rename_tables(state: SchemaState, statement: sql.RenameTables, context: DdlContext) -> _Step:
     found: list[Effect] = []
     for pair in statement.pairs:
         old = _locate(state, pair.old, doubtful=pair.doubtful, context=context)
@@ -280,10 +262,10 @@ def _rename(state: SchemaState, old: TableInfo, new_name: TableName, context: Dd
     return state.without_table(old.name).with_table(new), effects.TableRenamed(old, new)
 
 
-def _alter_table(state: SchemaState, statement: AlterTable, context: DdlContext) -> _Step:
-    rename = next((spec for spec in statement.specs if isinstance(spec, RenameTo)), None)
+def _alter_table(state: SchemaState, statement: sql.AlterTable, context: DdlContext) -> _Step:
+    rename = next((spec for spec in statement.specs if isinstance(spec, sql.RenameTo)), None)
     old = _locate(state, statement.table, doubtful=statement.doubtful, context=context)
-    exchange = next((spec for spec in statement.specs if isinstance(spec, ExchangePartition)), None)
+    exchange = next((spec for spec in statement.specs if isinstance(spec, sql.ExchangePartition)), None)
     if old is None:
         if exchange is not None and state.table(exchange.table) is not None:
             _needed(state, statement.table, exchange.table, context)
@@ -300,11 +282,11 @@ def _alter_table(state: SchemaState, statement: AlterTable, context: DdlContext)
     return state, found
 
 
-def _alter_effects(old: TableInfo, new: TableInfo, statement: AlterTable, context: DdlContext) -> list[Effect]:
+def _alter_effects(old: TableInfo, new: TableInfo, statement: sql.AlterTable, context: DdlContext) -> list[Effect]:
     for spec in statement.specs:
-        if isinstance(spec, TruncatePartitions):
+        if isinstance(spec, sql.TruncatePartitions):
             return [effects.PartitionsTruncated(old, named_partitions(old, spec.names, context), new)]
-        if isinstance(spec, DropPartitions):
+        if isinstance(spec, sql.DropPartitions):
             kept = {item.name for item in new.partition.definitions} if new.partition else set()
             before = old.partition.definitions if old.partition else ()
             gone = tuple(item.name for item in before if item.name not in kept)
@@ -314,7 +296,7 @@ def _alter_effects(old: TableInfo, new: TableInfo, statement: AlterTable, contex
     return [effects.TableAltered(old, new)]
 
 
-def _exchange_partition(state: SchemaState, old: TableInfo, spec: ExchangePartition, context: DdlContext) -> _Step:
+def _exchange_partition(state: SchemaState, old: TableInfo, spec: sql.ExchangePartition, context: DdlContext) -> _Step:
     other = state.table(spec.table)
     if other is None:
         _needed(state, spec.table, old.name, context)
@@ -326,7 +308,7 @@ def _exchange_partition(state: SchemaState, old: TableInfo, spec: ExchangePartit
     return state.with_table(new).with_table(new_other), [effect]
 
 
-def _recover_table(state: SchemaState, statement: RecoverTable, context: DdlContext) -> _Step:
+def _recover_table(state: SchemaState, statement: sql.RecoverTable, context: DdlContext) -> _Step:
     name = statement.table
     found = next((table for table in state.dropped if table.name.key == name.key), None)
     if found is None:
