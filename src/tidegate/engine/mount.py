@@ -117,9 +117,10 @@ class Mounter:
             change = _change(table, found.handle, commit_ts, values_of(table, before), values_of(table, after))
         except DecodeError as error:
             raise KvDecodeError(error.what, error.codec, error.offset, key) from error
-        corrupt = self._verify and (
-            _contradicts(table, _judged(before), old_value) or _contradicts(table, after, value)
-        )
+        corrupt = False
+        if self._verify:
+            judged = None if before is None or before.tail is None or before.tail.version == 0 else before
+            corrupt = _contradicts(table, judged, old_value) or _contradicts(table, after, value)
         return Mounted(change, table, found.handle, corrupt)
 
     @property
@@ -150,10 +151,6 @@ class Mounter:
             if not column.virtual
         )
         return MountTable(version, physical_id, info, wire, layout, wire.fields, plans)
-
-
-def _judged(old: Row | None) -> Row | None:
-    return None if old is None or old.tail is None or old.tail.version == 0 else old
 
 
 def _contradicts(table: MountTable, row: Row | None, value: bytes | None) -> bool:

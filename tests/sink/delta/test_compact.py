@@ -1,5 +1,6 @@
 """Compaction changes files, never rows, versions that snapshots name, or positions."""
 
+import obstore
 import pytest
 
 from tests.sink.delta.small import Small
@@ -56,7 +57,7 @@ def test_many_files_become_one(tmp_path):
     assert rows(tmp_path) == before
     assert feed.tend().files == ROUNDS
     assert rows(tmp_path) == before
-    actions = deltalog.obstore.get(store(head(feed).uri), f"_delta_log/{published + 1:020d}.json")
+    actions = obstore.get(store(head(feed).uri), f"_delta_log/{published + 1:020d}.json")
     assert b'"dataChange":true' not in actions.bytes().to_bytes()
 
 
