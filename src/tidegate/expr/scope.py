@@ -61,14 +61,10 @@ class Relation(Protocol):
     """A port for anything that has columns and rows."""
 
     @property
-    def name(self) -> str:
-        """The name in its own case."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def columns(self) -> tuple[RelationColumn, ...]:
-        """The columns, in the order of the rows' values."""
-        ...
+    def columns(self) -> tuple[RelationColumn, ...]: ...
 
     def rows(self, equal: Mapping[str, tuple[SqlValue, ...]], context: Context) -> Iterator[tuple[SqlValue, ...]]:
         """Return the rows, at least those that match `equal`."""
@@ -92,7 +88,6 @@ class FixedRelation:
     held: Sequence[tuple[SqlValue, ...]]
 
     def rows(self, _equal: Mapping[str, tuple[SqlValue, ...]], _context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        """Return all rows."""
         return iter(self.held)
 
 
@@ -114,7 +109,6 @@ class Compiled:
     """A division's value with the digits that it keeps for the next operator; `run` rounds to the type's decimals."""
 
     def __call__(self, row: Row, context: Context) -> SqlValue:
-        """The value for one row."""
         return self.run(row, context)
 
 
@@ -169,7 +163,6 @@ class Scope:
 
     @property
     def width(self) -> int:
-        """The number of values in a row."""
         return len(self.slots)
 
     def at(self, clause: str) -> "Scope":
@@ -187,7 +180,6 @@ class Scope:
         raise SqlRefused(_BAD_FIELD, f"Unknown column '{shown}' in '{self.clause}'", "42S22")
 
     def has(self, column: str, table: str = "") -> bool:
-        """Return whether a column of that name exists."""
         return bool(self.own(column, table))
 
     def own(self, column: str, table: str = "", schema: str = "") -> Sequence[Slot]:

@@ -71,12 +71,10 @@ class TableLayout:
 
     @cached_property
     def by_id(self) -> dict[int, ColumnLayout]:
-        """The columns by id."""
         return {column.id: column for column in self.columns}
 
     @cached_property
     def index_by_id(self) -> dict[int, IndexLayout]:
-        """The indexes by id."""
         return {index.id: index for index in self.indexes}
 
     def restored(self, column: ColumnLayout) -> bool:

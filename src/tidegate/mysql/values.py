@@ -198,12 +198,11 @@ class Context:
     """True inside INSERT, UPDATE and DELETE, where strict mode makes errors of warnings."""
 
     def warn(self, code: int, message: str) -> None:
-        """Add a warning."""
         self.warnings.append(SqlWarning("Warning", code, message))
 
     @property
     def strict(self) -> bool:
-        """Whether a statement that writes must refuse what it cannot store exactly."""
+        """True if a statement that writes refuses values that it cannot store exactly."""
         return bool(self.sql_mode & {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"})
 
 
