@@ -167,7 +167,7 @@ def _system_variable(node: Node, scope: Scope) -> Compiled:
 
 
 def variable(context: Context, name: str, *, is_global: bool = False) -> SqlValue:
-    """Return the value of a system variable; SqlRefused 1193 when there is none of the name."""
+    """Return the value of a system variable; SqlRefused 1193 for an unknown one."""
     own = {} if is_global else context.variables
     for held in (own, context.global_variables, context.variables):
         if name in held:

@@ -100,7 +100,7 @@ _CLAUSES: Final = frozenset({"expressions", "from", "from_", "where", "kind"})
 
 @lru_cache(maxsize=256)
 def condition_node(text: str, sql_mode: frozenset[str] = frozenset()) -> Any:
-    """Return the node of a condition as in WHERE; ExpressionParseFailed when the text is none."""
+    """Return the node of a condition as in WHERE; ExpressionParseFailed if the text cannot be parsed."""
     try:
         found = parse(f"SELECT 1 FROM t WHERE {text}", sql_mode)  # noqa: S608  # parsed, never executed
     except SqlRefused as refused:

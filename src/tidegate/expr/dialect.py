@@ -190,7 +190,7 @@ _QUANTIFIERS: Final[Mapping[str, type[Any]]] = {"ANY": exp.Any, "SOME": exp.Any,
 
 
 def _unless_reserved(name: str) -> Callable[..., Node | None]:
-    """A method of sqlglot's parser that finds nothing where a reserved word stands."""
+    """Wrap a method of sqlglot's parser so that it returns None at a reserved word."""
     method = getattr(MySQL.Parser, name)
 
     def parse(self: _Parser, *arguments: Any, **options: Any) -> Node | None:
@@ -228,7 +228,7 @@ class _MySqlParser(MySQL.Parser):  # type: ignore[misc]
         return node
 
     def word(self) -> str:
-        """Return the unquoted word that stands here, in capitals; "" for anything else."""
+        """Return the current token in capitals if it is an unquoted word, else ""."""
         token = self._curr
         if not token or token.token_type in (Tk.IDENTIFIER, Tk.STRING):
             return ""
@@ -236,7 +236,7 @@ class _MySqlParser(MySQL.Parser):  # type: ignore[misc]
         return text.upper() if text[:1].isalpha() or text[:1] in "_$" or text[:1] > "\x7f" else ""
 
     def is_reserved(self) -> bool:
-        """Return whether a word stands here that is no name: a reserved one, unless it is part of a qualified name."""
+        """Return whether the current token is a reserved word, and not part of a qualified name."""
         before, after = self._prev, self._next
         is_dual = self.word() == "DUAL" and before and before.text.upper() == "FROM"
         if is_dual or self.word() not in self.reserved:
@@ -277,7 +277,7 @@ class _MySqlParser(MySQL.Parser):  # type: ignore[misc]
         return self._parse_alias(node)
 
     def _parse_select(self, *arguments: Any, **options: Any) -> Node | None:
-        """None for VALUES(column), which is a call where an operand may stand."""
+        """Return None for VALUES(column), which is a call where an operand is expected."""
         is_call = self.word() == "VALUES" and self._prev and self._prev.text in {"(", ","}
         return None if is_call else super()._parse_select(*arguments, **options)
 
@@ -322,7 +322,7 @@ class _MySqlParser(MySQL.Parser):  # type: ignore[misc]
         return node
 
     def primary(self) -> Node | None:
-        """Return a literal, name, call, variable, CASE or something in brackets; None where none stands."""
+        """Return a literal, name, call, variable, CASE or expression in brackets; None if there is none."""
         token = self._curr
         if not token:
             return None

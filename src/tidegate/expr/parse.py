@@ -63,8 +63,8 @@ Parsed: TypeAlias = Dml | DdlText | Command
 
 
 def parse(sql: str, sql_mode: frozenset[str] = frozenset()) -> list[Parsed]:
-    """Return the statements of `sql` in their order, empty ones left out; SqlRefused 1064 for what is none. Any word
-    may be a name."""
+    """Return the statements of `sql` in their order, empty ones left out; SqlRefused 1064 for a syntax error. Any
+    word may be a name."""
     return statements_of(sql, tokens_of(sql, sql_mode))
 
 
@@ -142,7 +142,7 @@ def _blamed(sql: str, tokens: Sequence[Token], at: int) -> int:
 
 
 def syntax_error(sql: str, at: int, why: str = "") -> SqlRefused:
-    """Return the error of a statement that is none, as a TiDB words it: `at` is where the token stands that it blames.
+    """Return a syntax error in TiDB's words; `at` is the offset of the token that it names.
     `why` is appended, except for a reserved word."""
     try:
         tokens = lex(sql)[:-1]

@@ -237,7 +237,7 @@ _STEP: Final = re.compile(
 
 
 def parse_document(text: str) -> JsonValue:
-    """Return the JSON document in `text`; SqlRefused 3140 when it is none."""
+    """Return the JSON document in `text`; SqlRefused 3140 if it is invalid."""
     try:
         return read_document(text)
     except (ValueError, RecursionError) as error:
@@ -276,7 +276,7 @@ def as_member(value: SqlValue, kind: ColumnType) -> JsonValue:
 
 @lru_cache(maxsize=1024)
 def parse_path(text: str) -> Path:
-    """Return the steps of a JSON path; SqlRefused 3143 when the text is none."""
+    """Return the steps of a JSON path; SqlRefused 3143 for an invalid path."""
     body = text.strip()
     at = 1
     steps: list[Step] = []

@@ -75,7 +75,7 @@ class Relations(Protocol):
     """A port that finds relations by name."""
 
     def relation(self, schema: str, name: str) -> Relation:
-        """Return the relation of that name; SqlRefused 1146 when there is none."""
+        """Return the relation of that name; SqlRefused 1146 for an unknown one."""
         ...
 
 
@@ -97,7 +97,7 @@ NUMBER_RANK: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """An expression ready to run, and what is known of its values beforehand."""
+    """A compiled expression, with the type and collation of its values."""
 
     run: Evaluate
     type: ColumnType

@@ -431,7 +431,7 @@ def _changed_at(document: JsonValue, steps: Path, change: _Change) -> JsonValue:
 
 
 def _put(document: JsonValue, path: str, value: JsonValue, *, old: bool, new: bool) -> JsonValue:
-    """`document` with `value` at a path; `old` replaces what is there, `new` adds where nothing is."""
+    """Return `document` with `value` at a path: `old` replaces an existing value, `new` adds a missing one."""
     steps = _steps(path)
     if not steps:
         return value if old else document

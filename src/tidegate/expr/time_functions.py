@@ -307,7 +307,7 @@ def _year_week(time: Time, mode: int = 0) -> int:
 
 
 def _typed(kind: Callable[[int], ColumnType], read: Callable[[str], SqlValue]) -> Function:
-    """DATE '..', TIME '..' and TIMESTAMP '..'; SqlRefused 1525 for what is none."""
+    """DATE '..', TIME '..' and TIMESTAMP '..'; SqlRefused 1525 for an invalid text."""
 
     def build(node: Node, _scope: Scope) -> Compiled:
         text = node.expressions[0].this
@@ -515,7 +515,7 @@ def _month_moved(time: Time, months: int) -> Time:
 
 
 def _add_call(node: Node, scope: Scope) -> Compiled:
-    """DATE_ADD and its like; the interval stands second, a plain number of days in ADDDATE(d, 3)."""
+    """DATE_ADD, DATE_SUB, ADDDATE, SUBDATE: the second argument is an interval, or a number of days: ADDDATE(d, 3)."""
     if len(node.expressions) != 2:
         raise wrong_count(node.name)
     first, second = node.expressions
@@ -561,7 +561,7 @@ def _result_kind(kind: ColumnType, amount: ColumnType, unit: str) -> ColumnType:
 
 
 def span_between(first: Time, second: Time) -> timedelta | None:
-    """Return the time from `first` to `second`; None where one is no valid date."""
+    """Return the time from `first` to `second`; None if one is no valid date."""
     start, end = to_datetime(first), to_datetime(second)
     return None if start is None or end is None else end - start
 

@@ -51,9 +51,9 @@ def packed(batch: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """Return the record batch that has these bytes; it goes on using them. DecodeError for what is none.
+    """Return the record batch in `data`, which it keeps referring to. DecodeError for invalid bytes.
 
-    A checksum finds accidents, not lies: each offset is looked at before anything follows it out of the buffer."""
+    Bytes with a valid checksum may still be forged, so each offset is checked before it is followed."""
     try:
         batch = pa.ipc.read_record_batch(pa.py_buffer(data), SCHEMA)
         batch.validate(full=True)

@@ -245,7 +245,7 @@ def _head(buf: bytes) -> tuple[bytes, _Shape]:
 
 @lru_cache(maxsize=4096)
 def _shape(head: bytes) -> _Shape:
-    """The ids in the head of a row, its ends not included; DecodeError for ids that do not ascend or stand twice."""
+    """The ids in the head of a row, its ends not included; DecodeError for ids that do not ascend."""
     version, flags, count, null_count = HEAD.unpack_from(head)
     if version != VERSION_BYTE or flags & ~(LARGE | CHECKSUM):
         raise DecodeError(f"version {version:#04x} with flags {flags:#04x}", CODEC, 0)

@@ -119,7 +119,7 @@ def _context(tls: ServerTls) -> ssl.SSLContext:
 
 
 class _Refused:
-    """Answers a server that asks for the password itself where whoever listens, or answers there, would have it."""
+    """Refuses a method that sends the password in clear, or encrypted with a key that nothing verifies."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -135,7 +135,7 @@ class _Refused:
 
 
 class _Proof(_Refused):
-    """caching_sha2_password as far as it proves the password, which is as far as the server remembers the account."""
+    """caching_sha2_password without its full exchange: it works while the server has the account in its cache."""
 
     def authenticate(self, packet: Any) -> Any:
         """Answer with a proof of the password, and refuse to send the password itself."""

@@ -97,7 +97,7 @@ def general_weight(char: str) -> bytes:
 
 
 def _bare(char: str) -> str:
-    """The letter without its marks; a character that merely stands for another one stays."""
+    """Return the letter without its marks; compatibility characters stay."""
     parts = letters.decomposition(char).split()
     if len(parts) != 2 or parts[0].startswith("<"):
         return char

@@ -296,7 +296,7 @@ def _parse_span(_kind: ColumnType, value: str, _zone: tzinfo) -> KvValue:
 
 
 def parse_document(text: str) -> JsonValue:
-    """Return the JSON document in `text`; ValueError when it is none."""
+    """Return the JSON document in `text`; ValueError if it is invalid."""
     document: JsonValue = json.loads(text, parse_int=_whole_number, parse_float=_double, parse_constant=_double)
     return document
 

@@ -218,7 +218,7 @@ def encode_text(text: str, charset: str) -> bytes:
 
 
 def decode_bytes(data: bytes, charset: str) -> str:
-    """Return the text of `data` in a column's character set, '?' for what is none."""
+    """Return the text of `data` in a column's character set, '?' for invalid bytes."""
     codec = CODECS.get(charset, "utf-8")
     try:
         return data.decode(codec)
@@ -239,12 +239,12 @@ def set_mask(elems: tuple[str, ...]) -> Callable[[str], int]:
 
 
 def enum_name(elems: tuple[str, ...], index: int) -> str:
-    """Return the name at a 1-based index; '' where there is none."""
+    """Return the name at a 1-based index; '' if there is none."""
     return elems[index - 1] if 1 <= index <= len(elems) else ""
 
 
 def enum_number(elems: tuple[str, ...], name: str) -> int:
-    """Return the 1-based index of a name, spelled as it is defined; 0 for a text that is none."""
+    """Return the 1-based index of a name, spelled as it is defined; 0 for an unknown name."""
     return elems.index(name) + 1 if name in elems else 0
 
 
@@ -414,7 +414,7 @@ def parse_compact(body: str, fsp: int, *, any_day: bool = False) -> tuple[Time, 
 
 
 def parse_moment_number(number: int, *, any_day: bool = False) -> Time:
-    """Return the wall clock of a number such as 20200101, 200101, 20200101123059; the zero date when it is none.
+    """Return the wall clock of a number such as 20200101, 200101, 20200101123059; the zero date if it is invalid.
     `any_day` as for `checked`."""
     if number < 101 or 99991231 < number < 101000000 or number > 99991231235959:
         return ZERO

@@ -292,12 +292,11 @@ def _check(form: DecimalForm) -> None:
 
 
 def chunk_sizes(form: DecimalForm) -> list[tuple[int, int]]:
-    """Return how many digits stand in each word, and in how many bytes."""
+    """Return the number of digits and of bytes of each word."""
     return [(digits, _BYTES[digits]) for digits in _cut(form)]
 
 
 def _cut(form: DecimalForm) -> tuple[int, ...]:
-    """How many digits stand in each word."""
     words, leading = divmod(form.precision - form.scale, _WORD_DIGITS)
     fraction_words, trailing = divmod(form.scale, _WORD_DIGITS)
     chunks = (leading, *(_WORD_DIGITS,) * (words + fraction_words), trailing)

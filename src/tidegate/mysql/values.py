@@ -501,7 +501,7 @@ def is_real(time: Time) -> bool:
 
 
 def to_datetime(time: Time) -> datetime | None:
-    """Return the wall clock as a datetime; None where the calendar does not have it."""
+    """Return the wall clock as a datetime; None if the calendar does not have it."""
     try:
         return datetime(*time)  # noqa: DTZ001 - a wall clock
     except ValueError:
