@@ -234,7 +234,6 @@ def combine(name: str, parts: Sequence[Operation]) -> Operation:
 
 
 def _joined(parts: Sequence[Operation], place: tuple[int, ...], before: tuple[int, ...] | None) -> Step:
-    """The step where the parts are at `place`, with the work of the parts that moved."""
     current = [part.steps[at] for part, at in zip(parts, place, strict=True)]
     moved = [index for index, at in enumerate(place) if before is not None and at != before[index]]
     busy = [index for index in moved if current[index].work is not Work.NOTHING]
@@ -245,7 +244,6 @@ def _joined(parts: Sequence[Operation], place: tuple[int, ...], before: tuple[in
 
 
 def _way_back(parts: Sequence[Operation], place: tuple[int, ...]) -> tuple[Step, ...]:
-    """The steps that take back the parts at `place`, the last begun first."""
     states = [part.steps[at].states for part, at in zip(parts, place, strict=True)]
     found: list[Step] = []
     ranges: tuple[str, ...] = ()

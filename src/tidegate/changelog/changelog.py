@@ -292,7 +292,6 @@ def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: boo
 def _halted(
     known: State, reports: Sequence[TaskReport], positions: Mapping[str, Mapping[int, Reached]]
 ) -> tuple[Halt, ...]:
-    """Old halts that still stand, then new ones."""
     fresh = {report.halt.place: report.halt for report in reports if report.halt is not None}
     old = {
         halt.place: halt
@@ -633,7 +632,6 @@ class ChangelogTrim:
         return done
 
     def _drop(self, bound: int, done: Trimmed) -> None:
-        """Steps 1 and 2, and the fold of control files."""
         over = [
             file
             for file in self._log.files()
@@ -652,7 +650,6 @@ class ChangelogTrim:
             self._log.refresh()
 
     def _fold(self, runner: Runner, done: Trimmed) -> None:
-        """Step 3 for row files."""
         folds = _folds(self._log.files())
         done.unfinished = len(folds) > FOLDS_MAX
         folds = folds[:FOLDS_MAX]
@@ -661,7 +658,6 @@ class ChangelogTrim:
                 done.folded += len(files)
 
     def _sweep(self, readers_ms: int, orphans_ms: int, done: Trimmed) -> None:
-        """Step 4."""
         files = stored_files(self._uri)
         if not self._lifespans.advance(self._log.version, COMMITS_MAX):
             done.unfinished = True
@@ -800,7 +796,6 @@ def put_aside(changelog: Changelog, letters: Sequence[DeadLetter], instead: Inst
 
 
 def _holders(changelog: Changelog, letters: Sequence[DeadLetter]) -> list[LandedFile]:
-    """The row files with rows of the messages."""
     times = [letter.commit_ts for letter in letters if letter.commit_ts is not None]
     low, high = min(times, default=0), max(times, default=(1 << 63) - 1)
     found = []

@@ -241,8 +241,6 @@ class RowFiles:
 
 
 class _OpenFile:
-    """A Parquet file in memory, compressed, not yet at its place."""
-
     def __init__(self, compression: Mapping[str, Any]) -> None:
         self._sink = pa.BufferOutputStream()
         self._writer = pq.ParquetWriter(self._sink, LANDED_SCHEMA, **ROWS_OPTIONS, **compression)
@@ -558,7 +556,6 @@ def _chunk(pieces: Sequence[tuple[pa.Table, Any]], batch: MakeBatch) -> Chunk:
 
 
 def _parts(rows: pa.Table, numbers: Any, batch: MakeBatch) -> Iterator[ChunkPart]:
-    """The batches of one table's rows, layout by layout."""
     layouts = rows.column("layout").combine_chunks()
     codes = pc.unique(layouts.indices).to_pylist()
     for code in codes:
@@ -724,7 +721,6 @@ def groups_of(uri: str, path: str) -> tuple[RowGroup, ...]:
 
 @lru_cache(FILES_KNOWN)
 def _known(uri: str, path: str) -> tuple[pq.FileMetaData, int]:
-    """The footer of a file, and its size."""
     with opened(uri, path) as source:
         return pq.ParquetFile(source).metadata, source.seek(0, io.SEEK_END) or source.tell()
 

@@ -229,7 +229,6 @@ class Gathered:
         return found
 
     def _rested(self, client: Any, resting: set[Partition], ahead: set[Partition]) -> set[Partition]:
-        """The partitions that rest now, after those that changed were paused and resumed."""
         if all(place in ahead or self._ended(place) for place in self._ends):
             ahead = set()
         if self._idle_s is None:

@@ -342,8 +342,6 @@ class LandedMessages:
 
 
 class _Bad(NamedTuple):
-    """Why a message cannot be landed."""
-
     code: str
     reason: str
     at: int = 0
@@ -429,7 +427,6 @@ def land_chunk(
 
 
 def _why(outcome: Rest | None, message: TopicMessage, plan: LandPlan) -> Why | None:
-    """Why the rows of a message went event by event."""
     if outcome is not None:
         return outcome.why
     if plan.order_by_offset:
@@ -486,7 +483,6 @@ def _aside(chunk: TopicMessages, plan: LandPlan) -> set[int]:
 def _take(
     found: _Draft, offset: int, plan: LandPlan, landed: LandedMessages, columns: dict[TableName, RowColumns]
 ) -> None:
-    """Add what one message says."""
     for row in found.rows:
         into = columns.get(row.name)
         if into is None:
@@ -525,7 +521,6 @@ def _take_batch(  # noqa: PLR0917 - one step of land_messages
 
 
 def _joined(parts: list[pa.Table]) -> pa.Table:
-    """The rows of one table in arrival order."""
     if len(parts) == 1:
         return parts[0]
     rows = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
@@ -535,7 +530,6 @@ def _joined(parts: list[pa.Table]) -> pa.Table:
 def _resolve(  # noqa: PLR0917 - one step of land_messages
     message: TopicMessage, outcome: Rest | None, plan: LandPlan, encoder: Encoder, cut: CutRows, clock: int
 ) -> _Draft | _Bad:
-    """What a message says once the resolution about it, if there is one, has been heeded."""
     resolution = plan.resolutions.get(message.offset)
     if resolution is None:
         return _read(message, plan, encoder, cut, clock, outcome)
@@ -548,7 +542,6 @@ def _resolve(  # noqa: PLR0917 - one step of land_messages
 
 
 def _too_large(message: TopicMessage, plan: LandPlan) -> int | None:
-    """The size of a message that is above the plan's limit."""
     limit = plan.message_bytes
     return message.size_bytes if limit is not None and message.size_bytes > limit else None
 
@@ -583,7 +576,6 @@ def _read(  # noqa: PLR0917 - one step of land_messages
 def _add(  # noqa: PLR0917 - one step of land_messages
     event: Event, draft: _Draft, place: Place, plan: LandPlan, encoder: Encoder, cut: CutRows
 ) -> _Bad | None:
-    """Add one event to its message's draft; say why it cannot be added."""
     if isinstance(event, Resolved):
         if plan.order_by_offset or not 0 <= event.ts <= MAX_TS:
             return None
@@ -615,7 +607,6 @@ def _add(  # noqa: PLR0917 - one step of land_messages
 
 
 def _kept(event: RowChange | Ddl, draft: _Draft, place: Place, plan: LandPlan, encoder: Encoder) -> _Bad | None:
-    """Add a row or a DDL that is not left out."""
     if plan.order_by_offset:
         # as late as the event says it happened, and later than the one before
         ms = event.es_ms if event.es_ms is not None else (event.commit_ts or 0) >> LOGICAL_BITS

@@ -298,7 +298,6 @@ class UpstreamRows:
         return [_whole(row, definition, one, images) for row, one in zip(rows, wanted, strict=True)]
 
     def _images(self, definition: Definition, wanted: Sequence[tuple[tuple[str, ...], Key]]) -> dict[Key, Values]:
-        """The rows that are there, by key."""
         found: dict[Key, Values] = {}
         for names in dict.fromkeys(names for names, _ in wanted):
             keys = list(dict.fromkeys(key for given, key in wanted if given == names))
@@ -324,7 +323,6 @@ class UpstreamRows:
         return f"{self._address.host}:{self._address.port}"
 
     def _error(self, error: Exception, name: TableName, ts: int) -> TidegateError:
-        """The error of ours for one of the driver's."""
         code = _code(error)
         text = str(error.args[1] if len(error.args) > 1 else error)
         where = f"{name} at ts {ts}: upstream {self._place}"
@@ -373,7 +371,6 @@ class UpstreamRows:
 def _whole(
     row: RowChange, definition: Definition, one: Needed, images: Mapping[str, tuple[Mapping[Key, Values], int]]
 ) -> RowChange | TidegateError:
-    """The row with its images, or the error of one that is not there."""
     found: dict[str, Values] = {}
     for image, key in (("before", one.before), ("after", one.after)):
         if key is None:
@@ -405,8 +402,6 @@ _OF_THE_FILE: Final = frozenset({errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, 
 
 
 class _Storage(Protocol):
-    """Where files lie, by name."""
-
     def size(self, name: str) -> int:
         """Return how many bytes a file has."""
 

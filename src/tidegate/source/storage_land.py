@@ -245,7 +245,6 @@ class StorageLanding(BatchLoop):
         return [tuple(run for unit in units[worker::workers] for run in unit) for worker in range(workers)]
 
     def _look(self) -> None:
-        """List the place, and read what is new of its schema files and indexes."""
         listing = Listing.of(self._place.files(), self._options.extension)
         with ThreadPoolExecutor(SIDE_BY_SIDE, "storage") as pool:
             new = [one for one in listing.schemas if self._schemas.get(one.path, ("",))[0] != one.version]
@@ -306,7 +305,6 @@ class StorageLanding(BatchLoop):
         return _Batch(upto, {stream: some for stream, some in early.items() if some}, early=True)
 
     def _tops(self) -> dict[str, int]:
-        """The last number that is named of each stream of a table that the feed carries."""
         indexed = {stream: number for stream, (_, number) in self._indexed.items()}
         tops = self._listing.tops(indexed, by_index=self._options.by_index)
         return {
@@ -406,7 +404,6 @@ class StorageLanding(BatchLoop):
             }
 
     def _moves(self, read: Sequence[RunRead]) -> list[TaskReport]:
-        """The new positions of streams that were read."""
         tops = self._tops()
         return [
             TaskReport(topic=stream, partition=number, start=begin, position=end)
@@ -420,7 +417,6 @@ class StorageLanding(BatchLoop):
         ]
 
     def _read(self, read: Sequence[RunRead], ddls: Sequence[Ddl]) -> TaskReport:
-        """All that was read, in one report."""
         controls = ControlFiles(self.changelog, RUN_BYTES)
         controls.add([PlacedDdl(Place(DDLS, 0, ddl.commit_ts or 0, seq), ddl) for seq, ddl in enumerate(ddls)], ())
         return TaskReport(

@@ -169,8 +169,6 @@ SKIPPED = "CDC:ErrSkippedByResolution"
 
 
 class _Told(NamedTuple):
-    """A row and the record that tells it."""
-
     record: Record
     row: CsvRow
 
@@ -293,7 +291,6 @@ class CsvFiles:
         return Delete(before=row.values, **told) if row.op == "D" else Insert(after=row.values, **told)
 
     def _aside(self, found: FileRows, job: FileJob, record: Record, code: str, what: str) -> None:
-        """Make a dead letter of a line that is no row, or halt at it."""
         place = Place(self._run.stream, 0, offset_of(job.number, record.number))
         text = record.fields[3].text if record.fields and len(record.fields) > 3 else "unknown"
         where = f"{job.stored.path} line {record.line}, a row of {self._run.table.name} at commit_ts {text:.20}: {what}"
@@ -438,7 +435,6 @@ def _texts(reader: CsvFiles | CanalFiles, body: bytes, found: FileRows) -> Itera
 
 
 def _keep(tables: Iterable[pa.Table], run: RunJob, seen: "_Seen", rows: RowFiles) -> None:
-    """Hold the rows that no file before had."""
     for table in tables:
         if (kept := seen.fresh(table, is_loose=run.is_loose)).num_rows:
             rows.add([(run.table.name, kept)])
@@ -487,6 +483,5 @@ class _Seen:
 
 
 def _values(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table as values that compare."""
     for row in table.select(["commit_ts", "op", "before", "after"]).to_pylist():
         yield tuple(tuple(value) if isinstance(value, list) else value for value in row.values())

@@ -183,7 +183,6 @@ def _prefix(part: Any) -> bytes:
 
 
 def _sizes(part: Any) -> Any:
-    """The bytes of each row's value and old value."""
     lengths = (pc.binary_length(part.column(name)).fill_null(0) for name in ("value", "old_value"))
     return sum(length.to_numpy().astype(np.int64) for length in lengths)
 
@@ -353,7 +352,6 @@ class LogChanges:
 
 
 def _why_slow(changes: LogChanges) -> Why | None:
-    """Why no rows are tried by columns; None if they are."""
     if changes.mount.verify:
         return Why(Reason.CHECKSUMS, "the checksum of each row is verified")
     if not changes.columns:
@@ -364,8 +362,6 @@ def _why_slow(changes: LogChanges) -> Why | None:
 
 
 class _ChunkMounter:
-    """Mounts chunks of some tables."""
-
     def __init__(self, versions: Sequence[TableVersion], changes: LogChanges) -> None:
         self._mounter = mounter_of(versions, changes.after, changes.mount)
         self._slow = _why_slow(changes)
@@ -418,7 +414,6 @@ class _ChunkMounter:
         return counts if self._left_out else None
 
     def _why_by_rows(self, table: PhysicalRows) -> Why | None:
-        """Why a table's rows are not tried by columns; None if they are."""
         if self._slow is not None:
             return self._slow
         if len(table.numbers) < FEW_ROWS:
@@ -428,7 +423,6 @@ class _ChunkMounter:
         return None
 
     def _by_rows(self, tables: Sequence[PhysicalRows]) -> tuple[list[ChunkPart], int]:
-        """The changes of some tables, one by one in commit order, and how many of them a checksum contradicts."""
         found: dict[int, list[tuple[int, int, Mounted]]] = {}
         corrupt = 0
         for number, row in numbered(tables):
@@ -448,7 +442,6 @@ class _ChunkMounter:
 
 
 def _chunk(parts: Sequence[ChunkPart], chunk: LogChunk, roads: RoadCounts, corrupt: int) -> Chunk | None:
-    """The parts as a chunk: rows that were dropped leave no gap in its numbers."""
     transaction = chunk.transaction
     kept = sum(len(part.numbers) for part in parts)
     if not kept:

@@ -107,8 +107,6 @@ class DdlEvent(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """What a job does to one table."""
-
     before: TableVersion | None
     after: TableVersion | None
     query: str
@@ -288,7 +286,6 @@ def _is_sent(change: _Change, job: Job, commit_ts: int, tables: Tables) -> bool:
 
 
 def _shown(change: _Change) -> TableVersion:
-    """The table as the event names it."""
     found = change.after or change.before
     assert found is not None
     return found
@@ -500,7 +497,6 @@ class Timeline:
         self.at = ts
 
     def _pass(self, ts: int) -> None:
-        """Take up the schema at `ts` without its DDLs."""
         while self._ahead and self._ahead[0][0] <= ts:
             at, job = self._ahead.popleft()
             self.snapshot = apply_job(self.snapshot, job, at)

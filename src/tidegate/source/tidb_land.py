@@ -310,7 +310,6 @@ def _pieces(
     logical: Mapping[int, int],
     share: int,
 ) -> Iterator[LogSplit]:
-    """The pieces of a stretch without DDLs."""
     for low, high in _cut(parts, stretch, share):
         counts: dict[int, int] = {}
         for physical_id, rows in rows_by_table(parts, low, high).items():
@@ -338,7 +337,6 @@ def _cut(parts: Sequence[LogPart], stretch: tuple[int, int], share: int) -> Iter
 
 
 def _dealt(counts: Mapping[int, int], share: int) -> list[list[int]]:
-    """Tables in groups of about a share, the largest first."""
     hands: list[tuple[int, list[int]]] = []
     for table_id, rows in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if hands and hands[-1][0] + rows <= share:
@@ -381,8 +379,6 @@ class _Stop(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """A DDL that cannot be followed."""
-
     ts: int
     error: TidegateError
 
@@ -530,7 +526,6 @@ class LogSource(Source):
         return Reading(left_out=self._told[1])
 
     def _move(self, ts: int) -> None:
-        """Take up the schema at `ts`."""
         while self._next is not None and self._next.ts <= ts:
             self._replicated = _Replicated.of(self._next.snapshot, self._timeline.tables)
             self._next = None
@@ -538,7 +533,6 @@ class LogSource(Source):
         self._at = max(self._at, ts)
 
     def _look(self) -> None:
-        """Find the next stop, of those that were read."""
         timeline = self._timeline
         while self._next is None and self._failure is None and (ts := timeline.stop()) is not None:
             before = timeline.snapshot
@@ -552,7 +546,6 @@ class LogSource(Source):
                 self._next = _Stop(ts, tuple(ddls), timeline.snapshot)
 
     def _moves(self, before: StoredSnapshot, after: StoredSnapshot) -> bool:
-        """Whether a replicated table is another one in `after`."""
         pairs = ((before, after), (after, before))
         changed = (one for here, there in pairs for i, one in here.tables.items() if there.tables.get(i) is not one)
         return any(map(self._timeline.tables.replicates, changed))

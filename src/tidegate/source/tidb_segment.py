@@ -242,7 +242,6 @@ def _table(key: bytes) -> bytes:
 
 
 def _within(rows: Any, low: int, high: int) -> Any:
-    """The rows of (low, high]."""
     first, last = np.searchsorted(numbers(rows, "commit_ts"), (low, high), "right").tolist()
     return rows.slice(first, last - first)
 

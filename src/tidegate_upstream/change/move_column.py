@@ -300,7 +300,6 @@ def _with_not_null(table: StoredTable, index: StoredIndex, state: ElementState) 
 
 
 def _without_hidden(table: StoredTable, index: StoredIndex) -> StoredTable:
-    """`table` without the hidden columns that only `index` had."""
     names = {part.name.lower for part in index.idx_cols}
     used = {part.name.lower for other in table.index_info or () for part in other.idx_cols}
     rest = [c for c in table.cols or () if not (c.hidden and c.name.lower in names - used)]
@@ -352,7 +351,6 @@ def _find(table: StoredTable, name: Name) -> StoredColumn:
 
 
 def _replaced(table: StoredTable, old: StoredColumn, arguments: ModifyColumnArgs) -> StoredTable:
-    """`table` with the new definition in place of `old`: same id, same keys."""
     new = arguments.column
     column = msgspec.structs.replace(
         new,
@@ -367,7 +365,6 @@ def _replaced(table: StoredTable, old: StoredColumn, arguments: ModifyColumnArgs
 
 
 def _renamed(table: StoredTable, old: Name, new: Name) -> StoredTable:
-    """`table` with the column's new name in its foreign keys and its partitioning."""
     if old.original == new.original:
         return table
     keys = table.fk_info or ()

@@ -255,7 +255,6 @@ def _drop_schema(draft: Draft, request: Request, _old: States, new: States) -> N
 
 
 def _row_ranges(table: StoredTable) -> list[DeleteRange]:
-    """The keys of a table's rows and entries: its own id's, and its partitions'."""
     if table.is_view or table.is_sequence:
         return []
     ids = dict.fromkeys((*table.physical_ids, table.id))
@@ -358,7 +357,6 @@ def _children_renamed(draft: Draft, table_id: int, old: tuple[str, str], new: tu
 
 
 def _referring(keys: list[StoredForeignKey], old: tuple[str, str], new: tuple[Name, Name]) -> list[StoredForeignKey]:
-    """`keys` where those that refer to the table `old` refer to `new`."""
     return [
         msgspec.structs.replace(key, ref_schema=new[0], ref_table=new[1])
         if (key.ref_schema.lower, key.ref_table.lower) == old
@@ -614,7 +612,6 @@ def _whole(table: StoredTable) -> StoredPartition:
 def _prepared(
     request: Request, arguments: NewPartitionsArgs, table: StoredTable, partition: StoredPartition
 ) -> StoredPartition:
-    """`partition` with what comes and what goes beside it."""
     comes = arguments.part_info
     whole = msgspec.structs.replace(table, partition=partition)
     going = definitions_named(whole, arguments.part_names)
@@ -636,7 +633,6 @@ def _prepared(
 
 
 def _switched(request: Request, partition: StoredPartition) -> StoredPartition:
-    """`partition` where the new partitions are read."""
     adding = list(partition.adding_definitions or ())
     going = {one.id for one in partition.dropping_definitions or ()}
     if request.action == _REORGANIZE:
@@ -736,7 +732,12 @@ def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
     if swapped and old["table swapped"] is not _PUBLIC:
         new_id = arguments.partition_id
         draft.remove(request.schema_id, own_id)
-        draft.counters += _shared_counters(request, arguments, table, parent)
+        # both tables go on from the greater of their counters, so that no row meets another's id
+        own, of_parent = (request.schema_id, table.id), (arguments.pt_schema_id, arguments.pt_table_id)
+        fresh = request.schema_id, arguments.partition_id
+        for kind in dict.fromkeys((counter_kind(table), counter_kind(parent), "TARID")):
+            pairs = ((of_parent, own), (fresh, own), (fresh, of_parent))
+            draft.counters += [CounterChange(kind, *at, 0, raise_only=True, like=like) for at, like in pairs]
     info = Raw(b"null")
     if fit is _WRITE_ONLY:
         facts = {
@@ -763,7 +764,6 @@ def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
 
 
 def _swap_parent(draft: Draft, arguments: ExchangeArgs, parent: StoredTable, new_id: int) -> None:
-    """The partitioned table with the other table's id in place of the partition's."""
     partition = partition_of(parent)
     definitions = [
         msgspec.structs.replace(one, id=new_id) if one.id == arguments.partition_id else one
@@ -774,20 +774,6 @@ def _swap_parent(draft: Draft, arguments: ExchangeArgs, parent: StoredTable, new
         arguments.pt_schema_id,
         msgspec.structs.replace(parent, partition=changed, revision=parent.revision + 1),
     )
-
-
-def _shared_counters(
-    request: Request, arguments: ExchangeArgs, table: StoredTable, parent: StoredTable
-) -> list[CounterChange]:
-    """Both tables go on from the greater of their counters, so that no row meets another's id."""
-    found = []
-    for kind in dict.fromkeys((counter_kind(table), counter_kind(parent), "TARID")):
-        own = (request.schema_id, table.id)
-        of_parent = (arguments.pt_schema_id, arguments.pt_table_id)
-        found.append(CounterChange(kind, *of_parent, 0, raise_only=True, like=own))
-        found.append(CounterChange(kind, request.schema_id, arguments.partition_id, 0, raise_only=True, like=own))
-        found.append(CounterChange(kind, request.schema_id, arguments.partition_id, 0, raise_only=True, like=of_parent))
-    return found
 
 
 REORGANIZE_MOVES: Final[Mapping[int, Move]] = {**dict.fromkeys((64, 71, 72), _reorganize), 42: _exchange}

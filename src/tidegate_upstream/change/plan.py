@@ -501,13 +501,11 @@ def plan_alter(statement: AlterTable, catalog: Catalog, session: DdlSession) -> 
 
 
 def _merged(parts: list[AlterPart]) -> list[AlterPart]:
-    """`parts` where of options that were written twice the last one counts."""
     last = {part.action: part for part in parts if part.action in (13, 17)}
     return [part for part in parts if last.get(part.action, part) is part]
 
 
 def _involved(schema: str, table: str, parts: Sequence[AlterPart]) -> tuple[Involved, ...]:
-    """The tables that foreign keys refer to, shared, and the table itself; nothing where there are none."""
     parents = [
         Involved(part.arguments.fk_info.ref_schema.lower, part.arguments.fk_info.ref_table.lower, 1)
         for part in parts

@@ -298,7 +298,6 @@ def _text(tree: exp.Expression) -> str:
 
 
 def _shown(one: exp.Expression, sources: dict[str, StoredTable]) -> list[exp.Alias]:
-    """One entry of the select list as aliased columns; a star as all public columns."""
     table = one.table if isinstance(one, exp.Column) else ""
     if isinstance(one, exp.Star) or (isinstance(one, exp.Column) and isinstance(one.this, exp.Star)):
         wanted = [source for name, source in sources.items() if not table or name == lowered(table)]

@@ -171,7 +171,6 @@ def step_back(request: Request, at: int, back: int, definitions: Definitions, st
 def _move(
     draft: Draft, request: Request, operation: Operation, old: Step, new: Step, *, backwards: bool = False
 ) -> None:
-    """Move all roles, and note the work that follows."""
     draft.diff = SchemaDiff(0, request.action, request.schema_id, request.table_id)
     moved = _move_parts(draft, request, old, new, backwards=backwards) if request.parts else [request]
     if not request.parts:
@@ -297,7 +296,6 @@ def _move_parts(draft: Draft, request: Request, old: Step, new: Step, *, backwar
 
 
 def _places(parts: Sequence[Request]) -> list[tuple[Request, int, Operation]]:
-    """Each part with the place of its first role among the whole operation's roles."""
     found, first = [], 0
     for part in parts:
         operation = operation_of(part)

@@ -272,7 +272,6 @@ def _answers(cursor: Any, *, as_json: bool) -> Iterator[str]:
 
 
 def _plain(value: object) -> object:
-    """A value as JSON can say it; bytes in hexadecimal."""
     if isinstance(value, bytes):
         return value.hex()
     return str(value) if isinstance(value, Decimal | datetime | date | timedelta) else value

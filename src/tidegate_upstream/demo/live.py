@@ -614,7 +614,6 @@ class LiveDemo(Play[LakeChain]):
 
 
 def _flow(chain: LakeChain, commits: int, at_s: float, before: Flow | None) -> Flow:
-    """How far a chain is, compared with the report before."""
     topic, lake, now_ms = chain.topic_progress, chain.lake_progress, time.time_ns() // 1_000_000
 
     def age(ts: int | None) -> int | None:

@@ -206,8 +206,6 @@ def scratch(given: Path | None) -> Iterator[Path]:
 
 
 class _Stage:
-    """What the runs of all protocols share."""
-
     def __init__(self, recording: Path, bootstrap: str, home: Path, stop: threading.Event, *, as_json: bool) -> None:
         self.recording, self.bootstrap, self.home, self.stop, self.as_json = recording, bootstrap, home, stop, as_json
         self.truths = load_truth(recording)

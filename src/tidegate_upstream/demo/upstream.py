@@ -357,8 +357,6 @@ class WatchedCluster(Cluster):
 
 @dataclass(slots=True)
 class _Watched:
-    """A job that is not over."""
-
     job: Job
     began_s: float
     commits: int
@@ -368,8 +366,6 @@ class _Watched:
 
 
 class _Watch:
-    """Follows the moves of a cluster."""
-
     def __init__(
         self, cluster: WatchedCluster, commits: Callable[[], int], pace: WorkPace, stop: threading.Event
     ) -> None:
@@ -444,7 +440,6 @@ class _Watch:
 
 
 def _is_ahead(watched: _Watched) -> bool:
-    """Whether SQL may see what a job changes that is not done."""
     _, _, _, kind, state, *_ = job_row(watched.job)
     return watched.job.state != JobState.DONE and (kind in _TAKES_AWAY or state == "public")
 
@@ -456,8 +451,6 @@ def _named(job: Job) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class _Worker:
-    """One stream's session: what it did."""
-
     stream: Stream
     session: Session
     commits: int = 0

@@ -213,7 +213,6 @@ class Cluster:
         return self.owner_of("").waits_for(entry, self.clock_ms)
 
     def _candidates(self, owner: str | None, now_ms: int) -> list[str]:
-        """Who may campaign: nobody while the session of a dead owner lasts."""
         return [] if owner is not None else [name for name in self.registry.alive(now_ms) if name in self.nodes]
 
     def _is_behind(self, node: Node, now_ms: int) -> bool:
@@ -246,7 +245,16 @@ class Cluster:
             if len(versions) > 1:
                 before = list(versions)[-2]
                 for node in self.nodes.values():
-                    fine = node.version >= before and not _older(node, before, versions[before])
+                    with node.guard:
+                        transactions = node.open_transactions if node.options.metadata_lock else []
+                        older = any(  # may still commit into a table that is another by then
+                            one.uses((number,)) and one.schema.tables[number].stored != table
+                            for one in transactions
+                            if one.schema_version < before and not one.doomed
+                            for number, table in versions[before].items()
+                            if number in one.schema.tables
+                        )
+                    fine = node.version >= before and not older
                     assert not node.has_lease(now_ms) or fine, (entry, list(versions), node)
 
     def _definitions(self, entry: JobEntry) -> _Definitions:
@@ -283,19 +291,6 @@ class Cluster:
                 if self.tick() is None and not self._stop.is_set():
                     self.changed.wait(_POLL_S)
             time.sleep(_YIELD_S)
-
-
-def _older(node: Node, version: int, tables: _Definitions) -> bool:
-    """Whether a transaction under an older version than that may still commit into a table that is another by then."""
-    if not node.options.metadata_lock:
-        return False
-    with node.guard:
-        older = [one for one in node.open_transactions if one.schema_version < version and not one.doomed]
-        return any(
-            one.uses((number,)) and (known := one.schema.tables.get(number)) is not None and known.stored != table
-            for one in older
-            for number, table in tables.items()
-        )
 
 
 def _number(value: object) -> int:

@@ -296,7 +296,6 @@ def apply(
 
 
 def _default(name: str, scope: SetScope, state: SessionState) -> SqlValue:
-    """What DEFAULT stands for: the server's value for a session, the table's for the server."""
     variable = find(name)
     return VARIABLES[variable.name].default if scope is SetScope.GLOBAL else state.variables.shared[variable.name]
 
@@ -358,8 +357,6 @@ _Key: TypeAlias = tuple[object, ...]
 
 
 class _Shape(NamedTuple):
-    """A node, and its literals in the order of the text."""
-
     node: Any
     literals: Sequence[Any]
 
@@ -415,8 +412,6 @@ _DEPTH: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class _OneRelation:
-    """A relation under any name."""
-
     held: Relation
 
     def relation(self, _schema: str, _name: str) -> Relation:
@@ -544,7 +539,6 @@ def _ids(session: SessionClient, table: TableVersion) -> NextIds:
 
 
 def _processes(session: SessionClient) -> Iterator[tuple[SqlValue, ...]]:
-    """A row for each client of the server, and for a session of none."""
     listed = [one for one in session.peers.sessions() if isinstance(one, type(session))] if session.peers else []
     for one in listed if session in listed else [*listed, session]:
         command = "Query" if one.running else "Sleep"

@@ -561,7 +561,6 @@ class Client(Connection):  # type: ignore[misc]
         return frozenset(str(self.session.session.variables.get("sql_mode", "")).split(","))
 
     def _text(self, data: bytes) -> str:
-        """Text from the client; bytes that are none stay, as they do in literals of binary strings."""
         charset = str(self.session.session.variables.get("character_set_client", "utf8mb4"))
         if charset in UTF8:
             return data.decode("utf-8", "surrogateescape")
@@ -576,7 +575,6 @@ class Client(Connection):  # type: ignore[misc]
 
 
 def _packet_of(error: TidegateError) -> bytes:
-    """The packet of one of our errors."""
     if isinstance(error, SqlRefused):
         return error_packet(error.mysql_code, error.sqlstate, error.message)
     code = error.mysql_code if isinstance(error, UpstreamError) else _UNKNOWN_ERROR

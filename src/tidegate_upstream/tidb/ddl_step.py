@@ -38,6 +38,7 @@ checkExchangePartitionRecordValidation), gc_worker (deleteRanges).
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -162,7 +163,6 @@ def _not_null(shape: TableShape, column_id: int) -> Look:
 
 
 def _fits(shape: TableShape, column_id: int, context: Context) -> Look:
-    """The value fits the type that the column is to have."""
     column = shape.by_id[column_id]
     changing = column.stored.changing_type
     assert changing is not UNSET, column.target.name
@@ -312,7 +312,6 @@ class Backfill:
 
 
 def _whole(transaction: Transaction, physical_id: int) -> tuple[bytes, bytes]:
-    """The keys from the first possible row to the last one that there is; no end when there is none."""
     start, end = table_span(physical_id)
     last = next(transaction.scan(start, end, reverse=True), None)
     return start, b"" if last is None else last[0] + b"\0"
@@ -542,7 +541,14 @@ class Steps:
         version = 0
         if outcome.diff is not None:
             transaction.lock(_STEP_LOCK)
-            version = self._take_version()
+            while not version:
+                taking = self.storage.begin()
+                writer = MetaWriter(taking)
+                newest = writer.version + 1
+                writer.set_version(newest)
+                with suppress(WriteConflict):
+                    taking.commit()
+                    version = newest
             self.reach("ddl/version-taken")
         job, progress = settle(outcome, version)
         if not job.real_start_ts:
@@ -560,18 +566,6 @@ class Steps:
         self.reach("ddl/before-step")
         transaction.commit()
         self.reach("ddl/after-step")
-
-    def _take_version(self) -> int:
-        while True:
-            transaction = self.storage.begin()
-            writer = MetaWriter(transaction)
-            version = writer.version + 1
-            writer.set_version(version)
-            try:
-                transaction.commit()
-            except WriteConflict:
-                continue
-            return version
 
     def _ask(self, transaction: Transaction, entry: JobEntry, outcome: StepOutcome, version: int) -> None:
         """Say which tables' transactions the nodes must see out before they report `version` for this job."""

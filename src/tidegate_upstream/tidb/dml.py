@@ -341,13 +341,11 @@ class OpenTables:
         return self._open[key]
 
     def _foreign(self, version: TableVersion) -> ForeignKeys | None:
-        """The foreign keys from and to the table, if it has any and they are on."""
         if str(self.context.variables.get("foreign_key_checks", 1)).upper() in {"0", "OFF"}:
             return None
         return keys_between(self.snapshot, version, self.table)
 
     def _exchanged(self, stored: StoredTable) -> Fits | None:
-        """What rows must fit while the table is exchanged with a partition."""
         info = msgspec.json.decode(stored.exchange_partition_info, type=_Exchange | None)
         other = self.snapshot.tables.get(info.exchange_partition_id) if info else None
         if info is None or other is None:
@@ -411,8 +409,6 @@ def opened(node: Node, tables: TableOpener, context: Context) -> ChangedTable:
 
 
 def _found_rows(node: Node, target: ChangedTable, context: Context) -> list[tuple[RowImage, Row]]:
-    """The rows that a statement means, in its order, with what the statement sees of
-    them."""
     where, order = node.args.get("where"), node.args.get("order")
     scope = target.scope.at("where clause")
     access = target.access
@@ -524,8 +520,6 @@ def run_insert(node: Node, tables: TableOpener, context: Context) -> Outcome:
 
 
 class _Insert:
-    """One INSERT or REPLACE while it runs."""
-
     def __init__(self, node: Node, target: ChangedTable, tables: TableOpener, context: Context) -> None:
         self.node, self.access, self.scope = node, target.access, target.scope
         self.tables, self.context = tables, context
@@ -591,7 +585,6 @@ class _Insert:
             raise SqlRefused(1136, f"Column count doesn't match value count at row {row_number}", "21S01")
 
     def _listed(self, nodes: list[Node], row_number: int) -> dict[str, Given]:
-        """The values of one list; later expressions see the earlier columns."""
         if not nodes and self.bare:
             return {}
         self._check_count(len(nodes), row_number)
@@ -651,7 +644,6 @@ class _Insert:
         return 2
 
     def _duplicate_scope(self) -> Scope:
-        """The old row by the table's names, the new one by VALUES()."""
         if self.node.expression.args.get("alias"):
             raise SqlRefused(1235, "This version of Tidegate doesn't yet support an alias of the new row", "42000")
         width = len(self.access.columns)

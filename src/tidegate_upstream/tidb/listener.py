@@ -48,8 +48,6 @@ _NO_SUCH_THREAD: Final = 1094
 
 
 class _Control(Control):  # type: ignore[misc]  # the library has no types
-    """Connections by their numbers."""
-
     def __init__(self, numbers: Iterator[int]) -> None:
         self.clients: dict[int, Client] = {}
         self._numbers = numbers

@@ -33,8 +33,6 @@ from tidegate_upstream.tidb.transaction import Storage
 
 @dataclass(slots=True)
 class _Part:
-    """A part [start, end) of the span with its registration."""
-
     start: bytes
     end: bytes
     resolved_ts: int

@@ -56,8 +56,6 @@ Equal: TypeAlias = Mapping[str, tuple[SqlValue, ...]]
 
 @dataclass(frozen=True)
 class _FromItem:
-    """Something with rows, under the name by which its columns are qualified."""
-
     alias: str
     schema: str
     columns: tuple[RelationColumn, ...]
@@ -177,8 +175,6 @@ def joined(select: Node, env: Scope, relations: Relations) -> Joined:
 
 
 class _Builder:
-    """Collects steps, then places the conditions."""
-
     def __init__(self, env: Scope, relations: Relations) -> None:
         self.env, self.relations = env, relations
         self.slots: list[Slot] = []
@@ -287,8 +283,6 @@ def has_aggregate(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class _Aggregate:
-    """One call: its name and arguments; none for COUNT(*)."""
-
     name: str
     args: tuple[Compiled, ...]
     distinct: bool = False
@@ -300,8 +294,6 @@ class _Aggregate:
 
 @dataclass
 class _Machine:
-    """What a group has fed so far."""
-
     call: _Aggregate
     context: Context
     values: list[SqlValue] = field(default_factory=list)
@@ -378,7 +370,6 @@ _RESULTS: Final[Mapping[str, Callable[[_Machine], SqlValue]]] = {
 
 
 def _type_of(call: _Aggregate) -> tuple[ColumnType, str]:
-    """(type, collation) of what a call gives."""
     if call.name == "COUNT":
         return INT, "binary"
     if call.name in {"MIN", "MAX"}:
@@ -478,8 +469,6 @@ def select(node: Node, relations: Relations, context: Context) -> ResultSet:
 
 @dataclass(frozen=True)
 class _Select:
-    """A compiled SELECT."""
-
     columns: tuple[ResultColumn, ...]
     source: Joined
     grouping: Grouping | None
@@ -557,7 +546,6 @@ def _bare(item: Node) -> Node:
 
 
 def _expanded(item: Node, source: Joined) -> Iterator[Node]:
-    """A select item; `*` and `t.*` are many."""
     star = type(item).__name__ == "Star" or (type(item).__name__ == "Column" and type(item.this).__name__ == "Star")
     if not star:
         yield item
@@ -662,13 +650,11 @@ def _count(value: Compiled, context: Context) -> int:
 def in_order(rows: Iterable[Any], keys: Callable[[Any], Row], order: Order) -> list[Any]:
     """`rows` by several keys: sorted by the last one first, which keeps what later sorts do not tell apart."""
     found = list(rows)
-    for at in reversed(range(len(order))):
-        found.sort(key=_key_at(keys, at, order[at][0].collation), reverse=order[at][1])
+    for at, (key, descending) in reversed(list(enumerate(order))):
+        values = [sort_key_of(keys(row)[at], key.collation) for row in found]
+        places = sorted(range(len(found)), key=values.__getitem__, reverse=descending)
+        found = [found[place] for place in places]
     return found
-
-
-def _key_at(keys: Callable[[Any], Row], at: int, collation: str) -> Callable[[Any], Any]:
-    return lambda row: sort_key_of(keys(row)[at], collation)
 
 
 def _unlike(rows: Rows, columns: Sequence[ResultColumn]) -> Rows:

@@ -250,7 +250,6 @@ class Session:
             yield self._statement(statement)
 
     def _statement(self, statement: Parsed) -> ResultSet | Outcome:
-        """One statement, its warnings and counts kept."""
         self._interrupted.clear()
         self.running = statement.text
         start_ts = self.transaction.open.start_ts if self.transaction.open else 0

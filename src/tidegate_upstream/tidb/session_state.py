@@ -295,7 +295,6 @@ class SessionTransaction:
         return self._alone(statement, commit=True)
 
     def _within(self, statement: Callable[[GuardedTransaction], _Result]) -> _Result:
-        """In the open transaction, whole or not at all; locks of others are waited for."""
         transaction = self.open
         assert transaction is not None
         mark = transaction.savepoint()
@@ -313,7 +312,6 @@ class SessionTransaction:
         raise AssertionError
 
     def _alone(self, statement: Callable[[GuardedTransaction], _Result], *, commit: bool) -> _Result:
-        """In a transaction of its own, tried again while that may help."""
         for pause_s in self._pauses():
             try:
                 return self._once(statement, commit=commit)

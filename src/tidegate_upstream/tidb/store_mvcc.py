@@ -459,13 +459,11 @@ class Store:
         return None
 
     def _prepare(self, mutations: Sequence[Mutation], start_ts: int) -> list[tuple[Mutation, bytes | None]]:
-        """The mutations that are not prewritten yet, each with the value that it replaces."""
         self._readable(start_ts)
         found = [(mutation, self._check(mutation, start_ts)) for mutation in mutations]
         return [(mutation, old) for mutation, (old, new) in found if new]
 
     def _check(self, mutation: Mutation, start_ts: int) -> tuple[bytes | None, bool]:
-        """The old value of a key, and whether the mutation is still to be done."""
         key = mutation.key
         if lock := self._lock_of(key):
             if lock.start_ts == start_ts:
@@ -500,7 +498,6 @@ def _locked(key: bytes, lock: Lock) -> KeyLocked:
 
 
 def _split_value(mutation: Mutation) -> tuple[bytes | None, bytes | None]:
-    """The value as (short, long), one of them None."""
     value = mutation.value
     if value is None or len(value) <= SHORT_BYTES:
         return value, None
@@ -514,7 +511,6 @@ def _data(key: bytes, start_ts: int, long: bytes | None) -> list[Edit]:
 def _changes(
     what: LogType, prepared: list[tuple[Mutation, bytes | None]], start_ts: int, commit_ts: int = 0, source: int = 0
 ) -> list[KvChange]:
-    """The events of puts and deletes."""
     return [
         KvChange(what, mutation.key, start_ts, commit_ts, _OPS[mutation.kind], mutation.value, old, source)
         for mutation, old in prepared

@@ -298,8 +298,6 @@ _MANY: Final = 1_000
 
 
 class _Way(NamedTuple):
-    """An index (None: the handle), and the values of its first parts to look up."""
-
     through: ShapeIndex | None
     parts: Sequence[IndexPart]
     keys: list[tuple[KvValue, ...]]
@@ -405,7 +403,6 @@ class TableReader:
         return None if found is None or len(found) < len(parts) else _Way(None, parts, _keys(found))
 
     def _values(self, parts: Sequence[IndexPart], equal: Equal) -> list[list[KvValue]] | None:
-        """The values of the first parts that `equal` names and that become keys; None for too many."""
         found: list[list[KvValue]] = []
         for part in parts:
             column = self.shape.by_id[part.column_id]

@@ -164,8 +164,6 @@ def placements_of(table: StoredTable) -> tuple[Placement, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How rows are divided; type 0 is one part for all."""
-
     type: int
     expr: str
     columns: tuple[str, ...]
@@ -200,7 +198,6 @@ def _other_set(table: StoredTable, partition: StoredPartition, way: _Way) -> Pla
 def _exchanged(
     definitions: list[StoredPartitionDef], replaced: list[StoredPartitionDef], others: list[StoredPartitionDef]
 ) -> list[StoredPartitionDef]:
-    """The definitions with those of the other set in the place of the ones that they replace."""
     gone = {one.id for one in replaced}
     at = next((at for at, one in enumerate(definitions) if one.id in gone), len(definitions))
     kept = [one for one in definitions if one.id not in gone]
@@ -239,8 +236,6 @@ def _by_id(table: StoredTable, locate: Locate, ids: Mapping[str, int]) -> Callab
 
 
 class _EventRow(Mapping[str, Value]):
-    """A row as partition expressions read it: values by name, converted when they are asked for."""
-
     def __init__(self, kinds: Mapping[str, tuple[int, ColumnType]], columns: Mapping[int, KvValue]) -> None:
         self._kinds, self._columns = kinds, columns
 
@@ -508,7 +503,6 @@ def _cast(shape: TableShape, column: ShapeColumn, value: KvValue, context: Conte
 def _generate(
     shape: TableShape, columns: dict[int, KvValue], context: Context, row_number: int | None, *, lenient: bool
 ) -> None:
-    """Computes generated columns; those that a stored row holds stay as they are (`row_number` None)."""
     if not shape.generated:
         return
     values = values_of(shape, columns, context)
@@ -617,7 +611,6 @@ def row_mutations(
 
 
 def _spots(shape: TableShape, image: RowImage | None) -> dict[int, tuple[Access, RowImage]]:
-    """Where a row lies, by physical id: in use, and where a DDL keeps a copy."""
     if image is None:
         return {}
     spots = {image.physical_id: (shape.placements[0].access, image)}

@@ -124,7 +124,8 @@ class StoreSnapshot:
     def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Return keys of [start, end) with values, in order or backwards; an empty `end` is no bound."""
         while True:
-            page = self._page(start, end, reverse=reverse)
+            read = partial(self.store.scan, start, end, self.ts, limit=SCAN_KEYS, reverse=reverse)
+            page = self._past_locks(read)
             yield from page
             if len(page) < SCAN_KEYS:
                 return
@@ -132,9 +133,6 @@ class StoreSnapshot:
             if reverse and not last:
                 return
             start, end = (start, last) if reverse else (last + b"\0", end)
-
-    def _page(self, start: bytes, end: bytes, *, reverse: bool) -> list[tuple[bytes, bytes]]:
-        return self._past_locks(lambda: self.store.scan(start, end, self.ts, limit=SCAN_KEYS, reverse=reverse))
 
     def _past_locks(self, read: Callable[[], T]) -> T:
         while True:

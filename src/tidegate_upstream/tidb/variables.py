@@ -340,7 +340,6 @@ def find(name: str) -> Variable:
 
 
 def _settled(variable: Variable, value: SqlValue, warn: Callable[[int, str], None]) -> dict[str, Setting]:
-    """What setting a variable sets: itself, its twin, and the charset or collation that goes with it."""
     held = variable.kind.read(variable.name, value, warn)
     found = {variable.name: held}
     if variable.name in _TWINS:

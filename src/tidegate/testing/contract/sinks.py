@@ -407,7 +407,6 @@ def _log_faults(
     cut_off: bool = False,
     late_ddls: bool = False,
 ) -> Iterator[str]:
-    """What is wrong with streams of events."""
     for name, events in log.items():
         by_table: dict[str, list[Event]] = {}
         for event in rows(events):
@@ -441,7 +440,6 @@ def _ddl_faults(every: Sequence[Event], story: Script, upto: int) -> Iterator[st
 
 
 def _changes_faults(name: str, changes: Sequence[RowChange], story: Script, upto: int, *, once: bool) -> Iterator[str]:
-    """What is wrong with the changes that are kept of one table."""
     mine = [row for row in story.rows(upto) if f"{row.schema}.{row.table}" == name]
     happened, arrived = validators.images_of(mine), validators.images_of(changes)
     yield from validators.untold(happened, arrived)

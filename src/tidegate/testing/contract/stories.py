@@ -104,8 +104,6 @@ def _alter(change: str, *, table: str = "shop.t", **values: Value) -> Kind:
 
 
 def _say(name: str, query: str, *then: tuple[str, Row]) -> Kind:
-    """A DDL, then rows."""
-
     def act(story: Script) -> None:
         story.ddl(name, query)
         if then:
