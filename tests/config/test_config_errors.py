@@ -200,7 +200,7 @@ def test_what_acts_and_what_does_not(tmp_path: Path) -> None:
     uri = "kafka://h:9092/shop?partition-num=3"
     config = load(path, source_uri=f"tidb://{tmp_path}", sink_uri=uri, state_dir=tmp_path / "state")
     made = feed_of(config)
-    topics = made.sink._asked
+    topics = made.sink._configured
 
     assert (topics.options.protocol, topics.options.enable_tidb_extension) == ("canal-json", True)
     assert topics.partition_num == 3

@@ -67,7 +67,7 @@ from tidegate.sink.calls import KeyedSink, calls_of, write_batches
 from tidegate.sink.documents import columns_of
 from tidegate.sink.redis_cache import KeptRows, RedisMode
 from tidegate.sink.redis_options import OWN, CacheTemplate, RedisOptions, parse_cache_keys, stream_of
-from tidegate.sink.redis_server import APPEND, RedisProgress, RedisServers, ScriptCall, writing
+from tidegate.sink.redis_server import APPEND, RedisProgress, RedisServers, ScriptCall, amid_ddl, writing
 
 DDL_SEQ: Final = 10**18
 """Above the numbers of all rows of a ts, and below 2^63."""
@@ -107,7 +107,7 @@ class ChangeStreams(RedisMode):
         entry = StreamEntry(f"{planned.commit_ts}-{number}", "ddl", _shown(subject), event)
         for stream in dict.fromkeys(stream_of(self.options.stream, name) for name in names):
             _append(servers, stream, [entry], tuple(run_ids.values()))
-            reach("redis/amid-ddl")
+            amid_ddl()
 
 
 def add_rows(
@@ -210,7 +210,7 @@ class Invalidation(RedisMode):
         for pattern in dict.fromkeys(fitting):
             for keys in servers.scan(pattern):
                 _drop(servers, [key for key in keys if not key.startswith(OWN)])
-                reach("redis/amid-ddl")
+                amid_ddl()
 
 
 def _changed(effect: Effect) -> tuple[TableInfo, ...]:

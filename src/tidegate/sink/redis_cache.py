@@ -57,7 +57,6 @@ from tidegate.model.mysql import FLOATS, INTEGERS, NAMED, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
-from tidegate.objectstore.failpoint import reach
 from tidegate.schema import effects
 from tidegate.sink.calls import calls_of, write_batches
 from tidegate.sink.documents import (
@@ -89,6 +88,7 @@ from tidegate.sink.redis_server import (
     WRITE,
     RedisServers,
     ScriptCall,
+    amid_ddl,
     ddl_version,
     row_versions,
     writing,
@@ -479,7 +479,7 @@ class KeptRows(RedisMode):
                 names, entries, lookups = _entries(servers, move, chosen, version)
                 write(servers, (), lookups)  # while the rows still tell which ones there are
                 write(servers, names, entries, channel_of(self.options, (move.new or move.old).name))
-                reach("redis/amid-ddl")
+                amid_ddl()
 
 
 def write_table(options: RedisOptions, changes: Changes, step: Rows) -> Written:

@@ -191,6 +191,11 @@ def writing() -> Iterator[None]:
     reach("redis/after-write")
 
 
+def amid_ddl() -> None:
+    """Mark that some keys of a DDL's tables are moved, and others not."""
+    reach("redis/amid-ddl")
+
+
 SCAN_KEYS: Final = 1000
 """How many keys a server looks at for one answer of SCAN."""
 _MOVED: Final = ("MovedError", "AskError", "ClusterDownError", "TryAgainError", "SlotNotCoveredError", "ClusterError")

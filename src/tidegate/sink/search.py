@@ -371,6 +371,11 @@ class SearchOptions:
     """The zone in which TIMESTAMPs come as texts."""
 
 
+def published_alone() -> None:
+    """Mark that a checkpoint names new indexes while aliases name the old ones."""
+    reach("search/published")
+
+
 class SearchSink(KeyedSink):
     """Writes to a store."""
 

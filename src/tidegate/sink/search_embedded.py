@@ -35,8 +35,7 @@ import msgspec
 
 from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, InputError, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.objectstore.failpoint import reach
-from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex
+from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
 from tidegate.sink.search_mapping import IndexMapping, alias_of, epoch_of
 from tidegate.spark.cache import locked, write_whole
 
@@ -95,7 +94,7 @@ class EmbeddedStore:
         with self._locked():
             self.check(published.epoch)
             self._write(published)
-            reach("search/published")
+            published_alone()
             self._follow(published)
 
     def create(self, made: TableIndex, epoch: int) -> None:  # noqa: ARG002  its name has it

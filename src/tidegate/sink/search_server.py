@@ -52,9 +52,8 @@ import msgspec
 
 from tidegate.model.errors import Fenced, InputError, LoginRefused, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, convert_state, stamped
-from tidegate.objectstore.failpoint import reach
 from tidegate.sink.exchange import TEXT_MAX, HttpClient, Reply, tls_context
-from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex
+from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
 from tidegate.sink.search_mapping import IndexMapping, alias_of, epoch_of, write_alias
 
 LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
@@ -320,7 +319,7 @@ class ServerStore:
         self._compare(self._taken, published.epoch)
         for _ in range(TRIES):
             if self._write(published):
-                reach("search/published")
+                published_alone()
                 self._follow(published)
                 return
             stored = self._read()
