@@ -62,7 +62,7 @@ def recognised(
 
     `made_anew` has (topic, id, whether its offsets are those of the one before). Raises MadeAnew for another id."""
     accepted = {(topic, topic_id): same for topic, topic_id, same in made_anew}
-    identities, positions, told = dict(state.identities), dict(state.positions), []
+    identities, positions, warnings = dict(state.identities), dict(state.positions), []
     for topic, (_, topic_id) in found.items():
         known = state.identities.get(topic)
         if known and topic_id not in {"", known}:
@@ -72,18 +72,18 @@ def recognised(
             if not same:
                 positions.pop(topic, None)
         elif known is None and not topic_id:
-            told.append(
+            warnings.append(
                 f"topic {topic}: the broker gives no id of it, so nobody would notice that it was deleted and made "
                 "again"
             )
         elif known is None and topic in positions:
-            told.append(
+            warnings.append(
                 f"topic {topic} was read without its id up to now; its id {topic_id} is kept from here on, and was not "
                 "compared with the one that it had before"
             )
         identities[topic] = topic_id or known or ""
     halted = tuple(halt for halt in state.halted if halt.topic in positions)
-    return msgspec.structs.replace(state, identities=identities, positions=positions, halted=halted), tuple(told)
+    return msgspec.structs.replace(state, identities=identities, positions=positions, halted=halted), tuple(warnings)
 
 
 def check_same(state: State, found: Mapping[str, Described]) -> None:
@@ -209,7 +209,7 @@ class Planner:
             raise
         found = described(self.source)
         check_same(state, found)
-        every = [(topic, number) for topic, told in found.items() for number in told.partitions]
+        every = [(topic, number) for topic, (numbers, _) in found.items() for number in numbers]
         added = [place for place in every if place not in starts]
         if added:
             starts |= start_of(self.source, added)
@@ -321,14 +321,14 @@ class Landing(BatchLoop):
         self.changelog = changelog_uri(lake)
         self._lake, self._accept, self._events = lake, accept, events or EventFilter()
         self._planner = Planner(source)
-        self._told: tuple[str, ...] = ()
+        self._warnings: tuple[str, ...] = ()
         self.skips_dead = source.dead_letter == "skip"
 
     def _claim(self) -> State:
         """Raises what is wrong with brokers, topics and positions."""
         recorded(self._lake)  # what is wrong with one is raised before anything is written
         state = claim(self.changelog, self._feed, self.source.decode, self._completed)
-        for words in self._told:
+        for words in self._warnings:
             LOGGER.warning("%s", words)
         self._plan = TopicPlan(
             source=self.source,
@@ -357,16 +357,16 @@ class Landing(BatchLoop):
                 "subscribe to it again, or start a fresh feed"
             )
         found = described(self.source)
-        state, self._told = recognised(before, found, self.source.made_anew)
+        state, self._warnings = recognised(before, found, self.source.made_anew)
         if self.needed_ts and not before.positions:
-            self._told += (ANEW.format(self.needed_ts, self.changelog),)
+            self._warnings += (ANEW.format(self.needed_ts, self.changelog),)
         for topic in before.positions.keys() - state.positions.keys():
             bind(self._lake, topic, before.identities[topic])
         positions = {topic: dict(numbers) for topic, numbers in state.positions.items()}
         added = [
             (topic, number)
-            for topic, told in found.items()
-            for number in told.partitions
+            for topic, (numbers, _) in found.items()
+            for number in numbers
             if number not in positions.get(topic, {})
         ]
         anew = [place for place in added if place[0] in before.positions and place[0] not in state.positions]

@@ -43,11 +43,11 @@ def start(directory: Path | None, port: int, *, foreground: bool, as_json: bool)
     if not foreground:
         _tell(start_broker(directory, port), as_json=as_json)
         return
-    with stop_on_signals(interrupts=False) as told:  # before the broker starts, so that no signal finds us unready
+    with stop_on_signals(interrupts=False) as stop_event:  # before it starts, so that no signal is missed
         started = start_broker(directory, port)
         try:
             _tell(started, as_json=as_json)
-            _wait(told, started)
+            _wait(stop_event, started)
         finally:
             stop_broker(started)
 
@@ -103,8 +103,8 @@ def _stop_words(one: Broker) -> str:
     return f"tidegate broker stop --dir {one.dir}"
 
 
-def _wait(told: StopEvent, started: Broker) -> None:
-    """Return when we are told to end. Raises EnvironmentFault when the broker has ended."""
-    while not told.wait(1.0):
+def _wait(stop_event: StopEvent, started: Broker) -> None:
+    """Wait for a signal. Raises EnvironmentFault if the broker ends before."""
+    while not stop_event.wait(1.0):
         if started not in status(started.dir):
             raise EnvironmentFault(f"the broker of {started.dir} has ended; somebody stopped it, or see its broker.log")

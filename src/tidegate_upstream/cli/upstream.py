@@ -209,11 +209,11 @@ def _only(directory: Path | None) -> UpstreamProcess:
 def _serve(directory: Path | None, options: UpstreamOptions, login: str, *, as_json: bool) -> None:
     from tidegate_upstream.serve import open_upstream, written_log
 
-    with stop_on_signals(interrupts=False) as told, TemporaryDirectory() as scratch:
+    with stop_on_signals(interrupts=False) as stop_event, TemporaryDirectory() as scratch:
         home = directory or Path(scratch)
         with open_upstream(home, options) as served, written_log(served, options):
             _tell(UpstreamProcess(0, home, options.host, served.ports, directory is None), login, as_json=as_json)
-            wait_until(told.is_set)
+            wait_until(stop_event.is_set)
 
 
 def _tell(one: UpstreamProcess, login: str, *, as_json: bool) -> None:
