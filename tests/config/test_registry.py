@@ -24,7 +24,7 @@ GO_TOGETHER = [
 ]
 PAIRS = [pytest.param(*pair, id=f"{pair[0].scheme}-{pair[1].scheme}") for pair in GO_TOGETHER]
 ASKING = {"bool": "true", "text": '"something"', "texts": '["something"]', "ints": "[1]", "int": "1", "number": "1.5",
-          "numbers": "[1, 2.5]"}  # fmt: skip
+          "numbers": "[1, 2.5]", "duration": '"something"'}  # fmt: skip
 KAFKA = "kafka://h:9092/shop?protocol=open-protocol"
 OTHER = "kafka://h:9092/shop-out?protocol=open-protocol"
 CANAL = "kafka://h:9092/shop-out?protocol=canal-json"

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from tidegate.config.entry import Document, Key, SinkEntry, SourceEntry
 from tidegate.config.registry import SINKS, SOURCES
 from tidegate.config.uri import nearest
@@ -28,7 +30,7 @@ _OWN: Final = {
     "case-sensitive": Key("bool", "whether filter rules tell A from a", True, "false"),
     "sink-uri": Key("text", "where to write; see the sink parameters", True, "required"),
     "changefeed-error-stuck-duration": Key(
-        "text",
+        "duration",
         "how long errors that may pass are waited out while nothing moves; `0` for the quick tries only",
         True,
         "30m",
@@ -53,93 +55,93 @@ _OWN: Final = {
     "source.uri": Key("text", "where to read; see the source parameters", True, "required"),
 }
 
-_TICDC: Final = """
-memory-quota                                            int     memory of one changefeed in TiCDC
-force-replicate                                         bool    replicate tables without a handle key, too
-check-gc-safe-point                                     bool    check start-ts against the GC safe point
-ignore-ineligible-table                                 bool    pass over tables that cannot be replicated
-enable-sync-point                                       bool    sync points (database sinks)
-sync-point-interval                                     text    time between sync points
-sync-point-retention                                    text    how long sync points are kept
-bdr-mode                                                bool    replicate in both directions
-enable-table-monitor                                    bool    metrics of each table
-filter.ignore-dml-event-filter                          texts   older spelling of event filters
-mounter.worker-num                                      int     TiCDC's row decoding threads
-sink.protocol                                           text    protocol of the messages that are written
-sink.schema-registry                                    text    schema registry (avro)
-sink.encoder-concurrency                                int     TiCDC's encoding threads
-sink.terminator                                         text    line end in files
-sink.file-index-digit                                   int     digits in file names
-sink.file-index-width                                   int     digits in file names
-sink.enable-kafka-sink-v2                               bool    choice of TiCDC's producer
-sink.delete-only-output-handle-key-columns              bool    a DELETE carries its handle key alone
-sink.send-bootstrap-interval-in-sec                     int     bootstrap messages (simple)
-sink.send-bootstrap-in-msg-count                        int     bootstrap messages (simple)
-sink.send-bootstrap-to-all-partition                    bool    bootstrap messages (simple)
-sink.send-all-bootstrap-at-start                        bool    bootstrap messages (simple)
-sink.debezium-disable-schema                            bool    debezium messages
-sink.debezium.output-old-value                          bool    debezium messages
-sink.advance-timeout-in-sec                             int     when TiCDC restarts a stuck sink
-sink.dispatchers[].matcher                              texts   tables of a dispatcher
-sink.dispatchers[].dispatcher                           text    older spelling of `partition`
-sink.dispatchers[].partition                            text    what the partition of a row goes by
-sink.dispatchers[].topic                                text    topic of a table
-sink.dispatchers[].index                                text    index of the index-value dispatcher
-sink.dispatchers[].columns                              texts   columns of the columns dispatcher
-sink.dispatchers[].target-schema                        text    another name in the messages
-sink.dispatchers[].target-table                         text    another name in the messages
-sink.column-selectors[].matcher                         texts   tables of a column selector
-sink.column-selectors[].columns                         texts   columns that are written or stored
-sink.csv.delimiter                                      text    between fields
-sink.csv.quote                                          text    around texts; empty: backslashes
-sink.csv.null                                           text    stands for NULL
-sink.csv.include-commit-ts                              bool    rows have their commit ts
-sink.csv.binary-encoding-method                         text    bytes as `base64` or `hex`
-sink.csv.output-old-value                               bool    an UPDATE is its old and its new row
-sink.csv.output-handle-key                              bool    refused if true: rows have all columns
-sink.csv.output-field-header                            bool    files begin with the names of columns
-sink.open.output-old-value                              bool    open-protocol: messages carry old values
-sink.kafka-config.sasl-gssapi-auth-type                 text    another login than PLAIN and SCRAM
-sink.kafka-config.sasl-gssapi-keytab-path               text    another login than PLAIN and SCRAM
-sink.kafka-config.sasl-gssapi-kerberos-config-path      text    another login than PLAIN and SCRAM
-sink.kafka-config.sasl-gssapi-service-name              text    another login than PLAIN and SCRAM
-sink.kafka-config.sasl-gssapi-user                      text    another login than PLAIN and SCRAM
-sink.kafka-config.sasl-gssapi-password                  text    another login than PLAIN and SCRAM
-sink.kafka-config.sasl-gssapi-realm                     text    another login than PLAIN and SCRAM
-sink.kafka-config.sasl-gssapi-disable-pafxfast          bool    another login than PLAIN and SCRAM
-sink.kafka-config.sasl-oauth-client-id                  text    another login than PLAIN and SCRAM
-sink.kafka-config.sasl-oauth-client-secret              text    another login than PLAIN and SCRAM
-sink.kafka-config.sasl-oauth-token-url                  text    another login than PLAIN and SCRAM
-sink.kafka-config.sasl-oauth-scopes                     texts   another login than PLAIN and SCRAM
-sink.kafka-config.sasl-oauth-grant-type                 text    another login than PLAIN and SCRAM
-sink.kafka-config.sasl-oauth-audience                   text    another login than PLAIN and SCRAM
-sink.kafka-config.output-raw-change-event               bool    an UPDATE of a key stays one event
-sink.kafka-config.codec-config.avro-enable-watermark    bool    avro messages
-sink.kafka-config.codec-config.avro-decimal-handling-mode           text    avro messages
-sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode   text    avro messages
-sink.kafka-config.codec-config.encoding-format          text    simple messages
-sink.kafka-config.large-message-handle.large-message-handle-option       text    what becomes of rows too large
-scheduler.enable-table-across-nodes                     bool    TiCDC's placement of tables
-scheduler.region-threshold                              int     TiCDC's placement of tables
-scheduler.region-count-per-span                         int     TiCDC's placement of tables
-scheduler.write-key-threshold                           int     TiCDC's placement of tables
-scheduler.scheduling-task-count-per-node                int     TiCDC's placement of tables
-scheduler.enable-splittable-check                       bool    TiCDC's placement of tables
-integrity.integrity-check-level                         text    `correctness` compares the checksums of rows
-integrity.corruption-handle-level                       text    `warn` or `error` for a row whose checksum is wrong
-consistent.level                                        text    redo log
-consistent.max-log-size                                 int     redo log
-consistent.flush-interval                               int     redo log
-consistent.meta-flush-interval                          int     redo log
-consistent.encoding-worker-num                          int     redo log
-consistent.flush-worker-num                             int     redo log
-consistent.storage                                      text    redo log
-consistent.use-file-backend                             bool    redo log
-consistent.compression                                  text    redo log
-consistent.flush-concurrency                            int     redo log
-consistent.memory-usage.memory-quota-percentage         int     redo log
-synced-status.synced-check-interval                     int     TiCDC's `synced` answer
-synced-status.checkpoint-interval                       int     TiCDC's `synced` answer
+_TICDC: Final = r"""
+memory-quota                                     int      1073741824 memory of one changefeed in TiCDC
+force-replicate                                  bool     false      replicate tables without a handle key, too
+check-gc-safe-point                              bool     true       check start-ts against the GC safe point
+ignore-ineligible-table                          bool     false      pass over tables that cannot be replicated
+enable-sync-point                                bool     false      sync points (database sinks)
+sync-point-interval                              duration "10m"      time between sync points
+sync-point-retention                             duration "24h"      how long sync points are kept
+bdr-mode                                         bool     false      replicate in both directions
+enable-table-monitor                             bool     false      metrics of each table
+filter.ignore-dml-event-filter                   texts    -          older spelling of event filters
+mounter.worker-num                               int      16         TiCDC's row decoding threads
+sink.protocol                                    text     -          protocol of the messages that are written
+sink.schema-registry                             text     -          schema registry (avro)
+sink.encoder-concurrency                         int      32         TiCDC's encoding threads
+sink.terminator                                  text     "\r\n"     line end in files
+sink.file-index-digit                            int      20         digits in file names
+sink.file-index-width                            int      -          digits in file names
+sink.enable-kafka-sink-v2                        bool     false      choice of TiCDC's producer
+sink.delete-only-output-handle-key-columns       bool     -          a DELETE carries its handle key alone
+sink.send-bootstrap-interval-in-sec              int      120        bootstrap messages (simple)
+sink.send-bootstrap-in-msg-count                 int      10000      bootstrap messages (simple)
+sink.send-bootstrap-to-all-partition             bool     true       bootstrap messages (simple)
+sink.send-all-bootstrap-at-start                 bool     false      bootstrap messages (simple)
+sink.debezium-disable-schema                     bool     false      debezium messages
+sink.debezium.output-old-value                   bool     true       debezium messages
+sink.advance-timeout-in-sec                      int      150        when TiCDC restarts a stuck sink
+sink.dispatchers[].matcher                       texts    -          tables of a dispatcher
+sink.dispatchers[].dispatcher                    text     -          older spelling of `partition`
+sink.dispatchers[].partition                     text     -          what the partition of a row goes by
+sink.dispatchers[].topic                         text     -          topic of a table
+sink.dispatchers[].index                         text     -          index of the index-value dispatcher
+sink.dispatchers[].columns                       texts    -          columns of the columns dispatcher
+sink.dispatchers[].target-schema                 text     -          another name in the messages
+sink.dispatchers[].target-table                  text     -          another name in the messages
+sink.column-selectors[].matcher                  texts    -          tables of a column selector
+sink.column-selectors[].columns                  texts    -          columns that are written or stored
+sink.csv.delimiter                               text     ","        between fields
+sink.csv.quote                                   text     "\""       around texts; empty: backslashes
+sink.csv.null                                    text     "\\N"      stands for NULL
+sink.csv.include-commit-ts                       bool     false      rows have their commit ts
+sink.csv.binary-encoding-method                  text     "base64"   bytes as `base64` or `hex`
+sink.csv.output-old-value                        bool     false      an UPDATE is its old and its new row
+sink.csv.output-handle-key                       bool     false      refused if true: rows have all columns
+sink.csv.output-field-header                     bool     false      files begin with the names of columns
+sink.open.output-old-value                       bool     true       open-protocol: messages carry old values
+sink.kafka-config.sasl-gssapi-auth-type          text     -          another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-keytab-path        text     -          another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-kerberos-config-path text     -          another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-service-name       text     -          another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-user               text     -          another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-password           text     -          another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-realm              text     -          another login than PLAIN and SCRAM
+sink.kafka-config.sasl-gssapi-disable-pafxfast   bool     -          another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-client-id           text     -          another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-client-secret       text     -          another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-token-url           text     -          another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-scopes              texts    -          another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-grant-type          text     -          another login than PLAIN and SCRAM
+sink.kafka-config.sasl-oauth-audience            text     -          another login than PLAIN and SCRAM
+sink.kafka-config.output-raw-change-event        bool     -          an UPDATE of a key stays one event
+sink.kafka-config.codec-config.avro-enable-watermark bool     -          avro messages
+sink.kafka-config.codec-config.avro-decimal-handling-mode text     -          avro messages
+sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode text     -          avro messages
+sink.kafka-config.codec-config.encoding-format   text     -          simple messages
+sink.kafka-config.large-message-handle.large-message-handle-option text     -          what becomes of rows too large
+scheduler.enable-table-across-nodes              bool     false      TiCDC's placement of tables
+scheduler.region-threshold                       int      100000     TiCDC's placement of tables
+scheduler.region-count-per-span                  int      -          TiCDC's placement of tables
+scheduler.write-key-threshold                    int      0          TiCDC's placement of tables
+scheduler.scheduling-task-count-per-node         int      -          TiCDC's placement of tables
+scheduler.enable-splittable-check                bool     -          TiCDC's placement of tables
+integrity.integrity-check-level                  text     "none"     `correctness` compares the checksums of rows
+integrity.corruption-handle-level                text     "warn"     `warn` or `error` for a row whose checksum is wrong
+consistent.level                                 text     "none"     redo log
+consistent.max-log-size                          int      64         redo log
+consistent.flush-interval                        int      2000       redo log
+consistent.meta-flush-interval                   int      200        redo log
+consistent.encoding-worker-num                   int      16         redo log
+consistent.flush-worker-num                      int      8          redo log
+consistent.storage                               text     -          redo log
+consistent.use-file-backend                      bool     false      redo log
+consistent.compression                           text     -          redo log
+consistent.flush-concurrency                     int      -          redo log
+consistent.memory-usage.memory-quota-percentage  int      50         redo log
+synced-status.synced-check-interval              int      300        TiCDC's `synced` answer
+synced-status.checkpoint-interval                int      15         TiCDC's `synced` answer
 """
 
 
@@ -159,28 +161,22 @@ def _options() -> dict[str, Key]:
     return found
 
 
-def _ticdc() -> dict[str, Key]:
-    lines = (line.split(None, 2) for line in _TICDC.strip().splitlines())
-    return {path: Key(kind, about) for path, kind, about in lines}
-
-
-KEYS: Final[Mapping[str, Key]] = {**_OWN, **_options(), **_ticdc()}
+KEYS: Final[Mapping[str, Key]] = {
+    **_OWN,
+    **_options(),
+    **{
+        path: Key(kind, about, shown=None if shown == "-" else msgspec.json.decode(shown))
+        for path, kind, shown, about in (line.split(None, 3) for line in _TICDC.strip().splitlines())
+    },
+}
 
 
 def read_document(path: str | Path | None) -> Document:
     """Return the file at `path`, or an empty one for None. Raises ConfigError for what no file can have."""
-    return Document() if path is None else document_of(_read_toml(Path(path)))
-
-
-def document_of(tree: Mapping[str, Any]) -> Document:
-    """Return what a file of these tables and keys says. Raises ConfigError for what no file can have."""
-    keys = tuple(_walk(tree, ""))
-    return Document(tree, keys, dict(keys))
-
-
-def _read_toml(path: Path) -> dict[str, object]:
+    if path is None:
+        return Document()
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ConfigError(f"no configuration file {path}") from error
     except OSError as error:
@@ -189,6 +185,13 @@ def _read_toml(path: Path) -> dict[str, object]:
         raise ConfigError(f"{path} is not UTF-8 text (byte {error.start})") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
+    return document_of(tree)
+
+
+def document_of(tree: Mapping[str, Any]) -> Document:
+    """Return what a file of these tables and keys says. Raises ConfigError for what no file can have."""
+    keys = tuple(_walk(tree, ""))
+    return Document(tree, keys, dict(keys))
 
 
 def _walk(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
@@ -221,6 +224,7 @@ KINDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
     "bool": ("true or false", lambda value: type(value) is bool),
     "int": ("a whole number", lambda value: type(value) is int),
     "text": ("a string", lambda value: type(value) is str),
+    "duration": ("a string", lambda value: type(value) is str),
     "texts": ("a list of strings", _is_list_of(str)),
     "ints": ("a list of whole numbers", _is_list_of(int)),
     "number": ("a number", lambda value: type(value) in {int, float}),

@@ -1,12 +1,12 @@
-"""What a changefeed is made of: its file, its configuration as one value, and what is said once of a source or a sink.
+"""The parts of a configuration: a changefeed's file, its settings as one value, and the entry of a source or a sink.
 
     SourceEntry   ordered?  tells start_ts?  old values?  types?          ─┐
                                                                            ├─► rules (load.py), none for a pair by name
     SinkEntry     keeps its progress?  reads the changelog?  own zone?    ─┘
 
 Each source and sink is a module here that exports its entry; config/registry.py lists them.  What a sink cannot do is
-refused unless its entry says that it can: sync points and two directions are for `databases`, `no_selectors` and
-`no_topics` say why column selectors and dispatchers have no place.
+refused unless its entry says that it can: sync points and two directions are for sinks where enable-sync-point acts,
+`no_selectors` and `no_topics` say why column selectors and dispatchers have no place.
 """
 
 import re
@@ -90,7 +90,7 @@ class FeedConfig:
     sink_uri: str
     warnings: tuple[str, ...] = ()
     stuck_ms: int = STUCK_MS
-    """How long errors that may pass are waited out while nothing moves."""
+    """The longest time for which transient errors are retried without progress."""
     dispatchers: tuple[DispatchRule, ...] = ()
     selectors: tuple[SelectorRule, ...] = ()
     events: EventFilter = field(default_factory=EventFilter, repr=False)
@@ -123,7 +123,7 @@ def feed_id(given: object, place: str, identity: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file holds; without a file, nothing. Its lists of tables raise what is wrong with a rule."""
+    """Content of a file; empty without one. Its lists of tables raise the error of a wrong rule."""
 
     tree: Mapping[str, Any] = field(default_factory=dict, repr=False)
     keys: tuple[tuple[str, object], ...] = field(default=(), repr=False)
@@ -148,13 +148,11 @@ class Document:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """`filter.rules`."""
         found = self.flat.get("filter.rules")
         return tuple(map(str, found)) if isinstance(found, list) else ()
 
     @property
     def case_sensitive(self) -> bool:
-        """`case-sensitive`."""
         return self.flat.get("case-sensitive") is True
 
     def section(self, prefix: str, names: Iterable[str]) -> dict[str, Given]:
@@ -180,6 +178,9 @@ class Key:
     about: str
     acts: bool = False
     default: str = ""
+    """The default as the documentation shows it."""
+    shown: object = None
+    """What TiCDC's API shows where a changefeed does not give the key; None: nothing."""
 
 
 class RefusedKey(NamedTuple):
@@ -214,9 +215,9 @@ NO_START_TS: Final = RefusedKey(
 def refuse(keys: Iterable[tuple[str, object]], refused: Mapping[str, RefusedKey]) -> None:
     """Raise for the first of `keys` (path, value) that is refused and asks for something."""
     for path, value in keys:
-        found = refusal(path, refused)
-        if found is not None and not any(value == each for each in found.nothing):
-            raise found.error(f"{path}: {found.why}; leave the key out")
+        reason = refusal(path, refused)
+        if reason is not None and not any(value == each for each in reason.nothing):
+            raise reason.error(f"{path}: {reason.why}; leave the key out")
 
 
 def refusal(path: str, refused: Mapping[str, RefusedKey]) -> RefusedKey | None:
@@ -228,21 +229,9 @@ def refusal(path: str, refused: Mapping[str, RefusedKey]) -> RefusedKey | None:
 Address = TypeVar("Address", bound=SourceAddress | SinkAddress)
 
 
-def _silent(_: Any) -> tuple[str, ...]:
-    return ()
-
-
-def _none(_: Any) -> None:
-    return None
-
-
-def _true(_: Any) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry(Generic[Address]):
-    """What is said of sources and sinks alike. The functions take the address that `parse` returns."""
+    """Properties that sources and sinks have in common. The functions take the address that `parse` returns."""
 
     scheme: str
     about: str
@@ -259,12 +248,12 @@ class Entry(Generic[Address]):
     """Other keys of a file that act because of this end."""
     own_keys: Mapping[str, "Key"] = field(default_factory=dict)
     """Keys of a file that are its own and no options."""
-    zone_of: Callable[[Any], str | None] = _none
+    zone_of: Callable[[Any], str | None] = lambda _: None
     """The zone that its address tells: of a source, that in which TIMESTAMPs come as texts."""
     tokens_go_to: Callable[[Any], frozenset[str]] = lambda _: frozenset()
     """HOST:PORT that get what token files or the environment of this machine hold, or what is signed with it."""
-    warnings: Callable[[Any], tuple[str, ...]] = _silent
-    """What a user should hear of an address that works, but perhaps not as meant."""
+    warnings: Callable[[Any], tuple[str, ...]] = lambda _: ()
+    """Warnings about an address that works, but perhaps not as intended."""
 
     @property
     def keys(self) -> frozenset[str]:
@@ -290,15 +279,15 @@ class SourceEntry(Entry[SourceAddress]):
     """TIMESTAMPs come as moments, not as texts on the clocks of a zone."""
     start_ts_refused: str = ""
     """Why start-ts is refused; empty where it says where a new changefeed begins."""
-    has_old_values: Callable[[Any], bool] = _true
+    has_old_values: Callable[[Any], bool] = lambda _: True
     """False where messages may lack old values, so that an UPDATE may come as an INSERT does."""
     lacks_old_values: Callable[[Any], str] = lambda _: ""
     """The setting by which messages lack old values for sure; empty where they may have them."""
-    has_types: Callable[[Any], bool] = _true
+    has_types: Callable[[Any], bool] = lambda _: True
     """False where a column's type comes without its parameters, such as the 50 of varchar(50)."""
     verifies: Callable[[Any], bool] = lambda _: False
     """True where the checksums of whole rows are compared."""
-    brings_keyless: Callable[[Any], bool] = _true
+    brings_keyless: Callable[[Any], bool] = lambda _: True
     """It brings rows of tables without a key: whoever writes a topic has chosen them."""
     check: "Callable[[FeedConfig, SinkEntry], Told | None]" = lambda *_: None
     """Meets the source without a trace and tells its tables; None where they are told as it is read."""
@@ -323,8 +312,6 @@ class SinkEntry(Entry[SinkAddress]):
     """Why dispatchers are refused; empty where they act, or have no effect."""
     no_sync_points: str = ""
     """More words on why sync points are refused."""
-    databases: bool = False
-    """It can have sync points, and be one of two ends that replicate to one another."""
     refuses: Mapping[str, RefusedKey] = field(default_factory=dict)
     """Other keys of a file that it cannot follow."""
     keeps_progress: bool = False
@@ -332,7 +319,7 @@ class SinkEntry(Entry[SinkAddress]):
     reads_changelog: bool = False
     """It reads what has landed, so that ordered sources land for it, too."""
     home: Callable[[Any], str] = lambda address: str(address.path)
-    """Where a sink that keeps progress keeps it; the changelog lies there."""
+    """The directory or store of a sink that keeps progress; it holds the changelog, too."""
     renders_times: bool = True
     """The zone of its address is the one in which it writes TIMESTAMPs; else the one in which they come."""
     needs_whole_tables: Callable[[Any], bool] = lambda _: False
@@ -350,7 +337,7 @@ class SinkEntry(Entry[SinkAddress]):
     def refused(self) -> Mapping[str, RefusedKey]:
         """Keys of a file that it cannot follow."""
         found = {}
-        if not self.databases:
+        if "enable-sync-point" not in self.acts:
             sync = RefusedKey((False,), ConfigError, f"sync points are for databases{self.no_sync_points}")
             found = {"bdr-mode": NO_DATABASE, "enable-sync-point": sync}
         lists = {"sink.column-selectors[].": self.no_selectors, "sink.dispatchers[].": self.no_topics}
@@ -380,5 +367,5 @@ def checkpoints_of(config: FeedConfig) -> "StateFiles":
 
 def refused_keys(source: SourceEntry, sink: SinkEntry) -> Mapping[str, RefusedKey]:
     """Return the keys of a file that a changefeed between these two cannot follow."""
-    told = {} if source.tells_start_ts else {"filter.ignore-txn-start-ts": NO_START_TS}
-    return {**NOWHERE, **told, **source.refused, **sink.refused}
+    of_source = {} if source.tells_start_ts else {"filter.ignore-txn-start-ts": NO_START_TS}
+    return {**NOWHERE, **of_source, **source.refused, **sink.refused}

@@ -16,92 +16,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 from tidegate.config.document import KEYS
 from tidegate.config.option import duration_ns, duration_text
 from tidegate.config.uri import mask_value
 from tidegate.server.record import ApiParamInvalid
 
-_ADDRESSES: Final = ("changefeed-id", "sink-uri")
-"""Keys of a file that the API has beside `replica_config`."""
-_JSON_NAMES: Final = {
-    "sink.file-index-digit": "file_index_width",
-    "sink.advance-timeout-in-sec": "advance_timeout",
-    "sink.mysql-config.max-multi-update-row": "max_multi_update_row_count",
-    "sink.send-all-bootstrap-at-start": "send-all-bootstrap-at-start",
-    "sink.dispatchers[].target-schema": "target-schema",
-    "sink.dispatchers[].target-table": "target-table",
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "changefeed-id": (),
+    "sink-uri": (),
+    "sink.file-index-width": (),
+    "sink.file-index-digit": ("file_index_width",),
+    "sink.advance-timeout-in-sec": ("advance_timeout", "advance_timeout_in_sec"),
+    "sink.mysql-config.max-multi-update-row": ("max_multi_update_row_count", "max_multi_update_row"),
+    "sink.send-all-bootstrap-at-start": ("send-all-bootstrap-at-start",),
+    "sink.dispatchers[].target-schema": ("target-schema",),
+    "sink.dispatchers[].target-table": ("target-table",),
 }
-"""Names in JSON that are not the file's with "_"."""
-_OTHER_NAMES: Final = {
-    "sink.advance-timeout-in-sec": "advance_timeout_in_sec",
-    "sink.mysql-config.max-multi-update-row": "max_multi_update_row",
-}
-"""Names that are read, too."""
-_UNUSED: Final = frozenset({"sink.file-index-width"})
-"""Keys whose name in JSON is another one's."""
-_DURATIONS: Final = frozenset({"sync-point-interval", "sync-point-retention", "changefeed-error-stuck-duration"})
-_ALWAYS: Final = frozenset(
-    {
-        *("memory-quota", "case-sensitive", "force-replicate", "ignore-ineligible-table", "check-gc-safe-point"),
-        *("filter", "sink", "sink.delete-only-output-handle-key-columns", "sink.content-compatible"),
-        *("scheduler", "integrity"),
-    }
+"""Names in JSON that are not the file's with "_": the one that is shown, and others that are read; none for keys that
+the API has beside `replica_config`, or under another one's name."""
+_SHOWN: Final = (
+    *("case-sensitive", "changefeed-error-stuck-duration", "filter.rules", "sink.date-separator", "sink.safe-mode"),
+    *("sink.enable-partition-separator", "sink.only-output-updated-columns"),
 )
-"""What stands in every answer, null where it is not set."""
-_DEFAULTS: Final[Mapping[str, object]] = {
-    "memory-quota": 1 << 30,
-    "case-sensitive": False,
-    "force-replicate": False,
-    "ignore-ineligible-table": False,
-    "check-gc-safe-point": True,
-    "enable-sync-point": False,
-    "enable-table-monitor": False,
-    "bdr-mode": False,
-    "sync-point-interval": "10m",
-    "sync-point-retention": "24h",
-    "changefeed-error-stuck-duration": "30m",
-    "filter.rules": ["*.*"],
-    "mounter.worker-num": 16,
-    "sink.csv.delimiter": ",",
-    "sink.csv.quote": '"',
-    "sink.csv.null": "\\N",
-    "sink.csv.include-commit-ts": False,
-    "sink.csv.binary-encoding-method": "base64",
-    "sink.csv.output-old-value": False,
-    "sink.csv.output-handle-key": False,
-    "sink.csv.output-field-header": False,
-    "sink.encoder-concurrency": 32,
-    "sink.terminator": "\r\n",
-    "sink.date-separator": "day",
-    "sink.enable-partition-separator": True,
-    "sink.file-index-digit": 20,
-    "sink.enable-kafka-sink-v2": False,
-    "sink.only-output-updated-columns": False,
-    "sink.safe-mode": False,
-    "sink.debezium-disable-schema": False,
-    "sink.advance-timeout-in-sec": 150,
-    "sink.send-bootstrap-interval-in-sec": 120,
-    "sink.send-bootstrap-in-msg-count": 10_000,
-    "sink.send-bootstrap-to-all-partition": True,
-    "sink.send-all-bootstrap-at-start": False,
-    "sink.debezium.output-old-value": True,
-    "sink.open.output-old-value": True,
-    "consistent.level": "none",
-    "consistent.max-log-size": 64,
-    "consistent.flush-interval": 2000,
-    "consistent.meta-flush-interval": 200,
-    "consistent.encoding-worker-num": 16,
-    "consistent.flush-worker-num": 8,
-    "consistent.use-file-backend": False,
-    "consistent.memory-usage.memory-quota-percentage": 50,
-    "scheduler.enable-table-across-nodes": False,
-    "scheduler.region-threshold": 100_000,
-    "scheduler.write-key-threshold": 0,
-    "integrity.integrity-check-level": "none",
-    "integrity.corruption-handle-level": "warn",
-    "synced-status.synced-check-interval": 300,
-    "synced-status.checkpoint-interval": 15,
-}
+"""Options of ours whose default TiCDC's API shows, too."""
+_NULL: Final = frozenset({"sink.delete-only-output-handle-key-columns", "sink.content-compatible"})
+"""Keys that are shown as null where they are not set."""
 _ZERO_IS_DEFAULT: Final = frozenset({"memory-quota"})
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 _NS_MAX: Final = (1 << 63) - 1
@@ -109,7 +50,7 @@ _NS_MAX: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One value: its path and name in the file, its name in JSON, its kind (document.KINDS, or "duration")."""
+    """One value: its path and name in the file, its name in JSON, its kind (document.KINDS)."""
 
     path: str
     toml: str
@@ -125,30 +66,28 @@ class Section:
 
     toml: str
     json: str
-    always: bool = False
     many: bool = False
     fields: dict[str, "Leaf | Section"] = field(default_factory=dict)
 
 
 def _table() -> Section:
-    """Every key of a changefeed file in its section."""
-    root = Section("", "replica_config", always=True)
+    root = Section("", "replica_config")
     for path, key in KEYS.items():
-        if path in _ADDRESSES or path in _UNUSED:
-            continue
-        place, walked = root, ""
         *sections, name = path.split(".")
+        names = _NAMES.get(path, (_snake(name),))
+        if not names:
+            continue
+        place = root
         for each in sections:
             bare = each.removesuffix("[]")
-            walked = f"{walked}.{bare}".lstrip(".")
-            new = Section(bare, _snake(bare), walked in _ALWAYS, each != bare)
-            found = place.fields.setdefault(new.json, new)
+            found = place.fields.setdefault(_snake(bare), Section(bare, _snake(bare), each != bare))
             assert isinstance(found, Section), path
             place = found
-        kind = "duration" if path in _DURATIONS else key.kind
-        leaf = Leaf(path, name, _JSON_NAMES.get(path, _snake(name)), kind, _DEFAULTS.get(path), path in _ALWAYS)
-        for known in (leaf.json, _OTHER_NAMES.get(path, leaf.json)):
-            place.fields[_snake(known)] = leaf
+        default = key.shown
+        if path in _SHOWN:
+            default = key.default if key.kind in {"text", "duration"} else msgspec.json.decode(key.default)
+        leaf = Leaf(path, name, names[0], key.kind, default, path in _NULL)
+        place.fields.update(dict.fromkeys(map(_snake, names), leaf))
     return root
 
 
@@ -216,10 +155,6 @@ def _duration(value: object) -> str | None:
     return None if ns is None or not 0 <= ns <= _NS_MAX else duration_text(ns)
 
 
-def _param(value: object) -> object:
-    return _int(value) if type(value) is int else value if isinstance(value, bool | str) else None
-
-
 KINDS: Final[Mapping[str, Callable[[object], Any]]] = {
     "bool": _only(bool),
     "int": _int,
@@ -229,7 +164,7 @@ KINDS: Final[Mapping[str, Callable[[object], Any]]] = {
     "duration": _duration,
     "number": _number,
     "numbers": _list_of(_number),
-    "param": _param,
+    "param": lambda value: _int(value) if type(value) is int else value if isinstance(value, bool | str) else None,
 }
 """By the kind of a value: what it is in the file, None where it is of another kind."""
 _EXPECTED: Final = {
@@ -281,7 +216,7 @@ def _render_section(section: Section, tree: Mapping[str, Any]) -> dict[str, Any]
             value = None if value is None else [spelled(item, found) for item in value]
         else:
             value = _render_section(found, value or {}) or None
-        if value is not None or found.always:
+        if value is not None or (isinstance(found, Leaf) and found.always):
             shown[found.json] = value
     return shown
 
