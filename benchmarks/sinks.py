@@ -65,7 +65,7 @@ from tidegate.sink.search import SearchSink
 from tidegate.sink.search_embedded import EmbeddedStore
 from tidegate.sink.search_server import ServerStore
 from tidegate.sink.storage import StorageSink
-from tidegate.sink.storage_bucket import Bucket, StorageOptions
+from tidegate.sink.storage_options import StorageOptions
 from tidegate.sink.storage_task import lines_of
 from tidegate.sink.webhook import EventMaker, WebhookSink
 from tidegate.sink.webhook_options import WebhookOptions
@@ -132,7 +132,7 @@ class Bench:
     def files(self, protocol: CsvOptions | EncodeOptions) -> None:
         """Ours."""
         home = self.fresh()
-        options = StorageOptions(Bucket(str(home / "out"), "out"), protocol, flush_s=0.0)
+        options = StorageOptions(str(home / "out"), "out", protocol, flush_s=0.0)
         run(StorageSink(options, self.checkpoints(home)), self.work)
         shutil.rmtree(home)
 

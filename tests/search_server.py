@@ -19,7 +19,8 @@ from typing import Final, Literal
 import pytest
 
 from tests.redis_server import free_port
-from tidegate.sink.search_server import SearchCalls, ServerOptions
+from tidegate.sink.search_mapping import ServerOptions
+from tidegate.sink.search_server import SearchCalls
 from tidegate.spark.java import ensure_jars, find_java
 
 START_S: Final = 180.0

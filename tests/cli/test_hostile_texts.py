@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tidegate.config.say import say, say_json
 
 from tidegate.cli import options as our_logging
 from tidegate.cli.main import main
-from tidegate.config.say import say, say_json
 from tidegate.config.status import StatusFile
 from tidegate.engine.progress import Progress, TableProgress, json_lines, line, lines, live
 from tidegate.model.errors import SchemaError

@@ -6,13 +6,14 @@ import pytest
 
 from tidegate.config.entry import Document
 from tidegate.config.load import load
-from tidegate.config.redis import RedisAddress, parse_redis
+from tidegate.config.redis import parse_redis
 from tidegate.config.registry import sink_of
 from tidegate.model.errors import ConfigError
 from tidegate.sink.redis import RedisSink
+from tidegate.sink.redis_options import RedisOptions
 
 
-def address(uri: str) -> RedisAddress:
+def address(uri: str) -> RedisOptions:
     """The address in a URI."""
     return parse_redis(uri, Document())
 
@@ -25,9 +26,8 @@ def test_an_address() -> None:
 
     assert (found.hosts, found.database) == ((("h1", 7000), ("::1", 6379), ("h3", 6379)), 2)
     assert (found.user, str(found.password), found.tls, found.mode) == ("feed", "p@ss", True, "json")
-    options = found.options("f", "UTC")
-    assert (options.tombstone_s, options.template, options.password) == (3600.0, "{schema}/{table}/{pk}", "p@ss")
-    assert "p@ss" not in f"{found}{options}"
+    assert (found.tombstone_s, found.template, found.password) == (3600.0, "{schema}/{table}/{pk}", "p@ss")
+    assert "p@ss" not in f"{found}"
     assert not address("redis://h").tls
     assert address("redis://h?ssl-ca=/ca.pem").tls
 
@@ -65,16 +65,15 @@ def test_what_is_wrong(uri: str, why: str) -> None:
 def test_addresses_of_modes() -> None:
     """Templates of cached keys and names of streams are read with what parts them, also where '%' writes it."""
     found = address("redis://h?mode=invalidate&invalidate-keys=user:{id},shop.orders%3Dorders:of:{customer_id}")
-    assert found.options("f", "UTC").invalidated == "user:{id},shop.orders=orders:of:{customer_id}"
+    assert found.invalidated == "user:{id},shop.orders=orders:of:{customer_id}"
     found = address("redis://h?mode=stream&stream-template=all&stream-max-length=1000000")
-    options = found.options("f", "UTC")
-    assert (options.stream, options.stream_entries) == ("all", 1_000_000)
+    assert (found.stream, found.stream_entries) == ("all", 1_000_000)
 
 
 def test_announcements_and_look_ups() -> None:
     """They are off unless they are asked for; channels have the names of tables unless a template names them."""
-    assert [address(f"redis://h{more}").options("f", "UTC").channel for more in ("", "?publish=false")] == ["", ""]
-    found = address("redis://h?publish=True&lookups=true").options("f", "UTC")
+    assert [address(f"redis://h{more}").channel for more in ("", "?publish=false")] == ["", ""]
+    found = address("redis://h?publish=True&lookups=true")
     assert (found.channel, found.lookups) == ("{schema}:{table}", True)
     assert address("redis://h?publish=c/{table}").channel == "c/{table}"
 

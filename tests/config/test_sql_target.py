@@ -17,7 +17,7 @@ def test_parts() -> None:
     """Server, account and parameters are read; the password is percent-decoded, and printing shows none of it."""
     found = parse_sql(URI)
     assert (found.host, found.port, found.user, str(found.password)) == ("db", 3306, "feed", "p@s/s:")
-    assert (found.max_txn_row, found.safe_mode, found.read_ms, found.tls) == (99, True, 5000, False)
+    assert (found.txn_rows, found.safe_mode, found.read_s, found.tls) == (99, True, 5.0, False)
     assert "p@s" not in repr(found)
 
 
@@ -26,7 +26,7 @@ def test_defaults(scheme: str) -> None:
     """Without more an address means root at port 4000, with TiCDC's defaults; +ssl asks for TLS."""
     found = parse_sql(f"{scheme}://[::1]/")
     assert (found.host, found.port, found.user, found.tls) == ("::1", 4000, "root", "+ssl" in scheme)
-    assert (found.worker_count, found.max_txn_row, found.safe_mode, found.dial_ms) == (16, 256, False, 120_000)
+    assert (found.workers, found.txn_rows, found.safe_mode, found.dial_s) == (16, 256, False, 120.0)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_file() -> None:
         "sink.transaction-atomicity": "table",
     }
     found = parse_sql("mysql://db/?max-txn-row=6", Document(flat=flat))
-    assert (found.worker_count, found.batch, found.max_txn_row) == (7, False, 6)
+    assert (found.workers, found.batch, found.txn_rows) == (7, False, 6)
     assert (found.safe_mode, found.atomicity) == (True, "table")
 
 

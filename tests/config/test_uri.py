@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tidegate.config.delta import DELTA_SINK, DeltaTarget, parse_delta
 from tidegate.config.kafka import KAFKA_SOURCE, KafkaSource, parse_source
 from tidegate.config.load import load
-from tidegate.config.uri import Given, mask_uri, state_place, told
+from tidegate.config.uri import Given, mask_uri, resolve_uri, state_place
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
 
 OPEN = "kafka://h:9092/t?protocol=open-protocol"
@@ -276,9 +276,9 @@ def test_an_address_from_elsewhere(tmp_path, monkeypatch):
     """An address stands in a file or in the environment, so that no list of processes shows its password."""
     (tmp_path / "uri").write_text("kafka://h/t?sasl-password=hush\n")
     monkeypatch.setenv("SINK_URI", "delta:///srv/lake")
-    assert told(f"@{tmp_path}/uri", "source-uri") == "kafka://h/t?sasl-password=hush"
-    assert told("env:SINK_URI", "sink-uri") == "delta:///srv/lake"
-    assert told(OPEN, "source-uri") == OPEN
+    assert resolve_uri(f"@{tmp_path}/uri", "source-uri") == "kafka://h/t?sasl-password=hush"
+    assert resolve_uri("env:SINK_URI", "sink-uri") == "delta:///srv/lake"
+    assert resolve_uri(OPEN, "source-uri") == OPEN
     (tmp_path / "uri").write_text(f"{OPEN}&sasl-user=u&sasl-password=hush")
     config = load(source_uri=f"@{tmp_path}/uri", sink_uri="env:SINK_URI")
     assert config.source.client_config()["sasl.password"] == "hush"
@@ -292,7 +292,7 @@ def test_an_address_from_elsewhere(tmp_path, monkeypatch):
 def test_an_address_that_is_nowhere(uri, words):
     """What is not there is named."""
     with pytest.raises(UriInvalid, match=f"source-uri: .*{words}"):
-        told(uri, "source-uri")
+        resolve_uri(uri, "source-uri")
 
 
 @given(password=st.text(alphabet=st.characters(codec="ascii", exclude_characters="% +"), min_size=4, max_size=12))

@@ -14,7 +14,8 @@ from tidegate.engine.checkpoints import StateFiles, checkpoints_in
 from tidegate.engine.ports import Sink
 from tidegate.objectstore.stores import store
 from tidegate.sink.storage import StorageSink
-from tidegate.sink.storage_bucket import Bucket, StorageOptions
+from tidegate.sink.storage_bucket import Bucket
+from tidegate.sink.storage_options import StorageOptions
 from tidegate.testing.contract import ReadBack, SinkContract
 from tidegate.testing.script import run_here
 
@@ -35,7 +36,8 @@ class TestCsv(SinkContract):
 
     def sink(self, home: Path) -> Sink:
         """A sink whose progress lies beside its files."""
-        options = StorageOptions(self.bucket(home), self.protocol, flush_s=0.0, file_bytes=64)
+        bucket = self.bucket(home)
+        options = StorageOptions(bucket.uri, bucket.shown, self.protocol, flush_s=0.0, file_bytes=64)
         return StorageSink(options, self.checkpoints(home))
 
     def checkpoints(self, home: Path) -> StateFiles:

@@ -15,8 +15,7 @@ from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.ports import LocalTasks, Source
 from tidegate.model.errors import Retry, TidegateError, Where
 from tidegate.sink.storage import StorageSink
-from tidegate.sink.storage_bucket import Bucket
-from tidegate.sink.storage_bucket import StorageOptions as Written
+from tidegate.sink.storage_options import StorageOptions as Written
 from tidegate.source.storage_land import FilesToRead
 from tidegate.source.storage_listing import CanalDialect, CsvDialect, Dialect, FilePlace, offset_of
 from tidegate.testing import validators
@@ -41,7 +40,7 @@ class TestCsv(SourceContract):
     def source(self, home: Path) -> Source:
         """The shop of scripts, in many small files."""
         if not (home / "state").exists():
-            options = Written(Bucket(self.uri(home), "in"), self.protocol, flush_s=0.0, file_bytes=400)
+            options = Written(self.uri(home), "in", self.protocol, flush_s=0.0, file_bytes=400)
             sink = StorageSink(options, DirectoryCheckpoints(home / "state", "feed"))
             run_here(ScriptedSource(shop()), sink, until=shop().ts)
         lake = str(home / "lake")

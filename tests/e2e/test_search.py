@@ -12,7 +12,7 @@ from tests.replay.test_database import truths
 from tests.replay.test_redis import landed, unlike
 from tests.search_server import SearchServer, running_search
 from tidegate.config.changefeed import Changefeed
-from tidegate.config.search import parse_search
+from tidegate.config.search import parse_search, store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +54,6 @@ def test_by_tasks(spark: "SparkSession", server: SearchServer, source: str, tmp_
     done = Changefeed(source, uri, name="shop", state_dir=tmp_path / "state").run(spark, until=truth["ts"])
 
     assert done.state == "finished"
-    store = parse_search(uri).store("shop")
+    store = store_of(parse_search(uri), "shop")
     found = rows_of(store)
     assert not list(unlike(lambda table: found[str(table.name)], store.take().standing.state, truth))

@@ -22,7 +22,8 @@ from tidegate.cli.main import main
 from tidegate.model.errors import StateTooNew
 from tidegate.model.kept_state import StateKind, check_version, decode_state, encode_state
 from tidegate.sink.exchange import Reply
-from tidegate.sink.search_server import SearchCalls, ServerOptions, ServerStore
+from tidegate.sink.search_mapping import ServerOptions
+from tidegate.sink.search_server import SearchCalls, ServerStore
 from tidegate.source.tidb_segment import SegmentWriter
 from tidegate_upstream.tidb.engine import SqliteEngine
 

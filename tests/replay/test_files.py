@@ -28,7 +28,7 @@ from tidegate.model.table import TableName
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.storage import StorageSink
-from tidegate.sink.storage_bucket import Bucket, StorageOptions
+from tidegate.sink.storage_options import StorageOptions
 from tidegate.source.storage_land import FilesToRead
 from tidegate.source.storage_listing import CanalDialect, CsvDialect, Dialect, FilePlace
 from tidegate.testing.script import run_here
@@ -98,7 +98,7 @@ class Shop:
         """One life of the feed into files."""
         uri, decode = str(self.home / "changelog"), DecodeOptions(protocol=PROTOCOLS[self.recording])
         source = LandedSource(lambda: Pumped(uri, "in", decode, self.messages, seed=1), uri)
-        options = StorageOptions(Bucket(str(self.home / "in"), "in"), self.protocol, flush_s=0.0, file_bytes=8 << 10)
+        options = StorageOptions(str(self.home / "in"), "in", self.protocol, flush_s=0.0, file_bytes=8 << 10)
         run_here(source, StorageSink(options, DirectoryCheckpoints(self.home / "state", "in")), until=LAST)
 
     def read(self) -> None:

@@ -17,8 +17,8 @@ from tests.sink.sql.test_hold import in_a_thread, session, until
 from tests.sink.sql.test_sync_point import emptied_of_points, points
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource
-from tidegate.sink.sql.connection import SqlOptions
-from tidegate.sink.sql.progress import Lease, SyncPoints
+from tidegate.sink.sql.connection import SqlOptions, SyncPoints
+from tidegate.sink.sql.progress import Lease
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.script import run_here
 
@@ -38,7 +38,7 @@ def _at_moments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def feed(home: Path, server: Server) -> tuple[ChangelogSource, SqlSink]:
     """All that has landed, and a sink with sync points."""
-    options = SqlOptions("feed", "127.0.0.1", server.port, sync_point_ms=(1, 86_400_000))
+    options = SqlOptions("feed", "127.0.0.1", server.port, sync_points=SyncPoints(1, 86_400_000))
     return ChangelogSource(changelog_uri(str(home))), SqlSink(options)
 
 

@@ -1,1 +1,1 @@
-"""What a changefeed is to do: one value, read from a TOML file, from addresses, or from both (`load.py`)."""
+"""Configuration of changefeeds, read from a TOML file, from addresses, or from both (`load.py`)."""

@@ -32,21 +32,19 @@ class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """What tells this sink from others in the names of changefeeds."""
         return f"{self.module}/{self.function}"
 
     @property
     def places(self) -> frozenset[str]:
-        """What is written; only the function knows."""
         return frozenset()
 
     def callback(self) -> "Callback":
         """Import and return the functions. UriInvalid when there is no such module or name."""
         from tidegate.sink.callback import Callback
 
-        found = self._found()
-        made = found(**self.given) if self.given else found
-        return made if isinstance(made, Callback) else Callback(made)
+        function = self._found()
+        result = function(**self.given) if self.given else function
+        return result if isinstance(result, Callback) else Callback(result)
 
     def check_allowed(self, allowed: Collection[str]) -> None:
         """Raise UriInvalid unless `allowed` holds MODULE/NAME, or MODULE, and the function is the module's own: what it
@@ -57,9 +55,9 @@ class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
             raise UriInvalid(
                 f"sink-uri: {self.identity} may not be called; callback-modules in the server's file allows MODULE/NAME"
             )
-        found = self._found()
-        home = getattr(found, "__module__", "Python")
-        if home != self.module and not isinstance(found, Callback):
+        function = self._found()
+        home = getattr(function, "__module__", "Python")
+        if home != self.module and not isinstance(function, Callback):
             raise UriInvalid(
                 f"sink-uri: callback://{self.identity} is defined in {home}, and may not be called by a client; name a "
                 "function in the module that defines it"

@@ -30,10 +30,10 @@ OWN: str = "callback://tidegate.sinks/callback"
 
 
 SHOWN: Final = ("messages", "rows_landed", "rows", "messages_written", "ddls", "dead_letters", "behind", "lag_ms")
-"""What Spark's metrics show of a Progress."""
+"""Fields of a Progress that Spark's metrics show."""
 SHOW_S: Final = 1.0
 STILL_S: Final = 30.0
-"""How often, while something moves and while nothing does: each time is some calls of the JVM."""
+"""The least time between two updates, while counts change and while they do not: each costs some calls of the JVM."""
 
 
 class Changefeed:
@@ -89,7 +89,7 @@ class Changefeed:
 
         shown_s, shown = 0.0, dict[str, int]()
 
-        def told(progress: Progress) -> None:
+        def report(progress: Progress) -> None:
             nonlocal shown_s, shown
             kept.save(progress)
             counts = {name: getattr(progress, name) or 0 for name in SHOWN}
@@ -102,12 +102,11 @@ class Changefeed:
                 on_progress(progress)
 
         engine = Engine(
-            feed_of(self.config, self._sink()), tasks or SparkTasks(spark), Meter(told), stop or threading.Event()
+            feed_of(self.config, self._sink()), tasks or SparkTasks(spark), Meter(report), stop or threading.Event()
         )
         return engine.run(until=self.config.target_ts if until is None else until, idle_s=idle_s)
 
     def _sink(self) -> "Sink[Any] | None":
-        """The sink of the caller's own, with the checkpoints of this changefeed."""
         if self._own is None:
             return None
         checkpoints = checkpoints_of(self.config)
@@ -115,8 +114,8 @@ class Changefeed:
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was found; `taken` is None where the source tells its tables as it is read, `sink_met` False where a sink is
-    met by the run alone."""
+    """Result of a check; `taken` is None where the source tells its tables as it is read, `sink_met` False where a sink
+    is met by the run alone."""
 
     changefeed: str
     source: str
@@ -141,7 +140,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def check(config: FeedConfig) -> Checked:
     """Meet source and sink of a changefeed. Raises what is wrong with either, as a run would."""
     source, sink = entries_of(config)
-    told = source.check(config, sink)
+    tables = source.check(config, sink)
     opened = sink_of(config)
     try:
         met = isinstance(opened, WithCheck) and opened.check()
@@ -153,6 +152,6 @@ def check(config: FeedConfig) -> Checked:
         sink=config.sink_uri,
         sink_met=met,
         warnings=config.warnings,
-        taken=None if told is None else told.taken,
-        left_out=() if told is None else told.left_out,
+        taken=None if tables is None else tables.taken,
+        left_out=() if tables is None else tables.left_out,
     )

@@ -31,17 +31,14 @@ class LandedChanges(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The words that begin a changefeed's name."""
         return self.home
 
     @property
     def identity(self) -> str:
-        """What tells this source from others in the names of changefeeds."""
         return self.home
 
     @property
     def places(self) -> frozenset[str]:
-        """What is read."""
         return frozenset({self.home})
 
 

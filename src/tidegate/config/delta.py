@@ -19,11 +19,11 @@ from tidegate.config.uri import STORES, host_of, lake_path, parameters, scheme_o
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 from tidegate.model.host import reaches_others
 from tidegate.model.option import TIME_MAX_MS, Local, Option
+from tidegate.sink.delta.options import ColumnMapping, DeltaOptions, Mode, SchemaChange, ZeroDate, stored_definition
 
 if TYPE_CHECKING:
     from tidegate.engine.retention import Limits
     from tidegate.schema.stored.snapshot import TableVersion
-    from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.sink import DeltaSink
 
 SCHEME: Final = "delta"
@@ -40,19 +40,8 @@ class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A lake of Delta tables. `path` is a file path or an object store address (s3://bucket/prefix)."""
 
     path: str
-    mode: Annotated[
-        Literal["replica", "changelog", "history"],
-        Option(
-            "mode",
-            "`replica`: each table as upstream has it; `changelog`: every change; "
-            "`history`: every version of every row",
-            known=("append", "upsert"),
-        ),
-    ] = "replica"
-    schema_change: Annotated[
-        Literal["exception", "evolve", "try_evolve", "lenient", "ignore"],
-        Option("schema-change", "what a DDL does to the lake, in Flink CDC's words"),
-    ] = "evolve"
+    mode: Mode = "replica"
+    schema_change: SchemaChange = "evolve"
     iceberg: Annotated[
         Literal["on", "off"],
         Option("iceberg", "`on`: every published version can be read as an Iceberg table too, over the same files"),
@@ -76,22 +65,8 @@ class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
             local=Local.TOKEN,
         ),
     ] = ""
-    zero_date: Annotated[
-        Literal["null", "string", "error"],
-        Option(
-            "zero-date",
-            "dates that no calendar has (0000-00-00): NULL, the columns kept as text, or an error "
-            "that ends the changefeed",
-        ),
-    ] = "null"
-    column_mapping: Annotated[
-        Literal["auto", "always", "never"],
-        Option(
-            "column-mapping",
-            "a renamed or dropped column: `auto` and `always` map names to names in files, "
-            "`never` writes all files anew",
-        ),
-    ] = "auto"
+    zero_date: ZeroDate = "null"
+    column_mapping: ColumnMapping = "auto"
     time_zone: Annotated[
         str | None, Option("time-zone", "the same as the source's `time-zone`", "zone", default="UTC")
     ] = None
@@ -142,12 +117,10 @@ class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """What tells this sink from others in the names of changefeeds."""
         return self.path
 
     @property
     def places(self) -> frozenset[str]:
-        """What is written."""
         return frozenset({self.path})
 
     @property
@@ -177,8 +150,8 @@ DELTA_SINK: Final = options_of(DeltaTarget)
 def parse_delta(uri: str, document: Document | None = None) -> DeltaTarget:
     """Return the lake behind `uri`; its parameters win over those of the file."""
     parts = split(uri, "sink-uri", _SCHEMES)
-    told = (document or Document()).section(_SECTION, DELTA_SINK)
-    given = {**told, **parameters(parts, DELTA_SINK)}
+    in_file = (document or Document()).section(_SECTION, DELTA_SINK)
+    given = {**in_file, **parameters(parts, DELTA_SINK)}
     fields, ignored = read_all(DELTA_SINK, given, UriInvalid)
     target = DeltaTarget(path=lake_path(parts), ignored=ignored, **fields)
     if parts.scheme.startswith(ICEBERG) and target.iceberg == "off":
@@ -202,10 +175,8 @@ def _check_catalog(target: DeltaTarget, where: str) -> None:
         raise ConfigError(f"{where}: an Iceberg catalog needs iceberg=on")
 
 
-def delta_options(config: FeedConfig) -> "DeltaOptions":
+def delta_options(config: FeedConfig) -> DeltaOptions:
     """Return the options of the Delta sink of a changefeed."""
-    from tidegate.sink.delta.options import DeltaOptions
-
     sink = config.sink
     assert isinstance(sink, DeltaTarget)
     return DeltaOptions(
@@ -265,7 +236,6 @@ def limits_of(sink: DeltaTarget) -> "Limits":
 def check_lake(config: FeedConfig, tables: "Iterable[TableVersion]") -> None:
     """Raise ColumnSelectorFailed for column selectors that do not fit a table."""
     from tidegate.schema.stored.snapshot import table_info
-    from tidegate.sink.delta.options import stored_definition
 
     options = delta_options(config)
     for table in tables:

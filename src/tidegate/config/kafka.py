@@ -22,7 +22,7 @@ from tidegate.codec.encoding import EncodeOptions, encode_options
 from tidegate.codec.options import DecodeOptions
 from tidegate.config.entry import Document, FeedConfig, RefusedKey, SinkEntry, SourceEntry, checkpoints_of
 from tidegate.config.option import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE, by_name, options_of, read_all
-from tidegate.config.uri import Given, Parts, name_file, name_place, nearest, parameters, split, store_host
+from tidegate.config.uri import HOST, Given, Parts, name_file, name_place, nearest, parameters, split, store_host
 from tidegate.engine.dispatch import DispatchRule, SplitPolicy
 from tidegate.engine.filter import ColumnSelectors, SelectorRule
 from tidegate.model.errors import KafkaConfigInvalid, PartitionNumInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 SCHEME: Final = "kafka"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_HOST: Final = re.compile(r"(?P<name>[^\s:\[\]@]+|\[[0-9A-Fa-f:.%]+\])(?::(?P<port>[0-9]{1,5}))?")
 _FILE: Final = "sink.kafka-config."
 _LARGE: Final = f"{_FILE}large-message-handle."
 _OTHERS: Final = (
@@ -48,7 +47,7 @@ _OTHERS: Final = (
     "sink.mysql-config.",
     "sink.delta-config.",
 )
-"""What belongs to other sinks and protocols, some of it under the names of ours."""
+"""Keys of other sinks and protocols, some of which have the names of ours."""
 LOOKING: Final[Mapping[str, Given]] = {"order": Given("looking", "offset")}
 """Commands that only look take topics as they are; the address's own order wins."""
 
@@ -70,7 +69,7 @@ TidbExtension = Annotated[
 
 
 class KafkaClient(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach the brokers, to read and to write."""
+    """Connection to the brokers, to read and to write."""
 
     bootstrap: tuple[str, ...]
     client_id: Annotated[str, Option("kafka-client-id", "name of this client in the broker's logs", key=_FILE)] = (
@@ -237,25 +236,22 @@ class KafkaSource(KafkaClient, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The words that begin a changefeed's name."""
         return self.topics[0]
 
     @property
     def identity(self) -> str:
-        """What tells this source from others in the names of changefeeds."""
         return ",".join(sorted(self.topics))
 
     @property
     def places(self) -> frozenset[str]:
-        """What is read: each topic at each broker."""
         return frozenset(f"{host}/{topic}" for host in self.bootstrap for topic in self.topics)
 
     def warnings(self) -> tuple[str, ...]:
         """Return what a user should hear of an address that works, but perhaps not as meant."""
         if self.order == "ts":
             return super().warnings()
-        told = "order=offset: rows are applied as they come; transactions may be cut across partitions"
-        return (told, *super().warnings())
+        note = "order=offset: rows are applied as they come; transactions may be cut across partitions"
+        return (note, *super().warnings())
 
 
 KAFKA_SOURCE: Final[Mapping[str, Option]] = {
@@ -326,7 +322,7 @@ def _hosts(parts: Parts) -> tuple[str, ...]:
         raise UriInvalid(f"{where}: give user and password as parameters sasl-user and sasl-password: {parts.shown}")
     hosts = []
     for text in parts.netloc.split(","):
-        found = _HOST.fullmatch(text)
+        found = HOST.fullmatch(text)
         if found is None or not 0 < int(found["port"] or 9092) < 1 << 16:
             raise UriInvalid(f"{where}: {text!r} is not HOST or HOST:PORT in {parts.shown}")
         hosts.append(f"{found['name']}:{found['port'] or 9092}")
@@ -419,12 +415,10 @@ class KafkaTarget(KafkaClient, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """What tells this sink from others in the names of changefeeds."""
         return self.topic
 
     @property
     def places(self) -> frozenset[str]:
-        """What is written: the default topic at each broker."""
         return frozenset(f"{host}/{self.topic}" for host in self.bootstrap)
 
     def needs_types(self) -> str:
@@ -435,8 +429,8 @@ class KafkaTarget(KafkaClient, frozen=True, kw_only=True):
     def warnings(self) -> tuple[str, ...]:
         """Return what a user should hear of an address that works, but perhaps not as meant."""
         if self.options.protocol == "canal-json" and not self.options.enable_tidb_extension:
-            told = "canal-json without enable-tidb-extension has no watermarks and no commit_ts"
-            return (told, *super().warnings())
+            note = "canal-json without enable-tidb-extension has no watermarks and no commit_ts"
+            return (note, *super().warnings())
         return super().warnings()
 
     def producer_config(self) -> dict[str, str]:
@@ -491,7 +485,7 @@ KAFKA_TARGET: Final[Mapping[str, Option]] = {
 
 
 _CLIENT_AND_TOPICS: Final = [each for each in KAFKA_TARGET.values() if each.key in {_FILE, "sink.protocol"}]
-"""What a file tells beside the keys of the encoder."""
+"""Options that a file has beside the keys of the encoder."""
 
 
 def parse_target(uri: str, document: Document | None = None) -> KafkaTarget:
@@ -500,9 +494,11 @@ def parse_target(uri: str, document: Document | None = None) -> KafkaTarget:
     parts = split(uri, "sink-uri", [SCHEME])
     if not parts.path.strip("/"):
         raise KafkaConfigInvalid(f"sink-uri: no topic is named; write kafka://HOST:PORT/TOPIC, found {parts.shown}")
-    told = parameters(parts, KAFKA_TARGET)
-    given = {**document.options(_CLIENT_AND_TOPICS), **told}
-    _check_partitions(given)
+    parameter = parameters(parts, KAFKA_TARGET)
+    given = {**document.options(_CLIENT_AND_TOPICS), **parameter}
+    partitions = str(given.get("partition-num", Given("", 1)).value)
+    if all_digits(partitions.removeprefix("-")) and int(partitions) < 1:
+        raise PartitionNumInvalid(f"partition-num is {partitions}; a topic is written to at least one partition")
     check_protocol(parts, given)
     read, ignored = read_all(KAFKA_TARGET, given, KafkaConfigInvalid)
     fields: dict[str, Any] = {**read, **address_fields(parts, read)}
@@ -512,7 +508,7 @@ def parse_target(uri: str, document: Document | None = None) -> KafkaTarget:
     return KafkaTarget(
         **{name: value for name, value in fields.items() if name in KafkaTarget.__struct_fields__},
         topic=topic,
-        options=_options(document, told),
+        options=_options(document, parameter),
         raw_change_event=document.flat.get(f"{_FILE}output-raw-change-event") is True,
         ignored=ignored,
     )
@@ -532,12 +528,6 @@ def _options(document: Document, told: Mapping[str, Given]) -> EncodeOptions:
         raise UnsupportedError("output-row-key: rows are written without their keys of TiKV; leave it out")
     name_place("claim-check-storage-uri", options.claim_check_storage_uri)
     return msgspec.structs.replace(options, claim_check_storage_uri=Secret(options.claim_check_storage_uri))
-
-
-def _check_partitions(given: Mapping[str, Given]) -> None:
-    word = str(given.get("partition-num", Given("", 1)).value)
-    if all_digits(word.removeprefix("-")) and int(word) < 1:
-        raise PartitionNumInvalid(f"partition-num is {word}; a topic is written to at least one partition")
 
 
 def topic_target(

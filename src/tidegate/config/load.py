@@ -17,10 +17,10 @@ from them by the rules of `Pairing`, none of which names a pair:
 A rule that needs a fact about a source or a sink asks its entry for it: a new one is a field there.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -41,7 +41,7 @@ from tidegate.config.entry import (
 )
 from tidegate.config.option import options_of, read_all
 from tidegate.config.registry import SINKS, SOURCES
-from tidegate.config.uri import Given, mask_uri, nearest, scheme_of, state_place, told, wrong_scheme
+from tidegate.config.uri import Given, mask_uri, nearest, resolve_uri, scheme_of, state_place, wrong_scheme
 from tidegate.engine.dispatch import PARTITION_WORDS, DispatchRule, complaints, topic_pattern
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import DEFAULT_RULES, ColumnSelectors, EventRule, TableFilter
@@ -90,20 +90,20 @@ class Pairing:
 
     def time_zone(self) -> str:
         """Return the zone on whose clocks TIMESTAMPs are. Raises ConfigError if it is told twice, or where none is."""
-        told = self.sink_entry.zone_of(self.sink)
+        written = self.sink_entry.zone_of(self.sink)
         if self.source_entry.moments:
-            if told not in {None, "UTC"} and not self.sink_entry.renders_times:
+            if written not in {None, "UTC"} and not self.sink_entry.renders_times:
                 scheme = self.source_entry.scheme
                 raise ConfigError(
                     f"time-zone: rows of {scheme}:// carry moments, which need no zone; leave the parameter out"
                 )
-            return told or "UTC"
+            return written or "UTC"
         read = self.source_entry.zone_of(self.source)
         if self.sink_entry.renders_times:
             return read or "UTC"
-        if read and told and read != told:
-            raise ConfigError(f"time-zone is {read} for the source and {told} for the sink; give it once")
-        return read or told or "UTC"
+        if read and written and read != written:
+            raise ConfigError(f"time-zone is {read} for the source and {written} for the sink; give it once")
+        return read or written or "UTC"
 
     def check(self, config: FeedConfig, document: Document) -> None:
         """Raise for what these two cannot do, or not with this file."""
@@ -143,15 +143,15 @@ class Pairing:
 
     def warnings(self, config: FeedConfig, document: Document, words: Iterable[str]) -> tuple[str, ...]:
         """Return what a user should hear; `words` of the call have no use here."""
-        told = (*self.source_entry.warnings(self.source), *self.sink_entry.warnings(self.sink))
+        notes = (*self.source_entry.warnings(self.source), *self.sink_entry.warnings(self.sink))
         zones = {self.source_entry.zone_of(self.source), self.sink_entry.zone_of(self.sink)}
-        told += tuple(said for zone in zones if zone is not None and (said := hour_twice(zone)))
+        notes += tuple(note for zone in zones if zone is not None and (note := hour_twice(zone)))
         if _DISPATCHERS in self.keys:
-            told += complaints(config.dispatchers)
+            notes += complaints(config.dispatchers)
         idle = {*idle_keys(document, self.source_entry, self.sink_entry), *words}
         idle |= {f"source-uri {name}" for name in self.source.ignored}
         idle |= {f"sink-uri {name}" for name in self.sink.ignored}
-        return (f"accepted without effect: {', '.join(sorted(idle))}", *told) if idle else told
+        return (f"accepted without effect: {', '.join(sorted(idle))}", *notes) if idle else notes
 
 
 def idle_keys(document: Document, source: SourceEntry, sink: SinkEntry) -> list[str]:
@@ -177,12 +177,12 @@ def check_dispatchers(rules: Sequence[DispatchRule]) -> None:
 def check_old_values(document: Document, rules: Sequence[EventRule], lacking: str = "") -> None:
     """Raise ConfigError for rules that tell INSERT from UPDATE, where a source lacks old values (`lacking` says why) or
     where the file says that they are not sent."""
-    told = {word for rule in rules for word in rule.ignore_event} & {"insert", "update"}
-    told |= {text for rule in rules for text in rule.expressions if text != rule.ignore_delete_value_expr}
-    told |= {name for rule in rules for name in rule.ignore_update_only_columns}
+    rules_used = {word for rule in rules for word in rule.ignore_event} & {"insert", "update"}
+    rules_used |= {text for rule in rules for text in rule.expressions if text != rule.ignore_delete_value_expr}
+    rules_used |= {name for rule in rules for name in rule.ignore_update_only_columns}
     if document.flat.get(_OLD_VALUES) is False:
         lacking = lacking or f"{_OLD_VALUES}=false"
-    if told and lacking:
+    if rules_used and lacking:
         raise ConfigError(
             f"filter.event-filters: with {lacking} an UPDATE comes as an INSERT does, so rules "
             "cannot tell them apart; let the changefeed that writes send old values, or leave out both kinds "
@@ -244,7 +244,7 @@ def addresses(document: Document, source_uri: str | None, sink_uri: str | None) 
     for found, what, key in ((source, "source-uri", "uri under [source]"), (sink, "sink-uri", "sink-uri")):
         if not found:
             raise UriInvalid(f"{what} is missing: give --{what}, or {key} in the configuration file")
-    return told(source, "source-uri"), told(sink, "sink-uri")
+    return resolve_uri(source, "source-uri"), resolve_uri(sink, "sink-uri")
 
 
 def _pair(document: Document, source_uri: str, sink_uri: str, workers: int | None) -> tuple[Pairing, list[str]]:
@@ -257,8 +257,8 @@ def _pair(document: Document, source_uri: str, sink_uri: str, workers: int | Non
     if _WORKERS not in sink.params:
         return pair, ["workers"]
     fields, _ = read_all(sink.params, {_WORKERS: Given("workers", workers)}, ConfigError)
-    sized = msgspec.structs.replace(pair.sink, **fields)  # type: ignore[type-var]  # addresses are structs
-    return replace(pair, sink=sized), []
+    resize: Callable[..., Any] = replace if is_dataclass(pair.sink) else msgspec.structs.replace
+    return replace(pair, sink=resize(pair.sink, **fields)), []
 
 
 def _entry(entries: Mapping[str, Entry], uri: str, where: str) -> Entry:

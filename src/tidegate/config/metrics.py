@@ -59,17 +59,15 @@ class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """What tells this sink from others in the names of changefeeds; its port may change."""
         return f"metrics/{self.name}" if self.name else "metrics"
 
     @property
     def places(self) -> frozenset[str]:
-        """What is written: nothing that a source could read."""
         return frozenset()
 
     @property
     def tokens_go_to(self) -> frozenset[str]:
-        """Who gets a token, or what is signed with the secret."""
+        """HOST:PORT that get a token, or calls signed with the secret."""
         alerted = self.alert_token_file or self.alert_secret_file
         sent = ((self.otlp_url, self.otlp_token_file), (self.alert_url, alerted))
         return frozenset(host_of(url) for url, file in sent if url and file)
@@ -101,7 +99,7 @@ class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
                 url=self.alert_url,
                 batch_events=1,
                 timeout_s=timeout_s,
-                tries=1,
+                retries=0,
                 dead_letter="keep",
                 dead_letters=f"{home}/dead-letters",
                 ssl_ca=self.ssl_ca,
@@ -114,14 +112,14 @@ class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     def warnings(self) -> tuple[str, ...]:
         """Return what a user should hear of rules that work, but perhaps not as meant."""
-        told = []
+        notes = []
         if self.place is not None and self.place[0] not in {"127.0.0.1", "::1", "localhost"}:
-            told.append("sink-uri: the page of metrics:// has no login: labels hold what rows hold")
+            notes.append("sink-uri: the page of metrics:// has no login: labels hold what rows hold")
         if not self.alert_url and any(rule.is_watched for rule in self.rules):
-            told.append("sink.metrics-config: rules have alerts, and no alert-url is there to post them to")
+            notes.append("sink.metrics-config: rules have alerts, and no alert-url is there to post them to")
         if self.alert_url.startswith("http://") and (self.alert_secret_file or self.alert_token_file):
-            told.append("alert-url: http:// shows alerts and token to whoever is on the way; https:// does not")
-        return tuple(told)
+            notes.append("alert-url: http:// shows alerts and token to whoever is on the way; https:// does not")
+        return tuple(notes)
 
 
 OPTIONS: Final = options_of(MetricsTarget)
@@ -131,8 +129,8 @@ def parse_metrics(uri: str, document: Document) -> MetricsTarget:
     """Return the address behind `uri` with the rules of a file. ConfigError, UriInvalid, FilterRuleInvalid,
     ExpressionParseFailed."""
     parts = split(uri, "sink-uri", ("metrics",))
-    asked = {**document.section(SECTION, OPTIONS), **parameters(parts, OPTIONS)}
-    fields, ignored = read_all(OPTIONS, asked, ConfigError)
+    given = {**document.section(SECTION, OPTIONS), **parameters(parts, OPTIONS)}
+    fields, ignored = read_all(OPTIONS, given, ConfigError)
     place = _PLACE.fullmatch(parts.netloc)
     port = int(place["port"]) if place is not None else 0
     if parts.netloc and (place is None or port >= 1 << 16):

@@ -118,15 +118,14 @@ def _read(option: Option, where: str, value: object, error: type[ConfigError]) -
     if option.choices:
         return _read_choice(option, where, str(found), error)
     if option.kind == "zone":
-        return _read_zone(where, str(found))
+        try:
+            return "UTC" if found == "UTC" else ZoneInfo(str(found)).key
+        except (ZoneInfoNotFoundError, ValueError, OSError) as unknown:
+            raise ConfigError(f"{where}: no time zone {found!r}; use a name such as UTC or Asia/Shanghai") from unknown
     if isinstance(found, int) and not option.low <= found <= option.high:
         unit = " ms" if option.kind in TIMES else ""
         raise error(f"{where}: {found}{unit} is not between {option.low} and {option.high}")
     return found / 1000 if option.kind == "seconds" else found
-
-
-def _read_bool(value: object) -> bool | None:
-    return value if isinstance(value, bool) else _WORDS.get(value.lower()) if isinstance(value, str) else None
 
 
 def _read_int(value: object) -> int | None:
@@ -190,24 +189,18 @@ def _read_choice(option: Option, where: str, text: str, error: type[ConfigError]
     raise error(f"{where}: {text!r} is none of {choices}{nearest(text, option.choices)}")
 
 
-def _read_zone(where: str, text: str) -> str:
-    if text == "UTC":
-        return text
-    try:
-        return ZoneInfo(text).key
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ConfigError(f"{where}: no time zone {text!r}; use a name such as UTC or Asia/Shanghai") from error
-
-
 _Read = tuple[Callable[[object], Any], str]
 _TEXT: Final[_Read] = (_read_text, "a text")
 _TIME: Final[_Read] = (_read_duration, 'a time such as "10s" or "1m30s"')
 _KINDS: Final[Mapping[str, _Read]] = {
-    "bool": (_read_bool, "true or false"),
+    "bool": (
+        lambda value: value if isinstance(value, bool) else _WORDS.get(value.lower() if isinstance(value, str) else ""),
+        "true or false",
+    ),
     "int": (_read_int, "a whole number"),
     "duration": _TIME,
     "seconds": _TIME,
-    "secret": (lambda value: None if (text := _read_text(value)) is None else Secret(text), "a text"),
+    "secret": (lambda value: Secret(value) if isinstance(value, str) else None, "a text"),
     "zone": (_read_text, 'a time zone such as "UTC" or "Asia/Shanghai"'),
     "topic_ids": (_read_topic_ids, '"topic:id,..." with the ids that the broker gives (kafka-topics --describe)'),
     "start": (_read_start, '"earliest" or "topic/partition:offset,..."'),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", SourceEntry, SinkEntry)
 
 READER_GRACE_MS: Final = 60_000
-"""How long files that left a changelog stay for tasks that still read them, where only the feed itself reads it."""
+"""Grace period of files that left a changelog which only its own feed reads: tasks may still read them."""
 
 
 def _by_scheme(*entries: E) -> Mapping[str, E]:
@@ -41,12 +41,12 @@ def _by_scheme(*entries: E) -> Mapping[str, E]:
 
 
 SOURCES: Final = _by_scheme(kafka.SOURCE, tidb.SOURCE, storage.SOURCE, changelog.SOURCE)
-"""What can be read, by the scheme of its address."""
+"""Sources by the scheme of their addresses."""
 SINKS: Final = _by_scheme(
     *(delta.SINK, kafka.SINK, sql.SINK, redis.SINK, search.EMBEDDED, search.SERVERS, webhook.SINK, storage.SINK),
     *(metrics.SINK, callback.SINK),
 )
-"""What can be written, by the scheme of its address."""
+"""Sinks by the scheme of their addresses."""
 _OPTIONS: Final = (
     *(option for entry in SOURCES.values() for option in entry.params.values()),
     *(option for entry in SINKS.values() for option in entry.params.values()),

@@ -6,8 +6,9 @@ search+tantivy:///srv/search?index-prefix=cdc-&mapping=/etc/tidegate/mapping.tom
 """
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -26,8 +27,7 @@ from tidegate.config.uri import (
 )
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UriInvalid
-from tidegate.model.option import TIME_MAX_MS, Local, Option, Secret, SslCa, SslCert, SslKey
-from tidegate.sink.search_mapping import IndexRule, RuleFile
+from tidegate.sink.search_mapping import IndexPrefix, IndexRule, MappingFile, RuleFile, ServerOptions
 
 if TYPE_CHECKING:
     from tidegate.engine.ports import Sink
@@ -44,27 +44,17 @@ class EmbeddedTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A directory of indexes."""
 
     path: str
-    prefix: Annotated[str, Option("index-prefix", "what the names that readers search begin with")] = ""
-    mapping: Annotated[
-        str, Option("mapping", "file of rules: which columns are searched, and how", local=Local.FILE)
-    ] = ""
+    prefix: IndexPrefix = ""
+    mapping: MappingFile = ""
     ignored: tuple[str, ...] = ()
 
     @property
     def identity(self) -> str:
-        """What tells this sink from others in the names of changefeeds."""
         return self.path
 
     @property
     def places(self) -> frozenset[str]:
-        """What is written."""
         return frozenset({f"{SEARCH}:{self.path}"})
-
-    def store(self, feed: str) -> "EmbeddedStore":
-        """Return the directory as a feed writes it."""
-        from tidegate.sink.search_embedded import EmbeddedStore
-
-        return EmbeddedStore(self.path, feed, self.prefix)
 
 
 EMBEDDED_SINK: Final = options_of(EmbeddedTarget)
@@ -78,83 +68,10 @@ def parse_embedded(uri: str, _document: Document | None = None) -> EmbeddedTarge
     return EmbeddedTarget(path=lake_path(parts), **fields)
 
 
-class SearchAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Servers to write, and how; times in ms."""
-
-    hosts: tuple[tuple[str, int], ...]
-    user: str = ""
-    password: Secret = Secret("")
-    tls: bool = False
-    prefix: Annotated[str, Option("index-prefix", "what the names that readers search begin with")] = ""
-    mapping: Annotated[
-        str, Option("mapping", "file of rules: which columns are searched, and how", local=Local.FILE)
-    ] = ""
-    refresh: Annotated[
-        str, Option("refresh-interval", "how soon readers find what is written; `-1`: never by itself")
-    ] = "1s"
-    bulk_rows: Annotated[int, Option("bulk-rows", "most rows of a bulk", low=1, high=100000)] = 2_000
-    bulk_bytes: Annotated[int, Option("bulk-size", "most bytes of a bulk, but for a single row", low=1)] = 8 << 20
-    tombstone_ms: Annotated[
-        int, Option("tombstone-ttl", "how long the version of a row that is gone is kept", "duration", high=TIME_MAX_MS)
-    ] = 3_600_000
-    timeout_ms: Annotated[
-        int, Option("timeout", "time for an answer", "duration", default="60s", low=1, high=TIME_MAX_MS)
-    ] = 60_000
-    api_key_file: Annotated[
-        str, Option("api-key-file", "file with an API key, in place of user and password", local=Local.TOKEN)
-    ] = ""
-    ssl_ca: SslCa = ""
-    ssl_cert: SslCert = ""
-    ssl_key: SslKey = ""
-    ignored: tuple[str, ...] = ()
-
-    @property
-    def identity(self) -> str:
-        """What tells this sink from others in the names of changefeeds."""
-        return ",".join(f"{host}:{port}" for host, port in self.hosts)
-
-    @property
-    def places(self) -> frozenset[str]:
-        """What is written."""
-        return frozenset({f"{self.identity}/{self.prefix}"})
-
-    @property
-    def tokens_go_to(self) -> frozenset[str]:
-        """The servers, where a file has the key for them."""
-        return frozenset(f"{host}:{port}" for host, port in self.hosts) if self.api_key_file else frozenset()
-
-    def store(self, feed: str) -> "ServerStore":
-        """Return the servers as a feed writes them. ConfigError for a file that cannot be read."""
-        from tidegate.sink.search_server import ServerOptions, ServerStore
-
-        options = ServerOptions(
-            hosts=self.hosts,
-            user=self.user,
-            password=str(self.password),
-            api_key=read_token(self.api_key_file, "api-key-file"),
-            tls=self.tls,
-            ssl_ca=self.ssl_ca,
-            ssl_cert=self.ssl_cert,
-            ssl_key=self.ssl_key,
-            timeout_s=self.timeout_ms / 1000,
-            bulk_rows=self.bulk_rows,
-            bulk_bytes=self.bulk_bytes,
-            refresh=self.refresh,
-            tombstone_s=self.tombstone_ms / 1000,
-        )
-        return ServerStore(options, feed, self.prefix)
-
-    def warnings(self) -> tuple[str, ...]:
-        """Return what a user should hear of an address that works, but perhaps not as meant."""
-        if not self.tls and (self.user or self.api_key_file):
-            return ("sink-uri: without +ssl rows and password are seen by whoever is on the way",)
-        return ()
+SERVER_SINK: Final = options_of(ServerOptions)
 
 
-SERVER_SINK: Final = options_of(SearchAddress)
-
-
-def parse_servers(uri: str, _document: Document | None = None) -> SearchAddress:
+def parse_servers(uri: str, _document: Document | None = None) -> ServerOptions:
     """Return the servers behind `uri`. Raises UriInvalid, SinkConfigInvalid."""
     parts = split(uri, "sink-uri", _SERVERS)
     read, ignored = read_all(SERVER_SINK, parameters(parts, SERVER_SINK), SinkConfigInvalid)
@@ -163,15 +80,27 @@ def parse_servers(uri: str, _document: Document | None = None) -> SearchAddress:
     tls = tls_of(parts, read, SinkConfigInvalid, "+ssl")
     account, places = account_of(parts)
     fields: dict[str, Any] = {**read, **account, "tls": tls, "ignored": ignored}
-    return SearchAddress(hosts=hosts_of(parts, places, PORT), **fields)
+    return ServerOptions(hosts_of(parts, places, PORT), **fields)
 
 
-def parse_search(uri: str) -> EmbeddedTarget | SearchAddress:
+def parse_search(uri: str) -> EmbeddedTarget | ServerOptions:
     """Return the indexes behind the address of any search sink. Raises UriInvalid, SinkConfigInvalid."""
     scheme = scheme_of(uri)
     if scheme not in {TANTIVY, *_SERVERS}:
         raise wrong_scheme(uri, "sink-uri", (TANTIVY, *_SERVERS))
     return parse_embedded(uri) if scheme == TANTIVY else parse_servers(uri)
+
+
+def store_of(target: EmbeddedTarget | ServerOptions, feed: str) -> "EmbeddedStore | ServerStore":
+    """Return the directory or the servers as a feed writes them. ConfigError for a file that cannot be read."""
+    if isinstance(target, EmbeddedTarget):
+        from tidegate.sink.search_embedded import EmbeddedStore
+
+        return EmbeddedStore(target.path, feed, target.prefix)
+    from tidegate.sink.search_server import ServerStore
+
+    options = replace(target, api_key=read_token(target.api_key_file, "api-key-file"))
+    return ServerStore(options, feed, target.prefix)
 
 
 def read_rules(path: str) -> tuple[IndexRule, ...]:
@@ -191,9 +120,9 @@ def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":
     from tidegate.sink.search import SearchOptions, SearchSink
 
     target = config.sink
-    assert isinstance(target, EmbeddedTarget | SearchAddress)
+    assert isinstance(target, EmbeddedTarget | ServerOptions)
     options = SearchOptions(read_rules(target.mapping), target.prefix, config.time_zone)
-    return SearchSink(target.store(config.name), options, held=checkpoints_of(config).held)
+    return SearchSink(store_of(target, config.name), options, held=checkpoints_of(config).held)
 
 
 _NO_SELECTORS: Final = "a document has its whole row; the mapping says what is searched"
@@ -216,10 +145,10 @@ SERVERS: Final = SinkEntry(
     example="opensearch://127.0.0.1:9200/",
     params=SERVER_SINK,
     parse=parse_servers,
-    address=SearchAddress,
+    address=ServerOptions,
     open=_open,
     no_selectors=_NO_SELECTORS,
     no_topics=_NO_TOPICS,
-    tokens_go_to=lambda sink: sink.tokens_go_to,
-    warnings=SearchAddress.warnings,
+    tokens_go_to=lambda sink: frozenset(f"{host}:{port}" for host, port in sink.hosts if sink.api_key_file),
+    warnings=ServerOptions.warnings,
 )

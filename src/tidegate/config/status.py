@@ -1,4 +1,4 @@
-"""What a changefeed last said, kept with its progress for whoever asks later: `tidegate status`.
+"""The last report of a changefeed, stored with its progress and shown by `tidegate status`.
 
     LAKE/_tidegate/feed.state.json            a sink that keeps its progress itself
     <state>/<changefeed>.state.json           one whose checkpoint is kept in a state directory
@@ -25,14 +25,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import click
 import msgspec
 import obstore
 
 from tidegate.codec.neutral import render
-from tidegate.config.say import say, say_json
 from tidegate.engine.checkpoints import StateFiles, checkpoints_in
-from tidegate.engine.progress import FeedError, Progress, RoadsSeen, left_out_words, now, slow_words
+from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.left_out import LeftOut
 from tidegate.model.roads import SlowRows
@@ -52,7 +50,7 @@ _RUNNING: Final = frozenset({"pending", "normal", "warning"})
 
 
 class _Kept(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What the file holds. `topic` is the sink in files of earlier releases."""
+    """Content of the file. `topic` is the sink in files of earlier releases."""
 
     changefeed: str
     source: str
@@ -131,59 +129,25 @@ def statuses(place: str) -> Iterator[FeedStatus]:
 
     EnvironmentFault when it cannot be read."""
     control = f"{place.rstrip('/')}/_tidegate"
-    found = _status(_read(control, f"{LAKE_FILE}{_SUFFIX}"), None)
-    if found is not None:
-        yield found
+    status = _status(_read(control, f"{LAKE_FILE}{_SUFFIX}"), None)
+    if status is not None:
+        yield status
         return
     try:
         names = {name.partition(".")[0] for name in _names(place) if name.endswith(".json")}
     except STORE_ERRORS as fault:
-        told = getattr(fault, "strerror", None) or first_line(fault)
-        raise EnvironmentFault(f"the state directory {place} cannot be read: {told}") from fault
+        reason = getattr(fault, "strerror", None) or first_line(fault)
+        raise EnvironmentFault(f"the state directory {place} cannot be read: {reason}") from fault
     for name in sorted(names):
-        found = _status(_read(place, f"{name}{_SUFFIX}"), checkpoints_in(place, name))
-        if found is not None:
-            yield found
+        status = _status(_read(place, f"{name}{_SUFFIX}"), checkpoints_in(place, name))
+        if status is not None:
+            yield status
 
 
 def _names(place: str) -> list[str]:
     if "://" in place:
         return [entry["path"] for entry in obstore.list_with_delimiter(store(place))["objects"]]
     return [path.name for path in Path(place).iterdir()]
-
-
-def words(status: FeedStatus) -> str:
-    """Return a status as a line of text."""
-    text = f"{status.changefeed}: {status.state}" + (f" since {status.since}" if status.since else "")
-    text += f", checkpoint {status.checkpoint_ts} ({status.checkpoint_time}), {status.source} -> {status.sink}"
-    if status.error is not None:
-        text += f"; {status.error}"
-    if left := left_out_words(status):
-        text += f"; {left}"
-    if slow := slow_words(RoadsSeen(status.roads, status.slow_roads)):
-        text += f"; roads: {slow}"
-    text += "".join(f"; parked: {table.table}: {table}" for table in status.parked)
-    return text if status.running else f"{text}; it is not running, and goes on behind its checkpoint when it is run"
-
-
-@click.command()
-@click.argument("place", metavar="[LAKE|STATE-DIR]", required=False)
-@click.option("--state-dir", metavar="DIRECTORY|URL", help="Where `run` keeps checkpoints.")
-@click.option("-c", "--changefeed-id", "name", help="This changefeed only.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def status(*, place: str | None, state_dir: str | None, name: str | None, as_json: bool) -> None:
-    """Show the state, checkpoint and error of the changefeeds of a lake or a state directory, ended ones too."""
-    where = place or state_dir
-    if where is None:
-        raise click.UsageError("give a LAKE, or the --state-dir of a feed that keeps its checkpoint there")
-    found = [each for each in statuses(where) if name in {None, each.changefeed}]
-    if name is not None and not found:
-        raise ConfigError(f"{where} knows no changefeed {name!r}")
-    for each in found:
-        if as_json:
-            say_json(each)
-        else:
-            say(words(each))
 
 
 def _status(kept: _Kept | None, checkpoints: StateFiles | None) -> FeedStatus | None:
@@ -195,23 +159,23 @@ def _status(kept: _Kept | None, checkpoints: StateFiles | None) -> FeedStatus | 
             saved = None
     if kept is None and saved is None:
         return None
-    told = kept or _Kept(changefeed=saved.changefeed if saved else "", source=saved.source if saved else "")
-    progress = told.progress
+    report = kept or _Kept(changefeed=saved.changefeed if saved else "", source=saved.source if saved else "")
+    progress = report.progress
     held = None if checkpoints is None else checkpoints.is_held()
-    running = _is_alive(told) if held is None else held
+    running = _is_alive(report) if held is None else held
     state = str(progress.get("state", "stopped"))
     ended = not running and state in _RUNNING
     ts = saved.checkpoint_ts if saved is not None else _number(progress, "checkpoint_ts")
     return FeedStatus(
-        changefeed=told.changefeed,
+        changefeed=report.changefeed,
         state="stopped" if ended else state,
         running=running,
         checkpoint_ts=ts,
         checkpoint_time=to_datetime(ts).isoformat(timespec="milliseconds"),
-        source=told.source,
-        sink=told.sink or told.topic or (saved.sink or saved.topic if saved else ""),
+        source=report.source,
+        sink=report.sink or report.topic or (saved.sink or saved.topic if saved else ""),
         since="" if ended else str(progress.get("since", "")),
-        updated=told.updated,
+        updated=report.updated,
         frontier_ts=_number(progress, "frontier_ts"),
         rows=_number(progress, "rows"),
         ddls=_number(progress, "ddls"),
@@ -231,7 +195,7 @@ def _number(progress: dict[str, object], name: str) -> int:
 
 
 def _is_alive(kept: _Kept) -> bool:
-    """Whether the process that wrote the report runs: asked here, guessed by its silence for another machine."""
+    """True if the process that wrote the report runs; for one of another machine, if its last report is recent."""
     if kept.host != socket.gethostname():
         return time.time_ns() // 1_000_000 - kept.updated_ms < HEARD_S * 1000
     if kept.progress.get("phase") == "stopped":

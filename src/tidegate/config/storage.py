@@ -27,21 +27,19 @@ from tidegate.config.option import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE, by_name,
 from tidegate.config.uri import STORES, Given, lake_path, name_local, object_store, parameters, split, store_host
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError
 from tidegate.model.option import TIME_MAX_MS, Local, Option, Secret, idle
+from tidegate.sink.storage_options import NIGHTLY, SECTION, StorageOptions, StorageProtocol
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
     from tidegate.engine.ports import Sink
-    from tidegate.sink.storage_bucket import StorageOptions
     from tidegate.source.storage_land import FilesToRead
 
 DIRECTORY: Final = "file"
 STORE_SCHEMES: Final = (*STORES, "gcs", "azblob")
 REFUSED: Final = "refused"
 """The field of a parameter that a store would have to follow and is not asked to: its line says why."""
-_NIGHTLY: Final = "0 0 2 * * *"
 _CSV: Final = "sink.csv."
 _TERMINATOR: Final = "sink.terminator"
-_FILE: Final = "sink.cloud-storage-config."
 _CSV_NAMES: Final = (
     *("delimiter", "quote", "null", "include-commit-ts", "binary-encoding-method"),
     *("output-old-value", "output-handle-key", "output-field-header"),
@@ -121,23 +119,10 @@ def split_store(
     for name, (where, _) in given.items():
         if name in known and known[name].field == REFUSED:
             raise UnsupportedError(f"{where}: {known[name].about.partition('refused, ')[2]}")
-    told = {name: str(item.value) for name, item in given.items() if name in known and known[name].field == "store"}
-    for name, text in told.items():
+    client = {name: str(item.value) for name, item in given.items() if name in known and known[name].field == "store"}
+    for name, text in client.items():
         name_local(known[name].local, given[name].where, text)
-    return told, {name: item for name, item in given.items() if name not in told}
-
-
-StorageProtocol = Annotated[
-    str,
-    Option(
-        "protocol",
-        "`csv` or `canal-json`",
-        default="required",
-        choices=("csv", "canal-json"),
-        known=("canal", "open-protocol", "debezium", "avro", "simple"),
-        key="sink.protocol",
-    ),
-]
+    return client, {name: item for name, item in given.items() if name not in client}
 
 
 class StorageSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,22 +160,19 @@ class StorageSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The words that begin a changefeed's name."""
         return self.place
 
     @property
     def identity(self) -> str:
-        """What tells this source from others in the names of changefeeds."""
         return self.place
 
     @property
     def places(self) -> frozenset[str]:
-        """What is read."""
         return frozenset({self.place})
 
     @property
     def has_old_values(self) -> bool:
-        """Whether an UPDATE tells the row before it."""
+        """True if an UPDATE carries the row before it."""
         return not isinstance(self.dialect, CsvOptions) or self.dialect.output_old_value
 
     def options(self) -> "FilesToRead":
@@ -224,135 +206,13 @@ _CSV_OPTIONS: Final = options_of(
 )
 
 
-class StorageTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Files to write, and how; times in ms. `uri` may hold the keys of a store, `place` holds none."""
-
-    uri: Secret
-    place: str
-    protocol: StorageProtocol
-    encoder: CsvOptions | EncodeOptions
-    tidb_extension: Annotated[
-        bool, Option("enable-tidb-extension", "canal-json: rows carry `_tidb` with their commit ts")
-    ] = False
-    time_zone: Annotated[
-        str, Option("time-zone", "zone of TIMESTAMP values, and of the date in directories", "zone")
-    ] = "UTC"
-    worker_count: Annotated[int, Option("worker-count", "most tasks that write side by side; 1 to 512", key=_FILE)] = 16
-    flush_ms: Annotated[
-        int,
-        Option(
-            "flush-interval",
-            "shortest time between rounds while little comes; 100ms to 10m",
-            "duration",
-            high=TIME_MAX_MS,
-            key=_FILE,
-        ),
-    ] = 5_000
-    file_bytes: Annotated[
-        int,
-        Option(
-            "file-size",
-            "a file ends behind the transaction that fills it; 1 KiB to 512 MiB",
-            high=1 << 62,
-            key=_FILE,
-        ),
-    ] = 64 << 20
-    date_separator: Annotated[
-        Literal["none", "year", "month", "day"],
-        Option("date-separator", "directories by the date of writing", key="sink."),
-    ] = "day"
-    partition_separator: Annotated[
-        bool,
-        Option("enable-partition-separator", "directories by partition, where the source tells it", key="sink."),
-    ] = True
-    index_digits: Annotated[int, Option("file-index-width", "digits in names of files; 6 to 20")] = 20
-    column_ids: Annotated[bool, Option("output-column-id", "schema files tell the numbers of columns", key=_FILE)] = (
-        False
-    )
-    raw_change_event: Annotated[
-        bool, Option("output-raw-change-event", "an UPDATE of a key stays one row, and is not split", key=_FILE)
-    ] = False
-    expiration_days: Annotated[
-        int,
-        Option(
-            "file-expiration-days",
-            "with date-separator=day: days after which files go; 0: never",
-            default="0",
-            high=36_500,
-            key=_FILE,
-        ),
-    ] = 0
-    cleanup: Annotated[
-        str,
-        Option(
-            "file-cleanup-cron-spec",
-            "when they are deleted: seconds, minutes, hours, day, month, day of week",
-            key=_FILE,
-        ),
-    ] = _NIGHTLY
-    clamped: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
-
-    @property
-    def identity(self) -> str:
-        """What tells this sink from others in the names of changefeeds."""
-        return self.place
-
-    @property
-    def places(self) -> frozenset[str]:
-        """What is written."""
-        return frozenset({self.place})
-
-    @property
-    def expires(self) -> bool:
-        """Whether files are deleted some day."""
-        return self.expiration_days > 0 and self.date_separator == "day"
-
-    def needs_types(self) -> str:
-        """Return the parameter that needs the parameters of column types; empty where none does."""
-        encoder = self.encoder
-        return "content-compatible" if isinstance(encoder, EncodeOptions) and encoder.content_compatible else ""
-
-    def warnings(self) -> tuple[str, ...]:
-        """Return what a user should hear of an address that works, but perhaps not as meant."""
-        encoder = self.encoder
-        if isinstance(encoder, CsvOptions):
-            silent, word = not encoder.include_commit_ts, "csv without include-commit-ts"
-        else:
-            silent, word = not encoder.enable_tidb_extension, "canal-json without enable-tidb-extension"
-        told = f"{word} has no commit_ts, so that a reader cannot tell the order of rows of different directories"
-        kept = "file-expiration-days needs date-separator=day: no file is deleted"
-        is_kept = self.expiration_days > 0 and not self.expires
-        return (*([told] if silent else []), *([kept] if is_kept else []), *self.clamped)
-
-    def options(self) -> "StorageOptions":
-        """Return the options of the sink."""
-        from tidegate.sink.storage_bucket import Bucket, CronLine, StorageOptions
-
-        return StorageOptions(
-            bucket=Bucket(str(self.uri), self.place),
-            protocol=self.encoder,
-            workers=self.worker_count,
-            file_bytes=self.file_bytes,
-            flush_s=self.flush_ms / 1000,
-            time_zone=self.time_zone,
-            date_separator=self.date_separator,
-            partition_separator=self.partition_separator,
-            index_digits=self.index_digits,
-            column_ids=self.column_ids,
-            raw_change_event=self.raw_change_event,
-            expiration_days=self.expiration_days,
-            cleanup=CronLine.parse(self.cleanup) if self.expires else None,
-        )
-
-
 _WRITERS_ALONE: Final = [
-    idle("flush-concurrency", "int", "a file is one request; its library cuts large ones", key=_FILE),
+    idle("flush-concurrency", "int", "a file is one request; its library cuts large ones", key=SECTION),
     idle("spool-disk-quota", "int", "a task holds one file, and what it reads next"),
     idle("spool-base-dir", "text", "nothing is kept aside on disk"),
 ]
 STORAGE_SINK: Final[Mapping[str, Option]] = {
-    **options_of(StorageTarget),
+    **options_of(StorageOptions),
     **store_params(),
     "use-table-id-as-path": Option(
         "use-table-id-as-path",
@@ -385,11 +245,11 @@ def parse_files(uri: str, document: Document | None = None) -> StorageSource:
     parts = split(uri, "source-uri", (DIRECTORY, *STORE_SCHEMES))
     others = store_params().keys() - store_params(parts.scheme).keys()
     given = parameters(parts, {name: param for name, param in STORAGE_SOURCE.items() if name not in others})
-    told = document.section(_CSV, _CSV_NAMES)
+    in_file = document.section(_CSV, _CSV_NAMES)
     if _TERMINATOR in document.flat:
-        told["terminator"] = Given(_TERMINATOR, document.flat[_TERMINATOR])
-    asked = {**told, **document.section("source.", STORAGE_SOURCE), **given}
-    store, rest = split_store(asked, parts.scheme, STORAGE_SOURCE)
+        in_file["terminator"] = Given(_TERMINATOR, document.flat[_TERMINATOR])
+    values = {**in_file, **document.section("source.", STORAGE_SOURCE), **given}
+    store, rest = split_store(values, parts.scheme, STORAGE_SOURCE)
     read, ignored = read_all(STORAGE_SOURCE, rest, ConfigError)
     if "protocol" not in read:
         raise ConfigError("source-uri: protocol is missing; write protocol=csv or protocol=canal-json")
@@ -414,12 +274,12 @@ def _dialect(read: Mapping[str, Any], terminator: str) -> CsvOptions | DecodeOpt
             "include-commit-ts is false: rows without their commit ts cannot be ordered. Set include-commit-ts = true "
             "under [sink.csv] of the changefeed that writes the files, and let it write into a fresh place"
         )
-    asked = {f"{_CSV}{name}": read[str(each.field)] for name, each in _CSV_OPTIONS.items() if each.field in read}
-    found = csv_options({**asked, f"{_CSV}include-commit-ts": True, _TERMINATOR: terminator})
-    return msgspec.structs.replace(found, time_zone=zone)
+    keys = {f"{_CSV}{name}": read[str(each.field)] for name, each in _CSV_OPTIONS.items() if each.field in read}
+    options = csv_options({**keys, f"{_CSV}include-commit-ts": True, _TERMINATOR: terminator})
+    return msgspec.structs.replace(options, time_zone=zone)
 
 
-def parse_storage(uri: str, document: Document | None = None) -> StorageTarget:
+def parse_storage(uri: str, document: Document | None = None) -> StorageOptions:
     """Return the files behind `uri` with the keys of a changefeed file. Raises ConfigErrors as TiCDC would."""
     from tidegate.sink.storage_bucket import CronLine
 
@@ -427,41 +287,35 @@ def parse_storage(uri: str, document: Document | None = None) -> StorageTarget:
     parts = split(uri, "sink-uri", (DIRECTORY, *STORE_SCHEMES))
     others = store_params().keys() - store_params(parts.scheme).keys()
     given = parameters(parts, {name: param for name, param in STORAGE_SINK.items() if name not in others})
-    told = (document or Document()).options(STORAGE_SINK.values())
+    in_file = (document or Document()).options(STORAGE_SINK.values())
     width = next((path for path in _WIDTHS if path in flat), None)
     if width is not None:
-        told["file-index-width"] = Given(width, flat[width])
+        in_file["file-index-width"] = Given(width, flat[width])
     store, rest = split_store(given, parts.scheme, STORAGE_SINK)
-    read, ignored = read_all(STORAGE_SINK, {**told, **rest}, SinkConfigInvalid)
+    read, ignored = read_all(STORAGE_SINK, {**in_file, **rest}, SinkConfigInvalid)
     if "protocol" not in read:
         raise SinkConfigInvalid("sink-uri: protocol is missing; write protocol=csv or protocol=canal-json")
     place = lake_path(parts) if parts.scheme == DIRECTORY else object_store(parts)
-    CronLine.parse(str(read.get("cleanup", _NIGHTLY)))
-    clamped = _clamped(read)
+    CronLine.parse(str(read.get("cleanup", NIGHTLY)))
+    clamped = []  # numbers out of their range, and what users should hear of it
+    for name, (low, high) in _RANGES.items():
+        option = STORAGE_SINK[name]
+        unit, scale = (" ms", 1000) if option.kind == "seconds" else ("", 1)
+        value = round(read.get(str(option.field), low / scale) * scale)
+        if not low <= value <= high:
+            taken = min(max(value, low), high)
+            read[str(option.field)] = taken / scale if scale > 1 else taken
+            clamped.append(f"{name}: {value}{unit} is not between {low} and {high}; {taken} is taken")
     if read.get("index_digits") not in _DIGITS:
         read.pop("index_digits", None)
-    fields: dict[str, Any] = {name: read[name] for name in StorageTarget.__struct_fields__ if name in read}
-    return StorageTarget(
+    return StorageOptions(
         uri=Secret(f"{place}?{urlencode(store)}" if store else place),
         place=place,
         encoder=_encoder(read, flat),
-        clamped=clamped,
+        clamped=tuple(clamped),
         ignored=ignored,
-        **fields,
+        **{name: value for name, value in read.items() if name in StorageOptions.__slots__},
     )
-
-
-def _clamped(read: dict[str, Any]) -> tuple[str, ...]:
-    """Bring numbers into their range; return what users should hear of it."""
-    said = []
-    for name, (low, high) in _RANGES.items():
-        field = STORAGE_SINK[name].field or ""
-        value = read.get(field, low)
-        if not low <= value <= high:
-            read[field] = min(max(value, low), high)
-            unit = " ms" if STORAGE_SINK[name].kind == "duration" else ""
-            said.append(f"{name}: {value}{unit} is not between {low} and {high}; {read[field]} is taken")
-    return tuple(said)
 
 
 def _encoder(read: Mapping[str, Any], flat: Mapping[str, object]) -> CsvOptions | EncodeOptions:
@@ -474,10 +328,10 @@ def _encoder(read: Mapping[str, Any], flat: Mapping[str, object]) -> CsvOptions 
         names = ("sink.csv.", "sink.terminator", "sink.delete-only-output-handle-key-columns")
         csv = csv_options({path: value for path, value in flat.items() if path.startswith(names)})
         return msgspec.structs.replace(csv, time_zone=zone)
-    told = {path: flat[path] for path in _CANAL if path in flat}
-    asked = {"uri.enable-tidb-extension": extension, "uri.time-zone": zone, "dialect": NEWARCH, **told}
-    found = encode_options(asked, "canal-json")
-    return msgspec.structs.replace(found, max_message_bytes=(1 << 31) - 1)
+    in_file = {path: flat[path] for path in _CANAL if path in flat}
+    keys = {"uri.enable-tidb-extension": extension, "uri.time-zone": zone, "dialect": NEWARCH, **in_file}
+    options = encode_options(keys, "canal-json")
+    return msgspec.structs.replace(options, max_message_bytes=(1 << 31) - 1)
 
 
 def _land(config: FeedConfig, home: str, _: SinkEntry) -> "BatchLoop":
@@ -497,8 +351,8 @@ def _check_files(config: FeedConfig, _: SinkEntry) -> None:
 def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":
     from tidegate.sink.storage import StorageSink
 
-    assert isinstance(config.sink, StorageTarget)
-    return StorageSink(config.sink.options(), checkpoints_of(config))
+    assert isinstance(config.sink, StorageOptions)
+    return StorageSink(config.sink, checkpoints_of(config))
 
 
 SOURCE: Final = SourceEntry(
@@ -529,13 +383,13 @@ SINK: Final = SinkEntry(
     example="file:///srv/out?protocol=canal-json&enable-tidb-extension=true",
     params=STORAGE_SINK,
     parse=parse_storage,
-    address=StorageTarget,
+    address=StorageOptions,
     open=_open,
     acts=_CSV_KEYS.union(_CANAL, _WIDTHS),
     no_selectors="a file has the columns that its schema file tells",
     no_topics="files are named by their tables; there are no topics",
-    needs_types=StorageTarget.needs_types,
+    needs_types=StorageOptions.needs_types,
     tokens_go_to=lambda sink: store_host(sink.uri),
-    warnings=StorageTarget.warnings,
+    warnings=StorageOptions.warnings,
     zone_of=lambda sink: sink.time_zone,
 )

@@ -44,7 +44,7 @@ _USER_INFO: Final = re.compile(r"(?<=://)(?!\[)([^:/?#]*):(?:[^?#]*|(?!\d*(?:[,/
 path, cannot be, as no port stands before it: a password that should have been percent-encoded."""
 _PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\s]*)([^?#\0-\x1f]*)(?:\?([^#\0-\x1f]*))?(?:#(.*))?")
 """RFC 3986, appendix B; the library's own parser takes several hosts with an IPv6 one among them for an error."""
-_HOST: Final = re.compile(r"(?P<name>[^\s:\[\]@,]+|\[[0-9A-Fa-f:.%]+\])(?::(?P<port>[0-9]{1,5}))?")
+HOST: Final = re.compile(r"(?P<name>[^\s:\[\]@,]+|\[[0-9A-Fa-f:.%]+\])(?::(?P<port>[0-9]{1,5}))?")
 _TICDC: Final = ("azblob", "blackhole", "file", "gcs", "iceberg", "kafka", "mysql", "pulsar", "redis", "s3", "tidb")
 """Schemes that TiCDC or Flink CDC know, whether this release does or not."""
 STORES: Final = ("s3", "gs", "azure", "az", "abfss")
@@ -98,7 +98,7 @@ def _mask_parameter(text: str) -> str:
     return text if masked == inner else f"{name}{equals}{quote(masked, safe='')}"
 
 
-def told(uri: str, where: str) -> str:
+def resolve_uri(uri: str, where: str) -> str:
     """Return the address that was given: `uri` itself, the text of the file of @FILE, or the variable of env:NAME."""
     kind, _, name = uri.partition(":")
     if kind == "env":
@@ -163,7 +163,7 @@ def split(uri: str, where: str, schemes: Sequence[str]) -> Parts:
 
 def hosts_of(parts: Parts, places: str, port: int) -> tuple[tuple[str, int], ...]:
     """Return the servers that `places` names, by HOST:PORT; `port` for those without one. Raises UriInvalid."""
-    found = [_HOST.fullmatch(place) for place in places.split(",")]
+    found = [HOST.fullmatch(place) for place in places.split(",")]
     hosts = [(host["name"].strip("[]"), int(host["port"] or port)) for host in found if host is not None]
     if len(hosts) < len(found) or not all(0 < port < 1 << 16 for _, port in hosts):
         raise UriInvalid(f"{parts.where}: {places!r} is not HOST:PORT, or several joined by ',', in {parts.shown}")
@@ -273,19 +273,19 @@ ADDED: Final = (
     *("AWS_SESSION_TOKEN", "AWS_TOKEN", "AZURE_STORAGE_TOKEN", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"),
     "AZURE_FABRIC_TOKEN_SERVICE_URL",
 )
-"""What clients of stores add from the environment to keys that are given, or take in their place."""
+"""Variables that clients of stores read besides explicit keys, or in place of them."""
 OVER_SIGNATURES: Final = (
     *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY"),
     *("AZURE_STORAGE_CLIENT_ID", "AZURE_CLIENT_ID"),
 )
-"""What they take in place of a shared access signature that is given."""
+"""Variables that they read in place of an explicit shared access signature."""
 Hears = Callable[[LocalName], None]
 _HEARS: ContextVar[Hears | None] = ContextVar("hears", default=None)
 
 
 @contextmanager
 def heard_by(hears: Hears) -> Iterator[None]:
-    """Tell `hears` each name that is read in the block, before it is looked at."""
+    """Pass each local name that is read in the block to `hears`, before it is opened."""
     before = _HEARS.set(hears)
     try:
         yield
@@ -294,14 +294,15 @@ def heard_by(hears: Hears) -> Iterator[None]:
 
 
 def name_file(where: str, path: str) -> None:
-    """Tell of a file or a directory."""
+    """Report a file or a directory to the listener of `heard_by`."""
     hears = _HEARS.get(None)
     if path and hears is not None:
         hears(LocalName(where, path))
 
 
 def name_place(where: str, text: str) -> None:
-    """Tell of a directory, in each way in which a path or an address of one is read; an object store is none."""
+    """Report a directory to the listener of `heard_by`, in each way in which its path or address can be read; an object
+    store is none."""
     scheme, _, path = _split_url(text)
     if "://" not in text:
         name_file(where, text)
@@ -338,7 +339,7 @@ def _split_url(text: str) -> tuple[str, str, str]:
 
 
 def name_local(kind: Local, where: str, text: str) -> None:
-    """Tell of what a parameter of a kind names."""
+    """Report the file or directory that a parameter of a kind names."""
     if kind is Local.PLACE:
         name_place(where, text)
     elif kind is not Local.NOTHING:

@@ -32,12 +32,13 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
 from string import Formatter
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.model.event import Value
 from tidegate.model.name import lowered
+from tidegate.model.option import TIME_MAX_MS, Option, SslCa, SslCert, SslKey
 from tidegate.model.table import TableInfo, TableName
 from tidegate.sink.row_id import escaped, row_id
 
@@ -49,8 +50,7 @@ STREAM: Final = "changes:{schema}:{table}"
 
 @dataclass(frozen=True, slots=True)
 class RedisOptions:
-    """Parameters of the address, times in seconds. `hosts` are one server, or some of a cluster. Printing it shows no
-    password."""
+    """Servers to write, one or some of a cluster, and how; times in seconds. Printing it shows no password."""
 
     feed: str
     hosts: tuple[tuple[str, int], ...]
@@ -58,33 +58,63 @@ class RedisOptions:
     user: str = ""
     password: str = field(default="", repr=False)
     tls: bool = False
-    ssl_ca: str = ""
-    ssl_cert: str = ""
-    ssl_key: str = ""
-    timeout_s: float = 10.0
-    mode: Mode = "hash"
-    template: str = TEMPLATE
-    invalidated: str = ""
-    """What cached keys are made of (redis.py)."""
-    stream: str = STREAM
-    """What the names of streams are made of."""
-    stream_entries: int = 0
-    """About how many entries a stream keeps; 0: all."""
-    channel: str = ""
-    """What the names of channels are made of, on which changed keys are announced; empty: none is."""
-    lookups: bool = False
-    """Whether rows are found by their unique indexes, too."""
-    tombstone_s: float = 86_400.0
-    """How long the version of a row that is gone is kept."""
-    batch_rows: int = 256
-    """Most rows of one call of a script."""
+    ssl_ca: SslCa = ""
+    ssl_cert: SslCert = ""
+    ssl_key: SslKey = ""
+    mode: Annotated[
+        Mode,
+        Option(
+            "mode",
+            "`hash`: a row a key, a field a column; `json`: a row a key, a document; `invalidate`: keys that "
+            "applications cache are dropped; `stream`: an entry a change",
+        ),
+    ] = "hash"
+    template: Annotated[str, Option("key-template", "what a row's key is made of, in this order")] = TEMPLATE
+    lookups: Annotated[bool, Option("lookups", "`hash`, `json`: keys by which unique indexes find rows, too")] = False
+    channel: Annotated[
+        str,
+        Option(
+            "publish",
+            f"`hash`, `json`: announce changed keys, with `true` on channels `{CHANNEL}`, or on those that it names",
+            default="false",
+        ),
+    ] = ""
+    invalidated: Annotated[
+        str,
+        Option(
+            "invalidate-keys",
+            "`invalidate`: what cached keys are made of, joined by `,`, such as "
+            "`user:{id},shop.orders=orders:of:{customer_id}`",
+        ),
+    ] = ""
+    stream: Annotated[str, Option("stream-template", "`stream`: names of streams; without `{table}` one for many")] = (
+        STREAM
+    )
+    stream_entries: Annotated[
+        int, Option("stream-max-length", "`stream`: about how many entries a stream keeps; 0: all", high=10**15)
+    ] = 0
+    tombstone_s: Annotated[
+        float,
+        Option("tombstone-ttl", "how long the version of a row that is gone is kept", low=1000, high=TIME_MAX_MS),
+    ] = 86_400.0
+    batch_rows: Annotated[int, Option("batch-rows", "most rows of one call of a script", low=1, high=4096)] = 256
+    timeout_s: Annotated[float, Option("timeout", "time for an answer", low=1)] = 10.0
     time_zone: str = "UTC"
     """The zone in which TIMESTAMPs come as texts."""
+    ignored: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
         """The servers, for messages."""
         return ",".join(f"{host}:{port}" for host, port in self.hosts)
+
+    @property
+    def identity(self) -> str:
+        return f"{self.place}/{self.database}"
+
+    @property
+    def places(self) -> frozenset[str]:
+        return frozenset({self.identity})
 
 
 OWN: Final = b"_tidegate:"

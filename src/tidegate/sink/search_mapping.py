@@ -33,8 +33,9 @@ Source: OpenSearch and Elasticsearch documentation, "Field types", "Mapping para
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -43,6 +44,7 @@ from tidegate.model.event import Value
 from tidegate.model.mysql import CHARS, INTEGERS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
+from tidegate.model.option import TIME_MAX_MS, Local, Option, SslCa, SslCert, SslKey
 from tidegate.model.table import ColumnType, TableInfo, TableName
 from tidegate.sink.row_id import row_id
 
@@ -73,6 +75,58 @@ _TYPES: Final[Mapping[T, FieldMapping]] = {
 }
 _WORDS: Final[FieldMapping] = {"type": "text"}
 _NAME: Final[FieldMapping] = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
+
+
+IndexPrefix = Annotated[str, Option("index-prefix", "what the names that readers search begin with")]
+MappingFile = Annotated[str, Option("mapping", "file of rules: which columns are searched, and how", local=Local.FILE)]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Servers of one cluster to write, and how; times in seconds. Printing it shows no password."""
+
+    hosts: tuple[tuple[str, int], ...]
+    user: str = ""
+    password: str = field(default="", repr=False)
+    api_key: str = field(default="", repr=False)
+    tls: bool = False
+    prefix: IndexPrefix = ""
+    mapping: MappingFile = ""
+    refresh: Annotated[
+        str, Option("refresh-interval", "how soon readers find what is written; `-1`: never by itself")
+    ] = "1s"
+    bulk_rows: Annotated[int, Option("bulk-rows", "most rows of a bulk", low=1, high=100000)] = 2_000
+    bulk_bytes: Annotated[int, Option("bulk-size", "most bytes of a bulk, but for a single row", low=1)] = 8 << 20
+    tombstone_s: Annotated[
+        float, Option("tombstone-ttl", "how long the version of a row that is gone is kept", high=TIME_MAX_MS)
+    ] = 3_600.0
+    timeout_s: Annotated[float, Option("timeout", "time for an answer", default="60s", low=1, high=TIME_MAX_MS)] = 60.0
+    api_key_file: Annotated[
+        str, Option("api-key-file", "file with an API key, in place of user and password", local=Local.TOKEN)
+    ] = ""
+    ssl_ca: SslCa = ""
+    ssl_cert: SslCert = ""
+    ssl_key: SslKey = ""
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The servers, for messages."""
+        return ",".join(f"{host}:{port}" for host, port in self.hosts)
+
+    @property
+    def identity(self) -> str:
+        return self.place
+
+    @property
+    def places(self) -> frozenset[str]:
+        return frozenset({f"{self.place}/{self.prefix}"})
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        if not self.tls and (self.user or self.api_key_file):
+            return ("sink-uri: without +ssl rows and password are seen by whoever is on the way",)
+        return ()
 
 
 class IndexRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

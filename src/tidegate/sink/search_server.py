@@ -43,7 +43,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -54,34 +53,10 @@ from tidegate.model.errors import Fenced, InputError, LoginRefused, SinkError, S
 from tidegate.model.kept_state import StateKind, convert_state, stamped
 from tidegate.sink.exchange import TEXT_MAX, HttpClient, Reply, tls_context
 from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
-from tidegate.sink.search_mapping import IndexMapping, alias_of, epoch_of, write_alias
+from tidegate.sink.search_mapping import IndexMapping, ServerOptions, alias_of, epoch_of, write_alias
 
 LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
 ANSWER_BYTES: Final = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """Servers of one cluster, and how they are reached; times in seconds. Printing it shows no password."""
-
-    hosts: tuple[tuple[str, int], ...]
-    user: str = ""
-    password: str = field(default="", repr=False)
-    api_key: str = field(default="", repr=False)
-    tls: bool = False
-    ssl_ca: str = ""
-    ssl_cert: str = ""
-    ssl_key: str = ""
-    timeout_s: float = 60.0
-    bulk_rows: int = 2_000
-    bulk_bytes: int = 8 << 20
-    refresh: str = "1s"
-    tombstone_s: float = 3_600.0
-
-    @property
-    def place(self) -> str:
-        """The servers, for messages."""
-        return ",".join(f"{host}:{port}" for host, port in self.hosts)
 
 
 def reason_of(answer: Reply) -> str:

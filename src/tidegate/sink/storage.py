@@ -80,7 +80,8 @@ from tidegate.schema import effects
 from tidegate.schema.ddl_tables import subject_table
 from tidegate.schema.effects import Effect
 from tidegate.schema.state import SchemaState
-from tidegate.sink.storage_bucket import StorageOptions, sweep
+from tidegate.sink.storage_bucket import Bucket, CronLine, sweep
+from tidegate.sink.storage_options import StorageOptions
 from tidegate.sink.storage_task import FilesJob, StoredRows, write_tables
 
 
@@ -151,7 +152,8 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
             limit=RoundLimit(rows=500_000, size_bytes=256 << 20), flush_s=options.flush_s, idle_s=IDLE_S
         )
         self._options, self._checkpoints, self._now = options, checkpoints, now
-        self._bucket, self._names = options.bucket, options.names
+        self._bucket, self._names = Bucket(options.uri, options.place), options.names
+        self._cleanup = CronLine.parse(options.cleanup) if options.expires else None
         self._columns = partial(columns_of, ids=options.column_ids)
         self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, "storage")
         self._is_new = False
@@ -237,7 +239,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
 
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:  # noqa: ARG002
         """Delete the files of days that are over, when it is time."""
-        cleanup = self._options.cleanup
+        cleanup = self._cleanup
         if cleanup is None:
             return
         now = self._now(self._options.time_zone)

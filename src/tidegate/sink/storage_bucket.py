@@ -34,10 +34,7 @@ from typing import Any, Final
 
 import obstore
 
-from tidegate.codec.csv import CsvOptions
-from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.storage import FileNames, index_path
-from tidegate.engine.dispatch import SplitPolicy
 from tidegate.model.errors import SinkConfigInvalid, SinkError
 from tidegate.model.name import all_digits
 from tidegate.objectstore.stores import Changed, Versioned, VersionedFile, check_store, delete, store, storing
@@ -218,31 +215,3 @@ def sweep(bucket: Bucket, names: FileNames, before: date) -> Iterator[int]:
         begun |= set(found.values())
         bucket.delete([*first, *(path for path in found if path not in first)])
         yield len(found)
-
-
-@dataclass(frozen=True, slots=True)
-class StorageOptions:
-    """The place and form of the files; `time_zone` tells the date of their directories. `cleanup` says when those of
-    more than `expiration_days` ago are deleted, None never."""
-
-    bucket: Bucket
-    protocol: CsvOptions | EncodeOptions
-    workers: int = 16
-    file_bytes: int = 64 << 20
-    flush_s: float = 5.0
-    time_zone: str = "UTC"
-    date_separator: str = "day"
-    partition_separator: bool = True
-    index_digits: int = 20
-    column_ids: bool = False
-    raw_change_event: bool = False
-    expiration_days: int = 0
-    cleanup: CronLine | None = None
-
-    @property
-    def names(self) -> FileNames:
-        return FileNames(".csv" if isinstance(self.protocol, CsvOptions) else ".json", self.index_digits)
-
-    @property
-    def split(self) -> SplitPolicy:
-        return SplitPolicy(unique_keys=not self.raw_change_event, dispatch_key=False, newarch=True)

@@ -39,7 +39,8 @@ from tidegate.model.errors import EncodeError, SinkRefused
 from tidegate.model.event import RowChange
 from tidegate.model.name import lowered
 from tidegate.objectstore.failpoint import reach
-from tidegate.sink.storage_bucket import StorageOptions
+from tidegate.sink.storage_bucket import Bucket
+from tidegate.sink.storage_options import StorageOptions
 
 
 class CanalLines:
@@ -142,7 +143,7 @@ def _write_files(job: FilesJob) -> StoredRows:
     step, options = job.step, job.options
     name = step.table.name
     done = StoredRows(name)
-    table, encoder = _TableLines(job), lines_of(options.protocol, time.time_ns() // 1_000_000)
+    table, encoder = _TableLines(job), lines_of(options.encoder, time.time_ns() // 1_000_000)
     writers: dict[str, _DirectoryWriter] = {}
     for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
         try:
@@ -170,6 +171,7 @@ def _write_files(job: FilesJob) -> StoredRows:
 class _DirectoryWriter:
     def __init__(self, job: FilesJob, directory: str, header: bytes, done: StoredRows) -> None:
         self._options, self._directory, self._header, self._done = job.options, directory, header, done
+        self._bucket = Bucket(job.options.uri, job.options.place)
         self._number = job.numbers.get(directory, 0)
         self._waiting: list[memoryview] = []
         self._size = 0
@@ -194,7 +196,7 @@ class _DirectoryWriter:
             return
         self._number += 1
         body: list[bytes | memoryview] = [*filter(None, [self._header]), *self._waiting]
-        self._options.bucket.create(f"{self._directory}/{self._options.names.data(self._number)}", *body)
+        self._bucket.create(f"{self._directory}/{self._options.names.data(self._number)}", *body)
         reach("storage/file-written")
         self._waiting, self._size = [], 0
         self._done.numbers[self._directory] = self._number

@@ -208,7 +208,7 @@ class WebhookSender:
     def _answered(self, events: Sequence[CloudEvent]) -> Reply:
         """The first answer that is final."""
         pause_s = PAUSE_S
-        for left in range(self.options.tries - 1, -1, -1):
+        for left in range(self.options.retries, -1, -1):
             try:
                 answer = self._call(events)
             except OSError as error:

@@ -1,29 +1,60 @@
 """What a webhook sink is asked to do, and whom it calls: a value that travels to tasks."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from tidegate.model.option import TIME_MAX_MS, Local, Option
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookOptions:
-    """Parameters of the address, times in seconds. Printing it shows neither secret nor token."""
+    """An address to call, and how; times in seconds. Printing it shows neither secret nor token."""
 
     feed: str
     url: str
-    batch_events: int = 100
-    batch_bytes: int = 1 << 20
-    concurrency: int = 8
-    timeout_s: float = 30.0
-    tries: int = 5
-    resolved: bool = False
-    dead_letter: Literal["halt", "keep"] = "halt"
+    batch_events: Annotated[
+        int, Option("batch-size", "most events of a call; 1: a call an event, not a list", low=1)
+    ] = 100
+    batch_bytes: Annotated[int, Option("batch-bytes", "most bytes of a call, but for a single event", low=1)] = 1 << 20
+    concurrency: Annotated[int, Option("concurrency", "most calls at the same time", low=1, high=1024)] = 8
+    timeout_s: Annotated[float, Option("timeout", "time for an answer", low=1, high=TIME_MAX_MS)] = 30.0
+    retries: Annotated[int, Option("max-retry", "quick tries of a call again; then the changefeed waits")] = 4
+    resolved: Annotated[bool, Option("resolved", "post resolved timestamps, too")] = False
+    dead_letter: Annotated[
+        Literal["halt", "keep"],
+        Option(
+            "dead-letter",
+            "an event that is refused (400, 422, ..): `halt`, or `keep` it in the state directory and go on",
+        ),
+    ] = "halt"
     dead_letters: str = ""
     """Where those are kept: a directory, or a place in an object store."""
-    ssl_ca: str = ""
+    secret_file: Annotated[
+        str, Option("secret-file", "file with the secret that calls are signed with", local=Local.TOKEN)
+    ] = ""
+    token_file: Annotated[str, Option("token-file", "file with the bearer token of calls", local=Local.TOKEN)] = ""
+    ssl_ca: Annotated[
+        str, Option("ssl-ca", "path of the CA certificate, where it is not one that the system knows", local=Local.FILE)
+    ] = ""
     secret: bytes = field(default=b"", repr=False)
     token: str = field(default="", repr=False)
+    ignored: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
         """The server that is called, for messages: path and parameters of a webhook may be its secret."""
         return "/".join(self.url.split("/", 3)[:3])
+
+    @property
+    def identity(self) -> str:
+        return self.url.partition("?")[0].partition("://")[2]
+
+    @property
+    def places(self) -> frozenset[str]:
+        return frozenset()
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        if self.url.startswith("http://") and (self.secret_file or self.token_file):
+            return ("sink-uri: http:// shows rows and token to whoever is on the way; https:// does not",)
+        return ()

@@ -26,12 +26,11 @@ import msgspec
 
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
-from tidegate.config.sql import SqlAddress
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import EnvironmentFault, SinkError
 from tidegate.mysql import server_sql as sent
-from tidegate.sink.sql.connection import SqlOptions, TargetSession, probe
+from tidegate.sink.sql.connection import SqlOptions, SyncPoints, TargetSession, probe
 from tidegate.sink.sql.progress import changefeed_name
 from tidegate.spark.session import FEED_HEAP, session
 from tidegate.verify.compare import compare_sides
@@ -202,7 +201,7 @@ class ReplicaDemo(Play[ReplicaChain]):
         self.target = target
         if not target.startswith("tidb"):
             self.scripts = without_recovery(self.scripts)
-        self.address: SqlAddress
+        self.address: SqlOptions
         self.reader: BankReader
 
     def begin(self) -> None:
@@ -210,15 +209,15 @@ class ReplicaDemo(Play[ReplicaChain]):
         uri = self.target if make is None else self.stack.enter_context(make(self.scratch / self.target))
         state = self.log.with_name("state")
         config = load(source_uri=f"tidb://{self.log}", sink_uri=uri, name=NAME, rules=RULES, state_dir=state)
-        assert isinstance(config.sink, SqlAddress)
-        self.address = msgspec.structs.replace(config.sink, sync_point=True, sync_interval_ms=SYNC_MS)
+        assert isinstance(config.sink, SqlOptions)
+        self.address = replace(config.sink, feed=NAME, sync_points=SyncPoints(SYNC_MS))
         self.tell.say(f"replica: {config.sink_uri}")
         session(driver_memory=FEED_HEAP)
         chain = ReplicaChain(NAME, 1)
         self.take(chain)
         chain.start(Changefeed(replace(config, sink=self.address)))
         self.wait_for(lambda: bool(chain.checkpoint_ts))
-        self.reader = BankReader(self.address.options(NAME))
+        self.reader = BankReader(self.address)
         self.stack.callback(self.reader.end)
         self.reader.start()
 
@@ -260,5 +259,5 @@ class ReplicaDemo(Play[ReplicaChain]):
         return MomentReport(NotedTs(ts, what), tables)
 
     def _session(self) -> TargetSession:
-        opened = TargetSession(self.address.options(NAME))
+        opened = TargetSession(self.address)
         return opened.prepare(probe(opened))

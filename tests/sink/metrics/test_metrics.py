@@ -189,7 +189,7 @@ def test_alerts(hook: Receiver, tmp_path: Path) -> None:
     """A threshold over a window of commit time fires once, and is resolved once, whatever dies between: what the
     receiver has not taken comes under the same id."""
     story = alarming()
-    options = WebhookOptions("feed", hook.url, batch_events=1, tries=1, dead_letter="keep", secret=b"word")
+    options = WebhookOptions("feed", hook.url, batch_events=1, retries=0, dead_letter="keep", secret=b"word")
     hook.secret = b"word"
     for _ in range(3):
         with armed({"metrics/alert-sent": times(1)}), pytest.raises(Died):
@@ -208,7 +208,7 @@ def test_alerts(hook: Receiver, tmp_path: Path) -> None:
 def test_a_receiver_that_is_away(hook: Receiver, tmp_path: Path) -> None:
     """Numbers go on while nobody takes alerts; they wait beside the checkpoint for the next run."""
     story = alarming()
-    options = WebhookOptions("feed", hook.url, batch_events=1, tries=1, dead_letter="keep")
+    options = WebhookOptions("feed", hook.url, batch_events=1, retries=0, dead_letter="keep")
     hook.rule = lambda _: (503, "away")
     live(tmp_path, story, sink_of(tmp_path, WATCHED, alerts=options))
     assert shown(sink_of(tmp_path, WATCHED))["big_total"] == {("a",): numbers("3"), ("b",): numbers("1")}

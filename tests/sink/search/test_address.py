@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.config.load import load
 from tidegate.config.registry import sink_of
-from tidegate.config.search import parse_search, parse_servers
+from tidegate.config.search import parse_search, parse_servers, store_of
 from tidegate.model.errors import ConfigError
 from tidegate.sink.search import SearchSink
 from tidegate.sink.search_server import ServerStore
@@ -18,9 +18,9 @@ def test_an_address() -> None:
         "opensearch+ssl://feed:p%40ss@h1:9201,[::1]/?index-prefix=cdc-&bulk-rows=10&bulk-size=2000&tombstone-ttl=2h"
     )
     assert (found.hosts, found.tls) == ((("h1", 9201), ("::1", 9200)), True)
-    options = found.store("f").options
+    options = store_of(found, "f").options
     assert (options.user, options.password, options.tombstone_s) == ("feed", "p@ss", 7200.0)
-    assert (options.bulk_rows, options.bulk_bytes, found.store("f").prefix) == (10, 2000, "cdc-")
+    assert (options.bulk_rows, options.bulk_bytes, store_of(found, "f").prefix) == (10, 2000, "cdc-")
     assert "p@ss" not in f"{found}{options}"
     assert not found.warnings()
     assert parse_servers("elasticsearch://u:p@h").warnings()
@@ -50,9 +50,9 @@ def test_a_key_in_a_file(tmp_path: Path) -> None:
     """An API key comes from a file; one that is not there is told."""
     key = tmp_path / "key"
     key.write_text("abc==\n")
-    assert parse_servers(f"opensearch://h?api-key-file={key}").store("f").options.api_key == "abc=="
+    assert store_of(parse_servers(f"opensearch://h?api-key-file={key}"), "f").options.api_key == "abc=="
     with pytest.raises(ConfigError, match="api-key-file"):
-        parse_servers(f"opensearch://h?api-key-file={tmp_path}/none").store("f")
+        store_of(parse_servers(f"opensearch://h?api-key-file={tmp_path}/none"), "f")
 
 
 @pytest.mark.parametrize("scheme", ["opensearch", "opensearch+ssl", "elasticsearch", "elasticsearch+ssl"])

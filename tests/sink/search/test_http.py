@@ -14,7 +14,8 @@ import pytest
 from tests.certificates import make_certificate
 from tests.redis_server import free_port
 from tidegate.model.errors import ConfigError, LoginRefused, Retry, SinkError, SinkRefused, TidegateError
-from tidegate.sink.search_server import SearchCalls, ServerOptions, path_of
+from tidegate.sink.search_mapping import ServerOptions
+from tidegate.sink.search_server import SearchCalls, path_of
 
 ERROR = b'{"error":{"type":"some_exception","reason":"so it is"},"status":400}'
 

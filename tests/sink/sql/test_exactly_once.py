@@ -19,7 +19,7 @@ from tests.sink.sql.upstream import Upstream
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import Fenced, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Delete, Insert
-from tidegate.sink.sql.connection import Atomicity, SqlOptions, TargetSession
+from tidegate.sink.sql.connection import Atomicity, SqlOptions, SyncPoints, TargetSession
 from tidegate.sink.sql.progress import ShardLayout, TargetProgress
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing import validators
@@ -122,7 +122,7 @@ def test_a_zombie_and_a_writer_without_rows(server: Server) -> None:
     quiet.resolve()
 
     def overtake() -> None:
-        sink = SqlSink(replace(options(server), sync_point_ms=(1000, 3_600_000)))
+        sink = SqlSink(replace(options(server), sync_points=SyncPoints(1000, 3_600_000)))
         run_here(ScriptedSource(quiet), sink, until=quiet_ts)
 
     with armed({"sql/before-statements": times(overtake, 1)}), pytest.raises(Fenced):

@@ -14,8 +14,7 @@ from tidegate.engine.ports import Tasks
 from tidegate.model.errors import SinkError
 from tidegate.model.tso import compose, physical_ms
 from tidegate.mysql.server_sql import POINTS
-from tidegate.sink.sql.connection import Atomicity, SqlOptions
-from tidegate.sink.sql.progress import SyncPoints
+from tidegate.sink.sql.connection import Atomicity, SqlOptions, SyncPoints
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
@@ -37,8 +36,8 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def live(server: Server, story: Script, *, interval_ms: int, atomicity: Atomicity = "global", until: int = 0) -> None:
     """One life of a feed."""
-    points = (interval_ms, 3_600_000)
-    options = SqlOptions("feed", "127.0.0.1", server.port, atomicity=atomicity, txn_rows=3, sync_point_ms=points)
+    points = SyncPoints(interval_ms, 3_600_000)
+    options = SqlOptions("feed", "127.0.0.1", server.port, atomicity=atomicity, txn_rows=3, sync_points=points)
     run_here(ScriptedSource(story), SqlSink(options), until=until or story.ts)
 
 
@@ -111,7 +110,7 @@ def test_from_the_begin_of_time(mariadb: Server) -> None:
             super().start(tasks, checkpoint_ts)
             return checkpoint_ts or 0
 
-    options = SqlOptions("feed", "127.0.0.1", mariadb.port, sync_point_ms=(STEP_MS, 3_600_000))
+    options = SqlOptions("feed", "127.0.0.1", mariadb.port, sync_points=SyncPoints(STEP_MS, 3_600_000))
     run_here(FromZero(story), SqlSink(options), until=story.ts)
     first = story.events[0].commit_ts or 0
     assert set(points(mariadb)) == {ts for ts in multiples(story, STEP_MS) if ts > first} | {first}

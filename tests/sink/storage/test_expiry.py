@@ -11,7 +11,8 @@ from tidegate.codec.storage import FileNames
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.ports import LocalTasks
 from tidegate.sink.storage import StorageSink
-from tidegate.sink.storage_bucket import Bucket, CronLine, StorageOptions, expired_directory, sweep
+from tidegate.sink.storage_bucket import Bucket, expired_directory, sweep
+from tidegate.sink.storage_options import StorageOptions
 from tidegate.testing.script import ScriptedSource, run_here
 
 NAMES = FileNames(".csv")
@@ -55,7 +56,7 @@ def test_a_sink_tidies_up(tmp_path: Path) -> None:
     one."""
     clock = [datetime(2020, 1, 1, 12, tzinfo=UTC)]  # long before the checkpoints of the script
     options = StorageOptions(
-        bucket_of(tmp_path), CsvOptions(), flush_s=0.0, expiration_days=2, cleanup=CronLine.parse("0 0 2 * * *")
+        str(tmp_path / "out"), "out", CsvOptions(), flush_s=0.0, expiration_days=2, cleanup="0 0 2 * * *"
     )
     sink = StorageSink(options, DirectoryCheckpoints(tmp_path / "state", "feed"), now=lambda _: clock[0])
     story = orders()

@@ -22,7 +22,8 @@ from tidegate.model.event import Ddl
 from tidegate.objectstore import stores
 from tidegate.objectstore.stores import store
 from tidegate.sink.storage import StorageSink
-from tidegate.sink.storage_bucket import Bucket, StorageOptions
+from tidegate.sink.storage_bucket import Bucket
+from tidegate.sink.storage_options import StorageOptions
 from tidegate.source.storage_land import FilesToRead
 from tidegate.source.storage_listing import CsvDialect, FilePlace
 from tidegate.testing import validators
@@ -74,7 +75,7 @@ class Told:
 
 def sink_of(uri: str, state: Checkpoints) -> StorageSink:
     """A sink of small files."""
-    return StorageSink(StorageOptions(Bucket(uri, uri), CSV, flush_s=0.0, file_bytes=200), state)
+    return StorageSink(StorageOptions(uri, uri, CSV, flush_s=0.0, file_bytes=200), state)
 
 
 def told_in(uri: str) -> tuple[list[str], dict[object, int]]:

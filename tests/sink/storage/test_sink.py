@@ -20,7 +20,8 @@ from tidegate.codec.encoding import EncodeOptions
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.sink.storage import StorageSink
-from tidegate.sink.storage_bucket import Bucket, NameTaken, StorageOptions
+from tidegate.sink.storage_bucket import Bucket, NameTaken
+from tidegate.sink.storage_options import StorageOptions
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
 from tidegate.testing.contract.sinks import Died
@@ -41,7 +42,7 @@ def sink_of(
     home: Path, protocol: CsvOptions | EncodeOptions = CSV, *, day: datetime = DAY, **more: object
 ) -> StorageSink:
     """A sink whose progress lies beside its files."""
-    options = replace(StorageOptions(bucket_of(home), protocol, flush_s=0.0), **more)  # type: ignore[arg-type]
+    options = replace(StorageOptions(str(home / "out"), "out", protocol, flush_s=0.0), **more)  # type: ignore[arg-type]
     return StorageSink(options, DirectoryCheckpoints(home / "state", "feed"), now=lambda _: day)
 
 

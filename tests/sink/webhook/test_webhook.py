@@ -13,6 +13,7 @@ import pytest
 
 from tests.sink.webhook.receiver import Call, Receiver, Reply, receiving
 from tidegate.config.load import load
+from tidegate.config.registry import sink_of
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.ports import Sink
 from tidegate.engine.progress import Progress
@@ -218,7 +219,7 @@ def test_an_outage(hook: Receiver, tmp_path: Path) -> None:
             hook.open()
 
     hook.rule = leave
-    made = sink(hook, tmp_path, concurrency=1, batch_events=2, tries=2)
+    made = sink(hook, tmp_path, concurrency=1, batch_events=2, retries=1)
     run_here(ScriptedSource(story), made, until=story.ts, report=report)
     assert "warning" in states
     assert states[-1] == "finished"
@@ -256,7 +257,9 @@ def test_addresses(tmp_path: Path) -> None:
         sink_uri=f"https://h.example/a?x=1&batch-size=7&secret-file={secret}&y=%26",
         state_dir=tmp_path,
     )
-    options = config.sink.options("f", "d")  # type: ignore[attr-defined]
+    sink = sink_of(config)
+    assert isinstance(sink, WebhookSink)
+    options = sink.options
     assert (options.url, options.batch_events, options.secret) == ("https://h.example/a?x=1&y=%26", 7, b"top-word")
     assert "top-word" not in repr(options) + repr(config)
     assert config.warnings == ()
@@ -276,7 +279,7 @@ def test_the_example(tmp_path: Path) -> None:
         try:
             made = {
                 home: WebhookSink(
-                    WebhookOptions("feed", url, secret=secret, tries=9), DirectoryCheckpoints(tmp_path / home, "feed")
+                    WebhookOptions("feed", url, secret=secret, retries=8), DirectoryCheckpoints(tmp_path / home, "feed")
                 )
                 for home, secret in (("a", b"word"), ("b", b"word"), ("c", b"other"))
             }

@@ -36,15 +36,23 @@ Source: Delta Lake, "Change data feed"; SQL:2011 system-versioned tables.
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from tidegate.engine.filter import ColumnSelectors, EventRule, SelectorRule
 from tidegate.model.errors import SinkRefused
+from tidegate.model.option import Option
 from tidegate.model.table import TableInfo
 
-Mode: TypeAlias = Literal["replica", "changelog", "history"]
+Mode: TypeAlias = Annotated[
+    Literal["replica", "changelog", "history"],
+    Option(
+        "mode",
+        "`replica`: each table as upstream has it; `changelog`: every change; `history`: every version of every row",
+        known=("append", "upsert"),
+    ),
+]
 Form: TypeAlias = Literal["ROWS", "LOG", "CHANGES", "VERSIONS"]
 
 MODE: Final = "tidegate.mode"
@@ -116,9 +124,24 @@ def check_mode(wanted: Mode, found: str, where: str) -> None:
         )
 
 
-SchemaChange: TypeAlias = Literal["exception", "evolve", "try_evolve", "lenient", "ignore"]
-ZeroDate: TypeAlias = Literal["null", "string", "error"]
-ColumnMapping: TypeAlias = Literal["auto", "always", "never"]
+SchemaChange: TypeAlias = Annotated[
+    Literal["exception", "evolve", "try_evolve", "lenient", "ignore"],
+    Option("schema-change", "what a DDL does to the lake, in Flink CDC's words"),
+]
+ZeroDate: TypeAlias = Annotated[
+    Literal["null", "string", "error"],
+    Option(
+        "zero-date",
+        "dates that no calendar has (0000-00-00): NULL, the columns kept as text, or an error that ends the changefeed",
+    ),
+]
+ColumnMapping: TypeAlias = Annotated[
+    Literal["auto", "always", "never"],
+    Option(
+        "column-mapping",
+        "a renamed or dropped column: `auto` and `always` map names to names in files, `never` writes all files anew",
+    ),
+]
 
 
 class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,9 +29,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
+from tidegate.model.option import TIME_MAX_MS, Local, Option
+from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.client import Door, ServerTls, connect, driver, faults
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
@@ -39,37 +41,110 @@ from tidegate.mysql.server_answer import AnswerKind, answer_kind
 Atomicity: TypeAlias = Literal["none", "table", "global"]
 
 
+SECTION: Final = "sink.mysql-config."
+PORT: Final = 4000
+WORKERS_MAX: Final = 1024
+ROWS_MAX: Final = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPoints:
+    """How often there are sync points, and how long they are kept."""
+
+    interval_ms: Annotated[
+        int, Option("sync-point-interval", "time between sync points", "duration", low=30_000, high=TIME_MAX_MS)
+    ] = 600_000
+    retention_ms: Annotated[
+        int,
+        Option("sync-point-retention", "how long sync points are kept", "duration", low=3_600_000, high=TIME_MAX_MS),
+    ] = 86_400_000
+
+    def after(self, ts: int) -> int:
+        """Return the first sync point above `ts`."""
+        return (physical_ms(ts) // self.interval_ms + 1) * self.interval_ms << LOGICAL_BITS
+
+    def is_one(self, ts: int) -> bool:
+        """Return whether `ts` is a sync point."""
+        return self.after(ts - 1) == ts
+
+
 @dataclass(frozen=True, slots=True)
 class SqlOptions:
-    """Parameters of the address, times in seconds. Printing it shows no password."""
+    """A server to write, and how; times in seconds. Printing it shows no password."""
 
     feed: str
     host: str
-    port: int = 4000
+    port: int = PORT
     user: str = "root"
     password: str = field(default="", repr=False)
-    ssl_ca: str = ""
-    ssl_cert: str = ""
-    ssl_key: str = ""
+    ssl_ca: Annotated[
+        str, Option("ssl-ca", "path of the CA certificate; asks for TLS", local=Local.FILE, key=SECTION)
+    ] = ""
+    ssl_cert: Annotated[str, Option("ssl-cert", "path of the client certificate", local=Local.FILE, key=SECTION)] = ""
+    ssl_key: Annotated[str, Option("ssl-key", "path of the client key", local=Local.FILE, key=SECTION)] = ""
     tls: bool = False
-    dial_s: float = 120.0
-    read_s: float = 120.0
-    write_s: float = 120.0
-    workers: int = 16
-    txn_rows: int = 256
-    safe_mode: bool = False
-    atomicity: Atomicity = "global"
-    multi_statements: bool = True
-    batch: bool = True
-    txn_mode: str = "optimistic"
+    workers: Annotated[
+        int, Option("worker-count", "most connections that write side by side; at most 1024", low=1, key=SECTION)
+    ] = 16
+    txn_rows: Annotated[
+        int,
+        Option(
+            "max-txn-row",
+            "most rows of a statement, and of a transaction of several; at most 2048",
+            low=1,
+            key=SECTION,
+        ),
+    ] = 256
+    atomicity: Annotated[
+        Atomicity,
+        Option(
+            "transaction-atomicity",
+            "what stays whole: `global` upstream transactions, `table` those of each table, `none` rows",
+            key="sink.",
+        ),
+    ] = "global"
+    safe_mode: Annotated[
+        bool, Option("safe-mode", "write whatever is there: REPLACE, and no counts of rows", key="sink.")
+    ] = False
+    txn_mode: Annotated[
+        Literal["optimistic", "pessimistic"],
+        Option("tidb-txn-mode", "transactions of a TiDB: `optimistic` or `pessimistic`", key=SECTION),
+    ] = "optimistic"
+    batch: Annotated[bool, Option("batch-dml-enable", "statements of many rows", key=f"{SECTION}enable-batch-dml")] = (
+        True
+    )
+    multi_statements: Annotated[
+        bool,
+        Option("multi-stmt-enable", "several statements in one packet", key=f"{SECTION}enable-multi-statement"),
+    ] = True
+    dial_s: Annotated[float, Option("timeout", "time to reach the server", low=1, key=SECTION)] = 120.0
+    read_s: Annotated[
+        float, Option("read-timeout", "time for the answer to a transaction of rows", low=1, key=SECTION)
+    ] = 120.0
+    write_s: Annotated[float, Option("write-timeout", "time to send a statement", low=1, key=SECTION)] = 120.0
     time_zone: str = "UTC"
     """The zone in which TIMESTAMPs come as texts."""
-    sync_point_ms: tuple[int, int] | None = None
-    """Interval and retention of sync points; None: there are none."""
+    sync_points: SyncPoints | None = None
+    ignored: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
         return f"{self.host}:{self.port}"
+
+    @property
+    def identity(self) -> str:
+        return self.place
+
+    @property
+    def places(self) -> frozenset[str]:
+        return frozenset({self.place})
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        capped = (("worker-count", self.workers, WORKERS_MAX), ("max-txn-row", self.txn_rows, ROWS_MAX))
+        return tuple(
+            f"{name}: {given} is more than {most}, which is taken" for name, given, most in capped if given > most
+        )
 
     def door(self, read_s: float | None) -> Door:
         """Return how the server is reached, with the time that its answers may take."""

@@ -42,11 +42,11 @@ from tidegate.engine.ports import SinkPosition
 from tidegate.expr.tokens import quote_names
 from tidegate.model.errors import ConfigError, Fenced, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.model.tso import LOGICAL_BITS, physical_ms
+from tidegate.model.tso import physical_ms
 from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
-from tidegate.sink.sql.connection import Atomicity, TargetServer, TargetSession
+from tidegate.sink.sql.connection import Atomicity, SyncPoints, TargetServer, TargetSession
 from tidegate.sink.sql.ddl_ledger import last_ddl_ts
 
 MAIN: Final = -1
@@ -209,21 +209,6 @@ def position_of(session: TargetSession, feed: str, shard: int, epoch: int) -> in
 
 LOGGER: Final = logging.getLogger(__name__)
 CLUSTER: Final = "default"
-
-
-@dataclass(frozen=True, slots=True)
-class SyncPoints:
-    """How often there are sync points, and how long they are kept."""
-
-    interval_ms: int = 600_000
-    retention_ms: int = 86_400_000
-
-    def after(self, ts: int) -> int:
-        """Return the first sync point above `ts`."""
-        return (physical_ms(ts) // self.interval_ms + 1) * self.interval_ms << LOGICAL_BITS
-
-    def is_one(self, ts: int) -> bool:
-        return self.after(ts - 1) == ts
 
 
 class SyncPointTable:

@@ -59,12 +59,12 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.state import SchemaState
-from tidegate.sink.sql.connection import SqlOptions, TargetServer, TargetSession, probe
+from tidegate.sink.sql.connection import WORKERS_MAX, SqlOptions, TargetServer, TargetSession, probe
 from tidegate.sink.sql.ddl_ledger import DdlWriter, fence_by_progress, has_ddl_above
 from tidegate.sink.sql.ddl_rewrite import TAKES_ALL
 from tidegate.sink.sql.ddl_runner import DdlRunner
 from tidegate.sink.sql.ddl_shape import type_in, type_shown
-from tidegate.sink.sql.progress import ShardLayout, SyncPoints, SyncPointTable, TargetProgress, leased_ts, reached
+from tidegate.sink.sql.progress import ShardLayout, SyncPointTable, TargetProgress, leased_ts, reached
 from tidegate.sink.sql.rows import splits
 from tidegate.sink.sql.task import ShardJob, write_shard
 
@@ -93,8 +93,8 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         self._target: TargetServer | None = None
         self._state = SchemaState()
         self._warned: set[str] = set()
-        points = options.sync_point_ms
-        self._points = None if points is None else SyncPointTable(options.feed, SyncPoints(*points))
+        points = options.sync_points
+        self._points = None if points is None else SyncPointTable(options.feed, points)
         self._families: Mapping[tuple[str, str], tuple[str, str]] | None = None
         self._leased_ts: int | None = None
         self._polled_s = -LEASE_POLL_S
@@ -223,7 +223,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
 
     def _layout(self, session: TargetSession, rows_of: Sequence[TableInfo], slots: int) -> ShardLayout:
         options = self.options
-        shards = max(1, min(options.workers, slots))
+        shards = max(1, min(options.workers, WORKERS_MAX, slots))
         if options.atomicity == "global" or shards == 1:
             return ShardLayout(1, options.atomicity)
         if self._families is None:

@@ -29,7 +29,7 @@ from tidegate.model.table import TableName
 from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import reach
 from tidegate.sink.calls import calls_of
-from tidegate.sink.sql.connection import RowCounts, SqlOptions, TargetServer, TargetSession, number_of
+from tidegate.sink.sql.connection import ROWS_MAX, RowCounts, SqlOptions, TargetServer, TargetSession, number_of
 from tidegate.sink.sql.progress import fence, position_of
 from tidegate.sink.sql.rows import (
     ROOM_BYTES,
@@ -110,7 +110,8 @@ def _groups(job: ShardJob, position: int, done: Written) -> Iterator[list[Group]
     """The groups of each chunk behind `position`."""
     options = job.options
     traits = job.target.traits
-    rows = options.txn_rows if options.batch else 1
+    txn_rows = min(options.txn_rows, ROWS_MAX)
+    rows = txn_rows if options.batch else 1
     limits = StatementLimits(rows, job.target.packet_bytes, traits.duplicates and options.batch, options.safe_mode)
     utc = None if options.time_zone == "UTC" else partial(to_utc, zone=options.time_zone)
     shards = dict.fromkeys(job.splits, job.shards)
@@ -128,7 +129,7 @@ def _groups(job: ShardJob, position: int, done: Written) -> Iterator[list[Group]
                 entries[at] = one.of(one.shard == job.shard)
         entries = [one for one in entries if len(one.number)]
         if entries:
-            yield _cut(entries, limits, options.txn_rows)
+            yield _cut(entries, limits, txn_rows)
 
 
 def _cut(entries: list[Entries], limits: StatementLimits, txn_rows: int) -> list[Group]:

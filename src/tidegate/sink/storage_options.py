@@ -1,0 +1,135 @@
+"""Where a storage sink writes files, and how: a value that travels to tasks."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Literal
+
+from tidegate.codec.csv import CsvOptions
+from tidegate.codec.encoding import EncodeOptions
+from tidegate.codec.storage import FileNames
+from tidegate.engine.dispatch import SplitPolicy
+from tidegate.model.option import TIME_MAX_MS, Option
+
+SECTION: Final = "sink.cloud-storage-config."
+NIGHTLY: Final = "0 0 2 * * *"
+StorageProtocol = Annotated[
+    str,
+    Option(
+        "protocol",
+        "`csv` or `canal-json`",
+        default="required",
+        choices=("csv", "canal-json"),
+        known=("canal", "open-protocol", "debezium", "avro", "simple"),
+        key="sink.protocol",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageOptions:
+    """Files to write, and how; times in seconds. `uri` may hold the keys of a store, `place`, its name in messages,
+    holds none. `cleanup` says when those of more than `expiration_days` ago are deleted."""
+
+    uri: str = field(repr=False)
+    place: str
+    encoder: CsvOptions | EncodeOptions
+    protocol: StorageProtocol = "csv"
+    tidb_extension: Annotated[
+        bool, Option("enable-tidb-extension", "canal-json: rows carry `_tidb` with their commit ts")
+    ] = False
+    time_zone: Annotated[
+        str, Option("time-zone", "zone of TIMESTAMP values, and of the date in directories", "zone")
+    ] = "UTC"
+    workers: Annotated[int, Option("worker-count", "most tasks that write side by side; 1 to 512", key=SECTION)] = 16
+    flush_s: Annotated[
+        float,
+        Option(
+            "flush-interval",
+            "shortest time between rounds while little comes; 100ms to 10m",
+            high=TIME_MAX_MS,
+            key=SECTION,
+        ),
+    ] = 5.0
+    file_bytes: Annotated[
+        int,
+        Option(
+            "file-size",
+            "a file ends behind the transaction that fills it; 1 KiB to 512 MiB",
+            high=1 << 62,
+            key=SECTION,
+        ),
+    ] = 64 << 20
+    date_separator: Annotated[
+        Literal["none", "year", "month", "day"],
+        Option("date-separator", "directories by the date of writing", key="sink."),
+    ] = "day"
+    partition_separator: Annotated[
+        bool,
+        Option("enable-partition-separator", "directories by partition, where the source tells it", key="sink."),
+    ] = True
+    index_digits: Annotated[int, Option("file-index-width", "digits in names of files; 6 to 20")] = 20
+    column_ids: Annotated[bool, Option("output-column-id", "schema files tell the numbers of columns", key=SECTION)] = (
+        False
+    )
+    raw_change_event: Annotated[
+        bool, Option("output-raw-change-event", "an UPDATE of a key stays one row, and is not split", key=SECTION)
+    ] = False
+    expiration_days: Annotated[
+        int,
+        Option(
+            "file-expiration-days",
+            "with date-separator=day: days after which files go; 0: never",
+            default="0",
+            high=36_500,
+            key=SECTION,
+        ),
+    ] = 0
+    cleanup: Annotated[
+        str,
+        Option(
+            "file-cleanup-cron-spec",
+            "when they are deleted: seconds, minutes, hours, day, month, day of week",
+            key=SECTION,
+        ),
+    ] = NIGHTLY
+    clamped: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        return self.place
+
+    @property
+    def places(self) -> frozenset[str]:
+        return frozenset({self.place})
+
+    @property
+    def expires(self) -> bool:
+        """True if files are deleted some day."""
+        return self.expiration_days > 0 and self.date_separator == "day"
+
+    @property
+    def names(self) -> FileNames:
+        """Names of data files."""
+        return FileNames(".csv" if isinstance(self.encoder, CsvOptions) else ".json", self.index_digits)
+
+    @property
+    def split(self) -> SplitPolicy:
+        """Which UPDATEs become a DELETE and an INSERT."""
+        return SplitPolicy(unique_keys=not self.raw_change_event, dispatch_key=False, newarch=True)
+
+    def needs_types(self) -> str:
+        """Return the parameter that needs the parameters of column types; empty where none does."""
+        encoder = self.encoder
+        return "content-compatible" if isinstance(encoder, EncodeOptions) and encoder.content_compatible else ""
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        encoder = self.encoder
+        if isinstance(encoder, CsvOptions):
+            silent, word = not encoder.include_commit_ts, "csv without include-commit-ts"
+        else:
+            silent, word = not encoder.enable_tidb_extension, "canal-json without enable-tidb-extension"
+        note = f"{word} has no commit_ts, so that a reader cannot tell the order of rows of different directories"
+        kept = "file-expiration-days needs date-separator=day: no file is deleted"
+        is_kept = self.expiration_days > 0 and not self.expires
+        return (*([note] if silent else []), *([kept] if is_kept else []), *self.clamped)
