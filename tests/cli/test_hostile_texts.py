@@ -12,6 +12,7 @@ from tidegate.config.say import say, say_json
 
 from tidegate.cli import options as our_logging
 from tidegate.cli.main import main
+from tidegate.cli.say import say, say_json
 from tidegate.config.status import StatusFile
 from tidegate.engine.progress import Progress, TableProgress, json_lines, line, lines, live
 from tidegate.model.errors import SchemaError

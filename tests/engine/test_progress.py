@@ -8,8 +8,8 @@ from typing import ClassVar
 import pytest
 import rich.console
 
+from tidegate.cli.status import words as status_words
 from tidegate.config.status import StatusFile, statuses
-from tidegate.config.status import words as status_words
 from tidegate.engine.loop import Meter
 from tidegate.engine.ports import Reading
 from tidegate.engine.progress import (

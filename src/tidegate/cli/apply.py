@@ -16,16 +16,16 @@ import time
 
 import click
 
+from tidegate.cli.say import say, say_json
 from tidegate.cli.sink import feed_of, session_of
 from tidegate.config.document import read_document
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import addresses, load
-from tidegate.config.say import say, say_json
-from tidegate.config.sql import SqlAddress
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import parse_ts, time_of
 from tidegate.mysql import server_sql as sent
+from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.progress import checkpoint_of, reached
 
 SILENCE_S = 1.0
@@ -68,7 +68,7 @@ def apply(
         config = load(
             path, source_uri=source_uri, sink_uri=sink_uri, name=name, rules=rules, state_dir=state_dir or own
         )
-        if not isinstance(config.sink, SqlAddress):
+        if not isinstance(config.sink, SqlOptions):
             raise ConfigError("apply is for replicas in databases; other sinks: tidegate run --until")
         brought = _bring(config, until_ts, as_json=as_json)
     if as_json:
@@ -81,8 +81,8 @@ def apply(
 
 
 def _standing(sink: str, name: str | None) -> tuple[int, int, str | None]:
-    """Where the replica stands, the ts of its last rows or DDL, and whose progress says so: 0 and `name` where there is
-    none yet."""
+    """The checkpoint of the replica, the ts of its last rows or DDL, and the changefeed that wrote them: 0 and `name`
+    where there is none yet."""
     session = session_of(sink)
     try:
         if not session.ask(sent.OWN_TABLES, values=(sent.DATABASE,)):

@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from tidegate.cli.lake import lake_root
-from tidegate.config.say import say, say_json
+from tidegate.cli.say import say, say_json
 from tidegate.config.uri import read_token
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError

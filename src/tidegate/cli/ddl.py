@@ -16,7 +16,7 @@ from typing import IO
 import click
 import msgspec
 
-from tidegate.config.say import say
+from tidegate.cli.say import say
 from tidegate.model.errors import InputError, SqlError
 from tidegate.schema.restore_ddl import restore_ddl
 from tidegate.source.tidb_ddl import statements

@@ -27,11 +27,11 @@ from rich.console import Console
 from rich.text import Text
 
 from tidegate.cli.framed import address, framed_messages, settings_of, whole_events
+from tidegate.cli.say import say
 from tidegate.codec import DecodeOptions, from_config
 from tidegate.codec import decode as decode_message
 from tidegate.codec.neutral import Json, error_object, event_object, render
 from tidegate.codec.options import DECODE_KEYS
-from tidegate.config.say import say
 from tidegate.model.errors import ConfigError, DecodeError, TidegateError
 from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, RowChange, Update, Value, images
 from tidegate.model.tso import physical_ms
@@ -109,7 +109,6 @@ def _marks(row: RowChange) -> Iterator[str]:
 
 
 def _changes(row: RowChange) -> Iterator[Text]:
-    """What stands after each column's name."""
     before, after = images(row)
     for index in range(len(row.fields)):
         old = _GONE if before is None else before[index]
@@ -166,7 +165,6 @@ def _time(ms: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """`text` with what is not printable escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -210,8 +208,13 @@ def decode(
     if source is not None and file != "-":
         raise click.UsageError("give FILE or --from, not both")
     options = _options(protocol, settings, source, upstream, legacy=legacy)
-    framed = ((key, value, "") for key, value in framed_messages(file))
-    found = _events(_topic(source, options) if source is not None else framed, options)
+    framed: Iterator[Message] = ((key, value, "") for key, value in framed_messages(file))
+    if source is not None:
+        from tidegate.config.kafka import kafka_topics
+        from tidegate.source.kafka_fetch import messages
+
+        framed = messages(kafka_topics(source, options))
+    found = _events(framed, options)
     cut: list[str] = []
     whole = (event for _, event in whole_events(found, options, partial(_cut, cut)))
     failed = _blocks(whole) if pretty else _lines(whole)
@@ -252,8 +255,6 @@ def _lines(found: Iterator[Event | Json]) -> bool:
 
 def _blocks(found: Iterator[Event | Json]) -> bool:
     """Prints a block an event; whether there were errors."""
-    from tidegate.cli.decode import block, error_block, printer
-
     out, failed = printer(), False
     for each in found:
         failed = failed or isinstance(each, dict)
@@ -275,10 +276,3 @@ def _events(messages: Iterator[Message], options: DecodeOptions) -> Iterator[tup
         except DecodeError as error:
             yield place, error_object(index, error) | ({"place": place} if place else {})
         index += 1
-
-
-def _topic(uri: str, options: DecodeOptions) -> Iterator[Message]:
-    from tidegate.config.kafka import kafka_topics
-    from tidegate.source.kafka_fetch import messages
-
-    return messages(kafka_topics(uri, options))

@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 from tidegate.cli.framed import settings_of
-from tidegate.config.say import say, say_json
+from tidegate.cli.say import say, say_json
 from tidegate.engine.change import DeadLetter, Place
 from tidegate.engine.checkpoints import StateFiles, checkpoints_in
 from tidegate.model.errors import Fenced
@@ -58,7 +58,9 @@ def list_(home: str, *, as_json: bool) -> None:
         say(f"{state:<7} {place.topic}/{place.partition}/{place.offset}   {letter.error_code}   {letter.error}")
         for name, body in (("key", letter.raw_key), ("value", letter.raw_value)):
             if body is not None:
-                say(f"        {name:<6} {len(body):,} bytes   {_preview(body)}")
+                shown = body[:PREVIEW_BYTES]
+                rest = " …" if len(body) > PREVIEW_BYTES else ""
+                say(f"        {name:<6} {len(body):,} bytes   {shown.hex(' ', 4)}  {_ascii(shown)}{rest}")
 
 
 @dlq.command()
@@ -76,8 +78,9 @@ def show(home: str, place: str, *, as_json: bool) -> None:
     say(f"{letter.error_code} at byte {letter.error_offset}: {letter.error}")
     for name, body in (("key", letter.raw_key), ("value", letter.raw_value)):
         click.echo(f"{name}: none" if body is None else f"{name}: {len(body):,} bytes")
-        for line in _hex_lines(body or b""):
-            click.echo(f"  {line}")
+        for at in range(0, len(body or b""), HEX_WIDTH):
+            piece = (body or b"")[at : at + HEX_WIDTH]
+            click.echo(f"  {at:08x}  {piece.hex(' '):<{HEX_WIDTH * 3}} {_ascii(piece)}")
 
 
 @dlq.command("skip")
@@ -167,16 +170,5 @@ def _base64(body: bytes | None) -> str | None:
     return None if body is None else base64.b64encode(body).decode()
 
 
-def _preview(body: bytes) -> str:
-    shown = body[:PREVIEW_BYTES]
-    text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in shown)
-    return f"{shown.hex(' ', 4)}  {text}{' …' if len(body) > PREVIEW_BYTES else ''}"
-
-
-def _hex_lines(body: bytes) -> list[str]:
-    lines = []
-    for at in range(0, len(body), HEX_WIDTH):
-        piece = body[at : at + HEX_WIDTH]
-        text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in piece)
-        lines.append(f"{at:08x}  {piece.hex(' '):<{HEX_WIDTH * 3}} {text}")
-    return lines
+def _ascii(data: bytes) -> str:
+    return "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in data)

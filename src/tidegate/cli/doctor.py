@@ -44,7 +44,7 @@ CLAUSE: Final = re.compile(r"(==|>=|<)\s*([0-9.]+)")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check saw; `remedy` is empty when all is well."""
+    """Result of one check; `remedy` is empty when all is well."""
 
     check: str
     state: State
@@ -75,14 +75,13 @@ def doctor(*, fix: bool, as_json: bool) -> None:
 
 def diagnose() -> list[Finding]:
     """Return every finding, in the order of the table. Raises nothing: what a check cannot do is its finding."""
-    return [finding for name, check in CHECKS.items() for finding in _guarded(name, check)]
-
-
-def _guarded(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    try:
-        return list(check())
-    except TidegateError as fault:
-        return [Finding(name, "fail", str(fault), "do what the line above says")]
+    findings: list[Finding] = []
+    for name, check in CHECKS.items():
+        try:
+            findings += check()
+        except TidegateError as fault:
+            findings.append(Finding(name, "fail", str(fault), "do what the line above says"))
+    return findings
 
 
 def _python() -> Iterator[Finding]:

@@ -81,7 +81,7 @@ def _protocol(protocol: str | None, config: Mapping[str, object]) -> str:
 
 
 def _read(read: Callable[[Mapping[str, object]], Options], config: Mapping[str, object]) -> Options:
-    """What `read` makes of the configuration; an error of the user where it refuses."""
+    """The result of `read` for the configuration; a usage error where it refuses it."""
     try:
         return read(config)
     except ConfigError as error:

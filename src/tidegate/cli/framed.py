@@ -18,10 +18,10 @@ from typing import Final, NamedTuple, TypeVar, cast
 
 import click
 
+from tidegate.cli.say import say
 from tidegate.codec import DecodeOptions, EncodeOptions, encode_options
 from tidegate.codec.stream import read_frames
-from tidegate.config.say import say
-from tidegate.config.uri import told
+from tidegate.config.uri import resolve_uri
 from tidegate.model.errors import ConfigError, TidegateError
 from tidegate.model.event import RowChange
 
@@ -84,7 +84,7 @@ def write_out(found: Iterable[bytes | RefusedMessage]) -> None:
 
 def address(_context: click.Context, option: click.Parameter, uri: str | None) -> str | None:
     """Return the address that an option names: itself, or what a file or a variable holds."""
-    return None if uri is None else told(uri, option.opts[0])
+    return None if uri is None else resolve_uri(uri, option.opts[0])
 
 
 def clock(now_ms: int | None) -> Callable[[], int]:

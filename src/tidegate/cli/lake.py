@@ -24,9 +24,9 @@ import click
 import msgspec
 import pyarrow as pa
 
+from tidegate.cli.say import say, say_json
 from tidegate.config.delta import DELTA_SINK
 from tidegate.config.option import read_all
-from tidegate.config.say import say, say_json
 from tidegate.config.uri import Given
 from tidegate.model.errors import ConfigError, InputError
 from tidegate.model.name import printable
@@ -51,7 +51,8 @@ def tell(rows: pa.Table, form: str) -> None:
 
 def _table(rows: pa.Table) -> None:
     names = [printable(name) for name in rows.column_names]
-    right = [_is_number(field.type) for field in rows.schema]
+    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    right = [any(is_of(field.type) for is_of in numbers) for field in rows.schema]
     lines = [[_cell(value) for value in row] for row in _rows(rows)]
     widths = [max(len(name), *(len(line[at]) for line in lines), 0) for at, name in enumerate(names)]
 
@@ -113,10 +114,6 @@ def _rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
 def _plain(value: Any) -> Any:
     match value:
         case bytes():
@@ -144,13 +141,10 @@ def _text(value: Any) -> str:
 
 
 def _cell(value: Any) -> str:
-    text = NULL if value is None else _text(value).encode("unicode_escape").decode() if _odd(value) else _text(value)
+    text = NULL if value is None else _text(value)
+    if isinstance(value, str) and not value.isprintable():  # else it would break the lines of the table
+        text = text.encode("unicode_escape").decode()
     return text if len(text) <= CELL_CHARS_MAX else f"{text[: CELL_CHARS_MAX - 1]}…"
-
-
-def _odd(value: Any) -> bool:
-    """True for a text that would break the lines of a table."""
-    return isinstance(value, str) and not value.isprintable()
 
 
 if TYPE_CHECKING:
@@ -276,7 +270,6 @@ def lake() -> None:
 
 
 def _at(command: T) -> T:
-    """The options that name a moment."""
     live = click.option(
         "--live", is_flag=True, help="With what has landed but is not merged yet, exactly at the moment."
     )
@@ -320,7 +313,7 @@ def show(*, root: str, at: str, live: bool, as_json: bool) -> None:
 
 
 def _shown(view: "Lake | Live", name: str) -> Mapping[str, object]:
-    """What is told about a table; a live view has rows in no one place."""
+    """Description of a table; a live view has no single path for its rows."""
     from tidegate.lakes.lake import Lake
 
     table = view.definition(name)
@@ -388,7 +381,6 @@ def read(
 
 
 def _values(where: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """The values that are asked for, by column."""
     found: dict[str, list[str]] = {}
     for one in where:
         name, equals, value = one.partition("=")

@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from tidegate.config.say import say, say_json
+from tidegate.cli.say import say, say_json
 from tidegate.config.uri import mask_text
 from tidegate.model.errors import EnvironmentFault, TidegateError
 
@@ -30,7 +30,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "server": ("tidegate.cli.server:server", "Run many changefeeds, with TiCDC's API and a page."),
     "pack": ("tidegate.cli.pack:pack", "Write an archive of Tidegate for the executors of a cluster."),
     "cli": ("tidegate.server.client:cli", "Look after the changefeeds of a server, as with `cdc cli`."),
-    "status": ("tidegate.config.status:status", "Show the state, checkpoint and error of changefeeds."),
+    "status": ("tidegate.cli.status:status", "Show the state, checkpoint and error of changefeeds."),
     "verify": ("tidegate.cli.verify:verify", "Compare a lake, a database or a Redis with its upstream."),
     "lake": ("tidegate.cli.lake:lake", "Look at a lake: tables, snapshots, rows."),
     "catalog": ("tidegate.cli.catalog:catalog", "Serve the names of a lake's tables to Iceberg readers."),

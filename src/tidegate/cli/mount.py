@@ -24,16 +24,15 @@ import click
 import msgspec
 
 from tidegate.cli.framed import unzipped
+from tidegate.cli.say import say
 from tidegate.codec.go import positional64
 from tidegate.codec.neutral import Json, event_object, render
-from tidegate.config.say import say
 from tidegate.engine.mount import ColumnPlan, Mounted, Mounter
-from tidegate.kv.keys import Handle, IntHandle
+from tidegate.kv.keys import IntHandle
 from tidegate.model.errors import InputError, SchemaError, TidegateError
 from tidegate.model.event import Field, Value, Values, images
 from tidegate.model.mysql import STRINGS
 from tidegate.mysql.datum import Datum, DecimalDatum, Duration
-from tidegate.mysql.layout import TableLayout
 from tidegate.mysql.packed_time import render_duration
 from tidegate.schema.job import JobState, decode_job_row
 from tidegate.schema.stored.snapshot import SchemaHistory, is_circle
@@ -113,6 +112,11 @@ def _row(mounted: Mounted, start_ts: int) -> Json:
     before, after = images(row)
     shown = event_object(row)
     version = table.version
+    if isinstance(handle, IntHandle):
+        handle_text = str(handle.value)
+    else:
+        parts = table.layout.common_handle.parts if table.layout.common_handle else ()
+        handle_text = f"{{{', '.join(map(_datum_text, handle.datums(len(parts))))}}}"
     names = {
         "table_ref": f"{version.schema}.{version.stored.name.original}#{version.stored.id}@{version.version}",
         "table_id": version.stored.id,
@@ -121,7 +125,7 @@ def _row(mounted: Mounted, start_ts: int) -> Json:
         "start_ts": start_ts,
         "commit_ts": row.commit_ts,
         "row_id": row.row_id or 0,
-        "handle": _handle_text(table.layout, handle),
+        "handle": handle_text,
         "handle_is_int": isinstance(handle, IntHandle),
         "handle_hex": handle.encoded.hex(),
         "pk_names": list(row.pk_names or ()),
@@ -146,13 +150,6 @@ def _column(shown: Json, plan: ColumnPlan, field: Field, value: Value) -> Json:
     if field.type in STRINGS and isinstance(value, str):
         shown["value"] = {"b": binascii.b2a_base64(value.encode("utf-8", "surrogateescape"), newline=False).decode()}
     return {"name": shown["name"], "id": plan.id, **shown}
-
-
-def _handle_text(layout: TableLayout, handle: Handle) -> str:
-    if isinstance(handle, IntHandle):
-        return str(handle.value)
-    parts = layout.common_handle.parts if layout.common_handle else ()
-    return f"{{{', '.join(map(_datum_text, handle.datums(len(parts))))}}}"
 
 
 def _datum_text(datum: Datum) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from tidegate.config.say import say, say_json
+from tidegate.cli.say import say, say_json
 
 STEP_BYTES = 50_000_000
 """Between two lines of progress."""
@@ -23,12 +23,12 @@ def pack(*, target: Path, python: bool, also: tuple[str, ...], as_json: bool) ->
     """
     from tidegate.spark.archive import EXECUTORS_PYTHON, UNPACKED, members, write_archive
 
-    told = 0
+    reported = 0
 
     def tell(done: int, total: int) -> None:
-        nonlocal told
-        if done == total or done - told >= STEP_BYTES:
-            told = done
+        nonlocal reported
+        if done == total or done - reported >= STEP_BYTES:
+            reported = done
             if as_json:
                 say_json({"packed_bytes": done, "total_bytes": total})
             else:

@@ -13,7 +13,7 @@ were skipped as repeated or left out by the filters; and the last watermark.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
@@ -24,6 +24,7 @@ import click
 import msgspec
 
 from tidegate.cli.framed import clock, target_options, whole_events
+from tidegate.cli.say import say, say_json
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, Message, decode, from_config
 from tidegate.codec.batch import ClaimStore
 from tidegate.codec.options import DECODE_KEYS
@@ -41,7 +42,6 @@ from tidegate.config.kafka import (
 )
 from tidegate.config.load import check_dispatchers, check_old_values, idle_keys
 from tidegate.config.registry import SINKS, SOURCES
-from tidegate.config.say import say, say_json
 from tidegate.config.uri import Given
 from tidegate.engine.dispatch import DispatchRule, Router, SplitPolicy, Splitter, TablePlan, complaints
 from tidegate.engine.event_expression import event_filter
@@ -71,7 +71,7 @@ from tidegate.source.kafka_fetch import Gathered, Partition
 
 
 class RelayTarget(NamedTuple):
-    """What is written: the default topic, the encoder's options, the dispatchers and which updates are split."""
+    """The target: the default topic, the encoder's options, the dispatchers and which updates are split."""
 
     topic: str
     options: EncodeOptions
@@ -90,7 +90,7 @@ class Relay:
 
     Each partition of a topic has an encoder of its own, whose batches are cut as TiCDC cuts them.  An event that
     cannot be written is reported to `refused`; the others go on.  Tables become known by their rows and DDLs; topics
-    without any are left to sink/kafka_topics.py."""
+    without any are left to sink/kafka/topics.py."""
 
     def __init__(
         self,
@@ -186,7 +186,6 @@ class Relay:
                 self._schema, _ = apply_ddl(self._schema, ddl, 0)
 
     def _count_tables(self, ddl: Ddl, statements: Sequence[Statement]) -> None:
-        """Which tables there are behind a DDL."""
         gone = {(lowered(name.schema), lowered(name.table)) for each in statements for name in _gone(each, ddl)}
         schemas = {lowered(each.name) for each in statements if isinstance(each, DropDatabase)}
         if ddl.table and statements:
@@ -225,17 +224,12 @@ def _moment(event: RowChange | Ddl | Resolved) -> tuple[int | None, bool]:
     return event.commit_ts, isinstance(event, Ddl)
 
 
-def _old_names(statement: Statement) -> Iterator[TableName]:
+def _gone(statement: Statement, ddl: Ddl) -> Iterator[TableName]:
     if isinstance(statement, RenameTables):
         yield from (pair.old for pair in statement.pairs)
     elif isinstance(statement, AlterTable) and any(isinstance(spec, RenameTo) for spec in statement.specs):
         yield statement.table
-
-
-def _gone(statement: Statement, ddl: Ddl) -> Iterator[TableName]:
-    """The names of tables that a statement takes away."""
-    yield from _old_names(statement)
-    if isinstance(statement, DropTables | DropViews):
+    elif isinstance(statement, DropTables | DropViews):
         yield TableName(ddl.schema, ddl.table)
         yield from statement.tables if isinstance(statement, DropTables) else statement.views
 
@@ -245,7 +239,7 @@ _UNKNOWN: Final = -1
 
 
 class Receiver(Protocol):
-    """What events go on to: a relay."""
+    """Receiver of events: a relay."""
 
     def send(self, events: Iterable[RowChange | Ddl | Resolved]) -> None:
         """Write events."""
@@ -271,7 +265,17 @@ class TopicFilter:
         Raises RenameRefused, and the error of a rule that cannot judge an event."""
         kept: list[RowChange | Ddl | Resolved] = []
         for event in events:
-            if self._goes_on(event):
+            match event:
+                case Resolved():
+                    passes = True
+                case Ddl():
+                    previous = previous_name(event)
+                    passes = self._tables.takes_ddl(event, previous)
+                    passes = passes and not self._events.drops_ddl(event, previous, _UNKNOWN)
+                case _:
+                    passes = self._tables.matches(event.schema, event.table)
+                    passes = passes and not (self._judge is not None and self._judge.drops(event))
+            if passes:
                 kept.append(event)
                 continue
             self.left_out += 1
@@ -280,18 +284,6 @@ class TopicFilter:
                 kept = []
                 to.follow(event)
         to.send(kept)
-
-    def _goes_on(self, event: RowChange | Ddl | Resolved) -> bool:
-        if isinstance(event, Resolved):
-            return True
-        return self._takes_ddl(event) if isinstance(event, Ddl) else self._takes(event)
-
-    def _takes(self, row: RowChange) -> bool:
-        return self._tables.matches(row.schema, row.table) and (self._judge is None or not self._judge.drops(row))
-
-    def _takes_ddl(self, ddl: Ddl) -> bool:
-        previous = previous_name(ddl)
-        return self._tables.takes_ddl(ddl, previous) and not self._events.drops_ddl(ddl, previous, _UNKNOWN)
 
 
 HOLD: Final = 5_000
@@ -304,7 +296,7 @@ _SELECTORS: Final = {
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """How far it has come; `start` is the source's parameter that goes on from here."""
+    """Progress of a run; `start` is the source's parameter that continues from here."""
 
     done: bool = False
     messages_read: int = 0
@@ -333,7 +325,9 @@ def transcode_topic(
     check_dispatchers(file.dispatchers)
     source = parse_source(uris[0], file.section("source.", KAFKA_SOURCE))
     read = _read_options(source, settings[0])
-    sink = parse_source(uris[1], {**LOOKING, **_client_options(file)})
+    client = {name: Given(key := f"sink.kafka-config.{name}", file.flat.get(key)) for name in KAFKA_CLIENT}
+    reached = {name: given for name, given in client.items() if given.value not in {None, ""}}
+    sink = parse_source(uris[1], {**LOOKING, **reached})
     target = _target(sink, uris[1], settings[1], read, file)
     if (source.bootstrap, target.topic) in {(sink.bootstrap, topic) for topic in source.topics}:
         raise UriInvalid(f"--to: topic {target.topic} is the one that is read")
@@ -374,7 +368,7 @@ class _Run:
     def play(self, messages: Gathered, relay: Relay, writer: TopicWriter, chosen: TopicFilter) -> None:
         """Read to the end and writes; stops in good order on a signal."""
         merge: WatermarkMerge[Partition] = WatermarkMerge(messages.positions)
-        told = time.monotonic()
+        reported_s = time.monotonic()
         with stop_on_signals() as stop:
             for chunk in messages.chunks(lambda: merge.ahead(HOLD)):
                 self.report.messages_read += len(chunk)
@@ -390,13 +384,14 @@ class _Run:
                 self.report.left_out = chosen.left_out
                 if stop.is_set():
                     break
-                if time.monotonic() - told > REPORT_S:
-                    told = time.monotonic()
+                if time.monotonic() - reported_s > REPORT_S:
+                    reported_s = time.monotonic()
                     self._tell(merge, relay, writer)
         if not stop.is_set():
             chosen.pass_on(merge.rest(), relay)
             self.report.left_out = chosen.left_out
-            self.report.start = _as_start(messages.positions)
+            positions = sorted(messages.positions.items())
+            self.report.start = ",".join(f"{topic}/{number}:{offset}" for (topic, number), offset in positions)
         relay.flush()
         self.report.done = True
         self._tell(merge, relay, writer)
@@ -427,25 +422,14 @@ class _Run:
         click.echo(line, err=True)
 
 
-def _as_start(positions: Mapping[Partition, int]) -> str:
-    """Positions as the source's parameter `start`."""
-    return ",".join(f"{topic}/{number}:{offset}" for (topic, number), offset in sorted(positions.items()))
-
-
 def _read_options(source: KafkaSource, given: Settings) -> DecodeOptions:
-    """How messages are read: the address's options, and those of --from-set over them."""
+    """Options of the decoder: the address's, overridden by those of --from-set."""
     if not given:
         return source.decode_options()
     found = from_config(given, source.protocol)
     named = {DECODE_KEYS[last][0] for key in given if (last := key.rpartition(".")[2]) in DECODE_KEYS}
     changes = {field: getattr(found, field) for field in named}
     return msgspec.structs.replace(source.decode_options(), **changes)
-
-
-def _client_options(file: Document) -> dict[str, Given]:
-    """How to reach the brokers, as the file says it."""
-    found = {name: Given(path := f"sink.kafka-config.{name}", file.flat.get(path)) for name in KAFKA_CLIENT}
-    return {name: given for name, given in found.items() if given.value not in {None, ""}}
 
 
 def _target(sink: KafkaSource, uri: str, given: Settings, read: DecodeOptions, file: Document) -> RelayTarget:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tidegate.cli.options import conf_of
+from tidegate.cli.say import say, say_json
 from tidegate.config.load import load
-from tidegate.config.say import say, say_json
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.tso import parse_ts
 
@@ -127,14 +127,13 @@ def run(
 
 
 def _check(config: "FeedConfig", *, as_json: bool) -> None:
-    """Say what a run would meet."""
     from tidegate.config.changefeed import check
 
-    found = check(config)
+    checked = check(config)
     if as_json:
-        say_json(found)
+        say_json(checked)
         return
-    for line in found.lines():
+    for line in checked.lines():
         say(line)
 
 

@@ -9,9 +9,9 @@ from contextlib import closing
 import click
 import msgspec
 
-from tidegate.config.say import say, say_json
-from tidegate.config.search import parse_search
-from tidegate.config.uri import told
+from tidegate.cli.say import say, say_json
+from tidegate.config.search import parse_search, store_of
+from tidegate.config.uri import resolve_uri
 from tidegate.model.errors import ConfigError
 from tidegate.model.table import TableName
 from tidegate.sink.search_mapping import alias_of
@@ -30,8 +30,8 @@ def search(table: str, words: str, sink_uri: str, limit: int, *, as_json: bool) 
     schema, dot, name = table.partition(".")
     if not dot:
         raise ConfigError(f"{table!r}: write SCHEMA.TABLE")
-    target = parse_search(told(sink_uri, "sink-uri"))
-    with closing(target.store("search")) as store:
+    target = parse_search(resolve_uri(sink_uri, "sink-uri"))
+    with closing(store_of(target, "search")) as store:
         count, found = store.search(alias_of(TableName(schema, name), target.prefix), words, limit)
     if as_json:
         rows = [{"id": one.id, "score": one.score, "row": msgspec.json.decode(one.source)} for one in found]

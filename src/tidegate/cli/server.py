@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from tidegate.config.say import say, say_json
+from tidegate.cli.say import say, say_json
 from tidegate.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -114,12 +114,12 @@ def _session(master: str | None, settings: tuple[str, ...], archive: Path | None
     return found
 
 
-def _tell(made: "Server", address: str, *, as_json: bool) -> None:
-    """Tell where it is; the page keeps the token that stands behind its address."""
-    page = f"{address}/#token={made.token}" if made.token else address
+def _tell(server: "Server", address: str, *, as_json: bool) -> None:
+    """Print the address; the page keeps the token that stands behind it."""
+    page = f"{address}/#token={server.token}" if server.token else address
     if as_json:
-        told = {"uri": address, "page": page, "id": made.id, "pid": os.getpid(), "data_dir": made.config.data_dir}
-        say_json(told)
+        line = {"uri": address, "page": page, "id": server.id, "pid": os.getpid(), "data_dir": server.config.data_dir}
+        say_json(line)
         return
-    say(f"tidegate server {made.id}: {page}, changefeeds in {made.config.data_dir}")
+    say(f"tidegate server {server.id}: {page}, changefeeds in {server.config.data_dir}")
     python_logging.getLogger(__name__).info("ready")

@@ -23,9 +23,9 @@ from contextlib import closing
 import click
 
 from tidegate.cli.former import former_verify
-from tidegate.config.say import say, say_json
+from tidegate.cli.say import say, say_json
 from tidegate.config.sql import parse_sql
-from tidegate.config.uri import told
+from tidegate.config.uri import resolve_uri
 from tidegate.engine.stop_signals import StopEvent, stop_on_signals, wait_until
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.model.tso import parse_ts, time_of
@@ -171,7 +171,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def session_of(uri: str, feed: str = "", *, where: str = "sink-uri") -> TargetSession:
     """Open a session with the server of an address, or of the one that @FILE or env:NAME holds. Raises what is wrong
     with it, and SinkError."""
-    session = TargetSession(parse_sql(told(uri, where), where=where).options(feed))
+    session = TargetSession(parse_sql(resolve_uri(uri, where), where=where, feed=feed))
     return session.prepare(probe(session))
 
 

@@ -11,7 +11,7 @@ by another `schema-change`, it goes on from where it stands and catches up.
 import click
 
 from tidegate.cli.lake import lake_root
-from tidegate.config.say import say, say_json
+from tidegate.cli.say import say, say_json
 from tidegate.engine.progress import FeedError
 
 ROOT = click.argument("root", metavar="LAKE")
@@ -31,13 +31,13 @@ def list_(root: str, *, as_json: bool) -> None:
     from tidegate.sink.delta.snapshots import latest
 
     parked = latest(DeltaOptions(root=lake_root(root), feed="")).parked
-    found = [(group.at.ts, FeedError.of_parked(group, name)) for group in parked for name in group.names]
+    rows = [(group.at.ts, FeedError.of_parked(group, name)) for group in parked for name in group.names]
     if as_json:
-        say_json([{"table": error.table, "parked_ts": ts, "error": error} for ts, error in found])
+        say_json([{"table": error.table, "parked_ts": ts, "error": error} for ts, error in rows])
         return
-    if not found:
+    if not rows:
         click.echo("no table is parked")
-    for ts, error in found:
+    for ts, error in rows:
         say(f"{error.table}   at {ts}   {error}")
 
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 import click
 
 from tidegate.cli.framed import address
+from tidegate.cli.say import say, say_json
 from tidegate.codec import decode
 from tidegate.config.kafka import kafka_topics
-from tidegate.config.say import say, say_json
 from tidegate.engine.change import OPS, Place, PlacedDdl, ordered_ddls
 from tidegate.engine.frontier import larger
 from tidegate.model.errors import DecodeError
@@ -61,7 +61,6 @@ class TopicReport:
 
     @property
     def ddls(self) -> list[PlacedDdl]:
-        """Each DDL once, in order."""
         return ordered_ddls(placed for one in self.partitions for placed in one.ddls)
 
     @property

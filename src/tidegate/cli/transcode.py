@@ -121,7 +121,7 @@ def transcode(
 
 
 def _auto(frames: Frames, config: dict[str, object]) -> tuple[DecodeOptions, Frames]:
-    """What the first messages tell, with what was set, and all messages again."""
+    """Options detected from the first messages, with those that were set, and all messages again."""
     sample: list[tuple[bytes, bytes]] = []
     torn: list[DecodeError] = []
     try:
@@ -131,19 +131,19 @@ def _auto(frames: Frames, config: dict[str, object]) -> tuple[DecodeOptions, Fra
     if not sample and not torn:
         return from_config(config, "open-protocol"), iter(())
     try:
-        found = sniff_all(sample)
-        told = found.decode_options()
+        sniffed = sniff_all(sample)
+        options = sniffed.decode_options()
     except DecodeError as error:
         reason = torn[0] if torn and not sample else error
         raise click.UsageError(f"cannot tell what the messages are: {reason}; give --from") from error
-    return _completed(found, told, config), chain(sample, _raising(torn), frames)
+    return _completed(sniffed, options, config), chain(sample, _raising(torn), frames)
 
 
-def _completed(found: Sniffed, told: DecodeOptions, config: dict[str, object]) -> DecodeOptions:
-    """The options that were told, but for those that were set."""
-    given = from_config(config, found.protocol)
-    compression = told.compression if given.compression == "none" else given.compression
-    return msgspec.structs.replace(given, compression=compression, legacy=given.legacy or told.legacy)
+def _completed(sniffed: Sniffed, options: DecodeOptions, config: dict[str, object]) -> DecodeOptions:
+    """The detected options, overridden by those that were set."""
+    given = from_config(config, sniffed.protocol)
+    compression = options.compression if given.compression == "none" else given.compression
+    return msgspec.structs.replace(given, compression=compression, legacy=given.legacy or options.legacy)
 
 
 def _raising(errors: list[DecodeError]) -> Frames:

@@ -22,13 +22,13 @@ import click
 
 from tidegate.cli.former import renamed
 from tidegate.cli.lake import lake_root
+from tidegate.cli.say import say, say_json
 from tidegate.cli.sink import feed_of, session_of
 from tidegate.config.delta import ICEBERG, SCHEME, parse_delta
 from tidegate.config.entry import Document
 from tidegate.config.redis import parse_redis
-from tidegate.config.say import say, say_json
 from tidegate.config.sql import parse_sql
-from tidegate.config.uri import STORES, scheme_of, told, wrong_scheme
+from tidegate.config.uri import STORES, resolve_uri, scheme_of, wrong_scheme
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import parse_ts, to_datetime
@@ -69,7 +69,7 @@ class VerifyOptions(NamedTuple):
 def upstream_of(uri: str) -> Upstream:
     """Return the recording, the address of the server or the root of the lake that is meant. Raises what is wrong with
     it, before anything is compared."""
-    uri = told(uri, UPSTREAM)
+    uri = resolve_uri(uri, UPSTREAM)
     if scheme_of(uri).partition("+")[0] in SQL:
         parse_sql(uri, where=UPSTREAM)
         return uri
@@ -118,7 +118,7 @@ def _beside_redis(uri: str, upstream: Upstream, options: VerifyOptions) -> Itera
     address = parse_redis(uri, Document())
     if address.mode not in {"hash", "json"}:
         raise ConfigError(f"mode={address.mode} keeps no rows; what is compared are rows of mode=hash and mode=json")
-    with closing(RedisServers(address.options("", "UTC"))) as servers:
+    with closing(RedisServers(address)) as servers:
         standing = standing_at(servers, options.feed, options.ts, options.wait_s)
         ts = standing.checkpoint.ts if options.ts is None else options.ts
         tables = standing.state.tables.values()
@@ -178,23 +178,18 @@ def print_reports(reports: Iterable[TableReport], *, shown: int = SHOWN, as_json
 
 
 def _plain(difference: Difference) -> dict[str, object]:
-    found: dict[str, object] = {"kind": difference.kind}
+    shown: dict[str, object] = {"kind": difference.kind}
     if difference.stored_key or difference.key:
-        found["key"] = difference.stored_key or [_json(value) for value in difference.key]
+        shown["key"] = difference.stored_key or [_json(value) for value in difference.key]
     if difference.column:
-        found["column"] = difference.column
+        shown["column"] = difference.column
     if difference.has_values:
-        found |= {"expected": _json(difference.expected), "found": _json(difference.found)}
-    return found
+        shown |= {"expected": _json(difference.expected), "found": _json(difference.found)}
+    return shown
 
 
 def _json(value: object) -> object:
     return f"0x{value.hex()}" if isinstance(value, bytes) else value
-
-
-def _report_large(name: str, rows: int) -> None:
-    if rows > CHUNK_ROWS:
-        say(f"{name}: comparing {rows:,} rows", err=True)
 
 
 class _Verify(click.Command):
@@ -252,14 +247,18 @@ def verify(
     left out."""
     source = upstream_of(upstream)
     options = VerifyOptions(feed, at, wait_s, TableFilter.parse(rules).matches)
-    with _sides(told(target, "TARGET"), source, options) as compared:
+    with _sides(resolve_uri(target, "TARGET"), source, options) as compared:
         truth = compared.truth
         if truth is not None and not as_json:
             say(f"moment {truth.n}, ts {truth.ts}{f' ({truth.after})' if truth.after else ''}")
         elif not as_json:
             at_utc = f"{to_datetime(compared.ts):%Y-%m-%d %H:%M:%S} UTC"
             say(f"ts {compared.ts} ({at_utc}): {compared.target.place} beside {compared.upstream.place}")
-        reports = compare_sides(compared.upstream, compared.target, _report_large)
+        reports = compare_sides(
+            compared.upstream,
+            compared.target,
+            lambda name, rows: say(f"{name}: comparing {rows:,} rows", err=True) if rows > CHUNK_ROWS else None,
+        )
         total, wrong = print_reports(reports, shown=limit, as_json=as_json)
     if not total:
         raise ConfigError(f"nothing was compared: no table passes the filter {' '.join(rules) or '*.*'}")

@@ -7,7 +7,8 @@
 Timestamps (TSOs) are JSON numbers of 64 bits; a reader limited to 53 bits takes those in `tidegate`, which are texts.
 `tidegate` holds what TiCDC's shape has no field for.  No address, message or setting is shown with a secret.
 
-For the page `glance` gives a line of the overview, `whole` the details.  Long lists are cut, with a count beside them.
+For the page `overview_line` gives a line of the overview, `details` the rest.  Long lists are cut, with a count
+beside them.
 
     state    failed, warning, normal, stopped, finished: the worst first
     lag      seconds between now and a ts; none for a changefeed that does not run, none before there is a ts
@@ -39,7 +40,7 @@ from tidegate.engine.progress import FeedError, PartitionProgress, Progress, slo
 from tidegate.model.errors import UriInvalid
 from tidegate.model.option import MASK
 from tidegate.model.tso import physical_ms, to_datetime
-from tidegate.server.record import FeedView, Sample
+from tidegate.server.record import FeedView
 from tidegate.server.replica_config import TABLE, Leaf, Section, render
 
 TICDC_VERSION: Final = "v8.5.4"
@@ -219,7 +220,7 @@ def lag_s(ts: int, now_ms: int, state: str) -> float | None:
     return max(0, now_ms - physical_ms(ts)) / 1000
 
 
-def glance(view: FeedView, now_ms: int) -> dict[str, Any]:
+def overview_line(view: FeedView, now_ms: int) -> dict[str, Any]:
     """Return a line of the overview."""
     record, progress, state = view.record, view.progress or Progress("starting"), shown_state(view)
     error = view.error
@@ -249,13 +250,16 @@ def glance(view: FeedView, now_ms: int) -> dict[str, Any]:
     return shown
 
 
-def whole(view: FeedView, now_ms: int) -> dict[str, Any]:
-    """Return all that is known of a changefeed, apart from its past."""
+def details(view: FeedView, now_ms: int) -> dict[str, Any]:
+    """Return all that is known of a changefeed, apart from its past; of its samples at most POINTS, evenly chosen."""
+    samples = view.samples
+    step = -(-len(samples) // POINTS) if samples else 1
+    chosen = samples[(len(samples) - 1) % step :: step] if samples else ()
     more = extension(view)
     progress = more["progress"]
     tables = progress.pop("tables", ())
     return {
-        **glance(view, now_ms),
+        **overview_line(view, now_ms),
         **{name: more[name] for name in ("source_uri", "start_ts", "target_ts", "resolved_ts", "last_synced_ts")},
         "sink_uri": mask_uri(view.record.sink_uri),
         "create_time": view.record.create_time,
@@ -268,7 +272,13 @@ def whole(view: FeedView, now_ms: int) -> dict[str, Any]:
         "tables": len(tables),
         "table_rows": sorted(tables, key=_applied)[:TABLES],
         "laggard": _laggard(view, now_ms),
-        "samples": _samples(view.samples),
+        "samples": {
+            "time_ms": [one.time_ms for one in chosen],
+            "checkpoint_lag_s": [lag_s(one.checkpoint_ts, one.time_ms, one.state) for one in chosen],
+            "resolved_lag_s": [lag_s(one.resolved_ts, one.time_ms, one.state) for one in chosen],
+            "rows_per_s": [None if one.state in AT_REST else round(one.rows_per_s, 1) for one in chosen],
+            "behind": [one.behind for one in chosen],
+        },
         "config": settings(view.record.config),
     }
 
@@ -278,7 +288,7 @@ def _applied(table: Mapping[str, Any]) -> int:
 
 
 def _laggard(view: FeedView, now_ms: int) -> str:
-    """What holds the checkpoint back, in a sentence; "" where nothing does, or where nothing is known."""
+    """A sentence about the table or partition that holds the checkpoint back; "" if there is none, or none is known."""
     progress = view.progress
     if progress is None or not view.running:
         return ""
@@ -305,19 +315,6 @@ def slowest_partition(partitions: Sequence[PartitionProgress], now_ms: int) -> s
     ago_s = max(0, now_ms - physical_ms(slowest.resolved_ts)) // 1000
     at = f"{to_datetime(slowest.resolved_ts):%Y-%m-%d %H:%M:%S} UTC"
     return f"{place} has brought no resolved ts since {at} ({ago_s:,} s); all tables wait for it"
-
-
-def _samples(samples: Sequence[Sample]) -> dict[str, list[Any]]:
-    """Columns of some samples, evenly chosen: at most POINTS; a lag is None while the changefeed rests."""
-    step = -(-len(samples) // POINTS) if samples else 1
-    chosen = samples[(len(samples) - 1) % step :: step] if samples else ()
-    return {
-        "time_ms": [one.time_ms for one in chosen],
-        "checkpoint_lag_s": [lag_s(one.checkpoint_ts, one.time_ms, one.state) for one in chosen],
-        "resolved_lag_s": [lag_s(one.resolved_ts, one.time_ms, one.state) for one in chosen],
-        "rows_per_s": [None if one.state in AT_REST else round(one.rows_per_s, 1) for one in chosen],
-        "behind": [one.behind for one in chosen],
-    }
 
 
 def settings(config: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -130,7 +130,7 @@ class ChangefeedRoutes:
 
     def create(self, request: Request) -> Response:
         """Make a changefeed and start it."""
-        view = self._feeds.create(self._wish(request), who(request))
+        view = self._feeds.create(self._new_feed(request), who(request))
         return answer(self._info(view))
 
     def list(
@@ -199,14 +199,14 @@ class ChangefeedRoutes:
         return answer({**found, "all_tables": tables})
 
     def _verified(self, request: Request) -> dict[str, tuple[TableRef, ...]]:
-        wish = self._wish(request)
-        if wish.source_uri not in {"", self._place.server.config.source_uri}:
+        new = self._new_feed(request)
+        if new.source_uri not in {"", self._place.server.config.source_uri}:
             request.state.may_write()
-        found = self._feeds.verify(wish)
+        found = self._feeds.verify(new)
         told = {"ineligible_tables": found.ineligible, "eligible_tables": found.eligible}
         return {name: tables for name, tables in told.items() if tables}
 
-    def _wish(self, request: Request) -> NewFeed:
+    def _new_feed(self, request: Request) -> NewFeed:
         given = read_body(body_of(request), CreateBody)
         namespace = given.namespace or request.query_params.get("namespace") or NAMESPACE
         if not given.sink_uri:

@@ -51,7 +51,6 @@ from tidegate.config.document import document_of
 from tidegate.config.entry import Document, FeedConfig, checkpoints_of, is_landed
 from tidegate.config.load import load
 from tidegate.config.registry import SOURCES, entries_of, feed_of
-from tidegate.config.sql import SqlAddress
 from tidegate.config.tidb import TidbSource
 from tidegate.config.uri import LocalName, heard_by, mask_text, mask_uri, scheme_of, state_place
 from tidegate.engine.plan import Checkpoint
@@ -89,10 +88,11 @@ from tidegate.server.record import (
 )
 from tidegate.server.running import RunEnd, RunningFeed, SparkHost
 from tidegate.sink.metrics_tally import SHOWN, ShownNumbers
+from tidegate.sink.sql.connection import SqlOptions, TargetSession
 
 LOG: Final = logging.getLogger(__name__)
 OWN: Final = ("server.db", "server.db-wal", "server.db-shm", "token")
-"""What a server keeps in its data directory for itself alone."""
+"""Files in the data directory that only the server reads and writes."""
 
 Loads = Callable[[], FeedConfig]
 
@@ -133,7 +133,7 @@ class ClientReach:
         return config
 
     def _knows(self, path: str) -> bool:
-        """Whether a client may name a path."""
+        """True if a client may name a path."""
         if path in self._upstream:
             return True
         real = _real(path)
@@ -142,7 +142,6 @@ class ClientReach:
         return any(real.is_relative_to(root) for root in self._roots)
 
     def _strange(self, hosts: Iterable[str]) -> list[str]:
-        """Hosts that may get no token, sorted."""
         allowed = self._hosts | self._upstream_hosts
         return sorted(host for host in hosts if not {host, host.rpartition(":")[0]} & allowed)
 
@@ -169,7 +168,7 @@ def _real(path: str) -> Path | None:
 
 
 def _named(loads: Loads) -> tuple[set[LocalName], frozenset[str]]:
-    """What a configuration names, as far as it can be read, and who gets tokens."""
+    """Local paths that a configuration names, as far as it can be read, and the hosts that get tokens."""
     names: set[LocalName] = set()
     with heard_by(names.add), suppress(TidegateError):
         return names, _hosts(loads())
@@ -191,13 +190,13 @@ def _upstream(uri: str) -> tuple[set[str], frozenset[str]]:
 
 
 ANSWER_S: Final = 5.0
-"""How long a database is waited for whose changefeed is removed."""
+"""Timeout for the database of a changefeed that is removed."""
 
 
 def move_checkpoint(config: FeedConfig, ts: int) -> None:
     """Put the checkpoint of a changefeed at `ts`. UpdateRefused where its sink or its source does not allow it."""
     source, sink = entries_of(config)
-    if sink.keeps_progress or isinstance(config.sink, SqlAddress):
+    if sink.keeps_progress or isinstance(config.sink, SqlOptions):
         raise UpdateRefused(
             f"{config.sink_uri} itself keeps how far it is, with its rows, so its checkpoint cannot be overwritten; "
             "make a changefeed into another place"
@@ -216,12 +215,11 @@ def move_checkpoint(config: FeedConfig, ts: int) -> None:
 
 def forget_in_database(config: FeedConfig) -> None:
     """Remove what a database holds of a changefeed into it. SinkError where it does not answer, or refuses."""
-    from tidegate.sink.sql.connection import TargetSession
     from tidegate.sink.sql.progress import forget
 
-    if not isinstance(config.sink, SqlAddress):
+    if not isinstance(config.sink, SqlOptions):
         return
-    session = TargetSession(replace(config.sink.options(config.name), dial_s=ANSWER_S), read_s=ANSWER_S)
+    session = TargetSession(replace(config.sink, feed=config.name, dial_s=ANSWER_S), read_s=ANSWER_S)
     try:
         forget(session, config.name)
     finally:
@@ -289,9 +287,9 @@ def _name(table: TableRef) -> tuple[str, str]:
 
 FEEDS: Final = "feeds/"
 STOP_S: Final = 10.0
-"""How long an answer waits for a run to end; it ends after that, too."""
+"""Longest time that a request waits for a run to end; the run ends after it, too."""
 KEEP_S: Final = 30.0
-"""How often a checkpoint that moves is noted in the record; the sink's own is the truth."""
+"""Interval at which an advancing checkpoint is written into the record; the sink's own is authoritative."""
 SAMPLE_S: Final = 5.0
 SAMPLES: Final = 720
 STATES: Final = {"pending": "normal", "stopped": "normal"}
@@ -395,7 +393,7 @@ class Changefeeds:
             self._note(feed)
 
     def tick(self) -> None:
-        """Take samples of what runs, and note checkpoints now and then; every few seconds."""
+        """Sample the running changefeeds and record their checkpoints; called every few seconds."""
         for feed in list((self._feeds or {}).values()):
             view = self._view(feed)
             progress = view.progress
@@ -429,27 +427,27 @@ class Changefeeds:
         """Return what people did, the newest first."""
         return self.operation_log.listed()
 
-    def verify(self, wish: NewFeed) -> Verified:
+    def verify(self, new: NewFeed) -> Verified:
         """Return the tables that such a changefeed would carry. Raises what is wrong with it."""
-        return verified(self._reach.admitted(partial(self.config_of, self._record(wish))))
+        return verified(self._reach.admitted(partial(self.config_of, self._record(new))))
 
-    def create(self, wish: NewFeed, who: str) -> FeedView:
+    def create(self, new: NewFeed, who: str) -> FeedView:
         """Make a changefeed and start it. Raises what is wrong with it, or with its sink."""
-        with self.operation_log.noting("create", wish.id, who, mask_uri(wish.sink_uri)):
-            if wish.id in self._owned():
-                raise ChangefeedExists(f"changefeed already exists, {wish.id.name}")
-            record = self._record(wish)
+        with self.operation_log.noting("create", new.id, who, mask_uri(new.sink_uri)):
+            if new.id in self._owned():
+                raise ChangefeedExists(f"changefeed already exists, {new.id.name}")
+            record = self._record(new)
             config = self._reach.admitted(partial(self.config_of, record))
-            ignore = bool((wish.config or {}).get("ignore-ineligible-table", False))
+            ignore = bool((new.config or {}).get("ignore-ineligible-table", False))
             check_eligible(config, verified(config), ignore=ignore)
             probe(config)
             record = msgspec.structs.replace(record, state="normal").told(Moment(now(), "created", "", who))
             with self._lock:
-                if wish.id in self._owned():
-                    raise ChangefeedExists(f"changefeed already exists, {wish.id.name}")
+                if new.id in self._owned():
+                    raise ChangefeedExists(f"changefeed already exists, {new.id.name}")
                 reach("server/create")
                 feed = ServedFeed(record, self._written(record, None))
-                self._owned()[wish.id] = feed
+                self._owned()[new.id] = feed
             reach("server/created")
             self._start(feed)
             return self._view(feed)
@@ -548,32 +546,31 @@ class Changefeeds:
         )
 
     def _made(self, feed: FeedId) -> ShownNumbers | None:
-        """The numbers that a changefeed of this process makes of rows."""
         return SHOWN.get(f"{state_place(self._config.state_dir(feed.namespace))}/{feed.name}")
 
     # Records
 
-    def _record(self, wish: NewFeed) -> FeedRecord:
+    def _record(self, new: NewFeed) -> FeedRecord:
         """The record of a changefeed that is wanted. Raises what is wrong with its timestamps and addresses."""
-        if not wish.sink_uri:
+        if not new.sink_uri:
             raise UriInvalid("sink_uri is empty, can't not create a changefeed without sink_uri")
-        source = wish.source_uri or str((wish.config or {}).get("source", {}).get("uri", "") or self._config.source_uri)
+        source = new.source_uri or str((new.config or {}).get("source", {}).get("uri", "") or self._config.source_uri)
         if not source:
             raise UriInvalid("source-uri is missing: give one, or start the server with --source-uri")
         now_ts = _now_ts()
-        if wish.start_ts > now_ts:
-            raise ApiParamInvalid(f"invalid start_ts {wish.start_ts}, larger than current tso {now_ts}")
+        if new.start_ts > now_ts:
+            raise ApiParamInvalid(f"invalid start_ts {new.start_ts}, larger than current tso {now_ts}")
         entry = SOURCES.get(scheme_of(source))
-        start = wish.start_ts or (now_ts if entry is not None and not entry.start_ts_refused else 0)
-        if wish.target_ts and wish.target_ts <= start:
-            raise TargetBelowStart(f"target_ts {wish.target_ts} is not above start_ts {start}")
+        start = new.start_ts or (now_ts if entry is not None and not entry.start_ts_refused else 0)
+        if new.target_ts and new.target_ts <= start:
+            raise TargetBelowStart(f"target_ts {new.target_ts} is not above start_ts {start}")
         return FeedRecord(
-            id=wish.id,
-            sink_uri=wish.sink_uri,
+            id=new.id,
+            sink_uri=new.sink_uri,
             source_uri=source,
-            config=dict(wish.config or {}),
+            config=dict(new.config or {}),
             start_ts=start,
-            target_ts=wish.target_ts,
+            target_ts=new.target_ts,
             create_time=datetime.now().astimezone().isoformat(),
             creator_version=VERSION,
             checkpoint_ts=start,
@@ -651,7 +648,7 @@ class Changefeeds:
             feed.run.start()
 
     def _told(self, feed: ServedFeed, run: RunningFeed, progress: Progress) -> None:
-        """Hear a report of a run; a state or an error that is new is written down."""
+        """Handle a report of a run: a new state or error is written into the record."""
         if feed.run is not run or feed.record.state not in RUNS:
             return
         state = STATES.get(progress.state, progress.state)
@@ -671,7 +668,7 @@ class Changefeeds:
             self._settle(feed, state, error)
 
     def _ended(self, feed: ServedFeed, run: RunningFeed, outcome: RunEnd) -> None:
-        """Hear how a run ended. A stop that nobody asked of the changefeed leaves its record for the next owner."""
+        """Handle the end of a run. A stop that no user requested leaves the record for the next owner."""
         if feed.run is run and feed.record.state in RUNS and outcome.state in {"failed", "finished"}:
             self._settle(feed, outcome.state, outcome.error)
 

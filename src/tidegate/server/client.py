@@ -39,10 +39,9 @@ import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import click
@@ -50,7 +49,7 @@ import msgspec
 from click.shell_completion import get_completion_class
 
 from tidegate.config.document import read_document
-from tidegate.config.uri import mask_text, told
+from tidegate.config.uri import mask_text, resolve_uri
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError, TidegateError
 from tidegate.model.name import all_digits, printable
 from tidegate.model.tso import compose, physical_ms
@@ -66,7 +65,7 @@ _FILE: Final = Path("~/.ticdc/credentials")
 
 
 class ServerRefused(EnvironmentFault):
-    """What a server answered that it could not do: (its message, its code)."""
+    """Error answer of a server: (its message, its code)."""
 
     def __init__(self, message: str, code: str, /) -> None:
         super().__init__(message, code)
@@ -77,7 +76,7 @@ class ServerRefused(EnvironmentFault):
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """Who asks, and the certificates of a connection."""
+    """User, token and certificates of a connection."""
 
     ticdc_user: str = ""
     ticdc_password: str = ""
@@ -313,56 +312,41 @@ _IDLE: Final = ("--tz", "--sort-engine", "--sort-dir", "--upstream-pd", "--upstr
 """Hidden flags of TiCDC, which have no effect."""
 
 
-class Wish(NamedTuple):
-    """The body of a request, as far as flags and file say it, and the name that the file has."""
-
-    body: dict[str, Any]
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WishOptions:
-    """The flags, as given."""
-
-    sink_uri: str
-    source_uri: str
-    config: Path | None
-    target_ts: int
-    schema_registry: str
-
-    @staticmethod
-    def added(command: Command) -> Command:
-        """Add the flags to a command."""
-        file = click.Path(dir_okay=False, path_type=Path)
-        for option in (
-            click.option("--sink-uri", default="", help="Where to write; @FILE and env:NAME keep it out of sight."),
-            click.option("--source-uri", default="", help="Where to read.  [default: the server's own upstream]"),
-            click.option("--config", type=file, help="A changefeed file."),
-            click.option("--target-ts", type=int, default=0, help="Where it ends.  [default: never]"),
-            click.option("--schema-registry", default="", help="Address of a schema registry."),
-            *(click.option(name, hidden=True, expose_value=False) for name in _IDLE),
-        ):
-            command = option(command)
-        return command
+def request_flags(command: Command) -> Command:
+    """Add the flags of `request_body` to a command."""
+    file = click.Path(dir_okay=False, path_type=Path)
+    for option in (
+        click.option("--sink-uri", default="", help="Where to write; @FILE and env:NAME keep it out of sight."),
+        click.option("--source-uri", default="", help="Where to read.  [default: the server's own upstream]"),
+        click.option("--config", type=file, help="A changefeed file."),
+        click.option("--target-ts", type=int, default=0, help="Where it ends.  [default: never]"),
+        click.option("--schema-registry", default="", help="Address of a schema registry."),
+        *(click.option(name, hidden=True, expose_value=False) for name in _IDLE),
+    ):
+        command = option(command)
+    return command
 
 
-def read_wish(options: WishOptions) -> Wish:
-    """Return what the flags and the file ask for. ConfigError for a file that cannot be read, or has other keys."""
-    tree = dict(read_document(options.config).tree)
+def request_body(
+    *, sink_uri: str, source_uri: str, config: Path | None, target_ts: int, schema_registry: str
+) -> tuple[dict[str, Any], str]:
+    """Return the body of a request, as far as flags and file say it, and the name that the file has. ConfigError for a
+    file that cannot be read, or has other keys."""
+    tree = dict(read_document(config).tree)
     name, sink, source = str(tree.pop("changefeed-id", "")), str(tree.pop("sink-uri", "")), dict(tree.pop("source", {}))
     upstream = str(source.pop("uri", ""))
     tree |= {"source": source} if source else {}
-    if options.schema_registry:
-        tree["sink"] = {**tree.get("sink", {}), "schema-registry": options.schema_registry}
-    config = spelled(tree)
-    parse(config)  # a duration that is none, told before the server is asked
+    if schema_registry:
+        tree["sink"] = {**tree.get("sink", {}), "schema-registry": schema_registry}
+    replica_config = spelled(tree)
+    parse(replica_config)  # a duration that is none, told before the server is asked
     body = {
-        "sink_uri": told(options.sink_uri or sink, "sink-uri"),
-        "source_uri": told(options.source_uri or upstream, "source-uri"),
-        "target_ts": options.target_ts,
-        "replica_config": config,
+        "sink_uri": resolve_uri(sink_uri or sink, "sink-uri"),
+        "source_uri": resolve_uri(source_uri or upstream, "source-uri"),
+        "target_ts": target_ts,
+        "replica_config": replica_config,
     }
-    return Wish(body, name)
+    return body, name
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -421,7 +405,7 @@ def changefeed() -> None:
 @changefeed.command()
 @click.option("-c", "--changefeed-id", "name", default="", help="Its name.  [default: a new UUID]")
 @spaced
-@WishOptions.added
+@request_flags
 @click.option("--start-ts", type=int, default=0, help="Where it begins.  [default: now]")
 @click.option("--disable-gc-check", is_flag=True, help="Do not check the GC safe point.")
 @click.option("-v", "--verbose", is_flag=True, help="Tell the tables that it carries.")
@@ -440,10 +424,9 @@ def create(
     **given: Any,
 ) -> None:
     """Make a changefeed and start it."""
-    wish = read_wish(WishOptions(**given))
+    body, own_name = request_body(**given)
     client = connected()
-    body: dict[str, Any] = {**wish.body, "namespace": namespace, "start_ts": start_ts}
-    body["changefeed_id"] = name or wish.name
+    body |= {"namespace": namespace, "start_ts": start_ts, "changefeed_id": name or own_name}
     config = body["replica_config"]
     if disable_gc_check:
         config["check_gc_safe_point"] = False
@@ -465,17 +448,17 @@ def create(
 
 @changefeed.command()
 @names
-@WishOptions.added
+@request_flags
 @unasked
 def update(name: str, namespace: str, *, no_confirm: bool, **given: Any) -> None:
     """Change a changefeed that is paused: a file is laid over what it has."""
-    wish = read_wish(WishOptions(**given))
+    body, _ = request_body(**given)
     client = connected()
     path = _path(name)
     before = client.ask("GET", path, namespace=namespace)
-    config = laid_over(before["config"], wish.body["replica_config"])
+    config = laid_over(before["config"], body["replica_config"])
     wanted = {"config": config}
-    wanted |= {key: wish.body[key] for key in ("sink_uri", "source_uri", "target_ts") if wish.body.get(key)}
+    wanted |= {key: body[key] for key in ("sink_uri", "source_uri", "target_ts") if body.get(key)}
     known = {key: before.get(key, before.get("tidegate", {}).get(key)) for key in wanted}
     changes = list(_differences(known, wanted, ()))
     if not changes:

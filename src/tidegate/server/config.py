@@ -57,7 +57,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid
     token_file: str = ""
     """The bearer token of programs."""
     auth: Literal["token", "none"] = "token"
-    """What a server without users asks of writes: the token that it keeps in its data directory, or nothing."""
+    """Credential that a server without users requires of writes: the token in its data directory, or none."""
     token_hosts: tuple[str, ...] = ()
     """HOST or HOST:PORT to which changefeeds of clients may send tokens of files and of the environment."""
 
@@ -72,7 +72,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
 
     addr: str = f"127.0.0.1:{PORT}"
     advertise_addr: str = ""
-    """Where other servers and clients reach it; empty: `addr`."""
+    """Address for other servers and clients; empty: `addr`."""
     data_dir: str = ""
     allow_path: tuple[str, ...] = ()
     """Below which clients may name files; empty: the data directory, and the one in which the server was started."""
@@ -90,23 +90,19 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
 
     @property
     def host(self) -> str:
-        """The host of `addr`."""
         return self.addr.rpartition(":")[0].strip("[]")
 
     @property
     def port(self) -> int:
-        """The port of `addr`."""
         return int(self.addr.rpartition(":")[2])
 
     @property
     def tls(self) -> Tls:
-        """Files of TLS."""
         security = self.security
         return Tls(security.cert_path, security.key_path, security.ca_path if security.mtls else "")
 
     @property
     def scheme(self) -> str:
-        """The scheme of the server's address."""
         return "https" if self.security.cert_path else "http"
 
     def state_dir(self, namespace: str) -> str:
@@ -116,27 +112,19 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
 
 def server_config(path: Path | None, **flags: Any) -> ServerConfig:
     """Return what a file says, with the flags that are not None in its place. Raises ConfigError."""
-    tree = {} if path is None else _tree(path)
+    try:
+        tree = {} if path is None else tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
     tree |= {name.replace("_", "-"): value for name, value in flags.items() if value is not None and value != ()}
     try:
         config = msgspec.convert(tree, ServerConfig)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path or 'the flags'}: {_meant(str(error))}") from error
+        known = [field.encode_name for kind in (ServerConfig, Security) for field in msgspec.structs.fields(kind)]
+        word = str(error).partition("unknown field `")[2].partition("`")[0]
+        what = f"unknown key {word}{nearest(word, known)}" if word else str(error)
+        raise ConfigError(f"{path or 'the flags'}: {what}") from error
     return _checked(config)
-
-
-def _tree(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
-
-
-def _meant(text: str) -> str:
-    """The words of an error, with the nearest key where one is unknown."""
-    known = [field.encode_name for kind in (ServerConfig, Security) for field in msgspec.structs.fields(kind)]
-    word = text.partition("unknown field `")[2].partition("`")[0]
-    return f"unknown key {word}{nearest(word, known)}" if word else text
 
 
 def _checked(config: ServerConfig) -> ServerConfig:
@@ -178,7 +166,7 @@ def _checked(config: ServerConfig) -> ServerConfig:
 
 
 def _roots(data_dir: str) -> tuple[str, ...]:
-    """Where clients may name files, unless the server is told; a service that is started in / means no directory."""
+    """Default of allow-path: the data directory and the current one, unless that is the root."""
     here = Path.cwd()
     return (*([] if "://" in data_dir else [data_dir]), *([] if here == Path(here.root) else [str(here)]))
 

@@ -38,9 +38,17 @@ from tidegate.config.registry import entries_of, home_of
 from tidegate.engine.change import DeadLetter, Place
 from tidegate.lakes.lake import Lake, moment_ts
 from tidegate.model.errors import ConfigError, DecodeError
-from tidegate.server.answers import glance, safe, shown_state, whole
+from tidegate.server.answers import details, overview_line, safe, shown_state
 from tidegate.server.api import Name, Namespace, ServerPlace
-from tidegate.server.history import ShownDdl, Trail, letters_of, replay_letter, skip_letter, trail_of, unpark_table
+from tidegate.server.history import (
+    FeedHistory,
+    ShownDdl,
+    history_of,
+    letters_of,
+    replay_letter,
+    skip_letter,
+    unpark_table,
+)
 from tidegate.server.record import NAMESPACE, ApiParamInvalid, FeedView, parse_id
 from tidegate.server.routes import (
     JSON,
@@ -92,7 +100,7 @@ class DashboardRoutes:
     def overview(self, request: Request) -> Response:
         """Show every changefeed in a line, and the server that owns them."""
         now_ms = _now_ms()
-        items = [glance(view, now_ms) for view in self._feeds.listed()]
+        items = [overview_line(view, now_ms) for view in self._feeds.listed()]
         return shown({**self._told(request, now_ms), "items": items})
 
     def operations(self) -> Response:
@@ -104,22 +112,22 @@ class DashboardRoutes:
         view, now_ms = self._view(changefeed_id, namespace), _now_ms()
         feed = str(view.id)
         done = [one for one in self._feeds.operations() if str(one.feed) == feed]
-        return shown({**self._told(request, now_ms), **whole(view, now_ms), "operations": done})
+        return shown({**self._told(request, now_ms), **details(view, now_ms), "operations": done})
 
     def ddls(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Most = 100) -> Response:
         """Show DDLs and how far each is."""
         view = self._view(changefeed_id, namespace)
-        found = self._trail(view).ddls(limit)
+        found = self._history(view).ddls(limit)
         return shown({"items": [{**msgspec.structs.asdict(ddl), "state": ddl_state(ddl, view)} for ddl in found]})
 
     def schema(
         self, changefeed_id: Name, namespace: Namespace = NAMESPACE, table: TableWord = "", ts: Ts = "latest"
     ) -> Response:
         """Show the names of the tables at a moment, or the definition of one."""
-        trail = self._trail(self._view(changefeed_id, namespace))
+        history = self._history(self._view(changefeed_id, namespace))
         with _asked():
             moment = moment_ts(ts) or 0
-            return shown(trail.definition(table, moment) if table else {"tables": trail.tables(moment)})
+            return shown(history.definition(table, moment) if table else {"tables": history.tables(moment)})
 
     def changes(
         self,
@@ -130,9 +138,9 @@ class DashboardRoutes:
         limit: Most = 50,
     ) -> Response:
         """Show the newest row changes above a ts, oldest first."""
-        trail = self._trail(self._view(changefeed_id, namespace))
+        history = self._history(self._view(changefeed_id, namespace))
         with _asked():
-            return shown({"items": trail.tail(table, moment_ts(after) or 0, limit)})
+            return shown({"items": history.tail(table, moment_ts(after) or 0, limit)})
 
     def snapshots(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Most = 50) -> Response:
         """Show the published states of a lake, the newest first; none of another sink."""
@@ -189,8 +197,8 @@ class DashboardRoutes:
     def _view(self, name: str, namespace: str) -> FeedView:
         return self._feeds.get(parse_id(name, namespace))
 
-    def _trail(self, view: FeedView) -> Trail:
-        return trail_of(self._feeds.config_of(view.record))
+    def _history(self, view: FeedView) -> FeedHistory:
+        return history_of(self._feeds.config_of(view.record))
 
 
 def ddl_state(ddl: ShownDdl, view: FeedView) -> str:

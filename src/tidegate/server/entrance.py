@@ -1,4 +1,5 @@
-"""What every request passes before its route: authentication, readiness, limits of its body, forwarding, and the log.
+"""The checks and steps before a request reaches its route: authentication, readiness, limits of its body, forwarding,
+and the log.
 
     headers ──► allowed?  403, 401      is the server ready?  503      body within its limits?  413, 408
                 └─ owner?  the application answers : the owner's answer is passed on
@@ -45,7 +46,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -130,7 +131,11 @@ class Users:
 
     def check(self, name: str, password: str) -> bool:
         """Return True if the user has that password. LoginsBusy while too many others are being checked."""
-        kept = self._current().get(name)
+        with suppress(OSError, ConfigError):  # where the file is being replaced, its users of before are asked
+            seen = self._file.stat().st_mtime_ns
+            if seen != self._seen:
+                self._users, self._seen = read_users(self._file), seen
+        kept = self._users.get(name)
         mark = hmac.digest(self._key, f"{name}\0{password}\0{kept}".encode(), "sha256")
         if kept is not None and mark in self._known:
             return True
@@ -146,16 +151,6 @@ class Users:
                 self._known.clear()
             self._known.add(mark)
         return right
-
-    def _current(self) -> dict[str, str]:
-        """The users; those of before where the file is being replaced by one that cannot be read."""
-        try:
-            seen = self._file.stat().st_mtime_ns
-            if seen != self._seen:
-                self._users, self._seen = read_users(self._file), seen
-        except (OSError, ConfigError):
-            pass
-        return self._users
 
 
 def _matches(password: str, kept: str) -> bool:
@@ -206,7 +201,6 @@ class Ask(NamedTuple):
 
     @property
     def writes(self) -> bool:
-        """True if the request may change something."""
         return self.body_writes or (self.method not in READS and self.path not in WRITES_BY_QUESTION)
 
 
@@ -249,7 +243,7 @@ class Admission:
             raise RequestForbidden("a page of another server sent this request")
 
     def _holder(self, ask: Ask) -> str:
-        """Who sends a write with the server's token: the name given with it, which proves nothing more."""
+        """The name sent with the server's token of a write; the token proves no name."""
         kind, _, given = ask.headers.get("authorization", "").partition(" ")
         name, word = _login(given.strip()) if kind.lower() == "basic" else ("", given.strip())
         if kind.lower() not in {"basic", "bearer"} or not word:
@@ -264,7 +258,9 @@ class Admission:
 
     def _who(self, ask: Ask) -> tuple[str, bool]:
         """The sender's name, and whether a password proves it."""
-        certified = self._certified(ask.peer_cn) if self._security.mtls else ""
+        certified, allowed = ask.peer_cn if self._security.mtls else "", self._security.cert_allowed_cn
+        if self._security.mtls and (not certified or (allowed and certified not in allowed)):
+            raise Unauthorized(f"the name {certified!r} of the client's certificate is not in cert-allowed-cn")
         kind, _, given = ask.headers.get("authorization", "").partition(" ")
         match kind.lower():
             case "basic" if self._users is not None:
@@ -279,12 +275,6 @@ class Admission:
                 raise CredentialMissing("this server wants to know who asks: a user and a password, or a bearer token")
         raise Unauthorized(f"this server does not take credentials of the kind {kind[:20]!r}")
 
-    def _certified(self, name: str) -> str:
-        allowed = self._security.cert_allowed_cn
-        if not name or (allowed and name not in allowed):
-            raise Unauthorized(f"the name {name!r} of the client's certificate is not in cert-allowed-cn")
-        return name
-
     @staticmethod
     def _user(users: Users, given: str) -> str:
         name, password = _login(given)
@@ -294,7 +284,6 @@ class Admission:
 
 
 def _login(given: str) -> tuple[str, str]:
-    """User and password of HTTP's Basic."""
     try:
         name, _, password = base64.b64decode(given, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError) as error:
@@ -303,7 +292,6 @@ def _login(given: str) -> tuple[str, str]:
 
 
 def _name(host: str) -> str:
-    """The name in a Host header, without its port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -366,7 +354,7 @@ GUARDS: Final = (
 )
 """Headers of every answer: no page frames it, no browser guesses its type or keeps it."""
 WORD: Final = 300
-"""What the log shows at most of a word that anybody may choose."""
+"""Most characters that the log shows of a word that any client may choose."""
 API: Final = "/api/"
 OWN_ANSWERS: Final = frozenset(
     {"/api/v2/status", "/api/v2/health", "/api/v2/captures", "/api/v2/log", "/api/v2/log/redact", "/api/v2/tso"}
@@ -405,7 +393,9 @@ class Entrance:
 
     async def _answer(self, request: Request, scope: Scope, send: Send) -> None:
         try:
-            _check_head(scope)
+            lines = sum(len(name) + len(value) for name, value in scope["headers"])
+            if lines + len(scope["raw_path"]) + len(scope["query_string"]) > HEADER_BYTES:
+                raise RequestTooLarge(f"the request's headers are longer than {HEADER_BYTES} bytes")
             ask = Ask(request.method, scope["path"], request.headers, scope["state"].get("peer_cn", ""))
             scope["state"]["who"] = await self._admitted(ask)
             scope["state"]["may_write"] = partial(self._admission.admit, ask._replace(body_writes=True))
@@ -421,7 +411,7 @@ class Entrance:
                 await self._app(scope, receive, send)
 
     async def _admitted(self, ask: Ask) -> str:
-        """Who asks; a password is hashed in a thread."""
+        """The name of the sender; a password is hashed in a thread."""
         if not self._admission.takes_time(ask):
             return self._admission.admit(ask)
         return await to_thread.run_sync(self._admission.admit, ask, limiter=self._aside)
@@ -443,13 +433,6 @@ class Entrance:
         body = await _body(request)
         ask = partial(self._forwarder.ask, owner.address, request.method, target, request.headers, body)
         return await to_thread.run_sync(ask, limiter=self._aside)
-
-
-def _check_head(scope: Scope) -> None:
-    """RequestTooLarge for headers that came whole, and are too long all the same."""
-    lines = sum(len(name) + len(value) for name, value in scope["headers"])
-    if lines + len(scope["raw_path"]) + len(scope["query_string"]) > HEADER_BYTES:
-        raise RequestTooLarge(f"the request's headers are longer than {HEADER_BYTES} bytes")
 
 
 async def _body(request: Request) -> bytes:

@@ -1,7 +1,7 @@
 """The history of a changefeed for its page and API: DDLs, definitions, newest rows, dead letters and parked tables.
 
-    a source read directly    ── LogTrail      jobs, definitions and rows of the change log
-    a source that lands       ── LandedTrail   DDLs and rows of the changelog, definitions of the lake, or beside the
+    a source read directly    ── LogHistory       jobs, definitions and rows of the change log
+    a source that lands       ── LandedHistory    DDLs and rows of the changelog, definitions of the lake, or beside the
                                                checkpoint
 
 None of this is part of a run: each request reads immutable files, up to the requested number of rows and from the
@@ -53,14 +53,14 @@ from tidegate.sink.delta.snapshots import ask, latest
 from tidegate.source.kafka_replay import Bytes, Replayed, State, listed, replay, skip
 from tidegate.source.tidb_changes import LogChanges
 from tidegate.source.tidb_ddl import JOBS, Timeline
-from tidegate.source.tidb_log import KvLog, LogPart, name_of
+from tidegate.source.tidb_log import KvLog, name_of
 
 CELL_CHARS: Final = 200
 """A longer value is cut: a look is no export."""
 UNIQUE: Final = ("KEY", "UNIQUE KEY")
 TAIL_FILES: Final = 16
 TAIL_BYTES: Final = 32 << 20
-"""How much is read for a tail at the most, apart from one file."""
+"""Most bytes that are read for a tail, apart from one file."""
 
 
 class JobStep(msgspec.Struct, frozen=True):
@@ -115,8 +115,8 @@ class ShownRow(msgspec.Struct, frozen=True, kw_only=True):
     old: dict[str, str | None]
 
 
-class Trail(Protocol):
-    """What is known of a changefeed's past."""
+class FeedHistory(Protocol):
+    """DDLs, definitions and rows of a changefeed's past."""
 
     def ddls(self, most: int) -> list[ShownDdl]:
         """Return the newest DDLs, the newest first."""
@@ -131,12 +131,12 @@ class Trail(Protocol):
         """Return the newest rows above `after`, oldest first, of one table or of all."""
 
 
-def trail_of(config: FeedConfig) -> Trail:
+def history_of(config: FeedConfig) -> FeedHistory:
     """Return the past of a changefeed."""
     steps = online_of(config)
     if is_landed(*entries_of(config)):
-        return LandedTrail(config, Changelog(changelog_uri(home_of(config))), steps)
-    return LogTrail(config, steps)
+        return LandedHistory(config, Changelog(changelog_uri(home_of(config))), steps)
+    return LogHistory(config, steps)
 
 
 def online_of(config: FeedConfig) -> Callable[[], "list[ShownDdl]"]:
@@ -158,7 +158,10 @@ def online_ddls(log: KvLog) -> list[ShownDdl]:
         before = found.pop(job.id, None)
         steps = before.steps if before else ()
         done = before.commit_ts if before else 0
-        state = _job_state(job.state, job.schema_state)
+        if job.state == JobState.RUNNING:
+            state = ElementState(job.schema_state).label
+        else:
+            state = JobState(job.state).name.lower().replace("_", " ")
         if not steps or steps[-1].state != state:
             steps = (*steps, JobStep(state, row.commit_ts))
         if job.state == JobState.DONE and not done:
@@ -167,13 +170,6 @@ def online_ddls(log: KvLog) -> list[ShownDdl]:
             commit_ts=done, schema=job.schema_name, table=job.table_name, query=job.query, steps=steps
         )
     return list(found.values())
-
-
-def _job_state(state: int, element: int) -> str:
-    """The word for how far a job is: the schema state of one that runs, else its own."""
-    if state == JobState.RUNNING:
-        return ElementState(element).label
-    return JobState(state).name.lower().replace("_", " ")
 
 
 def _joined(ddls: Iterable[ShownDdl], online: Sequence[ShownDdl], most: int) -> list[ShownDdl]:
@@ -185,7 +181,7 @@ def _joined(ddls: Iterable[ShownDdl], online: Sequence[ShownDdl], most: int) -> 
 
 
 @dataclass(slots=True)
-class LandedTrail:
+class LandedHistory:
     """The past of a changefeed whose changes land."""
 
     config: FeedConfig
@@ -252,7 +248,7 @@ class LandedTrail:
 
 
 @dataclass(slots=True)
-class LogTrail:
+class LogHistory:
     """The past of a changefeed that reads a change log as it is."""
 
     config: FeedConfig
@@ -270,9 +266,9 @@ class LogTrail:
         as_of, versions = self._at(ts)
         for version in versions:
             if lowered(str(name_of(version))) == lowered(table):
-                told = table_info(version.stored, version.schema, version.version)
+                info = table_info(version.stored, version.schema, version.version)
                 statement = render_create_table(version.stored, schema=version.schema)
-                return msgspec.structs.replace(_shown_table(told, as_of), statement=statement)
+                return msgspec.structs.replace(_shown_table(info, as_of), statement=statement)
         raise ConfigError(f"no table {table} at ts {as_of}")
 
     def tail(self, table: str, after: int, most: int) -> list[ShownRow]:
@@ -282,7 +278,15 @@ class LogTrail:
             return []
         high = parts[-1].high
         physical = {one for found in self._at(0)[1] for one in found.stored.physical_ids}
-        at = max(after, log.begin().ts, _low_of(parts, physical, most))
+        at = max(after, log.begin().ts)
+        rows = size = 0
+        for count, part in enumerate(reversed(parts)):  # down to where parts hold enough rows for a tail
+            mine = [one for one in part.stored if one.table_id in physical]
+            rows += sum(one.rows for one in mine)
+            size += sum(one.size_bytes for one in mine)
+            if rows >= most or size >= TAIL_BYTES or count >= TAIL_FILES or part is parts[0]:
+                at = max(at, part.low)
+                break
         timeline = self._timeline()
         timeline.start(at)
         timeline.read(high)
@@ -335,18 +339,6 @@ class LogTrail:
                 yield ShownDdl(commit_ts=ts, schema=ddl.schema, table=ddl.table, query=ddl.query, left_out=one.left_out)
 
 
-def _low_of(parts: Sequence[LogPart], physical: set[int], most: int) -> int:
-    """The ts above which parts hold enough rows for a tail."""
-    rows = size = 0
-    for at, part in enumerate(reversed(parts)):
-        mine = [one for one in part.stored if one.table_id in physical]
-        rows += sum(one.rows for one in mine)
-        size += sum(one.size_bytes for one in mine)
-        if rows >= most or size >= TAIL_BYTES or at >= TAIL_FILES:
-            return part.low
-    return parts[0].low
-
-
 def _shown_table(table: TableInfo, as_of: int) -> ShownTable:
     columns = tuple(
         ShownColumn(
@@ -377,7 +369,6 @@ def _shown_table(table: TableInfo, as_of: int) -> ShownTable:
 
 
 def _newest(chunks: Iterable[Chunk], after: int, most: int) -> list[ShownRow]:
-    """The last rows of some chunks."""
     found: deque[ShownRow] = deque(maxlen=most)
     for chunk in chunks:
         found.extend(row for row in _rows(chunk, most) if row.commit_ts > after)

@@ -1,4 +1,4 @@
-"""What Prometheus reads: TiCDC's names, units and labels for what applies, ours beside them.
+"""Metrics for Prometheus: TiCDC's names, units and labels for what applies, ours beside them.
 
     ticdc_owner_checkpoint_ts{namespace,changefeed}       ms, the physical part of the TSO
     ticdc_owner_checkpoint_ts_lag                         s
@@ -70,7 +70,6 @@ def _slowest(view: FeedView, _: int) -> float | None:
 
 
 def _lagging(value: Value) -> Value:
-    """The value while the changefeed should get on."""
     return lambda view, now_ms: value(view, now_ms) if view.state in LAGGING else None
 
 
@@ -80,29 +79,21 @@ def _of_run(value: Callable[[Progress], float]) -> Value:
 
 
 def _when(ts: Callable[[FeedView], int]) -> Value:
-    """A timestamp in ms, while the changefeed should get on."""
+    """A timestamp in ms, while the changefeed should advance."""
     return _lagging(lambda view, _: physical_ms(ts(view)))
 
 
 def _behind(ts: Callable[[FeedView], int]) -> Value:
-    """How far a timestamp is behind now in s, while the changefeed should get on."""
+    """Lag of a timestamp in s, while the changefeed should advance."""
     return _lagging(lambda view, now_ms: _lag_s(ts(view), now_ms))
-
-
-def _checkpoint(view: FeedView) -> int:
-    return view.checkpoint_ts
-
-
-def _resolved(view: FeedView) -> int:
-    return view.resolved_ts
 
 
 GAUGES: Final = (
     Gauge("ticdc_owner_status", "0 normal, 2 failed, 3 stopped, 4 finished, 6 warning", lambda v, _: STATES[v.state]),
-    Gauge("ticdc_owner_checkpoint_ts", "What is in the sink, ms", _when(_checkpoint)),
-    Gauge("ticdc_owner_checkpoint_ts_lag", "Now less the checkpoint, s", _behind(_checkpoint)),
-    Gauge("ticdc_owner_resolved_ts", "What has been read and ordered, ms", _when(_resolved)),
-    Gauge("ticdc_owner_resolved_ts_lag", "Now less the resolved ts, s", _behind(_resolved)),
+    Gauge("ticdc_owner_checkpoint_ts", "What is in the sink, ms", _when(lambda view: view.checkpoint_ts)),
+    Gauge("ticdc_owner_checkpoint_ts_lag", "Now less the checkpoint, s", _behind(lambda view: view.checkpoint_ts)),
+    Gauge("ticdc_owner_resolved_ts", "What has been read and ordered, ms", _when(lambda view: view.resolved_ts)),
+    Gauge("ticdc_owner_resolved_ts_lag", "Now less the resolved ts, s", _behind(lambda view: view.resolved_ts)),
     Gauge("ticdc_scheduler_table_count", "Tables with rows in this run", _of_run(lambda run: len(run.tables))),
     Gauge("ticdc_scheduler_slow_table_checkpoint_ts", "Where the slowest table is, ms", _lagging(_slowest)),
     Gauge("ticdc_mounter_total_rows_count", "Row changes that were read", _of_run(lambda run: run.rows_landed)),
@@ -160,7 +151,7 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
     def sampled(self, view: FeedView) -> None:
-        """Take a sample of a changefeed's lags, every few seconds."""
+        """Observe a changefeed's lags; called every few seconds."""
         if view.state not in LAGGING:
             return
         now_ms = _now_ms()
@@ -192,7 +183,6 @@ class Metrics(Collector):
 
 
 def _labelled(views: "list[FeedView]") -> Iterator[Metric]:
-    """Metrics with labels of their own."""
     errors = GaugeMetricFamily(
         "ticdc_owner_changefeed_error_info", "1 while it lasts", labels=(*F, "state", "error_time", "code", "message")
     )

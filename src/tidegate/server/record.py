@@ -115,7 +115,6 @@ class FeedId(msgspec.Struct, frozen=True, order=True):
 
     @property
     def document(self) -> str:
-        """The name of its document."""
         return f"feeds/{self}.json"
 
 
@@ -139,7 +138,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class FeedOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody did to a changefeed, for the question who paused it."""
+    """Entry of the operation log: who did what to a changefeed."""
 
     time: str
     operation: str
@@ -193,7 +192,7 @@ class NewFeed:
 
 @dataclass(frozen=True, slots=True)
 class FeedChange:
-    """What is to be another way; what is empty or None stays. `config` replaces the whole."""
+    """Changes to a changefeed; empty and None leave a field as it is. `config` replaces the whole."""
 
     sink_uri: str = ""
     source_uri: str = ""
@@ -227,12 +226,10 @@ class FeedView:
 
     @property
     def id(self) -> FeedId:
-        """The namespace and name."""
         return self.record.id
 
     @property
     def state(self) -> str:
-        """Tell the state in TiCDC's words."""
         return self.record.state
 
     @property

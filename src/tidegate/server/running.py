@@ -69,7 +69,7 @@ class SparkHost:
         self._lock = threading.Lock()
         self._spark: SparkSession | None = None
         self.starts = 0
-        """How often a session was started."""
+        """Number of sessions that were started."""
 
     def tasks(self, pool: str) -> SparkTasks:
         """Return tasks of a pool; no session is started before they run."""
@@ -85,21 +85,18 @@ class SparkHost:
 
     def renew(self) -> None:
         """Let go of the session, unless somebody else has started another one since it ended."""
-        from tidegate.spark.session import forget_session
+        from tidegate.spark.session import SPARK_FAILURES, forget_session
 
         with self._lock:
-            if self._spark is not None and not _lives(self._spark):
+            if self._spark is None:
+                return
+            try:
+                ended = bool(self._spark.sparkContext._jsc.sc().isStopped())  # noqa: SLF001
+            except (*SPARK_FAILURES, AttributeError, OSError):
+                ended = True
+            if ended:
                 forget_session()
                 self._spark = None
-
-
-def _lives(spark: "SparkSession") -> bool:
-    from tidegate.spark.session import SPARK_FAILURES
-
-    try:
-        return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001
-    except (*SPARK_FAILURES, AttributeError, OSError):
-        return False
 
 
 NAME: Final = "owner"
@@ -139,7 +136,7 @@ class Lease:
 
     @property
     def step_s(self) -> float:
-        """How often `step` wants to be called."""
+        """Interval at which `step` must be called."""
         return self.ttl_s / PARTS
 
     @property
@@ -167,7 +164,7 @@ class Lease:
         return self.owns()
 
     def _look(self) -> None:
-        """Take the lease if it is nobody's, or over."""
+        """Acquire the lease if nobody holds it, or if it has expired."""
         document = self._documents.read(NAME)
         if document is None:
             self._put(1, None)
@@ -230,7 +227,7 @@ class OwnedTasks(Tasks):
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """How a run ended: the state, and the error of a failed one."""
+    """Outcome of a run: the state, and the error of a failed one."""
 
     state: str
     error: FeedError | None = None
@@ -313,12 +310,12 @@ class RunningFeed:
         self._wait(error, outage.errors, pause_s)
 
     def _shown(self, error: TidegateError) -> FeedError:
-        """The error as the run told it, which knows since when."""
-        told = self.progress and self.progress.error
-        return told or FeedError.of(error, since=now())
+        """The error as the run reported it, with its begin."""
+        reported = self.progress and self.progress.error
+        return reported or FeedError.of(error, since=now())
 
     def _wait(self, error: TidegateError, tries: int, pause_s: float) -> None:
-        """Tell a warning, and pause."""
+        """Report a warning, and pause."""
         before = self.progress or Progress("starting")
         since = before.error.since if before.error is not None and tries > 1 else now()
         shown = FeedError.of(error, since=since, tries=tries, next_try_s=pause_s)

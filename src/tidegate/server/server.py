@@ -30,7 +30,7 @@ from tidegate.server.running import Lease, SparkHost, steady_s
 LOG: Final = logging.getLogger(__name__)
 LOOK_S: Final = 0.2
 RESIGN_TTLS: Final = 2
-"""How many times its ttl a server that has resigned leaves the lease to others."""
+"""Time for which a server that has resigned leaves the lease to others, in multiples of its ttl."""
 CAPTURES: Final = "captures/"
 FORGET_TTLS: Final = 3
 """After so many times its ttl without a word a server is no longer listed."""
@@ -53,11 +53,11 @@ class Server:
         self.pid = os.getpid()
         self.begun_s = time.time()
         self._owned_s = 0.0
-        """How long it has owned; its rate is 1 on the owner."""
+        """Seconds as owner; the rate is 1 on the owner."""
         self._documents = documents_in(config.data_dir)
         check_kept(self._documents, config.data_dir)
         self.token = write_token(config, self._documents)
-        """What writes need; "" where users are asked for, or nothing is."""
+        """Token that writes need; "" where users authenticate, or nobody does."""
         self.lease = Lease(self._documents, self.id, config.advertise_addr, float(config.capture_session_ttl))
         self.spark = spark
         self.changefeeds = Changefeeds(
@@ -118,7 +118,6 @@ class Server:
         return Capture(found.server, is_owner=True, address=found.address, cluster_id=self.config.cluster_id)
 
     def _facts(self) -> dict[str, float]:
-        """Numbers of this server for `/metrics`."""
         return {
             "ticdc_owner_ownership_counter": self._owned_s,
             "ticdc_server_start_time": self.begun_s,
@@ -143,7 +142,14 @@ class Server:
         while not self._halt.is_set():
             owns = self.lease.owns() and not self.changefeeds.lost.is_set() and not self._resigns.is_set()
             if owns and not acting:
-                acting = self._take_over()
+                try:
+                    self.changefeeds.take_over(self.lease.epoch)
+                except (Changed, EnvironmentFault) as error:
+                    LOG.warning("the changefeeds are not taken over: %s", error)
+                    self.changefeeds.step_down()
+                else:
+                    LOG.info("this server owns the changefeeds, epoch %d", self.lease.epoch)
+                    acting = True
             elif acting and not owns:
                 LOG.warning("this server no longer owns the changefeeds")
                 self.changefeeds.step_down()
@@ -159,16 +165,6 @@ class Server:
             self._owned_s += acting * LOOK_S
             self._halt.wait(LOOK_S)
         self.changefeeds.step_down()
-
-    def _take_over(self) -> bool:
-        try:
-            self.changefeeds.take_over(self.lease.epoch)
-        except (Changed, EnvironmentFault) as error:
-            LOG.warning("the changefeeds are not taken over: %s", error)
-            self.changefeeds.step_down()
-            return False
-        LOG.info("this server owns the changefeeds, epoch %d", self.lease.epoch)
-        return True
 
 
 def _now_ms() -> int:

@@ -49,7 +49,7 @@ NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EN
 
 
 class GuestLimits(NamedTuple):
-    """How many connections a port holds at a time, and how many of them from one address."""
+    """Most connections of a port at a time, and most of them from one address."""
 
     connections: int
     per_peer: int
@@ -211,11 +211,13 @@ class BoundedProtocol(H11Protocol):
         """Begin: wait for the first request."""
         super().connection_made(transport)
         self.access_log = False  # queries hold what no log should; the entrance writes its own line
-        self.app_state = {**self.app_state, "peer_cn": _common_name(transport.get_extra_info("peercert"))}
+        certificate = transport.get_extra_info("peercert") or {}
+        subject = dict(pair for part in certificate.get("subject", ()) for pair in part)
+        self.app_state = {**self.app_state, "peer_cn": str(subject.get("commonName", ""))}
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; a request whose headers are whole has come in time."""
+        """Receive bytes; a request whose headers are complete has come in time."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._in_time()
@@ -234,12 +236,6 @@ class BoundedProtocol(H11Protocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
-
-
-def _common_name(certificate: Any) -> str:
-    """The CN of a certificate as `ssl` tells it; "" without one."""
-    subject = dict(pair for part in (certificate or {}).get("subject", ()) for pair in part)
-    return str(subject.get("commonName", ""))
 
 
 class Tls(NamedTuple):

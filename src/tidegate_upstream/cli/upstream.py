@@ -23,7 +23,7 @@ import click
 from msgspec import to_builtins
 
 from tidegate.config.option import by_name, read_all
-from tidegate.config.uri import Given, told
+from tidegate.config.uri import Given, resolve_uri
 from tidegate.engine.stop_signals import stop_on_signals, wait_until
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError
 from tidegate.model.host import reaches_others
@@ -50,7 +50,7 @@ def _secret(_context: click.Context, option: click.Parameter, value: str | None)
     """The password that is meant by @FILE or env:NAME; words of a command are seen by every user of the machine."""
     if value is not None and not value.startswith(("@", "env:")):
         raise ConfigError(f"{option.opts[0]}: expected @FILE or env:NAME, not the password itself")
-    return None if value is None else told(value, option.opts[0])
+    return None if value is None else resolve_uri(value, option.opts[0])
 
 
 USER: Final = click.option("--user", default="root", show_default=True, help="The user that has the password.")

@@ -11,7 +11,7 @@ from tests.server.http_kit import Client, served
 from tests.server.kit import Place, until
 from tidegate.engine.progress import PartitionProgress, Progress
 from tidegate.model.tso import compose
-from tidegate.server.answers import glance, lag_s, settings, slowest_partition, whole
+from tidegate.server.answers import details, lag_s, overview_line, settings, slowest_partition
 from tidegate.server.record import FeedId, FeedRecord, FeedView, Sample
 from tidegate.server.server import Server
 
@@ -172,18 +172,18 @@ def view(state: str = "normal", **told: Any) -> FeedView:
 
 def test_lag() -> None:
     """Checkpoint and resolved ts have lags of their own; a changefeed that rests has none, nor has a ts of old."""
-    line = glance(view(), NOW_MS)
+    line = overview_line(view(), NOW_MS)
     assert (line["lag_s"], line["resolved_lag_s"], line["checkpoint_age_s"]) == (7, 2, 7)
     for state in ("stopped", "finished"):
-        assert glance(view(state), NOW_MS)["lag_s"] is None
-        assert set(whole(view(state), NOW_MS)["samples"]["checkpoint_lag_s"]) == {None}
+        assert overview_line(view(state), NOW_MS)["lag_s"] is None
+        assert set(details(view(state), NOW_MS)["samples"]["checkpoint_lag_s"]) == {None}
     assert lag_s(1, NOW_MS, "normal") is None
     assert lag_s(compose(NOW_MS + 5000), NOW_MS, "normal") == 0
 
 
 def test_bounds_and_secrets() -> None:
     """Samples are thinned, the newest stays, settings that differ from the defaults come first, secrets never."""
-    one = whole(view(warnings=("kafka://u:geheim@h/t is away",)), NOW_MS)
+    one = details(view(warnings=("kafka://u:geheim@h/t is away",)), NOW_MS)
     assert len(one["samples"]["time_ms"]) <= 240
     assert "geheim" not in json.dumps(one)
     assert one["config"][0]["changed"]

@@ -13,11 +13,12 @@ from tests.engine.test_chain import Upstream
 from tests.log_source import log_source
 from tests.mariadb import running_server
 from tidegate.cli.main import main
+from tidegate.cli.status import words
 from tidegate.config import tidb as wiring
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import load
 from tidegate.config.registry import entries_of, feed_of, status_of
-from tidegate.config.status import statuses, words
+from tidegate.config.status import statuses
 from tidegate.config.tidb import log_of
 from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import LocalTasks

@@ -1,0 +1,46 @@
+"""`tidegate status`: what the changefeeds of a lake or a state directory last said.
+
+$ tidegate status /srv/lake
+shop: normal since 2026-03-17T09:31:06Z, checkpoint 470606744143265793 (2026-03-17 09:31:06.250), kafka://.. -> delta://..
+"""
+
+import click
+
+from tidegate.cli.say import say, say_json
+from tidegate.config.status import FeedStatus, statuses
+from tidegate.engine.progress import RoadsSeen, left_out_words, slow_words
+from tidegate.model.errors import ConfigError
+
+
+def words(status: FeedStatus) -> str:
+    """Return a status as a line of text."""
+    text = f"{status.changefeed}: {status.state}" + (f" since {status.since}" if status.since else "")
+    text += f", checkpoint {status.checkpoint_ts} ({status.checkpoint_time}), {status.source} -> {status.sink}"
+    if status.error is not None:
+        text += f"; {status.error}"
+    if left := left_out_words(status):
+        text += f"; {left}"
+    if slow := slow_words(RoadsSeen(status.roads, status.slow_roads)):
+        text += f"; roads: {slow}"
+    text += "".join(f"; parked: {table.table}: {table}" for table in status.parked)
+    return text if status.running else f"{text}; it is not running, and goes on behind its checkpoint when it is run"
+
+
+@click.command()
+@click.argument("place", metavar="[LAKE|STATE-DIR]", required=False)
+@click.option("--state-dir", metavar="DIRECTORY|URL", help="Where `run` keeps checkpoints.")
+@click.option("-c", "--changefeed-id", "name", help="This changefeed only.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def status(*, place: str | None, state_dir: str | None, name: str | None, as_json: bool) -> None:
+    """Show the state, checkpoint and error of the changefeeds of a lake or a state directory, ended ones too."""
+    where = place or state_dir
+    if where is None:
+        raise click.UsageError("give a LAKE, or the --state-dir of a feed that keeps its checkpoint there")
+    found = [each for each in statuses(where) if name in {None, each.changefeed}]
+    if name is not None and not found:
+        raise ConfigError(f"{where} knows no changefeed {name!r}")
+    for each in found:
+        if as_json:
+            say_json(each)
+        else:
+            say(words(each))
