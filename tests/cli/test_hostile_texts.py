@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tidegate.config.say import say, say_json
 
 from tidegate.cli import options as our_logging
 from tidegate.cli.main import main
