@@ -159,7 +159,7 @@ def test_texts_are_those_of_typed_values(name):
 
 @pytest.mark.parametrize("name", SPEED)
 def test_without_compiled_loops(name, monkeypatch):
-    """Where there is no numba, structs read the same events."""
+    """Where there is no numba, the plain decoder reads the same events."""
     monkeypatch.setattr(swept, "AVAILABLE", False)
 
     agree(speed(name)[:300], options_of(name))

@@ -7,9 +7,7 @@ import cramjam
 import pytest
 
 from tidegate.codec import DecodeOptions, decode
-from tidegate.codec.columnar import canal as columnar_canal
-from tidegate.codec.columnar import decode_chunk
-from tidegate.codec.columnar import open as columnar_open
+from tidegate.codec.columnar import canal_template, decode_chunk, open_template, swept
 from tidegate.codec.kept import LayoutMemory, kept
 from tidegate.codec.values import NAME_MAX
 from tidegate.model.errors import DecodeError
@@ -84,8 +82,9 @@ def test_columns_and_names_are_bounded(protocol: str) -> None:
 def test_what_is_kept_of_tables_is_bounded(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ever new tables cost what is kept at most, not what they are."""
     row, options = ROWS[protocol], DecodeOptions(protocol=protocol)
-    known = {"open-protocol": columnar_open, "canal-json": columnar_canal}[protocol]._known
+    known = {"open-protocol": open_template, "canal-json": canal_template}[protocol]._known
     known.clear()
+    monkeypatch.setattr(swept, "ROWS_MIN", 1)
     monkeypatch.setattr(known, "most", 1 << 20)
     for table in range(60):
         message = row([f"c{table}_{number}" for number in range(20)], f"t{table}")

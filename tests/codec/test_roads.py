@@ -17,8 +17,8 @@ ROWS = swept.ROWS_MIN
 def counts(messages, options=CANAL):
     """What landing counts of a chunk."""
     found, roads = decode_chunk(messages, options), RoadCounts()
-    for batch, why in zip(found.batches, found.whys(), strict=True):
-        roads.add("structs" if why else "template", batch.rows, why, (batch.schema, batch.table))
+    for batch in found.batches:
+        roads.add("template", batch.rows)
     for one in found.rest:
         if one.events:
             event = one.events[0]
@@ -33,15 +33,12 @@ def told(messages, options=CANAL):
 
 
 def test_few_rows_need_no_template():
-    """A table with too few rows in a chunk goes by structs, the first of a new layout by the plain decoder."""
+    """A chunk of too few rows goes by the plain decoder."""
     messages = [canal(table="few", data=[row(at)]) for at in range(12)]
 
     assert told(messages) == (
-        {("structs", "few-rows"): 11, ("plain", "new-layout"): 1},
-        {
-            "few-rows": f"shop.few: 12 rows in a chunk, templates need {ROWS}",
-            "new-layout": "shop.few: the first row of a layout",
-        },
+        {("plain", "few-rows"): 12},
+        {"few-rows": f"shop.few: 12 rows in a chunk, templates need {ROWS}"},
     )
 
 
@@ -55,13 +52,11 @@ def many(table, **changed):
     return [canal(table=table, data=[row(at)], **changed) for at in range(ROWS)]
 
 
-def test_a_new_layout_takes_a_chunk():
-    """The chunk in which a layout is met first goes by structs, the next one by template."""
-    first, second = counts(many("fresh")), counts(many("fresh"))
-
-    assert {one.reason for one in first.slow()} == {"new-layout"}
-    assert second.by_road() == {"template": ROWS}
-    assert second.slow() == ()
+def test_a_new_layout_is_read_by_template():
+    """The chunk in which a layout is met first goes by template, as the next one does."""
+    for found in (counts(many("fresh")), counts(many("fresh"))):
+        assert found.by_road() == {"template": ROWS}
+        assert found.slow() == ()
 
 
 def test_another_text_than_the_templates():
@@ -72,7 +67,7 @@ def test_another_text_than_the_templates():
     decode_chunk(spaced, CANAL)
     found, examples = told(messages + spaced)
 
-    assert found == {("structs", "other-text"): 7}
+    assert found == {("plain", "other-text"): 7}
     assert examples == {"other-text": f"shop.mixed: 7 of {ROWS + 7} rows are of another text than the template's"}
 
 
@@ -85,34 +80,31 @@ def test_texts_of_no_template():
 
 
 def test_many_tables():
-    """A table whose turn never comes, as samples of others led to nothing, goes by structs for that."""
-    decode_chunk(many("late"), CANAL)
-    new = [canal(table=f"new{at}", data=[row(1)]) for at in range(64) for _ in range(swept.ROWS_TO_LEARN)]
+    """A table whose turn never comes, as samples of others led to nothing, goes by the plain decoder for that."""
+    new = [canal(table=f"new{at}", data=[row(1)], es=None) for at in range(64) for _ in range(swept.ROWS_TO_LEARN)]
     found, examples = told(new + many("late"))
 
-    assert found[("structs", "many-tables")] == ROWS
+    assert found[("plain", "many-tables")] == ROWS
     assert examples["many-tables"] == "shop.late: 8 rows of other tables in the chunk led to no template"
 
 
 def test_a_table_of_few_rows():
     """A table that the chunk has too few rows of is not learned among those that it has enough of."""
-    decode_chunk([*many("busy"), *many("rare")], CANAL)
-    decode_chunk(many("busy"), CANAL)
     found, examples = told([*many("busy"), canal(table="rare", data=[row(1)])])
 
-    assert found == {("structs", "few-rows"): 1}
-    assert examples["few-rows"] == "shop.rare: 1 row in a chunk, a template is learned from 4"
+    assert found == {("plain", "few-rows"): 1}
+    assert examples["few-rows"] == "shop.rare: 1 row in a chunk, a template is learned from 2"
 
 
 def test_values_that_templates_do_not_read():
-    """A value that is written in an odd way sends its own row to structs, one beyond its type to its error; no other
+    """A value that is written in an odd way sends its own row to the plain decoder, one beyond its type to its error; no other
     row goes with them."""
     decode_chunk(many("odd"), CANAL)
     decode_chunk(many("odd"), CANAL)
     found, examples = told([*many("odd"), canal(table="odd", data=[row("007")])])
     beyond = decode_chunk([*many("odd"), canal(table="odd", data=[row(1 << 40)])], CANAL)
 
-    assert found == {("structs", "value"): 1}
+    assert found == {("plain", "value"): 1}
     assert examples["value"] == "shop.odd: a value that templates do not read"
     assert beyond.roads == {"template": ROWS}
     assert [one.error is not None for one in beyond.rest] == [True]
@@ -158,7 +150,7 @@ def test_open_protocol():
     decode_chunk(few, OPEN)
     enough = [compact(wide()) for _ in range(ROWS)]
 
-    assert told(few, OPEN)[0] == {("structs", "few-rows"): 3}
+    assert told(few, OPEN)[0] == {("plain", "few-rows"): 3}
     assert counts(enough, OPEN).by_road() == {"template": ROWS}
 
 
@@ -166,7 +158,7 @@ def test_encoded_one_by_one():
     """The encoder counts rows that it writes by columns, and batches of few rows that it writes one by one."""
     decode_chunk(many("out"), CANAL)
     (batch,) = decode_chunk(many("out"), CANAL).batches
-    few = decode_chunk([canal(table="out", data=[row(1)])] * 3, CANAL).batches[0]
+    few = batch.part(0, 3)
     encoder = ColumnarEncoder(EncodeOptions(protocol="canal-json", enable_tidb_extension=True))
     encoder.append(batch)
     encoder.append(few)

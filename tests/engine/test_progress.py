@@ -175,25 +175,25 @@ def test_live_ends_with_the_last_report():
 
 
 EXAMPLE = "shop.t17: 13 rows in a chunk, a template needs 400"
-SLOW = SlowRows("land/structs", "few-rows", 6_200, EXAMPLE)
+SLOW = SlowRows("land/rows", "few-rows", 6_200, EXAMPLE)
 ROADS = Progress(
-    "running", "normal", roads={"land/template": 3_800, "land/structs": 6_200, "encode/columns": 9}, slow_roads=(SLOW,)
+    "running", "normal", roads={"land/template": 3_800, "land/rows": 6_200, "encode/columns": 9}, slow_roads=(SLOW,)
 )
-WORDS = f"roads: 62% land/structs ({EXAMPLE})"
+WORDS = f"roads: 62% land/rows ({EXAMPLE})"
 
 
 def test_shares_are_of_a_stage() -> None:
     """A slow way is told with its share of the stage's rows and the example of its most frequent reason."""
-    more = SlowRows("land/structs", "value", 3_800, "odd")
-    roads = {"land/structs": 10_000, "mount/columns": 90_000}
-    assert slow_words(RoadsSeen(roads, (SLOW, more))) == f"100% land/structs ({EXAMPLE})"
+    more = SlowRows("land/rows", "value", 3_800, "odd")
+    roads = {"land/rows": 10_000, "mount/columns": 90_000}
+    assert slow_words(RoadsSeen(roads, (SLOW, more))) == f"100% land/rows ({EXAMPLE})"
 
 
 def test_little_is_not_told() -> None:
     """Neither a twentieth of the rows nor a few hundred rows are worth a word."""
     few = SlowRows("land/rows", "value", 999)
     assert not slow_words(RoadsSeen({"land/rows": 999}, (few,)))
-    assert not slow_words(RoadsSeen({"land/structs": 6_200, "land/template": 117_800}, (SLOW,)))
+    assert not slow_words(RoadsSeen({"land/rows": 6_200, "land/template": 117_800}, (SLOW,)))
 
 
 def test_lines_tell_of_the_time_since_the_last_one() -> None:
@@ -214,7 +214,7 @@ def test_json_has_all() -> None:
         show(ROADS)
     found = json.loads(out.getvalue())
     assert found["roads"] == ROADS.roads
-    assert found["slow_roads"] == [{"road": "land/structs", "reason": "few-rows", "rows": 6200, "example": EXAMPLE}]
+    assert found["slow_roads"] == [{"road": "land/rows", "reason": "few-rows", "rows": 6200, "example": EXAMPLE}]
 
 
 def test_status_keeps_them(tmp_path: Path) -> None:
@@ -242,9 +242,9 @@ def test_a_round_does_not_hide_landing() -> None:
     """What has landed stays in the report of a round that is done."""
     told: list[Progress] = []
     meter, landed = Meter(told.append), RoadCounts()
-    landed.add("land/structs", 5, Why(Reason.FEW_ROWS, "5 rows"), ("s", "t"))
+    landed.add("land/rows", 5, Why(Reason.FEW_ROWS, "5 rows"), ("s", "t"))
     meter.read(Reading(rows=5, roads=landed), None)
     meter.advanced(_Round(), ())  # type: ignore[arg-type]
 
-    assert told[-1].roads == {"land/structs": 5}
-    assert told[-1].slow_roads == (SlowRows("land/structs", "few-rows", 5, "s.t: 5 rows"),)
+    assert told[-1].roads == {"land/rows": 5}
+    assert told[-1].slow_roads == (SlowRows("land/rows", "few-rows", 5, "s.t: 5 rows"),)

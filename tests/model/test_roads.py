@@ -8,21 +8,21 @@ FEW = Why(Reason.FEW_ROWS, "3 rows in a chunk, a template needs 400")
 
 
 def counted(rows: int, table: str) -> RoadCounts:
-    """Rows of a table, as many by structs as by template."""
+    """Rows of a table, as many by the plain decoder as by template."""
     found = RoadCounts()
     found.add("land/template", rows)
-    found.add("land/structs", rows, FEW, ("shop", table))
+    found.add("land/rows", rows, FEW, ("shop", table))
     return found
 
 
 def test_sums() -> None:
     """Rows add up by road and reason; the newest example stays, the first one within a task."""
     first, second = counted(3, "a"), counted(4, "b")
-    second.add("land/structs", 1, FEW, ("shop", "c"))
+    second.add("land/rows", 1, FEW, ("shop", "c"))
     both = first + second
 
-    assert both.by_road() == {"land/template": 7, "land/structs": 8}
-    assert both.slow() == (SlowRows("land/structs", "few-rows", 8, f"shop.b: {FEW.detail}"),)
+    assert both.by_road() == {"land/template": 7, "land/rows": 8}
+    assert both.slow() == (SlowRows("land/rows", "few-rows", 8, f"shop.b: {FEW.detail}"),)
     assert first == counted(3, "a")
     assert pickle.loads(pickle.dumps(both)) == both
 

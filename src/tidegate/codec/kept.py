@@ -10,9 +10,7 @@ from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
 COLUMN_BYTES: Final = 768
-"""About what a column takes in layouts and in the structs of its rows, besides its name."""
-STRUCTS_BYTES: Final = 16 << 10
-"""About what the structs of a table take besides."""
+"""About what a column takes in layouts and templates, besides its name."""
 KEPT_BYTES: Final = 64 << 20
 
 _Key = TypeVar("_Key")

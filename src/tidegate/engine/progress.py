@@ -96,7 +96,7 @@ def slow_words(now: RoadsSeen, before: RoadsSeen = NO_ROADS) -> str:
     """Return the shares of rows that took slower decode paths between two reports, by stage, with an example of the
     largest.
 
-        62% land/structs (shop.t17: 3 rows in a chunk, a template is learned from 4), 30% encode/rows (…)
+        62% land/rows (shop.t17: 1 row in a chunk, a template is learned from 2), 30% encode/rows (…)
 
     The text is empty where the shares are too small to mention."""
     earlier = {(one.road, one.reason): one.rows for one in before.slow}

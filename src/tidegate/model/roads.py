@@ -1,7 +1,7 @@
 """Which way rows went, and why some did not go the fast one: counts that tasks report and progress shows.
 
     road          stage and way, fast first          reason of a slow way      newest example
-    land/template land/structs land/rows             few-rows                  shop.orders: 12 rows in a chunk,
+    land/template land/rows                          few-rows                  shop.orders: 12 rows in a chunk,
     mount/columns mount/rows                         other-text                templates need 24
     encode/columns encode/rows                       ...
 
@@ -26,7 +26,6 @@ class Reason(StrEnum):
 
     FEW_ROWS = "few-rows"
     MANY_TABLES = "many-tables"
-    NEW_LAYOUT = "new-layout"
     NO_LAYOUT = "no-layout"
     OTHER_TEXT = "other-text"
     VALUE = "value"

@@ -369,7 +369,7 @@ def land_messages(
     landed = LandedMessages(start, clock)
     encoder = encoder or Encoder()
     chunk = TopicMessages.of(messages)
-    batches, whys, rest, judged = _decoded(chunk, plan)
+    batches, rest, judged = _decoded(chunk, plan)
     events = [event for _, one in rest if one is not None and one.error is None for event in one.events]
     cut = CutRows(events, plan.options, plan.accept)
     columns: dict[TableName, RowColumns] = {}
@@ -403,9 +403,8 @@ def land_messages(
     landed.position = chunk.offsets[stop - 1] + 1 if stop else start
     parts = {name: [into.table()] for name, into in columns.items()}
     offsets = pa.array(chunk.offsets, pa.int64())
-    for batch, why in zip(batches, whys, strict=True):
-        rows = _take_batch(batch, offsets, stop, plan, landed, parts, judged)
-        landed.roads.add("land/structs" if why else "land/template", rows, why, (batch.schema, batch.table))
+    for batch in batches:
+        landed.roads.add("land/template", _take_batch(batch, offsets, stop, plan, landed, parts, judged))
     landed.tables = {name: _joined(some) for name, some in parts.items()}
     return landed
 
@@ -436,14 +435,14 @@ def _why(outcome: Rest | None, message: TopicMessage, plan: LandPlan) -> Why | N
 
 def _decoded(
     chunk: TopicMessages, plan: LandPlan
-) -> tuple[Sequence[Batch], Sequence[Why | None], list[tuple[int, Rest | None]], pa.Array]:
-    """Rows as columns, why some of them were read no faster, the messages that go event by event, with what the plain
-    decoder said if it was asked, and which of these may have rows among the columns as well.
+) -> tuple[Sequence[Batch], list[tuple[int, Rest | None]], pa.Array]:
+    """Rows as columns, the messages that go event by event, with what the plain decoder said if it was asked, and which
+    of these may have rows among the columns as well.
 
     Those with a resolution are read under its options, and made-up timestamps follow the order of the events."""
     nothing = pa.array((), pa.int32())
     if plan.order_by_offset:
-        return (), (), [(index, None) for index in range(len(chunk))], nothing
+        return (), [(index, None) for index in range(len(chunk))], nothing
     aside = _aside(chunk, plan)
     usual = [index for index in range(len(chunk)) if index not in aside] if aside else range(len(chunk))
     some = TopicMessages.of(chunk[index] for index in usual) if aside else chunk
@@ -457,7 +456,7 @@ def _decoded(
     alone = aside.union(judged.to_pylist())
     rest = [one for one in rest if one[0] not in alone]
     rest = sorted([*rest, *((index, None) for index in alone)], key=lambda one: one[0])
-    return batches, found.whys(), rest, judged
+    return batches, rest, judged
 
 
 def _judged(batches: Sequence[Batch], plan: LandPlan) -> "pa.Array | None":

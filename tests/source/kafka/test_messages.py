@@ -344,9 +344,9 @@ def test_rows_of_plain_texts_are_not_typed_and_odd_ones_land_the_same(monkeypatc
     monkeypatch.setattr(kafka_messages, "decode_chunk", plainly)
 
     assert quick == [landed_rows(land_messages(chunk, plan)) for chunk in [plain, *chunks]]
-    road = [isinstance(batch.after, RowTexts) for chunk in seen[1:] for batch in chunk.batches]
-    assert any(road)
-    assert not all(road)
+    assert all(isinstance(batch.after, RowTexts) for chunk in seen for batch in chunk.batches)
+    assert [len(chunk.rest) for chunk in seen[:1]] == [0]
+    assert any(chunk.rest for chunk in seen[1:])
 
 
 def test_both_ways_stop_at_the_same_message(monkeypatch):

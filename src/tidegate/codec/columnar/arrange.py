@@ -50,11 +50,6 @@ class ReadRows(NamedTuple):
     marks: Any
     room: int
 
-    def tables_of(self, rows: Any) -> list[tuple[str, str]]:
-        """Return schema and table of those of some rows that were read here."""
-        layouts = [self.templates[at].layout for at in np.unique(self.program[np.intersect1d(rows, self.rows)])]
-        return [(layout.schema, layout.table) for layout in layouts]
-
 
 class Stretches(NamedTuple):
     """Where columns lie among all cells: of each program its first stretch, of each stretch its place and its form,

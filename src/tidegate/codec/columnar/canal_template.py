@@ -8,24 +8,25 @@ those of `sqlType` follow the values, and an old image may lack columns.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
-from tidegate.codec.columnar import canal as structs
+from tidegate.codec import canal
 from tidegate.codec.columnar import scan
-from tidegate.codec.columnar.program import Image, JsonMember, ScanStep, Template, image_of, literal, members
-from tidegate.codec.columnar.rows import PlacedRows, StructLayout, batch_of
+from tidegate.codec.columnar.program import Image, JsonMember, ScanStep, Template, digits, image_of, layout_of, literal, members
+from tidegate.codec.columnar.rows import RowLayout
 from tidegate.codec.columnar.sweep import Events, RowsText, sweep
 from tidegate.codec.columnar.swept import SweptChunk, nothing_swept, too_few
 from tidegate.codec.columnar.texts import TextRun
-from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.kept import LayoutMemory
+from tidegate.codec.options import DecodeOptions
+from tidegate.codec.values import INT_RANGES, ColumnForm, Form, integer_range
 from tidegate.model.compiled import compiled, windows
+from tidegate.model.event import Field
+from tidegate.model.mysql import NAMED, MysqlType
 
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _KEY_END: Final = np.uint64(int.from_bytes(b',"type":', "little"))
 _NAMES: Final = ("type", "es", "ts", "sqlType", "mysqlType", "old", "data", "commitTs")
 
@@ -61,18 +62,24 @@ class _Looks:
         _keys_before(windows(text.array), text.starts, text.ends, _KEY_END, found)
         return found ^ np.int64(self._legacy)
 
-    def learned(self, row: int) -> Template | None:
-        """Return what a message looks like; None when it cannot be a template, or when its layout is not known."""
+    def learned(self, row: int) -> Template:
         value = self._values[row]
-        shape = structs.known_shape(structs.hint_of(value), self._legacy)
-        if shape is None:
-            return None
-        try:
-            struct = shape.decode(value)
-            batch_of(PlacedRows(shape.layout, [0], [0], [struct.tidb.commitTs], [], [struct]))
-            return _template(value.decode("latin-1"), shape.layout)
-        except (*_UNREADABLE, Misfit, ValueError, IndexError):
-            return None
+        events = canal.decode(None, value, DecodeOptions(protocol=canal.CODEC, legacy=self._legacy))
+        return _template(value.decode("latin-1"), layout_of(events, partial(_form, legacy=self._legacy)))
+
+
+def _form(field: Field, *, legacy: bool) -> ColumnForm | None:
+    """How a column's values stand on the wire; None for official Canal's names of ENUM and SET."""
+    if field.binary:
+        return ColumnForm(Form.LATIN1)
+    if legacy and field.type in NAMED:
+        return None
+    if field.type in INT_RANGES:
+        return ColumnForm(Form.INTEGER, *integer_range(field.type, unsigned=field.unsigned))
+    return ColumnForm(_NUMBERS.get(field.type, Form.TEXT))
+
+
+_NUMBERS: Final[dict[int, Form]] = {MysqlType.FLOAT: Form.FLOAT, MysqlType.DOUBLE: Form.DOUBLE}
 
 
 @compiled
@@ -85,19 +92,21 @@ def _keys_before(words: Any, starts: Any, ends: Any, mark: Any, found: Any) -> N
         found[row] = np.int64(scan.text_hash(words, starts[row], at))
 
 
-def _template(text: str, layout: StructLayout) -> Template:
+def _template(text: str, layout: RowLayout) -> Template:
     steps, at = list[ScanStep](), 0
     found = sorted(_varying(text), key=lambda one: one.start)
     if sorted(one.name for one in found) != sorted(_NAMES) or [one.name for one in found].index("type"):
         raise ValueError("no message of a row, or one whose type comes late")
-    told = next(one for one in found if one.name == "mysqlType")
-    types = tuple([_as_member(text, one) for one in members(text, told.start)])
+    types = list(members(text, next(one.start for one in found if one.name == "mysqlType")))
+    if len({one.name for one in types}) < len(types):
+        raise ValueError("a type that is given twice: the last one counts, and members have no order")
     for one in found:
         steps.append(ScanStep(scan.LITERAL, literal(text, at, one.start)))
         steps += _STEPS[one.name](text, one, layout, len(steps))
         at = one.end
     steps += [ScanStep(scan.LITERAL, literal(text, at, len(text))), ScanStep(scan.END)]
-    return Template(layout, (tuple(steps),), types)
+    found_types = [(literal(text, one.begun, one.end), one.start - 1 - one.begun) for one in types]
+    return Template(layout, (tuple(steps),), tuple(found_types))
 
 
 def _varying(text: str) -> list[JsonMember]:
@@ -113,44 +122,39 @@ def _varying(text: str) -> list[JsonMember]:
     return found
 
 
-def _as_member(text: str, one: JsonMember) -> tuple[bytes, int]:
-    """A member of `mysqlType`, and the size of its name."""
-    return literal(text, one.begun, one.end), one.start - 1 - one.begun
-
-
-def _word(_text: str, _one: JsonMember, _layout: StructLayout, _at: int) -> list[ScanStep]:
+def _word(_text: str, _one: JsonMember, _layout: RowLayout, _at: int) -> list[ScanStep]:
     return [ScanStep(scan.WORD)]
 
 
-def _digits(_text: str, one: JsonMember, _layout: StructLayout, _at: int) -> list[ScanStep]:
-    return [ScanStep(scan.DIGITS, slot=0 if one.name == "commitTs" else -1)]
+def _digits(text: str, one: JsonMember, _layout: RowLayout, _at: int) -> list[ScanStep]:
+    return [digits(text, one, 0 if one.name == "commitTs" else -1)]
 
 
-def _codes(text: str, one: JsonMember, _layout: StructLayout, _at: int) -> list[ScanStep]:
+def _codes(text: str, one: JsonMember, _layout: RowLayout, _at: int) -> list[ScanStep]:
     return [ScanStep(scan.CODES, literal(text, one.start, one.end))]
 
 
-def _types(_text: str, _one: JsonMember, _layout: StructLayout, _at: int) -> list[ScanStep]:
+def _types(_text: str, _one: JsonMember, _layout: RowLayout, _at: int) -> list[ScanStep]:
     return [ScanStep(scan.TYPES)]
 
 
-def _data(text: str, one: JsonMember, layout: StructLayout, at: int) -> list[ScanStep]:
+def _data(text: str, one: JsonMember, layout: RowLayout, at: int) -> list[ScanStep]:
     image = _image(text, one.start + 1, layout)
     return [ScanStep(scan.LITERAL, b"["), *image.steps(0, at + 1, partial=False), ScanStep(scan.LITERAL, b"]")]
 
 
-def _old(text: str, _one: JsonMember, layout: StructLayout, at: int) -> list[ScanStep]:
+def _old(text: str, _one: JsonMember, layout: RowLayout, at: int) -> list[ScanStep]:
     """Null, or an image like the new one, which stands behind."""
     data = next(one for one in members(text) if one.name == "data")
     steps = _image(text, data.start + 1, layout).steps(len(layout.columns), at + 1, partial=True)
     return [ScanStep(scan.OLD, jump=at + len(steps) + 2), *steps, ScanStep(scan.LITERAL, b"]")]
 
 
-def _image(text: str, at: int, layout: StructLayout) -> Image:
+def _image(text: str, at: int, layout: RowLayout) -> Image:
     return image_of(text, at, layout, {one.name: (one.start, one.end) for one in members(text, at)}, bare=False)
 
 
-_STEPS: Final[dict[str, Callable[[str, JsonMember, StructLayout, int], list[ScanStep]]]] = {
+_STEPS: Final[dict[str, Callable[[str, JsonMember, RowLayout, int], list[ScanStep]]]] = {
     "type": _word,
     "es": _digits,
     "ts": _digits,

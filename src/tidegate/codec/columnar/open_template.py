@@ -9,26 +9,23 @@ against the place of the next, which proves them; a message with one that fails 
 """
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
-from tidegate.codec.columnar import open as structs
+from tidegate.codec import open as open_protocol
 from tidegate.codec.columnar import scan
-from tidegate.codec.columnar.open_shape import OpenShape
-from tidegate.codec.columnar.program import ScanStep, Template, image_of, literal, members
-from tidegate.codec.columnar.rows import PlacedRows, StructLayout, batch_of
+from tidegate.codec.columnar.program import ScanStep, Template, digits, image_of, layout_of, literal, members
+from tidegate.codec.columnar.rows import RowLayout
 from tidegate.codec.columnar.sweep import NOT_WHOLE, Events, RowsText, sweep
 from tidegate.codec.columnar.swept import SweptChunk, nothing_swept, too_few
 from tidegate.codec.columnar.texts import TextRun
-from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.kept import LayoutMemory
+from tidegate.codec.options import DecodeOptions
 from tidegate.model.compiled import compiled, windows
 
 _VERSION: Final = (1).to_bytes(8, "big")
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _DIGITS: Final = {"ts": 0, "ptn": 1, "rid": -1}
 """Members of a head whose values differ, and which number of a row they are."""
 
@@ -113,15 +110,15 @@ class _Looks:
         _keys_without_numbers(heads.array, heads.starts, heads.ends, found)
         return found ^ np.int64(self._legacy)
 
-    def learned(self, row: int) -> Template | None:
-        """Return what a row looks like; None when it cannot be a template, or when its layout is not known."""
+    def learned(self, row: int) -> Template:
         head, body = self._heads[row], self._bodies[row]
-        try:
-            table = structs.HEAD(head)
-            shape = structs.known_shape(table.scm, table.tbl, legacy=self._legacy)
-            return None if shape is None else _template(shape, head, body)
-        except (*_UNREADABLE, Misfit, ValueError, IndexError):
-            return None
+        options = DecodeOptions(protocol=open_protocol.CODEC, legacy=self._legacy)
+        key, value = (len(text).to_bytes(8, "big") + text for text in (head, body))
+        events = open_protocol.decode(_VERSION + key, value, options)
+        layout = layout_of(events, partial(open_protocol.form_of, legacy=self._legacy))
+        steps = _head_steps(head.decode("latin-1"))
+        partitioned = any(step.slot == _DIGITS["ptn"] for step in steps)
+        return Template(layout, (steps, _body_steps(body.decode("latin-1"), layout)), partitioned=partitioned)
 
 
 @compiled
@@ -138,39 +135,21 @@ def _keys_without_numbers(text: Any, starts: Any, ends: Any, found: Any) -> None
         found[row] = np.int64(value)
 
 
-def _template(shape: OpenShape, head: bytes, body: bytes) -> Template:
-    told, struct = shape.head(head), shape.decode(body)
-    layout = shape.row if struct.d is None else shape.gone
-    rows = PlacedRows(layout, [0], [0], [told.ts], [told.ptn] if shape.key.partitioned else [], [struct])
-    batch_of(rows)
-    alike = shape.row.fields == shape.gone.fields
-    return Template(
-        layout,
-        (_head_steps(head.decode("latin-1")), _body_steps(body.decode("latin-1"), layout, alike=alike)),
-        partitioned=shape.key.partitioned,
-    )
-
-
 def _head_steps(text: str) -> tuple[ScanStep, ...]:
     steps, at = list[ScanStep](), 0
     for one in members(text):
         if one.name in _DIGITS:
-            steps += [
-                ScanStep(scan.LITERAL, literal(text, at, one.start)),
-                ScanStep(scan.DIGITS, slot=_DIGITS[one.name]),
-            ]
+            steps += [ScanStep(scan.LITERAL, literal(text, at, one.start)), digits(text, one, _DIGITS[one.name])]
             at = one.end
     return (*steps, ScanStep(scan.LITERAL, literal(text, at, len(text))), ScanStep(scan.END))
 
 
-def _body_steps(text: str, layout: StructLayout, *, alike: bool) -> tuple[ScanStep, ...]:
-    """The steps of a body; `alike` where both `u` and `d` have this layout."""
+def _body_steps(text: str, layout: RowLayout) -> tuple[ScanStep, ...]:
     first = next(members(text))
     if first.name not in {"u", "d"}:
         raise ValueError("no row")
     image = image_of(text, first.start, layout, _values(text, first.start), bare=True)
-    kinds = 3 if alike else 1 if first.name == "u" else 2
-    steps = [ScanStep(scan.LITERAL, b'{"'), ScanStep(scan.KIND, size=kinds), ScanStep(scan.LITERAL, b'":')]
+    steps = [ScanStep(scan.LITERAL, b'{"'), ScanStep(scan.KIND), ScanStep(scan.LITERAL, b'":')]
     steps += image.steps(0, len(steps), partial=False)
     old = image.steps(len(layout.columns), len(steps) + 1, partial=True)
     steps += [ScanStep(scan.ALONE, b',"p":', jump=len(steps) + 1 + len(old)), *old]

@@ -4,13 +4,13 @@ r"""Templates as programs: what the text of a table's rows looks like, learned f
     Template  the steps of its text (`scan.py`), its literals, the layout that its values are of
     Programs  the templates of a chunk side by side, as arrays
 
-A row that the structs of a layout accept is a sample: what stands around its values names the columns, their types and
-flags.  Any other row with the very same text around its values is of the same layout, so only its values are looked
-at.  A row whose text differs, be it by a space, goes another way; nothing is guessed.  What may differ from row to row
-besides values is said by the protocol's own steps, and old images may lack columns.
+A row that the plain decoder accepts is a sample: its event has the layout, and what stands around its values names the
+columns, their types and flags.  Any other row with the very same text around its values is of the same layout, so only
+its values are looked at.  A row whose text differs, be it by a space, goes another way; nothing is guessed.  What may
+differ from row to row besides values is said by the protocol's own steps, and old images may lack columns.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from json import JSONDecoder
@@ -19,9 +19,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tidegate.codec.columnar import scan
-from tidegate.codec.columnar.rows import StructLayout
-from tidegate.codec.values import Form
+from tidegate.codec.columnar.rows import RowLayout
+from tidegate.codec.columnar.swept import WIDTH_MAX
+from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.values import ColumnForm, Form
 from tidegate.model.compiled import windows
+from tidegate.model.event import Event, Field, RowChange
+from tidegate.model.roads import Reason
 
 NUMBERS: Final = frozenset({Form.INTEGER, Form.FLOAT, Form.DOUBLE})
 WORDS: Final = b"INSERTUPDATEDELETE"
@@ -53,7 +57,7 @@ class ScanStep(NamedTuple):
 class Template:
     """What texts of rows look like: steps for each text of a row, members of `mysqlType`, and the columns' layout."""
 
-    layout: StructLayout
+    layout: RowLayout
     steps: tuple[tuple[ScanStep, ...], ...]
     members: tuple[tuple[bytes, int], ...] = ()
     partitioned: bool = False
@@ -67,6 +71,19 @@ class Programs(NamedTuple):
     pool: Any
     members: Any
     table: Any
+
+
+def layout_of(events: Sequence[Event], form_of: Callable[[Field], ColumnForm | None]) -> RowLayout:
+    """Return the layout of a sample from its events; Misfit for what no template is made of. `form_of` returns how a
+    column's values stand on the wire, None where that differs from row to row."""
+    row = events[0] if len(events) == 1 else None
+    if not isinstance(row, RowChange) or row.handle_only or row.claim_check or row.commit_ts is None:
+        raise Misfit("no whole row", Reason.OTHER_TEXT)
+    found = [form_of(one) for one in row.fields]
+    columns = tuple([one for one in found if one is not None])
+    if not 0 < len(columns) == len(found) <= WIDTH_MAX:
+        raise Misfit("columns that no template is made for", Reason.NO_LAYOUT)
+    return RowLayout(row.schema, row.table, row.fields, row.pk_names, columns)
 
 
 @dataclass(slots=True)
@@ -117,7 +134,14 @@ def members(text: str, at: int = 0) -> Iterator[JsonMember]:
             raise ValueError("no compact JSON")
 
 
-def image_of(text: str, at: int, layout: StructLayout, values: Mapping[str, tuple[int, int]], *, bare: bool) -> Image:
+def digits(text: str, member: JsonMember, slot: int) -> ScanStep:
+    """Return the step of an integer that becomes a row's number `slot`, -1 for none; ValueError where none stands."""
+    if not text[member.start : member.end].isdigit():
+        raise ValueError("no integer")
+    return ScanStep(scan.DIGITS, slot=slot)
+
+
+def image_of(text: str, at: int, layout: RowLayout, values: Mapping[str, tuple[int, int]], *, bare: bool) -> Image:
     """Return the image that begins at `at`; ValueError for one that cannot be a template.
 
     `values` tells where the value of each column stands, `bare` that numbers stand without quotes."""

@@ -246,12 +246,12 @@ def _object_end(
 
 
 @inlined
-def _change(text: Any, words: Any, at: int, code: int, kinds: int, pool: Any) -> int:
+def _change(text: Any, words: Any, at: int, code: int, pool: Any) -> int:
     """The change that a WORD or a KIND names; 0 for none."""
     if code == KIND:
-        if text[at] == 117 and kinds & 1:
+        if text[at] == 117:
             return INSERT
-        return DELETE if text[at] == 100 and kinds & 2 else 0
+        return DELETE if text[at] == 100 else 0
     if _same(words, at, pool, 0, 6):
         return INSERT
     if _same(words, at, pool, 6, 6):
@@ -297,7 +297,7 @@ def _row(
                 numbers[row, slot] = value
             at = end
         elif code <= KIND:
-            ops[row] = _change(text, words, at, code, size, pool)
+            ops[row] = _change(text, words, at, code, pool)
             if ops[row] == 0:
                 return step
             at += 6 if code == WORD else 1

@@ -20,11 +20,17 @@ from tidegate.codec.columnar import scan, swept
 from tidegate.codec.columnar.arrange import ChunkRows, ReadRows, batches_from
 from tidegate.codec.columnar.program import Template, programs_of
 from tidegate.codec.columnar.swept import SweepNotes, SweptChunk
+from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.kept import LayoutMemory, width
 from tidegate.model.compiled import windows
+from tidegate.model.errors import DecodeError
+from tidegate.model.roads import Why
 
 LOOKS_MAX: Final = 3
 """Templates of a key: what DELETEs look like, or rows before and after a DDL."""
+
+UNLEARNED: Final = (DecodeError, ValueError, IndexError, RecursionError)
+"""What samples raise that no template is made of."""
 
 NOT_WHOLE: Final = -1
 """The count of a message that holds other things than rows."""
@@ -65,8 +71,8 @@ class Looks(Protocol):
     def known(self) -> LayoutMemory[int, tuple[Template, ...]]:
         """Templates by key: the one that read most of the last chunk first, those behind it as they were."""
 
-    def learned(self, row: int, /) -> Template | None:
-        """Return what the text of a row teaches; None where its layout is not known, or it cannot be a template."""
+    def learned(self, row: int, /) -> Template:
+        """Return a template of a row's text, whose layout the plain decoder tells. Raises UNLEARNED."""
 
 
 def sweep(events: Events, looks: Looks, *, as_texts: bool) -> SweptChunk:
@@ -83,7 +89,7 @@ def sweep(events: Events, looks: Looks, *, as_texts: bool) -> SweptChunk:
         batches, bad = batches_from(found, whole[events.message], rows, looks.quotes, as_texts=as_texts)
         if not len(bad):
             return SweptChunk(batches, whole, notes)
-        notes.misfits |= {table for one in found for table in one.tables_of(bad)}
+        notes.misfits.update(events.message[bad].tolist())
         whole[events.message[bad]] = False
 
 
@@ -123,13 +129,16 @@ class _Tries:
         self._next[number] = at + 1
         if at < len(known):
             return known[at]
-        if rows < swept.ROWS_TO_LEARN or self.notes.gave_up:
+        if rows < swept.ROWS_TO_LEARN or self.notes.gave_up or at > LOOKS_MAX:
             return None
-        found = self._looks.learned(row)
-        if found is None:
-            self.notes.samples.append(int(self._message[row]))
+        try:
+            found = self._looks.learned(row)
+        except UNLEARNED as error:
+            why = Why(error.reason, str(error)) if isinstance(error, Misfit) else swept.OTHER_TEXT
+            self.notes.samples[int(self._message[row])] = why
+            self._next[number] = LOOKS_MAX + 1  # other rows of the key would begin with the same sample
             return None
-        kept = (found, *known)[:LOOKS_MAX]
+        kept = (found, *self._looks.known.get(self._keys[number], ()))[:LOOKS_MAX]
         size = sum(width(field.name for field in one.layout.fields) for one in kept)
         self._looks.known.keep(self._keys[number], kept, size)
         return found
@@ -140,7 +149,8 @@ class _Tries:
             known, at = self._known[number], most[number]
             if at < len(known):
                 key, one = self._keys[number], known[at]
-                self._looks.known[key] = (one, *(other for other in self._looks.known[key] if other is not one))
+                kept = self._looks.known.get(key, known)  # a full memory has forgotten it meanwhile
+                self._looks.known[key] = (one, *(other for other in kept if other is not one))
 
 
 def _scanned(looks: Looks, templates: tuple[Template, ...], program: Any, rows: Any, chunk: ChunkRows) -> ReadRows:

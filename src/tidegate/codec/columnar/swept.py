@@ -1,4 +1,4 @@
-"""What the template path decoded of a chunk and why it left rows over; the limits from which it pays off (sweep.py)."""
+"""What templates decoded of a chunk and why they left rows over; the limits from which they pay off (sweep.py)."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -7,32 +7,37 @@ import numpy as np
 
 from tidegate.codec.columnar.rows import Batch
 from tidegate.model.compiled import AVAILABLE
+from tidegate.model.roads import Reason, Why
 
 ROWS_MIN = 24
-"""Rows of a chunk that are worth templates: calls cost as much as so many rows that structs read one by one."""
+"""Rows of a chunk that are worth templates: calls cost as much as so many rows that are read one by one."""
 
-ROWS_TO_LEARN = 4
+WIDTH_MAX: Final = 1024
+"""Columns of a row that templates are made for; TiDB allows 1017 unless it is told to allow more."""
+
+ROWS_TO_LEARN = 2
 """Rows of a table that are left and that a new template is made for."""
 
 MISSES_MAX: Final = 8
 """Rows of a chunk that teach nothing; then nothing more is learned from it."""
 
 
+OTHER_TEXT: Final = Why(Reason.OTHER_TEXT, "texts that no template is made of, such as JSON with spaces")
+
+
 @dataclass(slots=True)
 class SweepNotes:
-    """What stood in the way of templates.
+    """Why messages were left to the plain decoder: `misfits` hold values that did not convert, from `samples` no
+    template was made, `refused` says why no message of the chunk was read."""
 
-    `misfits` are the tables of values that did not convert, `samples` the messages of samples that led to nothing,
-    `refused` says why no message of the chunk was read so."""
-
-    misfits: set[tuple[str, str]] = field(default_factory=set)
-    samples: list[int] = field(default_factory=list)
+    misfits: set[int] = field(default_factory=set)
+    samples: dict[int, Why] = field(default_factory=dict)
     refused: str = ""
 
     @property
     def gave_up(self) -> bool:
-        """Whether nothing more was learned from the chunk."""
-        return len(self.samples) == MISSES_MAX
+        """True once nothing more is learned from the chunk."""
+        return len(self.samples) >= MISSES_MAX
 
 
 class SweptChunk(NamedTuple):

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar.rows import Batch, RowTexts
-from tidegate.codec.columnar.values import arrow_of
-from tidegate.codec.values import INT_RANGES, ColumnForm, Form, integer_range
+from tidegate.codec.columnar.values import integer_kind
+from tidegate.codec.values import INT_RANGES, integer_range
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Field
 from tidegate.model.mysql import FLOATS, STRINGS
@@ -93,8 +93,7 @@ def _columns(image: RowTexts, fields: tuple[Field, ...]) -> Any:
 
 def _typed(texts: Any, field: Field) -> Any:
     if field.type in INT_RANGES:
-        bounds = integer_range(field.type, unsigned=field.unsigned)
-        return texts.cast(pa.string()).cast(arrow_of(ColumnForm(Form.INTEGER, *bounds)))
+        return texts.cast(pa.string()).cast(integer_kind(*integer_range(field.type, unsigned=field.unsigned)))
     if field.type in FLOATS:
         return texts.cast(pa.string()).cast(pa.float64())
     if field.binary and field.type in STRINGS:
