@@ -212,12 +212,17 @@ def decode(key: bytes | None, value: bytes | None, options: DecodeOptions = OPTI
     if options.compression != "none":
         raw = decompress(raw, options.compression, CODEC, 0)
     if len(raw) > LARGE and raw.count(b"{") * ROW_BYTES > len(raw):
-        _check_density(raw)
+        objects = sum(found.start(1) >= 0 for found in _NEXT.finditer(raw))  # strings may be full of braces
+        if objects * ROW_BYTES > len(raw):
+            raise DecodeError(f"{objects + 1} objects in {len(raw)} bytes: rows have {ROW_BYTES} at least", CODEC, 0)
     message = parse(_MESSAGE, raw, CODEC, "message", 0)
     if message.is_ddl:
         return (_ddl(message),)
     if message.type == WATERMARK:
-        return (_watermark(message),)
+        ts = message.tidb.watermark_ts if message.tidb else None
+        if ts is None:
+            raise DecodeError("a watermark without `_tidb.watermarkTs`", CODEC, 0)
+        return (Resolved(timestamp(ts, CODEC, 0, limit=MAX_RESOLVED_TS)),)
     read = _CHANGES.get(message.type)
     if read is None:
         raise DecodeError(f"type {message.type!a:.40} is no row change", CODEC, 0)
@@ -226,13 +231,6 @@ def decode(key: bytes | None, value: bytes | None, options: DecodeOptions = OPTI
     if not message.data:
         raise DecodeError("a row change without `data`", CODEC, 0)
     return _rows(message, message.data, read, legacy=options.legacy)
-
-
-def _check_density(raw: bytes) -> None:
-    """DecodeError for more objects than rows could be; strings may be full of braces."""
-    objects = sum(found.start(1) >= 0 for found in _NEXT.finditer(raw))
-    if objects * ROW_BYTES > len(raw):
-        raise DecodeError(f"{objects + 1} objects in {len(raw)} bytes: rows have {ROW_BYTES} at least", CODEC, 0)
 
 
 def _ddl(message: _Message) -> Ddl:
@@ -245,13 +243,6 @@ def _ddl(message: _Message) -> Ddl:
         es_ms=_ms(message.es),
         build_ms=_ms(message.ts),
     )
-
-
-def _watermark(message: _Message) -> Resolved:
-    ts = message.tidb.watermark_ts if message.tidb else None
-    if ts is None:
-        raise DecodeError("a watermark without `_tidb.watermarkTs`", CODEC, 0)
-    return Resolved(timestamp(ts, CODEC, 0, limit=MAX_RESOLVED_TS))
 
 
 def _commit_ts(message: _Message) -> int | None:

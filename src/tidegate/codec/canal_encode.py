@@ -194,10 +194,6 @@ def _integer(value: int) -> str:
     return f'"{int.__repr__(value)}"'
 
 
-def _float_text(value: float) -> str:
-    return f'"{positional32(value)}"'
-
-
 def _double(value: float) -> str:
     return f'"{positional64(value)}"'
 
@@ -209,7 +205,7 @@ def _latin1(value: bytes) -> str:
 _WRITERS: Final[dict[MysqlType, Write]] = {
     **dict.fromkeys(NUMBERS, _integer),
     **dict.fromkeys(PRINTED_TYPES, PRINTED),
-    MysqlType.FLOAT: _float_text,
+    MysqlType.FLOAT: lambda value: f'"{positional32(value)}"',
     MysqlType.DOUBLE: _double,
 }
 
@@ -278,7 +274,12 @@ class CanalRow:
         data = self._image(new, columns.parts)
         if isinstance(row, Update):
             old = self._image(row.before, self._changed(row, columns.parts))
-        body = f'"sqlType":{_row_sql_types(columns, new)},"mysqlType":{columns.mysql_type},"old":{old},"data":{data}'
+        over = {
+            position: larger
+            for position, place, most, larger in columns.promoted
+            if (value := new[place]) is not None and value > most  # type: ignore[operator] # an integer was just written
+        }
+        body = f'"sqlType":{sql_types_of(columns, over)},"mysqlType":{columns.mysql_type},"old":{old},"data":{data}'
         return self.heads[type(row)], body
 
     def _changed(self, row: Update, parts: list[CanalField]) -> list[CanalField]:
@@ -306,13 +307,8 @@ class CanalRow:
         return f"[{{{','.join(members)}}}]"
 
 
-def _row_sql_types(columns: Columns, values: Values) -> str:
-    """`sqlType` of a row: the table's, unless a value is promoted."""
-    over = {
-        position: larger
-        for position, place, most, larger in columns.promoted
-        if (value := values[place]) is not None and value > most  # type: ignore[operator] # an integer was just written
-    }
+def sql_types_of(columns: Columns, over: Mapping[int, int]) -> str:
+    """Return `sqlType`; `over` has the codes of columns whose value is too large for their signed type."""
     if not over:
         return columns.sql_type
     return sql_types_text([(head, over.get(at, code)) for at, (head, code) in enumerate(columns.sql_types)])

@@ -14,6 +14,7 @@ Source: TiCDC's compression package; the snappy and LZ4 frame format description
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from tidegate.model.errors import ConfigError, DecodeError
@@ -75,28 +76,23 @@ def _lz4(raw: bytes, most: int) -> bytes:
 
     if len(raw) * _LZ4_RATIO <= most:
         return bytes(cramjam.lz4.decompress(raw))
-    room = bytearray(_lz4_room(raw, most))
+    at = size = 0  # what the blocks of all frames can become at most
+    while size < most and raw[at : at + 4] == _LZ4_MAGIC:
+        flags, kind = raw[at + 4 : at + 6].ljust(2, b"\0")
+        largest = _LZ4_BLOCK.get(kind >> 4, 0)
+        at += 7 + 8 * bool(flags & 8) + 4 * (flags & 1)
+        while (word := int.from_bytes(raw[at : at + 4], "little")) > 0:
+            block = word & 0x7FFF_FFFF
+            size += min(largest, block * _LZ4_RATIO)
+            at += 4 + block + 4 * bool(flags & 16)
+        at += 4 + 4 * bool(flags & 4)
+    room = bytearray(min(size, most))
     try:
         return bytes(memoryview(room)[: cramjam.lz4.decompress_into(raw, room)])
     except cramjam.DecompressionError as error:
         if len(room) < most:
             raise
         raise ValueError(f"more than the {most} bytes that its message may still become") from error
-
-
-def _lz4_room(raw: bytes, most: int) -> int:
-    """What the blocks of all frames can become at most, `most` if that is less."""
-    at = room = 0
-    while room < most and raw[at : at + 4] == _LZ4_MAGIC:
-        flags, kind = raw[at + 4 : at + 6].ljust(2, b"\0")
-        largest = _LZ4_BLOCK.get(kind >> 4, 0)
-        at += 7 + 8 * bool(flags & 8) + 4 * (flags & 1)
-        while (word := int.from_bytes(raw[at : at + 4], "little")) > 0:
-            size = word & 0x7FFF_FFFF
-            room += min(largest, size * _LZ4_RATIO)
-            at += 4 + size + 4 * bool(flags & 16)
-        at += 4 + 4 * bool(flags & 4)
-    return min(room, most)
 
 
 def _plain(raw: bytes, _most: int) -> bytes:
@@ -106,16 +102,13 @@ def _plain(raw: bytes, _most: int) -> bytes:
 COMPRESSIONS: Final[Mapping[str, Callable[[bytes, int], bytes]]] = {"none": _plain, "snappy": _snappy, "lz4": _lz4}
 
 
-def _pack_snappy(raw: bytes) -> bytes:
+def _packed(raw: bytes, *, compression: str) -> bytes:
     import cramjam
 
-    return bytes(cramjam.snappy.compress_raw(raw))
+    return bytes((cramjam.snappy.compress_raw if compression == "snappy" else cramjam.lz4.compress)(raw))
 
 
-def _pack_lz4(raw: bytes) -> bytes:
-    import cramjam
-
-    return bytes(cramjam.lz4.compress(raw))
-
-
-COMPRESSORS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"none": bytes, "snappy": _pack_snappy, "lz4": _pack_lz4}
+COMPRESSORS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    "none": bytes,
+    **{name: partial(_packed, compression=name) for name in ("snappy", "lz4")},
+}

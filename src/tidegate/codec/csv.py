@@ -41,7 +41,7 @@ from base64 import b64decode
 from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -173,7 +173,12 @@ class CsvEncoder:
             fields.append(str(row.commit_ts))
         if options.output_old_value:
             fields.append("true" if isinstance(row, Update) else "false")
-        for column, write, value in zip(table.columns, self._writers(table), values, strict=True):
+        found = self._ready.get(id(table))
+        if found is None:
+            if len(self._ready) >= _MAX_TABLES:
+                self._ready.clear()
+            found = self._ready[id(table)] = table, [self.writer(column) for column in table.columns]
+        for column, write, value in zip(table.columns, found[1], values, strict=True):
             try:
                 fields.append(options.null if value is None else write(value))
             except (TypeError, AttributeError, IndexError) as error:
@@ -181,14 +186,6 @@ class CsvEncoder:
                     f"column {column.name!r} (type {int(column.type.code)}) cannot hold {value!a:.60}"
                 ) from error
         return options.delimiter.join(fields) + options.terminator
-
-    def _writers(self, table: WireTable) -> list[Write]:
-        found = self._ready.get(id(table))
-        if found is None:
-            if len(self._ready) >= _MAX_TABLES:
-                self._ready.clear()
-            found = self._ready[id(table)] = table, [self.writer(column) for column in table.columns]
-        return found[1]
 
     def quoted(self, text: str) -> str:
         """Return a text as it stands in a line."""
@@ -414,7 +411,9 @@ def reader_of(column: WireColumn, options: CsvOptions) -> Read:
     if code == MysqlType.DOUBLE:
         return _double
     if code in STRINGS and column.binary:
-        return _decode_base64 if options.binary_encoding_method == "base64" else _hex
+        if options.binary_encoding_method == "base64":
+            return partial(_bytes, partial(b64decode, validate=True), "base64")
+        return partial(_bytes, bytes.fromhex, "hexadecimal")
     return str
 
 
@@ -438,21 +437,14 @@ def _integer(text: str, low: int, high: int) -> int:
     raise DecodeError(f"{text!a:.60} is not an integer from {low} to {high}", CODEC, 0)
 
 
+def _bytes(decode: Callable[[str], bytes], form: str, text: str) -> bytes:
+    try:
+        return decode(text)
+    except ValueError as error:
+        raise DecodeError(f"{text!a:.60} is not {form}", CODEC, 0) from error
+
+
 def _double(text: str) -> float:
     if _NUMBER.fullmatch(text):
         return double(float(text), CODEC)
     raise DecodeError(f"{text!a:.60} is not a number", CODEC, 0)
-
-
-def _decode_base64(text: str) -> bytes:
-    try:
-        return b64decode(text, validate=True)
-    except ValueError as error:
-        raise DecodeError(f"{text!a:.60} is not base64", CODEC, 0) from error
-
-
-def _hex(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError as error:
-        raise DecodeError(f"{text!a:.60} is not hexadecimal", CODEC, 0) from error

@@ -187,7 +187,10 @@ def encode_options(config: Mapping[str, object], protocol: str | None = None) ->
 
     Raises ConfigError, or a kind of it with TiCDC's code, for what TiCDC would refuse."""
     theirs = {key: value for key, value in config.items() if key not in _OWN}
-    _check_protocol(theirs, protocol)
+    given = protocol or next((str(value) for key, value in theirs.items() if key.endswith("protocol")), None)
+    if given is not None and given.lower() not in PROTOCOLS:
+        known = ", ".join(sorted(set(PROTOCOLS.values())))
+        raise ProtocolUnknown(f"protocol {given!r} is not one that can be encoded; these can: {known}")
     values: dict[str, object] = {"protocol": from_config(theirs, protocol).protocol}
     for name, (field, read) in _OPTIONS.items():
         found = _last(config, name)
@@ -223,13 +226,6 @@ def check_marks(options: EncodeOptions) -> None:
             f"large-message-handle-option={options.large_message_handle} with canal-json needs "
             "enable-tidb-extension=true, where the mark of such rows stands"
         )
-
-
-def _check_protocol(config: Mapping[str, object], protocol: str | None) -> None:
-    name = protocol or next((str(value) for key, value in config.items() if key.endswith("protocol")), None)
-    if name is not None and name.lower() not in PROTOCOLS:
-        known = ", ".join(sorted(set(PROTOCOLS.values())))
-        raise ProtocolUnknown(f"protocol {name!r} is not one that can be encoded; these can: {known}")
 
 
 def _last(config: Mapping[str, object], name: str) -> tuple[str, object] | None:

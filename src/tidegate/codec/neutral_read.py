@@ -116,17 +116,14 @@ class EventReader:
             case "row":
                 return self._row(found)
             case "table":
-                self._define(found)
+                columns = (_column(column) for column in found.columns or [] if column.visible_to_cdc)
+                self._definitions[found.ref] = {column.name: column for column in columns}
+                self._shapes.clear()
             case "ddl":
                 return EventLine(_ddl(found))
             case "resolved":
                 return EventLine(Resolved(found.ts))
         return None
-
-    def _define(self, line: _Line) -> None:
-        columns = (_column(column) for column in line.columns or [] if column.visible_to_cdc)
-        self._definitions[line.ref] = {column.name: column for column in columns}
-        self._shapes.clear()
 
     def _row(self, line: _Line) -> EventLine:
         image = line.pre_columns if line.op == "DELETE" else line.columns
@@ -155,7 +152,15 @@ class EventReader:
                 event = Delete(before=values, **carried)
             case _:
                 raise EncodeError(f"op {line.op!a} is not INSERT, UPDATE or DELETE")
-        return EventLine(event, table, _row_key(line))
+        if line.physical_table_id is None or not line.handle_hex:
+            return EventLine(event, table)
+        try:
+            number, handle = line.physical_table_id + (1 << 63), bytes.fromhex(line.handle_hex)
+            return EventLine(event, table, b"t" + number.to_bytes(8, "big") + b"_r" + handle)
+        except (ValueError, OverflowError) as error:
+            raise EncodeError(
+                f"no key of TiKV: table {line.physical_table_id}, handle {line.handle_hex!a:.40}"
+            ) from error
 
     def _shape(self, line: _Line, image: list[_Column]) -> tuple[WireTable, tuple[Field, ...]]:
         """The table that describes an image, in the image's order; the same object for rows alike."""
@@ -253,14 +258,3 @@ def _bytes(column: WireColumn, text: str) -> Value:
 def _shown(given: _Value) -> str:
     """A value as its line has it, cut to a length that a log can bear."""
     return f"{ {name: found for name, found in msgspec.structs.asdict(given).items() if found is not None}!a:.60}"
-
-
-def _row_key(line: _Line) -> bytes | None:
-    """t, table id, _r, handle: the key of a row in TiKV."""
-    if line.physical_table_id is None or not line.handle_hex:
-        return None
-    try:
-        handle = bytes.fromhex(line.handle_hex)
-        return b"t" + (line.physical_table_id + (1 << 63)).to_bytes(8, "big") + b"_r" + handle
-    except (ValueError, OverflowError) as error:
-        raise EncodeError(f"no key of TiKV: table {line.physical_table_id}, handle {line.handle_hex!a:.40}") from error

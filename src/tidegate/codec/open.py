@@ -176,10 +176,6 @@ def _base64(value: object) -> bytes:
         raise DecodeError(f"not base64: {error}", CODEC, 0) from error
 
 
-def _base64_text(value: object) -> Value:
-    return _base64(value).decode("utf-8", "surrogateescape")
-
-
 def _scalar(value: object) -> Value:
     """A value of a type that is newer than this table, or of the type NULL."""
     if type(value) is str or (type(value) is int and -(1 << 63) <= value < 1 << 64):
@@ -199,7 +195,7 @@ _READERS: Final[dict[Form, Read]] = {
     Form.TEXT: _text,
     Form.QUOTED: _quoted,
     Form.BASE64: _base64,
-    Form.BASE64_TEXT: _base64_text,
+    Form.BASE64_TEXT: lambda value: _base64(value).decode("utf-8", "surrogateescape"),
 }
 
 

@@ -84,7 +84,7 @@ def writer(column: WireColumn, style: Style, time_zone: str) -> Write:
     if code in CHARS:
         return _quoted(style.quote) if column.binary else style.quote
     if code in BLOBS:
-        return _bytes_base64 if column.binary else _text_base64
+        return _bytes_base64 if column.binary else lambda value: _bytes_base64(value.encode("utf-8", "surrogateescape"))
     if code == MysqlType.TIMESTAMP and time_zone != "UTC":
         return shifted_text(time_zone)
     if code in PRINTED_TYPES:
@@ -101,10 +101,6 @@ def _quoted(outer: Quote) -> Write:
 
 def _bytes_base64(value: bytes) -> str:
     return f'"{b2a_base64(value, newline=False).decode()}"'
-
-
-def _text_base64(value: str) -> str:
-    return _bytes_base64(value.encode("utf-8", "surrogateescape"))
 
 
 _NAME: Final = re.compile(r'"(?:[^"\\]|\\.)*+":\{', re.DOTALL)

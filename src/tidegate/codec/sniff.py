@@ -330,7 +330,8 @@ def _message(key: bytes | None, value: bytes | None) -> Sniffed:
     compression: str | None = None
     events: tuple[Event, ...] = ()
     fault: DecodeError | None = None
-    for name in _possible(sample):
+    likely = ("none", "snappy") if sample.lstrip()[:1] in {b"", b"{"} else ("snappy", "none")
+    for name in ("lz4", "snappy") if sample.startswith(_LZ4_MAGIC) else likely:
         try:
             events = decode(key, value, DecodeOptions(protocol=protocol, compression=name))
         except DecodeError as error:
@@ -346,13 +347,6 @@ def _message(key: bytes | None, value: bytes | None) -> Sniffed:
     read(marks, keys, bodies, compression, events)
     settings = {name: next(iter(values)) for name, values in marks.items() if len(values) == 1}
     return Sniffed(protocol, _ordered(settings), tuple(sorted(name for name in marks if len(marks[name]) > 1)))
-
-
-def _possible(sample: bytes) -> tuple[str, ...]:
-    """The compressions that a value may have, likeliest first."""
-    if sample.startswith(_LZ4_MAGIC):
-        return "lz4", "snappy"
-    return ("none", "snappy") if sample.lstrip()[:1] in {b"", b"{"} else ("snappy", "none")
 
 
 def _bodies(buffer: bytes) -> list[bytes]:

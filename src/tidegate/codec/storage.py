@@ -322,10 +322,14 @@ def table_of_file(file: SchemaFile) -> TableInfo:
 
     A schema file has no index but the primary key, and not the order of its columns; it lists virtual columns like
     any other, though rows lack them.  The DDLs of the same directory may tell more."""
-    columns = tuple(_definition_column(place, column) for place, column in enumerate(file.columns or (), start=1))
+    columns = []
+    for place, told in enumerate(file.columns or (), start=1):
+        name = str(told["ColumnName"])
+        nullable = told.get("ColumnNullable") != "false" and told.get("ColumnIsPk") != "true"
+        columns.append(ColumnInfo(place, name, _type(name, told), nullable=nullable, default=_default(told)))
     primary = tuple(str(one["ColumnName"]) for one in file.columns or () if one.get("ColumnIsPk") == "true")
     indexes = (IndexInfo(1, "PRIMARY", primary, unique=True, primary=True),) if primary else ()
-    return TableInfo(TableName(file.schema, file.table), "", file.version, columns, indexes)
+    return TableInfo(TableName(file.schema, file.table), "", file.version, tuple(columns), indexes)
 
 
 def mysql_type(kind: ColumnType) -> str:
@@ -346,12 +350,6 @@ def mysql_type(kind: ColumnType) -> str:
 
 def _quoted(element: str) -> str:
     return "'" + element.replace("\\", "\\\\").replace("'", "''") + "'"
-
-
-def _definition_column(place: int, told: Column) -> ColumnInfo:
-    name = str(told["ColumnName"])
-    nullable = told.get("ColumnNullable") != "false" and told.get("ColumnIsPk") != "true"
-    return ColumnInfo(place, name, _type(name, told), nullable=nullable, default=_default(told))
 
 
 def _default(told: Mapping[str, Any]) -> str | None:

@@ -141,12 +141,12 @@ def like(pattern: str, escape: str = "\\") -> Like:
             pieces[-1].append("")
         else:
             pieces[-1].append(next(signs, sign) if sign == escape else sign)
-    return Like(tuple(_piece(signs) for signs in (pieces[0], *filter(None, pieces[1:-1]), *pieces[1:][-1:])))
-
-
-def _piece(signs: list[str]) -> _Piece:
-    """A piece of characters; "" stands for any."""
-    return _Piece(len(signs), tuple(sorted(_literals(signs), key=lambda one: -len(one[1]))))
+    return Like(
+        tuple(
+            _Piece(len(signs), tuple(sorted(_literals(signs), key=lambda one: -len(one[1]))))
+            for signs in (pieces[0], *filter(None, pieces[1:-1]), *pieces[1:][-1:])
+        )
+    )
 
 
 def _literals(signs: list[str]) -> Iterator[tuple[int, str]]:

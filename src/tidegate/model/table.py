@@ -140,9 +140,6 @@ class TableInfo(msgspec.Struct, frozen=True):
         primary = next((index.columns for index in self.indexes if index.primary), None)
         if primary is not None:
             return primary
-        usable = [index for index in self.indexes if index.unique and all(map(self._can_identify, index.columns))]
+        fit = {lowered(column.name) for column in self.columns if not column.nullable and not column.virtual}
+        usable = [index for index in self.indexes if index.unique and fit.issuperset(map(lowered, index.columns))]
         return min(usable, key=lambda index: (len(index.columns), index.id)).columns if usable else ()
-
-    def _can_identify(self, name: str) -> bool:
-        column = self.column(name)
-        return column is not None and not column.nullable and not column.virtual

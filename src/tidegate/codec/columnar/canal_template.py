@@ -15,7 +15,17 @@ import numpy as np
 
 from tidegate.codec import canal
 from tidegate.codec.columnar import scan
-from tidegate.codec.columnar.program import Image, JsonMember, ScanStep, Template, digits, image_of, layout_of, literal, members
+from tidegate.codec.columnar.program import (
+    Image,
+    JsonMember,
+    ScanStep,
+    Template,
+    digits,
+    image_of,
+    layout_of,
+    literal,
+    members,
+)
 from tidegate.codec.columnar.rows import RowLayout
 from tidegate.codec.columnar.sweep import Events, RowsText, sweep
 from tidegate.codec.columnar.swept import SweptChunk, nothing_swept, too_few
@@ -93,8 +103,14 @@ def _keys_before(words: Any, starts: Any, ends: Any, mark: Any, found: Any) -> N
 
 
 def _template(text: str, layout: RowLayout) -> Template:
-    steps, at = list[ScanStep](), 0
-    found = sorted(_varying(text), key=lambda one: one.start)
+    steps, at, found = list[ScanStep](), 0, list[JsonMember]()
+    for one in members(text):
+        if one.name == "_tidb":
+            found += [inner for inner in members(text, one.start) if inner.name == "commitTs"]
+        elif one.name == "type":
+            found.append(one._replace(start=one.start + 1, end=one.end - 1))
+        elif one.name in _NAMES:
+            found.append(one)
     if sorted(one.name for one in found) != sorted(_NAMES) or [one.name for one in found].index("type"):
         raise ValueError("no message of a row, or one whose type comes late")
     types = list(members(text, next(one.start for one in found if one.name == "mysqlType")))
@@ -109,33 +125,8 @@ def _template(text: str, layout: RowLayout) -> Template:
     return Template(layout, (tuple(steps),), tuple(found_types))
 
 
-def _varying(text: str) -> list[JsonMember]:
-    """Where the values stand that differ between the rows of a table."""
-    found = []
-    for one in members(text):
-        if one.name == "_tidb":
-            found += [inner for inner in members(text, one.start) if inner.name == "commitTs"]
-        elif one.name == "type":
-            found.append(one._replace(start=one.start + 1, end=one.end - 1))
-        elif one.name in _NAMES:
-            found.append(one)
-    return found
-
-
-def _word(_text: str, _one: JsonMember, _layout: RowLayout, _at: int) -> list[ScanStep]:
-    return [ScanStep(scan.WORD)]
-
-
 def _digits(text: str, one: JsonMember, _layout: RowLayout, _at: int) -> list[ScanStep]:
     return [digits(text, one, 0 if one.name == "commitTs" else -1)]
-
-
-def _codes(text: str, one: JsonMember, _layout: RowLayout, _at: int) -> list[ScanStep]:
-    return [ScanStep(scan.CODES, literal(text, one.start, one.end))]
-
-
-def _types(_text: str, _one: JsonMember, _layout: RowLayout, _at: int) -> list[ScanStep]:
-    return [ScanStep(scan.TYPES)]
 
 
 def _data(text: str, one: JsonMember, layout: RowLayout, at: int) -> list[ScanStep]:
@@ -155,12 +146,12 @@ def _image(text: str, at: int, layout: RowLayout) -> Image:
 
 
 _STEPS: Final[dict[str, Callable[[str, JsonMember, RowLayout, int], list[ScanStep]]]] = {
-    "type": _word,
+    "type": lambda _text, _one, _layout, _at: [ScanStep(scan.WORD)],
     "es": _digits,
     "ts": _digits,
     "commitTs": _digits,
-    "sqlType": _codes,
-    "mysqlType": _types,
+    "sqlType": lambda text, one, _layout, _at: [ScanStep(scan.CODES, literal(text, one.start, one.end))],
+    "mysqlType": lambda _text, _one, _layout, _at: [ScanStep(scan.TYPES)],
     "old": _old,
     "data": _data,
 }

@@ -112,7 +112,8 @@ def decode_chunk(messages: Messages | Pairs, options: DecodeOptions, *, as_texts
 def _decode_chunk(messages: Pairs, options: DecodeOptions, *, as_texts: bool) -> MessageChunk:
     if options.compression != "none":
         why = Why(Reason.COMPRESSED, f"values are compressed with {options.compression}")
-        return MessageChunk((), tuple([one._replace(why=why) for one in _plain(messages, options, range(len(messages.values)))]))
+        every = _plain(messages, options, range(len(messages.values)))
+        return MessageChunk((), tuple([one._replace(why=why) for one in every]))
     try:
         batches, whole, notes = TEMPLATES[protocol_name(options.protocol)](
             *map(_filled, messages), legacy=options.legacy, as_texts=as_texts
@@ -136,18 +137,13 @@ def _plain(messages: Pairs, options: DecodeOptions, numbers: Iterable[int]) -> I
         try:
             events = decode(messages.keys[number], messages.values[number], options)
         except DecodeError as error:
-            yield Rest(number, (), _light(error))
+            one: BaseException | None = error
+            while one is not None:  # frames hold many times what a small message has
+                one.__traceback__ = None
+                one = one.__cause__ or one.__context__
+            yield Rest(number, (), error)
         else:
             yield Rest(number, events)
-
-
-def _light(error: DecodeError) -> DecodeError:
-    """`error` without the frames that it passed, which would hold many times what a small message has."""
-    one: BaseException | None = error
-    while one is not None:
-        one.__traceback__ = None
-        one = one.__cause__ or one.__context__
-    return error
 
 
 def _with_reasons(
@@ -162,11 +158,14 @@ def _with_reasons(
         plain.update((row.schema, row.table) for row in rows)
         if rows and one.message in notes.samples:
             samples[rows[0].schema, rows[0].table] = notes.samples[one.message]
-    every = read.total() + plain.total()
-    tables = {
-        name: _why_chunk(every, notes) or _why_table(rows, read[name], samples.get(name), notes)
-        for name, rows in plain.items()
-    }
+    every, why_all = read.total() + plain.total(), None
+    if not AVAILABLE:
+        why_all = Why(Reason.SWITCHED_OFF, "there is no numba, which compiles what templates need")
+    elif swept.too_few(every):
+        why_all = Why(Reason.FEW_ROWS, f"{counted(every)} in a chunk, templates need {swept.ROWS_MIN}")
+    elif notes.refused:
+        why_all = Why(Reason.OTHER_TEXT, notes.refused)
+    tables = {name: why_all or _why_table(rows, read[name], samples.get(name), notes) for name, rows in plain.items()}
     several = _SEVERAL if protocol_name(options.protocol) == "canal-json" else None
     for one, rows in found:
         if not rows:
@@ -185,14 +184,6 @@ def _why_row(row: RowChange) -> Why | None:
     if len(row.fields) > swept.WIDTH_MAX:
         return Why(Reason.NO_LAYOUT, f"{len(row.fields)} columns > {swept.WIDTH_MAX}")
     return None
-
-
-def _why_chunk(rows: int, notes: swept.SweepNotes) -> Why | None:
-    if not AVAILABLE:
-        return Why(Reason.SWITCHED_OFF, "there is no numba, which compiles what templates need")
-    if swept.too_few(rows):
-        return Why(Reason.FEW_ROWS, f"{counted(rows)} in a chunk, templates need {swept.ROWS_MIN}")
-    return Why(Reason.OTHER_TEXT, notes.refused) if notes.refused else None
 
 
 def _why_table(rows: int, read: int, sample: Why | None, notes: swept.SweepNotes) -> Why:

@@ -116,9 +116,14 @@ class _Looks:
         key, value = (len(text).to_bytes(8, "big") + text for text in (head, body))
         events = open_protocol.decode(_VERSION + key, value, options)
         layout = layout_of(events, partial(open_protocol.form_of, legacy=self._legacy))
-        steps = _head_steps(head.decode("latin-1"))
+        text, steps, at = head.decode("latin-1"), list[ScanStep](), 0
+        for one in members(text):
+            if one.name in _DIGITS:
+                steps += [ScanStep(scan.LITERAL, literal(text, at, one.start)), digits(text, one, _DIGITS[one.name])]
+                at = one.end
+        steps += [ScanStep(scan.LITERAL, literal(text, at, len(text))), ScanStep(scan.END)]
         partitioned = any(step.slot == _DIGITS["ptn"] for step in steps)
-        return Template(layout, (steps, _body_steps(body.decode("latin-1"), layout)), partitioned=partitioned)
+        return Template(layout, (tuple(steps), _body_steps(body.decode("latin-1"), layout)), partitioned=partitioned)
 
 
 @compiled
@@ -133,15 +138,6 @@ def _keys_without_numbers(text: Any, starts: Any, ends: Any, found: Any) -> None
             number = byte == 58 and text[at - 2] != 116
             value = scan.hashed(value, byte)
         found[row] = np.int64(value)
-
-
-def _head_steps(text: str) -> tuple[ScanStep, ...]:
-    steps, at = list[ScanStep](), 0
-    for one in members(text):
-        if one.name in _DIGITS:
-            steps += [ScanStep(scan.LITERAL, literal(text, at, one.start)), digits(text, one, _DIGITS[one.name])]
-            at = one.end
-    return (*steps, ScanStep(scan.LITERAL, literal(text, at, len(text))), ScanStep(scan.END))
 
 
 def _body_steps(text: str, layout: RowLayout) -> tuple[ScanStep, ...]:

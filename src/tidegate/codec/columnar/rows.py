@@ -78,10 +78,13 @@ class Batch:
             return None if column is None else column.slice(start, stop - start)
 
         op = self.op.to_numpy(zero_copy_only=False)
-        before, after = (
-            _part_of(images, int(np.count_nonzero(has[:start])), int(np.count_nonzero(has[start:stop])))
-            for images, has in ((self.before, op != "I"), (self.after, op != "D"))
-        )
+        parts = []
+        for images, has in ((self.before, op != "I"), (self.after, op != "D")):
+            first, rows = int(np.count_nonzero(has[:start])), int(np.count_nonzero(has[start:stop]))
+            if isinstance(images, RowTexts):
+                parts.append(images._replace(values=images.values.slice(first * images.width, rows * images.width)))
+            else:
+                parts.append(images.slice(first, rows))
         return replace(
             self,
             message=some(self.message),
@@ -89,19 +92,12 @@ class Batch:
             commit_ts=some(self.commit_ts),
             op=some(self.op),
             partition_id=some(self.partition_id),
-            before=before,
-            after=after,
+            before=parts[0],
+            after=parts[1],
             start_ts=some(self.start_ts),
             row_ids=some(self.row_ids),
             place=some(self.place),
         )
-
-
-def _part_of(images: Any, start: int, rows: int) -> Any:
-    """Some rows of a RecordBatch or of RowTexts."""
-    if isinstance(images, RowTexts):
-        return RowTexts(images.values.slice(start * images.width, rows * images.width), images.width)
-    return images.slice(start, rows)
 
 
 def row_texts(columns: Sequence[Any]) -> RowTexts:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tidegate.codec.canal_encode import CanalRow, Columns, sql_types_text
+from tidegate.codec.canal_encode import CanalRow, sql_types_of
 from tidegate.codec.columnar.encode.cells import DIGITS, ROW_KEYS, canal_cell
 from tidegate.codec.columnar.encode.compose import (
     NEW,
@@ -104,12 +104,19 @@ class CanalColumns:
     def _types(self, batch: Batch, places: Places, now_ms: int) -> Chosen:
         """What stands between `es` and the first image."""
         over = {place: rows for place, most in self._bounds() if (rows := _larger(batch, places, place, most)).any()}
-        found, which = _combinations(places.codes, list(over.values()))
+        found, which = [[INSERT], [UPDATE], [DELETE]], places.codes  # the different (code, flag, ..), that of each row
+        for flag in over.values():
+            which = 2 * which + flag
+            there = np.flatnonzero(np.bincount(which, minlength=2 * len(found)))
+            numbers = np.zeros(2 * len(found), np.int64)
+            numbers[there] = np.arange(len(there))
+            found, which = [[*found[at >> 1], at & 1] for at in there.tolist()], numbers[which]
         texts = []
         for code, *flags in found:
             promoted = {place for place, flag in zip(over, flags, strict=True) if flag}
             columns = self._columns[code]
-            types = f'"sqlType":{_sql_type(columns, promoted)},"mysqlType":{columns.mysql_type}'
+            over_here = {position: larger for position, place, _, larger in columns.promoted if place in promoted}
+            types = f'"sqlType":{sql_types_of(columns, over_here)},"mysqlType":{columns.mysql_type}'
             end = '"old":[{' if code == UPDATE else '"old":null,"data":[{'
             texts.append(f',"ts":{now_ms},"sql":"",{types},{end}'.encode())
         return Chosen(texts, which)
@@ -129,26 +136,6 @@ class CanalColumns:
         if row_keys is None or row_keys.null_count:
             raise Misfit("rows without their keys")
         return [*start, b',"rowkey":"', CellStep(ROW_KEYS, row_keys), b'"}']
-
-
-def _combinations(codes: Any, flags: list[Any]) -> tuple[list[list[int]], Any]:
-    """The different (code, flag, …) of all rows, and which of them each row has."""
-    found, which = [[INSERT], [UPDATE], [DELETE]], codes
-    for flag in flags:
-        which = 2 * which + flag
-        there = np.flatnonzero(np.bincount(which, minlength=2 * len(found)))
-        numbers = np.zeros(2 * len(found), np.int64)
-        numbers[there] = np.arange(len(there))
-        found, which = [[*found[at >> 1], at & 1] for at in there.tolist()], numbers[which]
-    return found, which
-
-
-def _sql_type(columns: Columns, promoted: set[int]) -> str:
-    """`sqlType` of the rows in which the columns at `promoted` are too large for their signed type."""
-    over = {position: larger for position, place, _, larger in columns.promoted if place in promoted}
-    if not over:
-        return columns.sql_type
-    return sql_types_text([(head, over.get(at, code)) for at, (head, code) in enumerate(columns.sql_types)])
 
 
 def _larger(batch: Batch, places: Places, place: int, most: int) -> Any:

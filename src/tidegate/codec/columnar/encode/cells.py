@@ -54,10 +54,6 @@ def _texts(array: Any) -> tuple[int, Any]:
     return BASE64, array if pa.types.is_binary(array.type) else text_of(array)
 
 
-def _code_points(array: Any) -> tuple[int, Any]:
-    return ESCAPED, bytes_of(array)
-
-
 @cache
 def _made(make: Callable[..., Any], **words: Any) -> Callable[[Any], tuple[int, Any]]:
     """What Arrow or Python writes, many columns at once: the same function for columns that are written alike."""
@@ -94,7 +90,7 @@ def canal_cell(column: WireColumn, options: EncodeOptions) -> Cell:
     if code in FLOATS:
         return _float(code, positional32, positional64, quoted=True)
     if code in STRINGS and column.binary:
-        return Cell(_code_points, quoted=True, table=LATIN1)
+        return Cell(lambda array: (ESCAPED, bytes_of(array)), quoted=True, table=LATIN1)
     return _text(column, options, EASY)
 
 

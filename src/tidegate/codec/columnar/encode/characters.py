@@ -47,9 +47,9 @@ def strings(array: Any, quote: Quote) -> tuple[int, Any]:
         except pa.ArrowInvalid as error:
             if quote is PRINTED:
                 raise Misfit(str(error)) from error
-            return COPIED, pa.array(
-                [None if raw is None else _repaired(raw, quote) for raw in array.to_pylist()], BINARY
-            )
+            texts = (None if raw is None else raw.decode("utf-8", "surrogateescape") for raw in array.to_pylist())
+            quoted = [None if one is None else quote(one)[1:-1].encode("utf-8", "surrogateescape") for one in texts]
+            return COPIED, pa.array(quoted, BINARY)
     return ESCAPED, text_of(array)
 
 
@@ -62,7 +62,9 @@ def go_quotes(array: Any, quote: Quote) -> Any:
     every = np.frombuffer(raw, np.uint8)
     codes, texts = every.astype(np.int32), table.texts
     starts, widths, points = _characters(every, ends)
-    printable = _printable(points)
+    firsts, lasts = map(np.array, bounds())
+    range_of = np.searchsorted(firsts, points, "right") - 1
+    printable = (range_of >= 0) & (points <= lasts[range_of])
     for width in _LEAD_BITS:
         at, hidden = starts[printable & (widths == width)], starts[~printable & (widths == width)]
         for place in range(width):
@@ -74,11 +76,6 @@ def go_quotes(array: Any, quote: Quote) -> Any:
         escapes = [_go_escape(point, quote) for point in others.tolist()]
         texts = pa.concat_arrays([texts, pa.array(escapes, BINARY)])
     return _rewritten(array, ends, codes, texts)
-
-
-def _repaired(raw: bytes, quote: Quote) -> bytes:
-    """What `quote` makes of bytes that may be no UTF-8."""
-    return quote(raw.decode("utf-8", "surrogateescape"))[1:-1].encode("utf-8", "surrogateescape")
 
 
 class _Table(NamedTuple):
@@ -150,9 +147,3 @@ def _characters(every: Any, ends: Any) -> tuple[Any, Any, Any]:
     starts, widths, points = starts[good], widths[good], points[good]
     whole = starts + widths <= ends[np.searchsorted(ends, starts, "right")]
     return starts[whole], widths[whole], points[whole]
-
-
-def _printable(points: Any) -> Any:
-    firsts, lasts = map(np.array, bounds())
-    at = np.searchsorted(firsts, points, "right") - 1
-    return (at >= 0) & (points <= lasts[at])

@@ -98,7 +98,11 @@ class ColumnarEncoder:
                 f"a batch of {batch.schema}.{batch.table} has not as many columns as its table has ({width})"
             )
         name = batch.schema, batch.table
-        why = self._why_rows(batch.rows)
+        why = None
+        if not AVAILABLE:
+            why = Why(Reason.SWITCHED_OFF, "there is no numba, which compiles what writes rows of columns")
+        elif batch.rows < self._few_rows:
+            why = Why(Reason.FEW_ROWS, f"{counted(batch.rows)} at once, columns need {self._few_rows}")
         if why is not None:
             self._roads.add("encode/rows", batch.rows, why, name)
             return self._by_rows(batch, table, row_ids, row_keys)
@@ -123,14 +127,6 @@ class ColumnarEncoder:
     def texts_of(self, pairs: Sequence[Pair]) -> EncodedRows:
         """Return rows that were written one by one as what a `Cutter` takes."""
         return self._array_of(pairs)
-
-    def _why_rows(self, rows: int) -> Why | None:
-        """Why a batch of so many rows is not tried by columns; None if it is."""
-        if not AVAILABLE:
-            return Why(Reason.SWITCHED_OFF, "there is no numba, which compiles what writes rows of columns")
-        if rows < self._few_rows:
-            return Why(Reason.FEW_ROWS, f"{counted(rows)} at once, columns need {self._few_rows}")
-        return None
 
     def _by_columns(self, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> EncodedRows:
         ts = batch.commit_ts
