@@ -97,8 +97,8 @@ def test_a_table_of_few_rows():
 
 
 def test_values_that_templates_do_not_read():
-    """A value that is written in an odd way sends its own row to the plain decoder, one beyond its type to its error; no
-    other row goes with them."""
+    """A value that is written in an odd way sends its own row to the plain decoder, one beyond its type to its error;
+    no other row goes with them."""
     decode_chunk(many("odd"), CANAL)
     decode_chunk(many("odd"), CANAL)
     found, examples = told([*many("odd"), canal(table="odd", data=[row("007")])])

@@ -41,7 +41,7 @@ _MAX_KEY_SHOWN: Final = 200
 
 
 class MessageKind(IntEnum):
-    """What a message holds, as TiCDC numbers it."""
+    """The type of a message, by TiCDC's numbers."""
 
     ROW = 1
     DDL = 2
@@ -58,12 +58,12 @@ class Message(NamedTuple):
 
     @property
     def size(self) -> int:
-        """What the message counts against max-message-bytes."""
+        """Bytes that count against max-message-bytes."""
         return len(self.key or b"") + len(self.value) + RECORD_OVERHEAD
 
 
 class ClaimStore(Protocol):
-    """Where the bodies of claim checks go: the storage that claim-check-storage-uri names."""
+    """The storage of claim check files (claim-check-storage-uri)."""
 
     def new_name(self) -> str:
         """Return a file name that was not given before; TiCDC's are a random UUID and `.json`."""
@@ -148,7 +148,6 @@ class BatchEncoder:
         return done
 
     def _degraded(self, row: RowChange, table: WireTable, whole: Pair, row_key: bytes | None) -> Pair:
-        """A row too large as a message that fits; MessageTooLarge when there is none."""
         handling = self.options.large_message_handle
         if handling == "none":
             raise self._too_large(row, table, whole)
@@ -179,7 +178,7 @@ class BatchEncoder:
         return Pair(key, compress(value, self.options.compression) if self.options.compression != "none" else value)
 
     def _alone(self, pair: Pair) -> int:
-        """What a message of this event alone would count."""
+        """The size of a message with this event alone."""
         extra = EVENT_OVERHEAD + VERSION_BYTES if self._is_open else 0
         return len(pair.key) + len(pair.value) + RECORD_OVERHEAD + extra
 
@@ -222,7 +221,6 @@ class BatchEncoder:
 
 
 def _check(row: RowChange, table: WireTable) -> None:
-    """EncodeError for a row that no reader would take."""
     where, width = f"{row.schema}.{row.table}", len(table.columns)
     before, after = images(row)
     if not row.schema or not row.table:
@@ -237,7 +235,7 @@ def _check(row: RowChange, table: WireTable) -> None:
 
 
 def _key_text(row: RowChange, table: WireTable) -> str:
-    """The handle of a row as text, cut to a length that a log can bear."""
+    """The handle key of a row as text, cut to a length for logs."""
     before, after = images(row)
     values = before if after is None else after
     assert values is not None

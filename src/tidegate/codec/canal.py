@@ -72,7 +72,7 @@ _ESCAPE: Final = re.compile(r"''|\\(.)", re.DOTALL)
 
 
 class ColumnKind(msgspec.Struct, frozen=True):
-    """What a mysqlType says: type code, sign, whether the text is bytes, and the reader of non-null values."""
+    """A parsed mysqlType: type code, sign, whether values are bytes, and the reader of non-null values."""
 
     code: MysqlType
     unsigned: bool
@@ -140,7 +140,7 @@ def _named(code: MysqlType, elements: dict[str, int], text: str) -> Value:
 
 
 def _numbered(elements: tuple[str, ...]) -> dict[str, int]:
-    """The first place of each name."""
+    """The first index of each name."""
     return {name: len(elements) - 1 - back for back, name in enumerate(reversed(elements))}
 
 
@@ -168,8 +168,6 @@ Image: TypeAlias = dict[str, str | None]
 
 
 class _Tidb(msgspec.Struct, gc=False):
-    """The TiDB extension."""
-
     commit_ts: int | None = msgspec.field(default=None, name="commitTs")
     watermark_ts: int | None = msgspec.field(default=None, name="watermarkTs")
     only_handle_key: bool | None = msgspec.field(default=None, name="onlyHandleKey")
@@ -177,7 +175,7 @@ class _Tidb(msgspec.Struct, gc=False):
 
 
 class _Message(msgspec.Struct, gc=False):
-    """A message as on the wire; members that nothing is made of are left out."""
+    """A message on the wire. Members without effect are left out."""
 
     type: str
     database: str | None = None
@@ -194,8 +192,6 @@ class _Message(msgspec.Struct, gc=False):
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    """The columns of a row made ready: fields and how each is read."""
-
     fields: tuple[Field, ...]
     kinds: tuple[ColumnKind, ...]
     pk_names: tuple[str, ...]
@@ -258,8 +254,6 @@ ReadRow: TypeAlias = Callable[["_Carried", _Layout, Image, Image | None], RowCha
 
 
 class _Carried(msgspec.Struct, gc=False):
-    """What all rows of a message share."""
-
     schema: str
     table: str
     commit_ts: int | None

@@ -283,7 +283,6 @@ class CanalRow:
         return self.heads[type(row)], body
 
     def _changed(self, row: Update, parts: list[CanalField]) -> list[CanalField]:
-        """The columns that `old` has."""
         if not self._options.only_output_updated_columns:
             return parts
         before, after = row.before, row.after
@@ -391,7 +390,6 @@ class CanalEncoder:
         return found[1]
 
     def _extension(self, row: RowChange, cut: Cut, row_key: bytes | None) -> str:
-        """The member `_tidb` with its comma."""
         if not self._options.enable_tidb_extension:
             return ""
         text = f',"_tidb":{{"commitTs":{self._commit_ts(row.commit_ts)}'

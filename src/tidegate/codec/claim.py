@@ -28,7 +28,7 @@ from tidegate.model.event import RowChange
 
 
 class Cut(NamedTuple):
-    """Whether columns are left out, and the two marks."""
+    """Whether columns are left out, and the two marks of a row that is not whole."""
 
     handles: bool = False
     only_handles: bool = False
@@ -53,8 +53,6 @@ CODEC: Final = "claim-check"
 
 
 class _Body(msgspec.Struct):
-    """The file of a claim check."""
-
     value: str
     key: str | None = None
 

@@ -192,7 +192,8 @@ class CsvEncoder:
         return self._quote(text)
 
     def writer(self, column: WireColumn) -> Write:
-        """Return what makes the field of a value that is not NULL. CsvEncodeFailed for names that are not known."""
+        """Return the function that writes a column's values but NULL. CsvEncodeFailed if the names of an ENUM or SET
+        are unknown."""
         code, quote = column.type.code, self._quote
         if code in _NUMBER_TEXTS:
             return _NUMBER_TEXTS[code]
@@ -212,7 +213,6 @@ class CsvEncoder:
 
 
 def _quoting(options: CsvOptions) -> Callable[[str], str]:
-    """How texts stand in a line."""
     mark = options.quote
     if mark:
         return lambda text: mark + text.replace(mark, mark + mark) + mark

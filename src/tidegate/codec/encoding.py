@@ -75,7 +75,6 @@ class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def newarch(self) -> bool:
-        """Whether the bytes are those of the new architecture."""
         return self.dialect == NEWARCH
 
     @property
@@ -229,7 +228,7 @@ def check_marks(options: EncodeOptions) -> None:
 
 
 def _last(config: Mapping[str, object], name: str) -> tuple[str, object] | None:
-    """The key and value that count for an option: the URI's before the file's."""
+    """The key and value of an option: those of the URI before those of the file."""
     found: tuple[str, object] | None = None
     for key, value in config.items():
         place, _, last = f".{key}".rpartition(".")

@@ -147,7 +147,7 @@ _KNOWN_MAX: Final = 1 << 13
 
 
 class _Escapes(dict[int, str]):
-    """What stands for each code point; those that are not listed are looked up in Go's table of printable ones."""
+    """The text of each code point; others are looked up in Go's table of printable ones."""
 
     def __missing__(self, code: int) -> str:
         """A code point of 0x80 or above."""
@@ -336,7 +336,7 @@ def _one_digit_exponent(text: str) -> str:
 
 
 def _positional(text: str) -> str:
-    """A repr, or digits with an exponent, without exponent and trailing zeros."""
+    """A repr, or digits with an exponent, as digits without exponent and trailing zeros."""
     if "e" not in text:
         return text.removesuffix(".0")
     mantissa, _, exponent = text.partition("e")

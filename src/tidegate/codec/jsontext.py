@@ -67,7 +67,6 @@ def _parse_not_utf8(decoder: "msgspec.json.Decoder[T]", raw: bytes, codec: str, 
 
 
 def _restored(value: object, back: dict[int, int]) -> object:
-    """`value` with the bytes where characters stood for them."""
     match value:
         case str():
             return value if value.isascii() else value.translate(back)
@@ -82,7 +81,8 @@ def _restored(value: object, back: dict[int, int]) -> object:
 
 
 def _stand_ins(escape: bytes, lead: bytes, first: int) -> "tuple[re.Pattern[bytes], dict[int, int], dict[int, int]]":
-    """128 characters from `first` on: what tells that a text may have some, as escapes or as bytes; there and back."""
+    """128 characters from `first` on: the pattern that finds them, escaped or not, and the translations there and
+    back."""
     taken = re.compile(rb"\\u" + escape + rb"[89a-f]|" + lead, re.IGNORECASE)
     there = {0xDC80 + at: first + at for at in range(128)}
     return taken, there, {character: bad for bad, character in there.items()}

@@ -170,7 +170,6 @@ def _names(text: str, value: float) -> bool:
 
 
 def _shown(text: str) -> str:
-    """`text` with U+FFFD for what is not UTF-8."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

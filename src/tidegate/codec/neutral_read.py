@@ -86,7 +86,7 @@ class _Line(msgspec.Struct, gc=False):
 
 
 class EventLine(NamedTuple):
-    """An event, and what an encoder wants to know of a row: its table and its key in TiKV."""
+    """An event, and for an encoder the table of a row and its key in TiKV."""
 
     event: Event
     table: WireTable | None = None

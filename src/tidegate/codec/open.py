@@ -283,21 +283,19 @@ def _fits(wanted: str | None, old: OpenColumn, name: str, new: OpenColumn) -> bo
 
 
 class _Row(msgspec.Struct, gc=False):
-    """The three images of a value, as on the wire."""
-
     u: dict[str, OpenColumn] | None = None
     p: dict[str, OpenColumn] | None = None
     d: dict[str, OpenColumn] | None = None
 
 
 class _Cell(msgspec.Struct, gc=False):
-    """A column whose value is left as it stands."""
+    """A column whose value is not parsed."""
 
     v: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Images(msgspec.Struct, gc=False):
-    """A row to look for the value that none can be."""
+    """A row that is searched for an invalid value."""
 
     u: dict[str, _Cell] | None = None
     p: dict[str, _Cell] | None = None
@@ -305,7 +303,7 @@ class _Images(msgspec.Struct, gc=False):
 
 
 class RowKey(msgspec.Struct, gc=False):
-    """What the key of a row says, checked."""
+    """The checked key of a row."""
 
     schema: str
     table: str
@@ -450,8 +448,6 @@ _LENGTH: Final = Struct(">Q")
 
 
 class _Key(msgspec.Struct, gc=False):
-    """A key JSON as on the wire."""
-
     ts: int
     t: int
     scm: str | None = None
@@ -463,8 +459,6 @@ class _Key(msgspec.Struct, gc=False):
 
 
 class _DdlValue(msgspec.Struct, gc=False):
-    """The value JSON of a DDL event."""
-
     q: str
     t: int
 

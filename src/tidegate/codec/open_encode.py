@@ -162,7 +162,6 @@ class TableForm:
         return _braced(self._members(values, parts))
 
     def _members(self, values: Values, parts: list[OpenField]) -> list[str]:
-        """The members of an image, one a column."""
         try:
             return [
                 head + ("null" if (value := values[index]) is None else write(value)) + "}"
@@ -187,7 +186,7 @@ class TableForm:
 
 
 def _head(column: WireColumn, flag: int, quote: Quote) -> str:
-    """All of a column that comes before its value."""
+    """The text of a column before its value."""
     handle = '"h":true,' if column.handle else ""
     return f'{quote(column.name)}:{{"t":{int(column.type.code)},{handle}"f":{flag},"v":'
 

@@ -174,7 +174,7 @@ def _open_value(marks: Marks, pairs: Pairs) -> None:
 
 
 def _old_image(marks: Marks, new: dict[str, Any], old: dict[str, Any]) -> None:
-    """What an old image tells: complete with something unchanged, or with something left out."""
+    """The settings that an old image proves: complete with something unchanged, or with something left out."""
     if new.keys() - old.keys():
         _add(marks, UPDATED, "true")
     elif any(_same(old[name], new[name]) for name in new):

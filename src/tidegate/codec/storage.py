@@ -57,7 +57,7 @@ class FileNames:
         return f"CDC{number:0{self.digits}d}{self.extension}"
 
     def number(self, name: str) -> int:
-        """Return the number of a data file; 0 for what is none."""
+        """Return the number of a data file; 0 for another file."""
         digits = name.removeprefix("CDC").removesuffix(self.extension)
         is_data = name.startswith("CDC") and name.endswith(self.extension) and all_digits(digits)
         return int(digits) if is_data else 0
@@ -221,7 +221,6 @@ class SchemaFile:
 
     @property
     def path(self) -> str:
-        """Where the file stands."""
         return f"{schema_directory(self.schema, self.table)}/{schema_name(self.version, self.checksum)}"
 
     @property
@@ -240,7 +239,7 @@ class SchemaFile:
 
 
 def parse_schema_file(body: bytes) -> SchemaFile:
-    """Return the content of a schema file. DecodeError for a file that is none."""
+    """Return the content of a schema file. Raises DecodeError for another file."""
     try:
         told = json.loads(body)
         columns = told["TableColumns"]
@@ -333,7 +332,7 @@ def table_of_file(file: SchemaFile) -> TableInfo:
 
 
 def mysql_type(kind: ColumnType) -> str:
-    """Return a type as SQL spells it, with all that is known of it."""
+    """Return a type as SQL spells it, with all known parameters."""
     name = sql_name(kind.code, binary=kind.charset == "binary" and kind.code in STRINGS)
     if kind.code in NAMED and kind.elems is not None:
         return f"{name}({','.join(map(_quoted, kind.elems))})"

@@ -112,7 +112,7 @@ _LENGTHS: Final = 8
 
 
 class StreamPlace(NamedTuple):
-    """Which message, counted from 0; which event in it; and where its frame begins."""
+    """Message number from 0, event number within it, and the byte at which its frame begins."""
 
     message: int
     event: int

@@ -54,7 +54,7 @@ MAX_RESOLVED_TS: Final = (1 << 64) - 1
 
 
 class Form(IntEnum):
-    """How the values of a column stand in the message."""
+    """The encoding of a column's values in a message."""
 
     INTEGER = auto()
     FLOAT = auto()

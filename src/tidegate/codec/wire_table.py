@@ -46,17 +46,16 @@ class WireColumn(msgspec.Struct, frozen=True):
 
     @property
     def handle(self) -> bool:
-        """Whether the column is part of the handle."""
         return bool(self.flag & _HANDLE_KEY)
 
     @property
     def binary(self) -> bool:
-        """Whether texts of the column are bytes; set on numbers too, where it says nothing."""
+        """True if texts of the column are bytes. Set on numbers too, without meaning."""
         return bool(self.flag & _BINARY)
 
     @property
     def unsigned(self) -> bool:
-        """Whether the column has no sign; set on YEAR and BIT too."""
+        """True without a sign. Set on YEAR and BIT too."""
         return bool(self.flag & _UNSIGNED)
 
 
@@ -111,7 +110,6 @@ def flags_of(info: TableInfo) -> dict[str, int]:
 
 
 def _own_flags(column: ColumnInfo) -> ColumnFlag:
-    """What the column's own definition sets."""
     flag = ColumnFlag(0)
     if column.type.charset == "binary":
         flag |= ColumnFlag.BINARY

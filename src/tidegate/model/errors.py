@@ -11,14 +11,14 @@ import msgspec
 
 
 class Retry(Enum):
-    """Whether the same call can succeed without anybody changing anything."""
+    """Whether the same call can succeed without a change."""
 
     NEVER = "never"
     LATER = "later"
 
 
 class Where(msgspec.Struct, frozen=True):
-    """What an error speaks of, as far as it is known: a row or DDL, and a message or a file."""
+    """The subject of an error as far as it is known: a row or DDL, and a message or a file."""
 
     table: str = ""
     commit_ts: int = 0
@@ -46,7 +46,7 @@ class TidegateError(Exception):
 
 
 class InputError(TidegateError):
-    """What the user gave cannot be used."""
+    """The input of the user cannot be used."""
 
     code = "CDC:ErrInvalidInput"
 
@@ -131,7 +131,7 @@ class UnsupportedError(InputError):
 
 
 class EnvironmentFault(InputError):
-    """Something on this machine is missing or in the way (Java, jars, a port); the message says what to do."""
+    """Something on this machine is missing or in the way (Java, jars, a port); the message has the next step."""
 
     code = "CDC:ErrEnvironment"
 
@@ -236,7 +236,7 @@ class SourceError(TidegateError):
 
 
 class HistoryLost(SourceError):
-    """What comes next was removed upstream (retention, GC)."""
+    """The next changes were removed upstream (retention, GC)."""
 
     code = "CDC:ErrSnapshotLostByGC"
     retry = Retry.NEVER
@@ -352,7 +352,7 @@ class StateTooNew(EnvironmentFault):
 
 
 class EventTypeInvalid(ConfigError):
-    """A word of ignore-event that is no event; the message names it and the nearest one."""
+    """An unknown word of ignore-event; the message names it and the nearest known one."""
 
     code = "CDC:ErrInvalidIgnoreEventType"
 
@@ -365,7 +365,7 @@ class DdlEventUnknown(ConfigError):
 
 
 class ExpressionParseFailed(ConfigError):
-    """A value expression of an event filter that is no SQL expression; the message shows it."""
+    """A value expression of an event filter is not SQL; the message shows it."""
 
     code = "CDC:ErrExpressionParseFailed"
 
@@ -406,7 +406,7 @@ class RowsLackDdl(SchemaError):
 
 
 class StateUnwritable(TidegateError):
-    """The checkpoint cannot be written now; the message names the file and what the system says."""
+    """The checkpoint cannot be written now; the message names the file and the system's error."""
 
     code = "CDC:ErrMetaOpFailed"
     retry = Retry.LATER
@@ -431,7 +431,7 @@ class MadeAnew(HistoryLost):
 
 
 class ChangelogBroken(SourceError):
-    """A commit of the changelog says no positions, so it is not ours; the message names the place."""
+    """A commit of the changelog has no positions, so it is not Tidegate's; the message names the table."""
 
     retry = Retry.NEVER
 

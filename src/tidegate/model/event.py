@@ -42,7 +42,7 @@ class Field(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True):
-    """What all row changes share. `es_ms` is canal-json's commit time in ms; `build_ms` its `ts`."""
+    """Members of all row changes. `es_ms` is canal-json's commit time in ms; `build_ms` its `ts`."""
 
     schema: str
     table: str

@@ -57,7 +57,7 @@ def check_version(kind: StateKind, found: int, where: str) -> None:
 
 
 def decode_state(kind: StateKind, body: bytes, type: type[T], where: str) -> T:  # noqa: A002  msgspec's own word
-    """Return a document of state. Raises StateTooNew, msgspec.DecodeError for one that is none."""
+    """Return a document of state. Raises StateTooNew, and msgspec.DecodeError for invalid ones."""
     check_version(kind, _STAMP.decode(body).state_version, where)
     return msgspec.json.decode(body, type=type)
 
@@ -70,7 +70,7 @@ def encode_state(kind: StateKind, document: Any) -> bytes:
 
 
 def convert_state(kind: StateKind, document: Mapping[str, Any], type: type[T], where: str) -> T:  # noqa: A002
-    """Return what `decode_state` does of a document that is decoded already; texts of numbers are numbers."""
+    """Like `decode_state`, for a decoded document; texts of numbers are numbers."""
     check_version(kind, msgspec.convert(document, _Stamp, strict=False).state_version, where)
     return msgspec.convert(document, type, strict=False)
 

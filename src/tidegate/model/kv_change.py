@@ -68,7 +68,7 @@ class ResolvedSpan(msgspec.Struct, frozen=True):
 
 
 class FaultKind(Enum):
-    """Why a region ends a registration."""
+    """The reason why a region ends a registration."""
 
     NOT_LEADER = "not leader"
     EPOCH_NOT_MATCH = "epoch not match"

@@ -19,7 +19,7 @@ LATE_KEY: Final = "it had no key when it was made, and its rows from before are 
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A table that is left out, and why."""
+    """A table that is left out, and the reason."""
 
     table: str
     why: str

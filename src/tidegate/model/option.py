@@ -26,7 +26,7 @@ class Secret(str):
 
 
 class Local(Enum):
-    """What a text names on the machine that reads it."""
+    """What an option's text refers to on the machine that reads it."""
 
     NOTHING = "nothing of this machine"
     FILE = "a file that is read"
@@ -36,7 +36,7 @@ class Local(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How an option is named, read and documented. What is not given follows from the field that it annotates."""
+    """Name, parameter and documentation of an option. Defaults follow from the field that it annotates."""
 
     name: str
     about: str

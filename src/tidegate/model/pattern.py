@@ -68,17 +68,16 @@ def _utf8(text: str) -> bytes:
 
 
 class _Piece(NamedTuple):
-    """What stands between two %: literals with their offsets, the longest first, and how many characters it takes."""
+    """The text between two %: literals with their offsets, the longest first, and its length in characters."""
 
     length: int
     literals: tuple[tuple[int, str], ...]
 
     def fits(self, text: str, at: int) -> bool:
-        """Return whether it stands at a place."""
         return all(text.startswith(literal, at + offset) for offset, literal in self.literals)
 
     def find(self, text: str, start: int, end: int) -> int:
-        """Return where it stands first in text[start:end]; -1 if it does not."""
+        """The first position in text[start:end]; -1 if there is none."""
         if not self.literals:
             return start if start + self.length <= end else -1
         offset, literal = self.literals[0]

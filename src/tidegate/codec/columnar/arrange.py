@@ -37,8 +37,8 @@ class ChunkRows(NamedTuple):
 
 
 class ReadRows(NamedTuple):
-    """Rows that templates read, and the cells of their values: `scan.scan` says what the arrays are, `room` how many
-    bytes the values of both images have at most."""
+    """Rows that templates read, and the cells of their values. `scan.scan` describes the arrays; `room` is an upper
+    bound of the bytes of the values of both images."""
 
     templates: tuple[Template, ...]
     program: Any
@@ -52,8 +52,8 @@ class ReadRows(NamedTuple):
 
 
 class Stretches(NamedTuple):
-    """Where columns lie among all cells: of each program its first stretch, of each stretch its place and its form,
-    the forms, the place from which on each has its cells, and the programs of tables with the same columns."""
+    """The positions of columns among all cells: the first slice of each program, position and form of each slice, the
+    forms, the start of each form's cells, and the programs of tables with equal columns."""
 
     first: Any
     at: Any
@@ -64,7 +64,7 @@ class Stretches(NamedTuple):
 
 
 class ImageCounts(NamedTuple):
-    """How many old and new images the rows of each program have."""
+    """The number of old and new images of each program."""
 
     before: Any
     after: Any
@@ -97,7 +97,7 @@ def batches_from(
 
 
 class _Work(NamedTuple):
-    """Parts of a chunk, of each the number of its first template among all, and what is said of all rows."""
+    """Parts of a chunk, the number of the first template of each, and what all rows share."""
 
     parts: Sequence[ReadRows]
     firsts: Any
@@ -108,7 +108,7 @@ class _Work(NamedTuple):
 
 
 def _typed(work: _Work) -> tuple[list[Any], Any]:
-    """Both images of each program as record batches, or the rows of values that do not convert."""
+    """Both images of each program as record batches, or the rows with values that do not convert."""
     stretches = _stretches(work.templates, work.images)
     values, row_of = _filled(work, stretches, np.ones(len(work.templates), np.int64), written=False)
     arrays = [
@@ -120,7 +120,7 @@ def _typed(work: _Work) -> tuple[list[Any], Any]:
 
 
 def _texts(work: _Work) -> tuple[list[Any], Any]:
-    """Both images of each program as texts, row by row, or the rows of values that do not convert."""
+    """Both images of each program as texts, row by row, or the rows with values that do not convert."""
     stretches = _stretches(work.templates, work.images)
     widths = np.array([len(one.layout.columns) for one in work.templates])
     images = np.column_stack(work.images)
@@ -146,8 +146,8 @@ def _texts(work: _Work) -> tuple[list[Any], Any]:
 
 
 def _stretches(templates: Sequence[Template], images: ImageCounts) -> Stretches:
-    """Places of the columns of both images of each program: cells of one form together, among them those of one column
-    of tables with the same columns."""
+    """Positions of the columns of both images of each program. Cells of one form are neighbours, and among them those
+    of one column of tables with equal columns."""
     forms, groups = dict[ColumnForm, int](), dict[tuple[Field, ...], list[int]]()
     for number, one in enumerate(templates):
         groups.setdefault(one.layout.fields, []).append(number)
@@ -169,7 +169,7 @@ def _stretches(templates: Sequence[Template], images: ImageCounts) -> Stretches:
 
 
 def _filled(work: _Work, stretches: Stretches, steps: Any, *, written: bool) -> tuple[Values, Any]:
-    """The values in the order of stretches, and the row of each."""
+    """The values in the order of their slices, and the row of each."""
     room = int(stretches.bounds[-1])
     start, size, row_of = (np.empty(room, np.int32) for _ in range(3))
     numbers, marks = np.empty(room, np.int64), np.empty(room, np.uint8)
@@ -188,7 +188,7 @@ def _filled(work: _Work, stretches: Stretches, steps: Any, *, written: bool) -> 
 
 
 def _shown(stretches: Stretches, work: _Work, arrays: list[Any]) -> list[Any]:
-    """Both images of each program as record batches, each a part of one for all tables with the same columns."""
+    """Both images of each program as record batches; programs with equal columns share one record batch, sliced."""
     found: list[Any] = [None] * (2 * len(work.templates))
     for members in stretches.alike:
         first = work.templates[members[0]].layout
@@ -208,7 +208,7 @@ def _shown(stretches: Stretches, work: _Work, arrays: list[Any]) -> list[Any]:
 def _batches(
     templates: Sequence[Template], rows: Any, program: Any, shown: list[Any], chunk: ChunkRows
 ) -> Iterator[Batch]:
-    """The rows, by program, with the columns that are not their tables' own."""
+    """The rows as batches, one per program."""
     bounds = np.searchsorted(program, np.arange(len(templates) + 1)).tolist()
     messages, places = pa.array(chunk.message[rows], pa.int32()), pa.array(chunk.seq[rows], pa.int32())
     commit_ts, partition_id = pa.array(chunk.numbers[rows, 0]), pa.array(chunk.numbers[rows, 1])
@@ -233,6 +233,5 @@ def _batches(
 
 
 def _letters(codes: Any) -> Any:
-    """A string array of single ASCII characters."""
     offsets = pa.py_buffer(np.arange(len(codes) + 1, dtype=np.int32))
     return pa.Array.from_buffers(pa.string(), len(codes), [None, offsets, pa.py_buffer(codes)])

@@ -54,8 +54,6 @@ def by_template(_keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool
 
 
 class _Looks:
-    """What the rows of a chunk look like."""
-
     quotes = 1
 
     def __init__(self, values: Sequence[bytes], *, legacy: bool) -> None:
@@ -66,7 +64,7 @@ class _Looks:
 
     @cached_property
     def keys(self) -> Any:
-        """A number for what stands before `type`: database, table and key."""
+        """A hash of what precedes `type`: database, table and key."""
         text = self.texts[0]
         found = np.empty(len(text.starts), np.int64)
         _keys_before(windows(text.array), text.starts, text.ends, _KEY_END, found)
@@ -94,7 +92,7 @@ _NUMBERS: Final[dict[int, Form]] = {MysqlType.FLOAT: Form.FLOAT, MysqlType.DOUBL
 
 @compiled
 def _keys_before(words: Any, starts: Any, ends: Any, mark: Any, found: Any) -> None:
-    """A hash of each text up to `mark`, or of all of it."""
+    """Hash each text up to `mark`, or all of it."""
     for row in range(len(starts)):
         at, end = starts[row], ends[row]
         while at < end and words[np.uint64(at)] != mark:
@@ -135,7 +133,6 @@ def _data(text: str, one: JsonMember, layout: RowLayout, at: int) -> list[ScanSt
 
 
 def _old(text: str, _one: JsonMember, layout: RowLayout, at: int) -> list[ScanStep]:
-    """Null, or an image like the new one, which stands behind."""
     data = next(one for one in members(text) if one.name == "data")
     steps = _image(text, data.start + 1, layout).steps(len(layout.columns), at + 1, partial=True)
     return [ScanStep(scan.OLD, jump=at + len(steps) + 2), *steps, ScanStep(scan.LITERAL, b"]")]

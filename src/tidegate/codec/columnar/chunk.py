@@ -46,7 +46,7 @@ class Pairs(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """What the plain decoder said of one message: its events, or why it has none."""
+    """A message that the plain decoder read: its events, or the error."""
 
     message: int
     events: tuple[Event, ...]
@@ -64,7 +64,7 @@ class MessageChunk:
 
     @property
     def roads(self) -> dict[str, int]:
-        """How many rows took each decode path: "template", "plain"."""
+        """Rows per decode path: "template", "plain"."""
         plain = sum(isinstance(event, RowChange) for one in self.rest for event in one.events)
         found = {"template": sum(batch.rows for batch in self.batches), "plain": plain}
         return {road: count for road, count in found.items() if count}
@@ -77,7 +77,7 @@ class _ByTemplate(Protocol):
 
 
 def _loaded(module: str) -> _ByTemplate:
-    """The reader of a module, which loads when rows are there to be read: it brings what is compiled."""
+    """A reader whose module is imported at its first call, since it compiles loops."""
 
     def by_template(
         keys: Sequence[bytes], values: Sequence[bytes], /, *, legacy: bool, as_texts: bool
@@ -126,12 +126,10 @@ def _decode_chunk(messages: Pairs, options: DecodeOptions, *, as_texts: bool) ->
 
 
 def _filled(texts: Sequence[bytes | None]) -> Sequence[bytes]:
-    """The texts, empty where there is none."""
     return texts if all(texts) else [text or b"" for text in texts]  # type: ignore[return-value]
 
 
 def _plain(messages: Pairs, options: DecodeOptions, numbers: Iterable[int]) -> Iterator[Rest]:
-    """What the plain decoder makes of some messages."""
     decode = DECODERS[protocol_name(options.protocol)]
     for number in numbers:
         try:
@@ -149,7 +147,7 @@ def _plain(messages: Pairs, options: DecodeOptions, numbers: Iterable[int]) -> I
 def _with_reasons(
     rest: Sequence[Rest], batches: Iterable[Batch], notes: swept.SweepNotes, options: DecodeOptions
 ) -> Iterator[Rest]:
-    """Say of each message with rows why no template read it, by its first row."""
+    """Add to each message with rows the reason why no template read it, by its first row."""
     found = [(one, [event for event in one.events if isinstance(event, RowChange)]) for one in rest]
     read, plain, samples = _Counts(), _Counts(), dict[tuple[str, str], Why]()
     for batch in batches:

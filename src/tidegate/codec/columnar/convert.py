@@ -105,7 +105,6 @@ def _floats(form: ColumnForm, values: Values) -> Any:
 
 
 def _bytes(kind: Any) -> "Convert":
-    """What makes an array of bytes or texts."""
 
     def convert(_form: ColumnForm, values: Values) -> Any:
         return bytes_of(values, kind)
@@ -218,7 +217,7 @@ def fill(
 
 @inlined
 def _checked(text: Any, at: int, stop: int, mark: int, bounds: Any) -> tuple[int, int]:
-    """The number of digits with a sign, and its mark."""
+    """Parse digits with a sign; return the number and its mark."""
     found, fits = _integer(text, at, stop, bounds[0])
     if fits and _within(found, bounds[0], bounds[1], bounds[2]):
         return found, mark
@@ -227,7 +226,8 @@ def _checked(text: Any, at: int, stop: int, mark: int, bounds: Any) -> tuple[int
 
 @compiled
 def _integer(text: Any, at: int, stop: int, way: int) -> tuple[Any, Any]:
-    """The number of digits with a sign, and whether it is one; of UNSIGNED its 64 bits as a signed number."""
+    """Parse digits with a sign; return the number (of UNSIGNED its 64 bits as a signed number) and whether it is
+    valid."""
     value: Any = 0
     minus = at < stop and text[at] == 45
     if minus:
@@ -248,7 +248,7 @@ def _integer(text: Any, at: int, stop: int, way: int) -> tuple[Any, Any]:
 
 @compiled
 def _long_integer(text: Any, at: int, stop: int, minus: Any, way: int) -> tuple[Any, Any]:
-    """The number of digits that 63 bits may not hold."""
+    """Parse digits that may exceed 63 bits."""
     value = np.uint64(0)
     if stop - at > 20:
         return 0, False

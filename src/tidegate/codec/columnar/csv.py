@@ -116,7 +116,6 @@ class CsvTable:
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _check(self, lines: Any) -> None:
-        """Pass over the names of table and database, which every line tells."""
         for at, name in ((1, self._name), (2, self._schema)):
             expected = pa.scalar(name.encode("utf-8", "surrogateescape"), pa.binary())
             if pc.all(pc.fill_null(pc.equal(lines.column(at), expected), fill_value=False)).as_py() is False:
@@ -151,7 +150,7 @@ class CsvTable:
         )
 
     def _second(self, lines: Any, ts: Any, inserts: Any, deletes: Any) -> Any:
-        """Which lines are the new image of an UPDATE whose old one stands before them."""
+        """Mark the lines with the new image of an UPDATE whose old image is the line before."""
         second = np.zeros(len(ts), bool)
         if not self._options.output_old_value:
             return second
@@ -180,7 +179,7 @@ class CsvTable:
 
 
 def _one_by_one(column: WireColumn, texts: Any, options: CsvOptions) -> Any:
-    """What the plain reader makes of the values, each of them once."""
+    """Read each distinct value once with the plain reader."""
     read = reader_of(column, options)
     found = texts.dictionary_encode()
     try:

@@ -22,7 +22,7 @@ from tidegate.model.compiled import compiled, copy
 
 
 def _meanings(characters: bytes, meant: bytes) -> Any:
-    """What each character stands for, -1 for the others."""
+    """The meaning of each character, -1 for the others."""
     found = np.full(256, -1, np.int64)
     found[np.frombuffer(characters, np.uint8)] = np.frombuffer(meant, np.uint8)
     return found
@@ -78,7 +78,7 @@ def number(text: Any, begun: int, stop: int, data: Any, to: int) -> int:
 
 @compiled
 def string(text: Any, words: Any, at: int, stop: int, mark: int, data: Any, data_words: Any, begun: int) -> int:
-    """Copy what the inside of a JSON string means, eight bytes at a time; -1 for one that is none."""
+    """Copy the meaning of a JSON string, eight bytes at a time; return the next position, -1 for an invalid one."""
     if mark & ESCAPED:
         to = _copy_escaped(text, words, at, stop, data, data_words, begun)
     else:
@@ -103,7 +103,7 @@ def undo(way: int, data: Any, data_words: Any, begun: int, stop: int) -> int:
 
 @compiled
 def _hex(text: Any, at: int, stop: int, digits: int) -> Any:
-    """The value of some hexadecimal digits; -1 where they are none."""
+    """The value of hexadecimal digits; -1 for others."""
     if at + digits > stop:
         return -1
     value: Any = 0
@@ -122,7 +122,7 @@ def _hex(text: Any, at: int, stop: int, digits: int) -> Any:
 
 @compiled
 def _put_point(data: Any, to: int, point: int) -> int:
-    """Write a code point as UTF-8; where the next byte goes."""
+    """Write a code point as UTF-8; return the next position."""
     if point < 0x80:
         data[to] = point
         return to + 1
@@ -168,7 +168,7 @@ def _is_utf8(data: Any, words: Any, at: int, stop: int) -> bool:
 
 @compiled
 def _copy_escaped(text: Any, words: Any, at: int, stop: int, data: Any, data_words: Any, to: int) -> int:
-    """Copy what the inside of a JSON string means; where the next byte goes, -1 for a wrong escape."""
+    """Copy the meaning of a JSON string; return the next position, -1 for a wrong escape."""
     while at < stop:
         word = words[np.uint64(at)]
         slashes = word ^ SLASHES
@@ -207,7 +207,7 @@ def _copy_escaped(text: Any, words: Any, at: int, stop: int, data: Any, data_wor
 
 @compiled
 def _undo_quotes(data: Any, begun: int, stop: int) -> int:
-    """The bytes that a string in Go's quotes means."""
+    """Undo Go's quoting."""
     to = at = begun
     while at < stop:
         byte = data[at]
@@ -245,7 +245,7 @@ def _undo_quotes(data: Any, begun: int, stop: int) -> int:
 
 @compiled
 def _undo_latin1(data: Any, begun: int, stop: int) -> int:
-    """The bytes that code points up to U+00FF stand for."""
+    """Undo Latin-1: code points up to U+00FF to bytes."""
     to = at = begun
     while at < stop:
         byte = data[at]
@@ -263,7 +263,6 @@ def _undo_latin1(data: Any, begun: int, stop: int) -> int:
 
 @compiled
 def _undo_base64(data: Any, begun: int, stop: int) -> int:
-    """The bytes of base64 with its padding."""
     to = at = begun
     if (stop - at) % 4:
         return -1

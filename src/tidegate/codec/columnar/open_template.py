@@ -71,7 +71,6 @@ class _Frames:
         self.starts, self.ends, self._message = at + 8, ends, message
 
     def of(self, fits: Any) -> "_Frames":
-        """Return the texts of some messages."""
         mask = fits[self._message]
         if not mask.all():
             self.starts, self.ends, self._message = self.starts[mask], self.ends[mask], self._message[mask]
@@ -82,9 +81,9 @@ class _Frames:
 
 
 def _marks(array: Any) -> Any:
-    """Where zeros follow a brace.
+    """Positions of zeros that follow a brace.
 
-    Of five zeros or more, as a length below 2^24 begins, some are an even word; half as many words are quickly seen."""
+    A length below 2^24 begins with five zeros or more, so some are an even word; half as many words are searched."""
     words = np.flatnonzero(array[: len(array) & ~1].view(np.uint16) == 0)
     at = 2 * words[np.append(-1, words[:-1]) != words - 1]
     at = at[at > 1]
@@ -93,8 +92,6 @@ def _marks(array: Any) -> Any:
 
 
 class _Looks:
-    """What the rows of a chunk look like."""
-
     quotes = 0
 
     def __init__(self, heads: _Frames, bodies: _Frames, *, legacy: bool) -> None:
@@ -104,7 +101,7 @@ class _Looks:
 
     @cached_property
     def keys(self) -> Any:
-        """A number for the head without its numbers."""
+        """A hash of the head without its numbers."""
         heads = self.texts[0]
         found = np.empty(len(heads.starts), np.int64)
         _keys_without_numbers(heads.array, heads.starts, heads.ends, found)
@@ -128,7 +125,7 @@ class _Looks:
 
 @compiled
 def _keys_without_numbers(text: Any, starts: Any, ends: Any, found: Any) -> None:
-    """A hash of each head without its numbers but that of `t`: the digits behind colons."""
+    """Hash each head without its numbers (digits behind colons) but that of `t`."""
     for row in range(len(starts)):
         value, number = scan.HASH, False
         for at in range(starts[row], ends[row]):
@@ -153,7 +150,7 @@ def _body_steps(text: str, layout: RowLayout) -> tuple[ScanStep, ...]:
 
 
 def _values(text: str, at: int) -> dict[str, tuple[int, int]]:
-    """Where the values of the cells of an image stand."""
+    """Start and end of the value of each cell of an image."""
     found = {}
     for cell in members(text, at):
         values = [(one.start, one.end) for one in members(text, cell.start) if one.name == "v"]

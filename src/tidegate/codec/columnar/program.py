@@ -44,7 +44,7 @@ class JsonMember(NamedTuple):
 
 
 class ScanStep(NamedTuple):
-    """A step of a program; `size` counts the literal, or is what the step says of itself."""
+    """A step of a program; `size` is that of the literal."""
 
     code: int
     literal: bytes = b""
@@ -108,7 +108,6 @@ class Image:
         return [*made, ScanStep(scan.LITERAL, b"}")]
 
     def _behind(self, number: int, end: int) -> bytes:
-        """What is behind a value before the comma or the brace that ends its member."""
         until = self.columns[number + 1][0] - 1 if number + 1 < len(self.columns) else self.end - 1
         return self._bytes(end, until)
 
@@ -189,7 +188,7 @@ def programs_of(templates: tuple[Template, ...], number: int) -> Programs:
 def _add_members(
     found: Sequence[tuple[bytes, int]], pool: bytearray, entries: list[tuple[int, ...]], table: list[int]
 ) -> int:
-    """Add members, and a hash table of them; its mask."""
+    """Add members and a hash table of them; return its mask."""
     mask = 1
     while mask < 2 * len(found):
         mask = 2 * mask + 1

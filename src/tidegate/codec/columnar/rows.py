@@ -68,7 +68,6 @@ class Batch:
 
     @property
     def rows(self) -> int:
-        """How many changes."""
         return len(self.op)
 
     def part(self, start: int, stop: int) -> "Batch":

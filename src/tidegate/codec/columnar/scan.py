@@ -96,7 +96,6 @@ def first_byte(found: Any) -> Any:
 
 @inlined
 def _same(words: Any, at: int, pool: Any, begun: int, size: int) -> Any:
-    """Whether so many bytes are equal."""
     here, there = np.uint64(at), np.uint64(begun)  # places that are never negative cost less
     while size >= 8:
         if words[here] != pool[there]:
@@ -107,7 +106,7 @@ def _same(words: Any, at: int, pool: Any, begun: int, size: int) -> Any:
 
 @inlined
 def _string_end(text: Any, words: Any, at: int, limit: int) -> tuple[int, int]:
-    """Where the string ends that begins at `at`, and its marks; -1 for one that does not end, or that no JSON has."""
+    """The end of the string at `at`, and its marks; -1 if it does not end or is invalid JSON."""
     marks, at, wide = 0, at + 1, HIGH
     while at < limit:
         word = words[np.uint64(at)]
@@ -150,7 +149,7 @@ def _is_null(text: Any, at: int) -> Any:
 
 @compiled
 def _digits(text: Any, at: int) -> tuple[int, Any]:
-    """The end and the value of an integer of 63 bits; -1 where none stands."""
+    """End and value of an integer of 63 bits; -1 if there is none."""
     begun, value = at, np.int64(0)
     while 48 <= text[np.uint64(at)] <= 57:
         digit = np.int64(text[np.uint64(at)]) - 48
@@ -168,8 +167,8 @@ def _types_end(
     text: Any, words: Any, at: int, limit: int, pool: Any, members: Any, table: Any, entry: int, mask: int, seen: Any,
     row: int,
 ) -> int:  # fmt: skip
-    """The end of an object that has the members of a hash table from `entry` on, each once, in any order; -1 for
-    another one."""
+    """The end of an object with exactly the members of a hash table from `entry` on, in any order; -1 for another
+    one."""
     count = 0
     if text[at] != 123:
         return -1
@@ -223,7 +222,7 @@ def _codes_end(text: Any, words: Any, at: int, limit: int) -> int:
 
 @inlined
 def _value_end(text: Any, words: Any, at: int, limit: int, code: int) -> tuple[int, int]:
-    """Where a value ends, and its marks; -1 for what cannot be one."""
+    """The end of a value, and its marks; -1 for an invalid one."""
     if _is_null(text, at):
         return at + 4, NULL
     if code == STRING:
@@ -237,7 +236,7 @@ def _object_end(
     text: Any, words: Any, at: int, limit: int, code: int, begun: int, size: int,
     pool: Any, members: Any, table: Any, seen: Any, row: int,
 ) -> int:  # fmt: skip
-    """Where the object of TYPES or CODES ends; -1 for another one."""
+    """The end of the object of TYPES or CODES; -1 for another one."""
     if code == TYPES:
         return _types_end(text, words, at, limit, pool, members, table, begun, size, seen, row)
     if _same(words, at, pool, begun, size):
@@ -247,7 +246,7 @@ def _object_end(
 
 @inlined
 def _change(text: Any, words: Any, at: int, code: int, pool: Any) -> int:
-    """The change that a WORD or a KIND names; 0 for none."""
+    """The operation of a WORD or a KIND; 0 for none."""
     if code == KIND:
         if text[at] == 117:
             return INSERT
@@ -264,7 +263,7 @@ def _row(
     text: Any, words: Any, row: int, at: int, limit: int, step: int, steps: Any, pool: Any, members: Any, table: Any,
     seen: Any, cell: int, at_cell: Any, at_end: Any, marks: Any, ops: Any, numbers: Any,
 ) -> int:  # fmt: skip
-    """Run a program from `step` on; the step that the row is not like, or READ."""
+    """Run a program from `step` on; return the step that the row does not match, or READ."""
     first = True
     while True:
         code, begun, size, slot, jump = steps[step, 0], steps[step, 1], steps[step, 2], steps[step, 3], steps[step, 4]
@@ -322,7 +321,7 @@ def _row(
 def _branch(
     text: Any, words: Any, at: int, limit: int, code: int, begun: int, size: int, pool: Any, ops: Any, row: int
 ) -> tuple[int, bool]:
-    """Where OPEN, OLD and ALONE lead to, and whether behind the old image; -1 for what is none of both."""
+    """The position after OPEN, OLD and ALONE, and whether the old image is skipped; -1 for no match."""
     if code == OPEN:
         return (at + 1, False) if text[at] == 123 else (-1, False)
     if code == OLD:

@@ -94,7 +94,7 @@ def sweep(events: Events, looks: Looks, *, as_texts: bool) -> SweptChunk:
 
 
 def _read(looks: Looks, chunk: ChunkRows, notes: SweepNotes) -> list[ReadRows]:
-    """What templates read, try by try."""
+    """Read rows by templates, up to a few templates per key."""
     keys, group = np.unique(looks.keys, return_inverse=True)
     tries, left, done = _Tries(looks, keys.tolist(), chunk.message, notes), np.arange(len(group)), list[ReadRows]()
     for _ in range(LOOKS_MAX + 1):
@@ -116,7 +116,7 @@ def _read(looks: Looks, chunk: ChunkRows, notes: SweepNotes) -> list[ReadRows]:
 
 
 class _Tries:
-    """The templates of each key: those that are known, then what rows teach that none of them reads."""
+    """The templates of each key: the known ones, then one that is learned from a row that none of them reads."""
 
     def __init__(self, looks: Looks, keys: list[int], message: Any, notes: SweepNotes) -> None:
         self._looks, self._keys, self._message, self.notes = looks, keys, message, notes
@@ -124,7 +124,7 @@ class _Tries:
         self._next = [0] * len(keys)
 
     def template(self, number: int, row: int, rows: int) -> Template | None:
-        """Return the next template for some rows of a key, the first of which is `row`; None where there is none."""
+        """Return the next template for rows of a key, the first of which is `row`; None if there is none."""
         known, at = self._known[number], self._next[number]
         self._next[number] = at + 1
         if at < len(known):
@@ -144,7 +144,7 @@ class _Tries:
         return found
 
     def put_first(self, most: Any) -> None:
-        """Begin the next chunk with the try that read most rows of each key; one that was learned is the first."""
+        """Begin the next chunk with the template that read most rows of each key."""
         for number in np.flatnonzero(most).tolist():
             known, at = self._known[number], most[number]
             if at < len(known):
@@ -154,7 +154,6 @@ class _Tries:
 
 
 def _scanned(looks: Looks, templates: tuple[Template, ...], program: Any, rows: Any, chunk: ChunkRows) -> ReadRows:
-    """What the templates of some rows read of them."""
     columns = np.array([len(one.layout.columns) for one in templates], np.int64)
     sizes = 2 * columns[program[rows]]
     cells, room = np.zeros(len(program), np.int64), int(sizes.sum())

@@ -28,7 +28,7 @@ _PLAIN_NUMBER: Final = _DIGITS + b"."
 
 
 class Misfit(ValueError):
-    """Values that this path does not read; the plain decoder says what they are. `reason` is what counts tell."""
+    """Values that columns do not hold; the row-by-row path describes them. `reason` is the one that is counted."""
 
     def __init__(self, text: str, reason: Reason = Reason.VALUE) -> None:
         super().__init__(text)
@@ -40,7 +40,7 @@ MISFITS: Final = (Misfit, TidegateError, pa.ArrowException, UnicodeError, Overfl
 
 
 def why_singly(error: Exception) -> Why:
-    """Return why rows go one by one: what one of MISFITS says."""
+    """Return the reason why rows go one by one, of one of MISFITS."""
     return Why(error.reason if isinstance(error, Misfit) else Reason.VALUE, str(error) or type(error).__name__)
 
 
@@ -120,12 +120,10 @@ def _doubles_of(array: Any) -> Any:
 
 
 def _beyond(texts: Any, allowed: bytes) -> bytes:
-    """What the texts hold beside `allowed`."""
     return _bytes(texts).translate(None, allowed)
 
 
 def _bytes(texts: Any) -> bytes:
-    """All texts, one after the other."""
     _, offsets, data = texts.buffers()
     return b"" if data is None else bytes(data[: np.frombuffer(offsets, np.int32, len(texts) + 1)[-1]])
 

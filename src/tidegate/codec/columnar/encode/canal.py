@@ -82,7 +82,7 @@ class CanalColumns:
         return self._composer.texts(steps, batch.rows, images)
 
     def _masks(self, batch: Batch, places: Places) -> list[Any]:
-        """Which old images have each column; [] when all have all."""
+        """Per column, the old images that have it; [] when all have all."""
         options = self._options
         if not options.only_output_updated_columns and not options.delete_only_output_handle_key_columns:
             return []
@@ -102,7 +102,7 @@ class CanalColumns:
         return differing(old, new)
 
     def _types(self, batch: Batch, places: Places, now_ms: int) -> Chosen:
-        """What stands between `es` and the first image."""
+        """The text between `es` and the first image."""
         over = {place: rows for place, most in self._bounds() if (rows := _larger(batch, places, place, most)).any()}
         found, which = [[INSERT], [UPDATE], [DELETE]], places.codes  # the different (code, flag, ..), that of each row
         for flag in over.values():
@@ -122,11 +122,10 @@ class CanalColumns:
         return Chosen(texts, which)
 
     def _bounds(self) -> list[tuple[int, int]]:
-        """Places of the columns whose sqlType follows the value, and their largest value that is not promoted."""
+        """Positions of the columns whose sqlType depends on the value, and their largest value that is not promoted."""
         return [(place, most) for _, place, most, _ in self._columns[0].promoted]
 
     def _extension(self, batch: Batch, row_keys: Any) -> list[Step]:
-        """The member `_tidb` with its comma."""
         options = self._options
         if not options.enable_tidb_extension:
             return []
@@ -139,7 +138,6 @@ class CanalColumns:
 
 
 def _larger(batch: Batch, places: Places, place: int, most: int) -> Any:
-    """The rows whose new (or deleted) value is larger than `most`."""
     found = np.zeros(batch.rows, np.bool_)
     found[places.has_after] = _above(batch.after.column(place), most)
     deleted = places.codes_before == DELETE

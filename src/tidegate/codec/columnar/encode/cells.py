@@ -30,8 +30,8 @@ from tidegate.model.mysql import BLOBS, CHARS, FLOATS, NUMBERS, PRINTED_TYPES, S
 
 
 class Cell(NamedTuple):
-    """How the values of a column are written: `prepared` makes of an array the one that the loop takes, and tells its
-    way (write.py); `table` is that of ESCAPED. Raises Misfit for an array of another type."""
+    """How the values of a column are written: `prepared` converts an array to the form that the loop takes and returns
+    its kind (write.py); `table` is the escape table of ESCAPED. Raises Misfit for an array of another type."""
 
     prepared: Callable[[Any], tuple[int, Any]]
     quoted: bool
@@ -56,7 +56,7 @@ def _texts(array: Any) -> tuple[int, Any]:
 
 @cache
 def _made(make: Callable[..., Any], **words: Any) -> Callable[[Any], tuple[int, Any]]:
-    """What Arrow or Python writes, many columns at once: the same function for columns that are written alike."""
+    """Write many columns at once by Arrow or Python; equal functions are called once."""
 
     def prepared(array: Any) -> tuple[int, Any]:
         return COPIED, make(array, **words)
@@ -100,7 +100,7 @@ def _float(code: int, float32: FloatText, float64: FloatText, *, quoted: bool) -
 
 
 def _text(column: WireColumn, options: EncodeOptions, quote: Quote) -> Cell:
-    """What TiDB prints itself is PRINTED, TIMESTAMPs in the zone of the options."""
+    """Types that TiDB prints itself are PRINTED, TIMESTAMPs in the time zone of the options."""
     code = column.type.code
     if code == MysqlType.TIMESTAMP and options.time_zone != "UTC":
         return Cell(_made(shifted, time_zone=options.time_zone), quoted=True, together=True)

@@ -118,7 +118,6 @@ class Composer:
         return _written(rows, most, rows * each + room + (len(text) - len(self._blob)) * 9 // 8, told, text)
 
     def _cells(self, images: BatchImages, pool: "_Pool") -> list[tuple[int, ...]]:
-        """The values of all members, the old ones before the new ones."""
         columns = [batch.columns for batch in images.batches]
         found = [(member.cell, each[member.place]) for each in columns for member in self._members]
         alike: dict[tuple[Any, Any], list[int]] = {}
@@ -189,21 +188,19 @@ def _escapes() -> tuple[bytes, Any, Any]:
 
 
 class _Pool:
-    """Bytes, one behind the other."""
-
     def __init__(self, blob: bytes) -> None:
         self._parts: list[Any] = [blob]
         self._size = len(blob)
 
     def text(self, part: Any) -> tuple[int, int]:
-        """Put some bytes behind the others; return where they begin and end."""
+        """Append bytes; return their start and end."""
         begun = self._size
         self._parts.append(part)
         self._size += len(part)
         return begun, self._size
 
     def cell(self, cell: Cell, way: int, array: Any) -> tuple[int, ...]:
-        """Put the prepared values of a column behind the others; return what the loop is told of them."""
+        """Append the prepared values of a column; return the loop's description of them."""
         if not len(array):
             return (0,) * 7
         first, rows, buffers, valid = array.offset, len(array), array.buffers(), -1
@@ -221,5 +218,4 @@ class _Pool:
         return (way, 0, valid, data, ends, cell.table, cell.quoted)
 
     def joined(self) -> bytes:
-        """Return all of them."""
         return b"".join([*self._parts, _PAD])

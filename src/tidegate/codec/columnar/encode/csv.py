@@ -78,7 +78,7 @@ class CsvColumns:
         return joined([spread(old, leaves), spread(new, comes)], batch.rows)
 
     def _images(self, images: Any, codes: Any, batch: Batch, there: Any) -> Any:
-        """A line for each image; `there` says which rows of the batch they are of."""
+        """One line per image; `there` marks the rows of the batch that have one."""
         if not images.num_rows:
             return NO_ROWS
         options = self._options
@@ -122,7 +122,7 @@ def _hexadecimal(array: Any) -> Any:
 
 
 def _looked_up(array: Any, write: Callable[[Any], str]) -> Any:
-    """What the plain writer makes of integers, asked once for each that occurs."""
+    """Write each distinct integer once with the plain writer."""
     if not pa.types.is_integer(array.type):
         raise Misfit(f"numbers that come as {array.type}")
     found = array.dictionary_encode()

@@ -41,7 +41,6 @@ class EncodedRows:
     values: Any
 
     def __len__(self) -> int:
-        """How many rows."""
         return len(self.values)
 
     def slice(self, start: int, stop: int) -> "EncodedRows":
@@ -63,11 +62,10 @@ class MessageArrays:
     rows: Any
 
     def __len__(self) -> int:
-        """How many messages."""
         return len(self.values)
 
     def pairs(self) -> Iterator[tuple[bytes | None, bytes]]:
-        """Return key and value of each; a few hundred at a time are made, so that what is done with is used again."""
+        """Return key and value of each message, made in groups of a few hundred to reuse memory."""
         for start in range(0, len(self), _PIECE):
             values = _bytes_list(self.values.slice(start, _PIECE))
             keys = repeat(None, len(values)) if self.keys is None else _bytes_list(self.keys.slice(start, _PIECE))
@@ -149,7 +147,6 @@ def _lengths(array: Any) -> Any:
 
 
 def _framed(texts: EncodedRows, cuts: Any) -> MessageArrays:
-    """The messages between neighbouring `cuts`."""
     count = len(texts)
     if not count:
         return MessageArrays(NO_ROWS, NO_ROWS, np.zeros(0, np.int64))
@@ -162,7 +159,6 @@ def _framed(texts: EncodedRows, cuts: Any) -> MessageArrays:
 
 
 def _frame_lengths(array: Any) -> Any:
-    """Each text's length, as the frame before it has it."""
     lengths = _lengths(array).astype(">u8").tobytes()
     ends = np.arange(0, len(lengths) + 1, _LENGTH_BYTES, dtype=np.int32)
     return pa.Array.from_buffers(BINARY, len(array), [None, pa.py_buffer(ends), pa.py_buffer(lengths)])

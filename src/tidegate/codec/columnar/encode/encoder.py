@@ -145,11 +145,11 @@ class ColumnarEncoder:
         return EncodedRows(keys, values)
 
     def _by_rows(self, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> EncodedRows:
-        """All rows by the plain encoder, which says what is wrong with the first that is refused."""
+        """Write all rows with the plain encoder, which raises the error of the first that is refused."""
         return self._array_of(self._pairs(range(batch.rows), batch, table, row_ids, row_keys))
 
     def _fitted(self, texts: EncodedRows, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> EncodedRows:
-        """`texts` with what the plain encoder makes of rows that are too large."""
+        """Replace rows that are too large by the plain encoder's messages."""
         limit = self.options.max_message_bytes
         rows = np.flatnonzero(sizes(texts) > limit)
         self._roads.add("encode/columns", batch.rows - len(rows))
@@ -171,7 +171,6 @@ class ColumnarEncoder:
         return EncodedRows(keys, pa.array([pair.value for pair in pairs], BINARY))
 
     def _columns(self, batch: Batch, table: WireTable) -> _Columns:
-        """The table made ready."""
         key = (id(table), batch.schema, batch.table)
         found = self._ready.get(key)
         if found is None:

@@ -24,7 +24,7 @@ _CODES[list(b"IUD")] = INSERT, UPDATE, DELETE
 
 @dataclass(frozen=True)
 class Places:
-    """What each row of a batch is, as numbers."""
+    """Per row of a batch: operation and positions of its images."""
 
     codes: Any
 
@@ -43,12 +43,10 @@ class Places:
 
     @cached_property
     def has_before(self) -> Any:
-        """Which rows have an old image."""
         return self.codes != INSERT
 
     @cached_property
     def has_after(self) -> Any:
-        """Which rows have a new image."""
         return self.codes != DELETE
 
     @cached_property

@@ -104,7 +104,7 @@ class OpenColumns:
         return self._composer.texts(steps, batch.rows, BatchImages((batch.before, batch.after), images, masks))
 
     def _masks(self, batch: Batch, places: Places) -> list[Any]:
-        """Which old images have each column; [] when all have all."""
+        """Per column, the old images that have it; [] when all have all."""
         options = self._options
         partly = options.only_output_updated_columns and options.output_old_value
         if not partly and not options.delete_only_output_handle_key_columns:

@@ -123,7 +123,7 @@ def _offsets(seconds: Any, zone: ZoneInfo) -> tuple[Any, Any]:
 
 
 def _ahead_s(second: int, zone: ZoneInfo) -> int | None:
-    """Seconds from UTC to the zone's clock, None near the bounds of what a date can hold."""
+    """Seconds from UTC to the zone's clock; None near the bounds of dates."""
     if not _EARLIEST_S <= second <= _LATEST_S:
         return None
     offset = datetime.fromtimestamp(second, UTC).astimezone(zone).utcoffset()

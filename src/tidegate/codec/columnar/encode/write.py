@@ -47,7 +47,7 @@ _SIXES: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 
 @inlined
 def _digits(value: Any, out: Any, to: int) -> int:
-    """Write a number without a sign; where the next byte goes."""
+    """Write a number without a sign; return the next position."""
     size, most = 1, _TEN
     while size < 20 and value >= most:
         size += 1
@@ -65,7 +65,7 @@ def _digits(value: Any, out: Any, to: int) -> int:
 
 @inlined
 def _integer(word: Any, width: int, out: Any, to: int) -> int:
-    """Write the number that the first bytes of a word are."""
+    """Write the number in the first bytes of a word."""
     shift = np.uint64(64 - 8 * abs(width))
     if width < 0:
         return _digits(word << shift >> shift, out, to)
@@ -78,7 +78,7 @@ def _integer(word: Any, width: int, out: Any, to: int) -> int:
 
 @inlined
 def _needs_a_look(word: Any) -> Any:
-    """Whether a byte stands in a word that some table changes."""
+    """Whether a word has a byte that some table replaces."""
     quotes, slashes, ands = word ^ QUOTES, word ^ SLASHES, word ^ _ANDS
     angles = (word | _TWOS) ^ _ANGLES
     found = (quotes - ONES) & ~quotes | (slashes - ONES) & ~slashes | (ands - ONES) & ~ands
@@ -89,7 +89,7 @@ def _needs_a_look(word: Any) -> Any:
 def _escaped(
     text: Any, words: Any, at: int, stop: int, escapes: Any, plain: Any, table: int, out: Any, out_words: Any, to: int
 ) -> int:
-    """Copy some bytes with what their table says in the place of those that do not stay; where the next one goes."""
+    """Copy bytes with replacements; return the next position."""
     first = table * CODES
     while True:
         while at + 8 <= stop:
@@ -140,7 +140,7 @@ def _value(
     text: Any, words: Any, cells: Any, cell: int, index: int, escapes: Any, plain: Any, out: Any, out_words: Any,
     to: int, limit: int,
 ) -> int:  # fmt: skip
-    """Write a value; where the next byte goes, -1 where there is no room."""
+    """Write a value; return the next position, -1 without room."""
     if _is_null(text, cells, cell, index):
         out_words[np.uint64(to)] = _NULL
         return to + 4
@@ -174,7 +174,7 @@ def _image(
     text: Any, words: Any, members: Any, cells: Any, first: int, index: int, masks: Any, masked: bool,
     escapes: Any, plain: Any, out: Any, out_words: Any, to: int, limit: int,
 ) -> int:  # fmt: skip
-    """Write the members of an image; where the next byte goes, -1 where there is no room."""
+    """Write the members of an image; return the next position, -1 without room."""
     begun = to
     for member in range(len(members)):
         if masked and not masks[member, index]:
