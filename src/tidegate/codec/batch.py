@@ -213,11 +213,11 @@ class BatchEncoder:
 
     def _too_large(self, row: RowChange, table: WireTable, pair: Pair) -> MessageTooLarge:
         options = self.options
-        told = f"max-message-bytes={options.max_message_bytes}, "
-        told += f"large-message-handle-option={options.large_message_handle}, "
-        told += f"large-message-handle-compression={options.compression}"
+        settings = f"max-message-bytes={options.max_message_bytes}, "
+        settings += f"large-message-handle-option={options.large_message_handle}, "
+        settings += f"large-message-handle-compression={options.compression}"
         where = f"{row.schema}.{row.table}"
-        return MessageTooLarge(where, _key_text(row, table), self._alone(pair), options.max_message_bytes, told)
+        return MessageTooLarge(where, _key_text(row, table), self._alone(pair), options.max_message_bytes, settings)
 
 
 def _check(row: RowChange, table: WireTable) -> None:

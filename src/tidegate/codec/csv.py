@@ -79,10 +79,10 @@ class CsvOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def csv_options(config: Mapping[str, object]) -> CsvOptions:
     """Return the csv options of a changefeed configured so; SinkConfigInvalid for what TiCDC would refuse."""
-    theirs = {key: value for key, value in config.items() if key.rpartition(".")[2] != "protocol"}
-    from_config(theirs, "canal-json")  # refuses unknown keys, which are the same for all protocols
+    keys = {key: value for key, value in config.items() if key.rpartition(".")[2] != "protocol"}
+    from_config(keys, "canal-json")  # refuses unknown keys, which are the same for all protocols
     values: dict[str, object] = {}
-    for key, value in theirs.items():
+    for key, value in keys.items():
         place, _, name = key.rpartition(".")
         field = name.replace("-", "_")
         if name == "terminator" or (place in _PLACES and field in CsvOptions.__struct_fields__):
@@ -321,8 +321,8 @@ def records(body: bytes, options: CsvOptions) -> Iterator[Record]:
                 break
             at = found.end()
             quoted = found[1] is not None
-            told = found[1].replace(options.quote * 2, options.quote) if quoted else found[2]
-            fields.append(CsvField(told, quoted))
+            text = found[1].replace(options.quote * 2, options.quote) if quoted else found[2]
+            fields.append(CsvField(text, quoted))
             if found[3] == end:
                 break
         number += 1

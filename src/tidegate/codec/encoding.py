@@ -185,12 +185,12 @@ def encode_options(config: Mapping[str, object], protocol: str | None = None) ->
     """Return the encode options of a changefeed configured so; `protocol` None takes it from the configuration.
 
     Raises ConfigError, or a kind of it with TiCDC's code, for what TiCDC would refuse."""
-    theirs = {key: value for key, value in config.items() if key not in _OWN}
-    given = protocol or next((str(value) for key, value in theirs.items() if key.endswith("protocol")), None)
+    shared = {key: value for key, value in config.items() if key not in _OWN}
+    given = protocol or next((str(value) for key, value in shared.items() if key.endswith("protocol")), None)
     if given is not None and given.lower() not in PROTOCOLS:
         known = ", ".join(sorted(set(PROTOCOLS.values())))
         raise ProtocolUnknown(f"protocol {given!r} is not one that can be encoded; these can: {known}")
-    values: dict[str, object] = {"protocol": from_config(theirs, protocol).protocol}
+    values: dict[str, object] = {"protocol": from_config(shared, protocol).protocol}
     for name, (field, read) in _OPTIONS.items():
         found = _last(config, name)
         if found is not None:
@@ -246,7 +246,7 @@ def _last(config: Mapping[str, object], name: str) -> tuple[str, object] | None:
 class Contradiction(NamedTuple):
     """Two options that do not go together, the code with which TiCDC refuses them, and why."""
 
-    given: Callable[[EncodeOptions], bool]
+    applies: Callable[[EncodeOptions], bool]
     error: type[ConfigError]
     why: str
 
@@ -254,30 +254,32 @@ class Contradiction(NamedTuple):
 _KEYLESS: Final = "force-replicate must be false with {}: rows of tables without a handle key have none"
 CONTRADICTIONS: Final = (
     Contradiction(
-        lambda given: given.force_replicate and given.large_message_handle != "none",
+        lambda options: options.force_replicate and options.large_message_handle != "none",
         CodecConfigInvalid,
         _KEYLESS.format("large-message-handle-option"),
     ),
     Contradiction(
-        lambda given: given.force_replicate and given.delete_only_output_handle_key_columns,
+        lambda options: options.force_replicate and options.delete_only_output_handle_key_columns,
         CodecConfigInvalid,
         _KEYLESS.format("delete-only-output-handle-key-columns=true"),
     ),
     Contradiction(
-        lambda given: given.large_message_handle == "claim-check" and not given.claim_check_storage_uri,
+        lambda options: options.large_message_handle == "claim-check" and not options.claim_check_storage_uri,
         ConfigError,
         "large-message-handle-option=claim-check needs claim-check-storage-uri",
     ),
     Contradiction(
-        lambda given: given.claim_check_raw_value and given.protocol != "canal-json",
+        lambda options: options.claim_check_raw_value and options.protocol != "canal-json",
         ConfigError,
         "claim-check-raw-value=true does not go with open-protocol, whose keys are needed too",
     ),
     Contradiction(
-        lambda given: bool(given.faults) and not given.newarch, ConfigError, "newarch-faults needs dialect=newarch"
+        lambda options: bool(options.faults) and not options.newarch,
+        ConfigError,
+        "newarch-faults needs dialect=newarch",
     ),
     Contradiction(
-        lambda given: given.output_row_key and given.protocol == "canal-json" and not given.newarch,
+        lambda options: options.output_row_key and options.protocol == "canal-json" and not options.newarch,
         ConfigError,
         "output-row-key needs dialect=newarch: classic TiCDC does not know it",
     ),
@@ -288,7 +290,7 @@ def _checked(options: EncodeOptions) -> EncodeOptions:
     """`options` with what they imply; refuses what contradicts itself."""
     check_marks(options)
     for found in CONTRADICTIONS:
-        if found.given(options):
+        if found.applies(options):
             raise found.error(found.why)
     if options.content_compatible and options.protocol == "canal-json":
         return msgspec.structs.replace(options, only_output_updated_columns=True)

@@ -55,8 +55,8 @@ def load_pairs(raw: bytes) -> object:
 
 def _parse_not_utf8(decoder: "msgspec.json.Decoder[T]", raw: bytes, codec: str, what: str, offset: int) -> T:
     """`parse` for a text with bytes that are not UTF-8, for which other characters stand while it is read."""
-    for taken, there, back in _STAND_INS:
-        if taken.search(raw):
+    for used, there, back in _STAND_INS:
+        if used.search(raw):
             continue
         try:
             text = raw.decode("utf-8", "surrogateescape").translate(there).encode()
@@ -83,9 +83,9 @@ def _restored(value: object, back: dict[int, int]) -> object:
 def _stand_ins(escape: bytes, lead: bytes, first: int) -> "tuple[re.Pattern[bytes], dict[int, int], dict[int, int]]":
     """128 characters from `first` on: the pattern that finds them, escaped or not, and the translations there and
     back."""
-    taken = re.compile(rb"\\u" + escape + rb"[89a-f]|" + lead, re.IGNORECASE)
+    used = re.compile(rb"\\u" + escape + rb"[89a-f]|" + lead, re.IGNORECASE)
     there = {0xDC80 + at: first + at for at in range(128)}
-    return taken, there, {character: bad for bad, character in there.items()}
+    return used, there, {character: bad for bad, character in there.items()}
 
 
 _STAND_INS: Final = (

@@ -220,31 +220,31 @@ def _values(line: _Line, table: WireTable, image: list[_Column] | None) -> Value
         if by_name.keys() != {column.name for column in table.columns}:
             raise EncodeError(f"the images of a row of {line.schema}.{line.table} have different columns")
         image = [by_name[column.name] for column in table.columns]
-    return tuple([_value(column, given.value) for column, given in zip(table.columns, image, strict=True)])
+    return tuple([_value(column, value.value) for column, value in zip(table.columns, image, strict=True)])
 
 
-def _value(column: WireColumn, given: _Value | None) -> Value:
-    if given is None:
+def _value(column: WireColumn, value: _Value | None) -> Value:
+    if value is None:
         return None
-    found = _read(column, given)
+    found = _read(column, value)
     if found is None:
-        raise EncodeError(f"column {column.name!r} (type {int(column.type.code)}) cannot be {_shown(given)}")
+        raise EncodeError(f"column {column.name!r} (type {int(column.type.code)}) cannot be {_shown(value)}")
     return found
 
 
-def _read(column: WireColumn, given: _Value) -> Value:
+def _read(column: WireColumn, value: _Value) -> Value:
     """The value of a kind that the column's type has; None for any other."""
     code = column.type.code
     if code in INT_RANGES:
-        number = given.u if given.i is None else given.i
+        number = value.u if value.i is None else value.i
         low, high = integer_range(code, unsigned=column.unsigned)
         return number if number is not None and low <= number <= high else None
     if code in FLOATS:
-        return given.f64 if given.f32 is None else given.f32
-    text = given.vec if given.s is None else given.s
+        return value.f64 if value.f32 is None else value.f32
+    text = value.vec if value.s is None else value.s
     if text is not None:
         return text.encode() if code in STRINGS and column.binary else text
-    return _bytes(column, given.b) if code in STRINGS and given.b is not None else None
+    return _bytes(column, value.b) if code in STRINGS and value.b is not None else None
 
 
 def _bytes(column: WireColumn, text: str) -> Value:
@@ -255,6 +255,6 @@ def _bytes(column: WireColumn, text: str) -> Value:
     return raw if column.binary else raw.decode("utf-8", "surrogateescape")
 
 
-def _shown(given: _Value) -> str:
+def _shown(value: _Value) -> str:
     """A value as its line has it, cut to a length that a log can bear."""
-    return f"{ {name: found for name, found in msgspec.structs.asdict(given).items() if found is not None}!a:.60}"
+    return f"{ {name: found for name, found in msgspec.structs.asdict(value).items() if found is not None}!a:.60}"

@@ -266,8 +266,8 @@ def _match(columns: list[tuple[str, OpenColumn]], entries: list[_Entry]) -> list
     """The name of each entry when every one takes the first column that it can; None if one finds none."""
     names: list[str] = []
     at = 0
-    for wanted, old in entries:
-        while at < len(columns) and not _fits(wanted, old, *columns[at]):
+    for name, old in entries:
+        while at < len(columns) and not _fits(name, old, *columns[at]):
             at += 1
         if at == len(columns):
             return None
@@ -276,9 +276,9 @@ def _match(columns: list[tuple[str, OpenColumn]], entries: list[_Entry]) -> list
     return names
 
 
-def _fits(wanted: str | None, old: OpenColumn, name: str, new: OpenColumn) -> bool:
-    if wanted is not None:
-        return wanted == name
+def _fits(old_name: str | None, old: OpenColumn, name: str, new: OpenColumn) -> bool:
+    if old_name is not None:
+        return old_name == name
     return new.v is None and (new.t, new.f, new.h) == (old.t, old.f, old.h)
 
 
@@ -370,8 +370,8 @@ def _filled(new: dict[str, OpenColumn], after: Values, old: dict[str, OpenColumn
     if unknown:
         raise DecodeError(f"column {min(unknown)!r} stands in `p` and not in `u`", CODEC, 0)
     layout = layout_of(shape_of(old), legacy)
-    given = dict(zip(old, _values(layout, old), strict=True))
-    return tuple([given.get(name, value) if name in given else value for name, value in zip(new, after, strict=True)])
+    own = dict(zip(old, _values(layout, old), strict=True))
+    return tuple([own.get(name, value) if name in own else value for name, value in zip(new, after, strict=True)])
 
 
 def _values(layout: WireLayout, columns: dict[str, OpenColumn]) -> Values:

@@ -151,8 +151,8 @@ def parse_index(body: bytes) -> int:
 def parse_schema_path(path: str) -> tuple[str, int, int] | None:
     """Return directory, version and checksum of a schema file; None for another file."""
     directory, _, name = path.rpartition("/")
-    told = parse_schema_name(name) if directory.endswith("/meta") else None
-    return None if told is None else (directory.removesuffix("/meta"), *told)
+    parsed = parse_schema_name(name) if directory.endswith("/meta") else None
+    return None if parsed is None else (directory.removesuffix("/meta"), *parsed)
 
 
 def render_metadata(checkpoint_ts: int) -> bytes:
@@ -231,8 +231,8 @@ class SchemaFile:
 
     def render(self) -> bytes:
         """Return the bytes of the file."""
-        told = {"TableVersion": self.version, "Query": self.query, "Type": self.action}
-        return _printed({**self._name(FORMAT_VERSION), **told, **_counted(self.columns)})
+        members = {"TableVersion": self.version, "Query": self.query, "Type": self.action}
+        return _printed({**self._name(FORMAT_VERSION), **members, **_counted(self.columns)})
 
     def _name(self, version: int) -> dict[str, Any]:
         return {"Table": self.table, "Schema": self.schema, "Version": version}
@@ -241,17 +241,17 @@ class SchemaFile:
 def parse_schema_file(body: bytes) -> SchemaFile:
     """Return the content of a schema file. Raises DecodeError for another file."""
     try:
-        told = json.loads(body)
-        columns = told["TableColumns"]
+        document = json.loads(body)
+        columns = document["TableColumns"]
         return SchemaFile(
-            schema=str(told["Schema"]),
-            table=str(told["Table"]),
-            version=int(told["TableVersion"]),
+            schema=str(document["Schema"]),
+            table=str(document["Table"]),
+            version=int(document["TableVersion"]),
             columns=None
             if columns is None
             else tuple({**column, "ColumnName": column["ColumnName"]} for column in columns),
-            query=str(told["Query"]),
-            action=int(told["Type"]),
+            query=str(document["Query"]),
+            action=int(document["Type"]),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise DecodeError(f"no schema file: {error!r:.200}", "storage", 0) from error
@@ -305,8 +305,8 @@ def _counted(columns: "tuple[Column, ...] | list[Column] | None") -> dict[str, A
     return {"TableColumns": None if columns is None else list(columns), "TableColumnsTotal": len(columns or ())}
 
 
-def _printed(told: Mapping[str, Any]) -> bytes:
-    return json.dumps(told, indent=4, ensure_ascii=False).translate(_GO).encode()
+def _printed(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, indent=4, ensure_ascii=False).translate(_GO).encode()
 
 
 _TIMES: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
@@ -322,10 +322,10 @@ def table_of_file(file: SchemaFile) -> TableInfo:
     A schema file has no index but the primary key, and not the order of its columns; it lists virtual columns like
     any other, though rows lack them.  The DDLs of the same directory may tell more."""
     columns = []
-    for place, told in enumerate(file.columns or (), start=1):
-        name = str(told["ColumnName"])
-        nullable = told.get("ColumnNullable") != "false" and told.get("ColumnIsPk") != "true"
-        columns.append(ColumnInfo(place, name, _type(name, told), nullable=nullable, default=_default(told)))
+    for place, entry in enumerate(file.columns or (), start=1):
+        name = str(entry["ColumnName"])
+        nullable = entry.get("ColumnNullable") != "false" and entry.get("ColumnIsPk") != "true"
+        columns.append(ColumnInfo(place, name, _type(name, entry), nullable=nullable, default=_default(entry)))
     primary = tuple(str(one["ColumnName"]) for one in file.columns or () if one.get("ColumnIsPk") == "true")
     indexes = (IndexInfo(1, "PRIMARY", primary, unique=True, primary=True),) if primary else ()
     return TableInfo(TableName(file.schema, file.table), "", file.version, tuple(columns), indexes)
@@ -343,28 +343,28 @@ def mysql_type(kind: ColumnType) -> str:
         sizes = (kind.flen,)
     elif kind.code in _TIMES and kind.decimal > 0:
         sizes = (kind.decimal,)
-    told = f"({','.join(map(str, sizes))})" if sizes and sizes[0] >= 0 else ""
-    return f"{name}{told}{' unsigned' if kind.unsigned else ''}"
+    parameters = f"({','.join(map(str, sizes))})" if sizes and sizes[0] >= 0 else ""
+    return f"{name}{parameters}{' unsigned' if kind.unsigned else ''}"
 
 
 def _quoted(element: str) -> str:
     return "'" + element.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def _default(told: Mapping[str, Any]) -> str | None:
-    value = told.get("ColumnDefault")
+def _default(entry: Mapping[str, Any]) -> str | None:
+    value = entry.get("ColumnDefault")
     return None if value is None else str(value)
 
 
-def _type(column: str, told: Column) -> ColumnType:
-    word = str(told.get("ColumnType", "")).lower()
+def _type(column: str, entry: Column) -> ColumnType:
+    word = str(entry.get("ColumnType", "")).lower()
     name = word.removesuffix(" unsigned")
     code = NAMES.get(name, T.VARCHAR)
     try:
-        flen, decimal = int(told.get("ColumnPrecision") or -1), int(told.get("ColumnScale") or -1)
+        flen, decimal = int(entry.get("ColumnPrecision") or -1), int(entry.get("ColumnScale") or -1)
     except ValueError as error:
         raise DecodeError(f"column {column!r} with a size that is no number", "storage", 0) from error
-    elems = told.get("ColumnElems")
+    elems = entry.get("ColumnElems")
     if code in NAMED and not isinstance(elems, list):
         return ColumnType(T.VARCHAR)
     if code == T.DECIMAL and decimal < 0:

@@ -58,8 +58,8 @@ def expression(text: str, flags: str = "") -> RegularExpression:
     try:
         return RegularExpression(text, flags, re2.compile(_utf8(f"(?m){text}" if "m" in flags else text), options))
     except re2.error as error:
-        told = error.args[0]
-        raise InputError(told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)) from None
+        reason = error.args[0]
+        raise InputError(reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)) from None
 
 
 def _utf8(text: str) -> bytes:

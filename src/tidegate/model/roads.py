@@ -80,8 +80,8 @@ class RoadCounts:
         key = road, None if why is None else why.reason
         self.rows[key] += rows
         if why is not None and key not in self.examples:
-            told = printable(" ".join(f"{qualified(*table)}: {why.detail}".split()))
-            self.examples[key] = told[:EXAMPLE_CHARACTERS]
+            example = printable(" ".join(f"{qualified(*table)}: {why.detail}".split()))
+            self.examples[key] = example[:EXAMPLE_CHARACTERS]
 
     def update(self, later: "RoadCounts") -> None:
         """Add counts that were made later, whose examples are the newer ones."""

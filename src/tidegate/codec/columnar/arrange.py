@@ -71,12 +71,12 @@ class ImageCounts(NamedTuple):
 
 
 def batches_from(
-    found: Sequence[ReadRows], wanted: Any, chunk: ChunkRows, quotes: int, *, as_texts: bool
+    found: Sequence[ReadRows], selected: Any, chunk: ChunkRows, quotes: int, *, as_texts: bool
 ) -> tuple[list[Batch], Any]:
     """Return the wanted rows as batches, and the rows of which a value does not convert: then there are no batches.
 
     `quotes` stand at either end of a number."""
-    parts = [one._replace(rows=one.rows[wanted[one.rows]]) for one in found]
+    parts = [one._replace(rows=one.rows[selected[one.rows]]) for one in found]
     parts = [one for one in parts if len(one.rows)]
     if not parts:
         return [], ()

@@ -27,9 +27,8 @@ from tidegate.codec.columnar.program import (
     members,
 )
 from tidegate.codec.columnar.rows import RowLayout
-from tidegate.codec.columnar.sweep import Events, RowsText, sweep
+from tidegate.codec.columnar.sweep import Events, RowsText, TextRun, sweep
 from tidegate.codec.columnar.swept import SweptChunk, nothing_swept, too_few
-from tidegate.codec.columnar.texts import TextRun
 from tidegate.codec.kept import LayoutMemory
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.values import INT_RANGES, ColumnForm, Form, integer_range
@@ -50,10 +49,10 @@ def by_template(_keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool
     if too_few(count):
         return nothing_swept(count)
     events = Events(np.arange(count), np.zeros(count, np.int64), np.ones(count, np.int64))
-    return sweep(events, _Looks(values, legacy=legacy), as_texts=as_texts)
+    return sweep(events, _CanalShape(values, legacy=legacy), as_texts=as_texts)
 
 
-class _Looks:
+class _CanalShape:
     quotes = 1
 
     def __init__(self, values: Sequence[bytes], *, legacy: bool) -> None:
@@ -70,7 +69,7 @@ class _Looks:
         _keys_before(windows(text.array), text.starts, text.ends, _KEY_END, found)
         return found ^ np.int64(self._legacy)
 
-    def learned(self, row: int) -> Template:
+    def learn(self, row: int) -> Template:
         value = self._values[row]
         events = canal.decode(None, value, DecodeOptions(protocol=canal.CODEC, legacy=self._legacy))
         return _template(value.decode("latin-1"), layout_of(events, partial(_form, legacy=self._legacy)))

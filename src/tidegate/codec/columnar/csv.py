@@ -155,8 +155,8 @@ class CsvTable:
         if not self._options.output_old_value:
             return second
         mark = lines.column(4)
-        told = [pc.fill_null(pc.equal(mark, word), fill_value=False) for word in (b"true", b"false")]
-        true, false = (one.to_numpy(zero_copy_only=False) for one in told)
+        marks = [pc.fill_null(pc.equal(mark, word), fill_value=False) for word in (b"true", b"false")]
+        true, false = (one.to_numpy(zero_copy_only=False) for one in marks)
         if not (true | false).all():
             raise Misfit("a mark that is neither true nor false")
         moment = ts.to_numpy()

@@ -18,9 +18,8 @@ from tidegate.codec import open as open_protocol
 from tidegate.codec.columnar import scan
 from tidegate.codec.columnar.program import ScanStep, Template, digits, image_of, layout_of, literal, members
 from tidegate.codec.columnar.rows import RowLayout
-from tidegate.codec.columnar.sweep import NOT_WHOLE, Events, RowsText, sweep
+from tidegate.codec.columnar.sweep import NOT_WHOLE, Events, RowsText, TextRun, sweep
 from tidegate.codec.columnar.swept import SweptChunk, nothing_swept, too_few
-from tidegate.codec.columnar.texts import TextRun
 from tidegate.codec.kept import LayoutMemory
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.compiled import compiled, windows
@@ -46,8 +45,8 @@ def by_template(keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool,
         return nothing_swept(len(values))
     seq = np.arange(len(message)) - (np.cumsum(counts) - counts)[message]
     counts[~fits] = NOT_WHOLE
-    looks = _Looks(heads.of(fits), bodies.of(fits), legacy=legacy)
-    return sweep(Events(message, seq, counts), looks, as_texts=as_texts)
+    shape = _OpenShape(heads.of(fits), bodies.of(fits), legacy=legacy)
+    return sweep(Events(message, seq, counts), shape, as_texts=as_texts)
 
 
 class _Frames:
@@ -91,7 +90,7 @@ def _marks(array: Any) -> Any:
     return at[array[at - 1] == ord("}")]
 
 
-class _Looks:
+class _OpenShape:
     quotes = 0
 
     def __init__(self, heads: _Frames, bodies: _Frames, *, legacy: bool) -> None:
@@ -107,7 +106,7 @@ class _Looks:
         _keys_without_numbers(heads.array, heads.starts, heads.ends, found)
         return found ^ np.int64(self._legacy)
 
-    def learned(self, row: int) -> Template:
+    def learn(self, row: int) -> Template:
         head, body = self._heads[row], self._bodies[row]
         options = DecodeOptions(protocol=open_protocol.CODEC, legacy=self._legacy)
         key, value = (len(text).to_bytes(8, "big") + text for text in (head, body))

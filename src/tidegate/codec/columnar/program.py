@@ -98,14 +98,14 @@ class Image:
 
     def steps(self, at_slot: int, at_step: int, *, partial: bool) -> list[ScanStep]:
         """Return the steps; the values become cells from `at_slot` on. They begin at the `at_step`th of a program."""
-        made = [ScanStep(scan.OPEN)]
+        steps = [ScanStep(scan.OPEN)]
         for number, (begun, start, end, column) in enumerate(self.columns):
             value = ScanStep(scan.NUMBER if self.numbers[number] else scan.STRING, slot=at_slot + column)
             behind = self._behind(number, end)
-            jump = at_step + len(made) + 2 + bool(behind) if partial else 0
-            made += [ScanStep(scan.PIECE, self._bytes(begun, start), slot=at_slot + column, jump=jump), value]
-            made += [ScanStep(scan.LITERAL, behind)] if behind else []
-        return [*made, ScanStep(scan.LITERAL, b"}")]
+            jump = at_step + len(steps) + 2 + bool(behind) if partial else 0
+            steps += [ScanStep(scan.PIECE, self._bytes(begun, start), slot=at_slot + column, jump=jump), value]
+            steps += [ScanStep(scan.LITERAL, behind)] if behind else []
+        return [*steps, ScanStep(scan.LITERAL, b"}")]
 
     def _behind(self, number: int, end: int) -> bytes:
         until = self.columns[number + 1][0] - 1 if number + 1 < len(self.columns) else self.end - 1

@@ -12,6 +12,7 @@ A message goes one way, whole: rows of a message that a template did not read to
 a hash, which only says what to try: the template then proves the text.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -26,7 +27,7 @@ from tidegate.model.compiled import windows
 from tidegate.model.errors import DecodeError
 from tidegate.model.roads import Why
 
-LOOKS_MAX: Final = 3
+TEMPLATES_MAX: Final = 3
 """Templates of a key: what DELETEs look like, or rows before and after a DDL."""
 
 UNLEARNED: Final = (DecodeError, ValueError, IndexError, RecursionError)
@@ -34,6 +35,13 @@ UNLEARNED: Final = (DecodeError, ValueError, IndexError, RecursionError)
 
 NOT_WHOLE: Final = -1
 """The count of a message that holds other things than rows."""
+
+
+PAD: Final = bytes(1 << 12)
+"""Behind the last text, so that reading the next bytes needs no check."""
+
+TEXT_MAX: Final = 1 << 30
+"""Bytes of a text: positions in it are offsets of Arrow arrays, which have 31 bits."""
 
 
 class Events(NamedTuple):
@@ -44,6 +52,20 @@ class Events(NamedTuple):
     counts: Any
 
 
+class TextRun:
+    """Several texts joined into one array of bytes, from `starts` to `ends`. Raises Misfit beyond TEXT_MAX."""
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+        self.size = int(sizes.sum())
+        if self.size > TEXT_MAX:
+            raise Misfit("a text whose places are no 32-bit numbers")
+        self.data = b"".join((*parts, PAD))
+        self.array = np.frombuffer(self.data, np.uint8)
+        self.ends = np.cumsum(sizes)
+        self.starts = self.ends - sizes
+
+
 class RowsText(NamedTuple):
     """A text of each row."""
 
@@ -52,7 +74,7 @@ class RowsText(NamedTuple):
     ends: Any
 
 
-class Looks(Protocol):
+class MessageShape(Protocol):
     """The message shape of one protocol: the texts of its rows, and their templates."""
 
     @property
@@ -71,56 +93,57 @@ class Looks(Protocol):
     def known(self) -> LayoutMemory[int, tuple[Template, ...]]:
         """Templates by key: the one that read most of the last chunk first, those behind it as they were."""
 
-    def learned(self, row: int, /) -> Template:
+    def learn(self, row: int, /) -> Template:
         """Return a template of a row's text, whose layout the plain decoder tells. Raises UNLEARNED."""
 
 
-def sweep(events: Events, looks: Looks, *, as_texts: bool) -> SweptChunk:
+def sweep(events: Events, shape: MessageShape, *, as_texts: bool) -> SweptChunk:
     """Read the rows of a chunk by templates, as far as they fit."""
     count = len(events.message)
     rows = ChunkRows(np.zeros(count, np.uint8), np.zeros((count, 2), np.int64), events.message, events.seq)
     notes = SweepNotes()
-    found = _read(looks, rows, notes)
+    found = _read(shape, rows, notes)
     read = np.zeros(count, np.bool_)
     for one in found:
         read[one.rows] = True
     whole = np.bincount(events.message[read], minlength=len(events.counts)) == events.counts
     while True:
-        batches, bad = batches_from(found, whole[events.message], rows, looks.quotes, as_texts=as_texts)
+        batches, bad = batches_from(found, whole[events.message], rows, shape.quotes, as_texts=as_texts)
         if not len(bad):
             return SweptChunk(batches, whole, notes)
         notes.misfits.update(events.message[bad].tolist())
         whole[events.message[bad]] = False
 
 
-def _read(looks: Looks, chunk: ChunkRows, notes: SweepNotes) -> list[ReadRows]:
+def _read(shape: MessageShape, chunk: ChunkRows, notes: SweepNotes) -> list[ReadRows]:
     """Read rows by templates, up to a few templates per key."""
-    keys, group = np.unique(looks.keys, return_inverse=True)
-    tries, left, done = _Tries(looks, keys.tolist(), chunk.message, notes), np.arange(len(group)), list[ReadRows]()
-    for _ in range(LOOKS_MAX + 1):
+    keys, group = np.unique(shape.keys, return_inverse=True)
+    candidates = _Candidates(shape, keys.tolist(), chunk.message, notes)
+    left, done = np.arange(len(group)), list[ReadRows]()
+    for _ in range(TEMPLATES_MAX + 1):
         present, first, counts = np.unique(group[left], return_index=True, return_counts=True)
         chosen: list[Template | None] = [None] * len(keys)
         for number, at, count in zip(present.tolist(), left[first].tolist(), counts.tolist(), strict=True):
-            chosen[number] = tries.template(number, at, count)
+            chosen[number] = candidates.template(number, at, count)
         templates = tuple(dict.fromkeys(one for one in chosen if one is not None))
         if not templates:
             break
         places = {one: at for at, one in enumerate(templates)}
         program = np.array([-1 if one is None else places[one] for one in chosen], np.int64)[group]
-        one = _scanned(looks, templates, program, left[program[left] >= 0], chunk)
+        one = _scanned(shape, templates, program, left[program[left] >= 0], chunk)
         done.append(one)
         left = np.setdiff1d(left, one.rows, assume_unique=True)
     if len(done) > 1:
-        tries.put_first(np.argmax([np.bincount(group[one.rows], minlength=len(keys)) for one in done], axis=0))
+        candidates.put_first(np.argmax([np.bincount(group[one.rows], minlength=len(keys)) for one in done], axis=0))
     return done
 
 
-class _Tries:
+class _Candidates:
     """The templates of each key: the known ones, then one that is learned from a row that none of them reads."""
 
-    def __init__(self, looks: Looks, keys: list[int], message: Any, notes: SweepNotes) -> None:
-        self._looks, self._keys, self._message, self.notes = looks, keys, message, notes
-        self._known = [looks.known.get(key, ()) for key in keys]
+    def __init__(self, shape: MessageShape, keys: list[int], message: Any, notes: SweepNotes) -> None:
+        self._shape, self._keys, self._message, self.notes = shape, keys, message, notes
+        self._known = [shape.known.get(key, ()) for key in keys]
         self._next = [0] * len(keys)
 
     def template(self, number: int, row: int, rows: int) -> Template | None:
@@ -129,18 +152,18 @@ class _Tries:
         self._next[number] = at + 1
         if at < len(known):
             return known[at]
-        if rows < swept.ROWS_TO_LEARN or self.notes.gave_up or at > LOOKS_MAX:
+        if rows < swept.ROWS_TO_LEARN or self.notes.gave_up or at > TEMPLATES_MAX:
             return None
         try:
-            found = self._looks.learned(row)
+            found = self._shape.learn(row)
         except UNLEARNED as error:
             why = Why(error.reason, str(error)) if isinstance(error, Misfit) else swept.OTHER_TEXT
             self.notes.samples[int(self._message[row])] = why
-            self._next[number] = LOOKS_MAX + 1  # other rows of the key would begin with the same sample
+            self._next[number] = TEMPLATES_MAX + 1  # other rows of the key would begin with the same sample
             return None
-        kept = (found, *self._looks.known.get(self._keys[number], ()))[:LOOKS_MAX]
+        kept = (found, *self._shape.known.get(self._keys[number], ()))[:TEMPLATES_MAX]
         size = sum(width(field.name for field in one.layout.fields) for one in kept)
-        self._looks.known.keep(self._keys[number], kept, size)
+        self._shape.known.keep(self._keys[number], kept, size)
         return found
 
     def put_first(self, most: Any) -> None:
@@ -149,18 +172,20 @@ class _Tries:
             known, at = self._known[number], most[number]
             if at < len(known):
                 key, one = self._keys[number], known[at]
-                kept = self._looks.known.get(key, known)  # a full memory has forgotten it meanwhile
-                self._looks.known[key] = (one, *(other for other in kept if other is not one))
+                kept = self._shape.known.get(key, known)  # a full memory has forgotten it meanwhile
+                self._shape.known[key] = (one, *(other for other in kept if other is not one))
 
 
-def _scanned(looks: Looks, templates: tuple[Template, ...], program: Any, rows: Any, chunk: ChunkRows) -> ReadRows:
+def _scanned(
+    shape: MessageShape, templates: tuple[Template, ...], program: Any, rows: Any, chunk: ChunkRows
+) -> ReadRows:
     columns = np.array([len(one.layout.columns) for one in templates], np.int64)
     sizes = 2 * columns[program[rows]]
     cells, room = np.zeros(len(program), np.int64), int(sizes.sum())
     cells[rows] = np.cumsum(sizes) - sizes
     start, end, marks = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint8)
     stopped = np.zeros(len(program), np.int64)
-    for number, text in enumerate(looks.texts):
+    for number, text in enumerate(shape.texts):
         of = programs_of(templates, number)
         seen = np.full(len(of.members), -1, np.int64)
         scan.scan(
@@ -168,6 +193,6 @@ def _scanned(looks: Looks, templates: tuple[Template, ...], program: Any, rows: 
             start, end, marks, chunk.ops, chunk.numbers, stopped,
         )  # fmt: skip
         rows = rows[stopped[rows] == scan.READ]
-    text = looks.texts[-1]
+    text = shape.texts[-1]
     most = 2 * int((text.ends[rows] - text.starts[rows]).sum())
     return ReadRows(templates, program, rows, text.array, cells, start, end, marks, most)

@@ -105,7 +105,7 @@ class Composer:
         masks = images.masks if images is not None else []
         mask = np.ascontiguousarray(masks) if len(masks) and not all(map(np.all, masks)) else _NO_MASKS
         most = each + 2 * self._most
-        told = (
+        arrays = (
             np.array(lines, np.int64),
             np.array(codes, np.int64) if codes else _NO_CODES,
             np.array(literals, np.int64).reshape(-1, 2),
@@ -115,7 +115,7 @@ class Composer:
             mask,
         )
         text = pool.joined()
-        return _written(rows, most, rows * each + room + (len(text) - len(self._blob)) * 9 // 8, told, text)
+        return _written(rows, most, rows * each + room + (len(text) - len(self._blob)) * 9 // 8, arrays, text)
 
     def _cells(self, images: BatchImages, pool: "_Pool") -> list[tuple[int, ...]]:
         columns = [batch.columns for batch in images.batches]
@@ -159,7 +159,7 @@ def _lines(steps: Sequence[Step], pool: "_Pool", cells: list[tuple[int, ...]]) -
     return lines, codes, literals, room
 
 
-def _written(rows: int, most: int, room: int, told: tuple[Any, ...], text: bytes) -> Any:
+def _written(rows: int, most: int, room: int, arrays: tuple[Any, ...], text: bytes) -> Any:
     """The texts as an array; its bytes are made larger as long as rows do not fit, of which one takes `most` bytes
     but for its values."""
     run, (_, escapes, plain) = np.frombuffer(text, np.uint8), _escapes()
@@ -173,7 +173,7 @@ def _written(rows: int, most: int, room: int, told: tuple[Any, ...], text: bytes
         grown[:to] = out[:to]
         out = grown
         limit = len(out) - most - SPARE
-        memory: tuple[Any, ...] = (*told, run, windows(run), escapes, plain, out, windows(out), ends)
+        memory: tuple[Any, ...] = (*arrays, run, windows(run), escapes, plain, out, windows(out), ends)
         row, to = write(row, rows, to, limit, *memory)
     return pa.Array.from_buffers(BINARY, rows, [None, pa.py_buffer(ends), pa.py_buffer(out)])
 
