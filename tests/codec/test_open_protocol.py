@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tidegate.codec import DecodeOptions
-from tidegate.codec.open import decode
+from tidegate.codec.open import decode_open as decode
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, Update, Values, images
 

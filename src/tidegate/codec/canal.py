@@ -200,7 +200,7 @@ class _Layout(msgspec.Struct, frozen=True):
 _MESSAGE: Final = msgspec.json.Decoder(_Message)
 
 
-def decode(key: bytes | None, value: bytes | None, options: DecodeOptions = OPTIONS) -> tuple[Event, ...]:  # noqa: ARG001
+def decode_canal(key: bytes | None, value: bytes | None, options: DecodeOptions = OPTIONS) -> tuple[Event, ...]:  # noqa: ARG001
     """Return the events of one message; DecodeError for any bytes that are not one.
 
     One event, save for official Canal's messages of several rows; offsets count from the start of the value."""

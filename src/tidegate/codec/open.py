@@ -469,7 +469,7 @@ _KEY: Final = msgspec.json.Decoder(_Key)
 _DDL: Final = msgspec.json.Decoder(_DdlValue)
 
 
-def decode(key: bytes | None, value: bytes | None, options: DecodeOptions = OPTIONS) -> tuple[Event, ...]:
+def decode_open(key: bytes | None, value: bytes | None, options: DecodeOptions = OPTIONS) -> tuple[Event, ...]:
     """Return the events of one message, in order; DecodeError for any bytes that are not one.
 
     The offset of an error counts from the start of the value, or of the key where its text says so."""

@@ -22,8 +22,8 @@ from io import BytesIO
 from struct import Struct
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from tidegate.codec import canal
-from tidegate.codec import open as open_protocol
+from tidegate.codec.canal import decode_canal
+from tidegate.codec.open import decode_open
 from tidegate.codec.options import DecodeOptions, protocol_name
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event
@@ -100,7 +100,7 @@ class Decode(Protocol):
         """The events of one message."""
 
 
-DECODERS: Final[Mapping[str, Decode]] = {"open-protocol": open_protocol.decode, "canal-json": canal.decode}
+DECODERS: Final[Mapping[str, Decode]] = {"open-protocol": decode_open, "canal-json": decode_canal}
 
 
 def decode(key: bytes | None, value: bytes | None, options: DecodeOptions) -> tuple[Event, ...]:

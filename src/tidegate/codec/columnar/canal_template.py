@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tidegate.codec import canal
+from tidegate.codec.canal import CODEC, decode_canal
 from tidegate.codec.columnar import scan
 from tidegate.codec.columnar.program import (
     Image,
@@ -71,7 +71,7 @@ class _CanalShape:
 
     def learn(self, row: int) -> Template:
         value = self._values[row]
-        events = canal.decode(None, value, DecodeOptions(protocol=canal.CODEC, legacy=self._legacy))
+        events = decode_canal(None, value, DecodeOptions(protocol=CODEC, legacy=self._legacy))
         return _template(value.decode("latin-1"), layout_of(events, partial(_form, legacy=self._legacy)))
 
 

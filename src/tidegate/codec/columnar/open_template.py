@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from tidegate.codec import open as open_protocol
 from tidegate.codec.columnar import scan
 from tidegate.codec.columnar.program import ScanStep, Template, digits, image_of, layout_of, literal, members
 from tidegate.codec.columnar.rows import RowLayout
 from tidegate.codec.columnar.sweep import NOT_WHOLE, Events, RowsText, TextRun, sweep
 from tidegate.codec.columnar.swept import SweptChunk, nothing_swept, too_few
 from tidegate.codec.kept import LayoutMemory
+from tidegate.codec.open import CODEC, decode_open, form_of
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.compiled import compiled, windows
 
@@ -108,10 +108,10 @@ class _OpenShape:
 
     def learn(self, row: int) -> Template:
         head, body = self._heads[row], self._bodies[row]
-        options = DecodeOptions(protocol=open_protocol.CODEC, legacy=self._legacy)
+        options = DecodeOptions(protocol=CODEC, legacy=self._legacy)
         key, value = (len(text).to_bytes(8, "big") + text for text in (head, body))
-        events = open_protocol.decode(_VERSION + key, value, options)
-        layout = layout_of(events, partial(open_protocol.form_of, legacy=self._legacy))
+        events = decode_open(_VERSION + key, value, options)
+        layout = layout_of(events, partial(form_of, legacy=self._legacy))
         text, steps, at = head.decode("latin-1"), list[ScanStep](), 0
         for one in members(text):
             if one.name in _DIGITS:
