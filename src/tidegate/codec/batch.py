@@ -27,6 +27,7 @@ from tidegate.codec.canal_encode import CanalEncoder
 from tidegate.codec.claim import HANDLES, WHOLE, Cut, claim, claim_location, cut_of, pack_claim
 from tidegate.codec.compression import compress
 from tidegate.codec.encoding import EncodeOptions, check_marks
+from tidegate.codec.kept import TABLES_MAX, LayoutMemory
 from tidegate.codec.open_encode import EVENT_OVERHEAD, VERSION_BYTES, OpenEncoder, Pair, pack
 from tidegate.codec.values import MAX_RESOLVED_TS, MAX_ROW_TS
 from tidegate.codec.wire_table import WireTable, table_of_row
@@ -36,7 +37,6 @@ from tidegate.model.event import Ddl, Event, Field, Resolved, RowChange, images
 RECORD_OVERHEAD: Final = 36
 """Five 32-bit varints, one of 64 bits and a byte: the most that a Kafka record adds."""
 
-_MAX_TABLES: Final = 4096
 _MAX_KEY_SHOWN: Final = 200
 
 
@@ -93,7 +93,7 @@ class BatchEncoder:
         self._is_open = options.protocol == "open-protocol"
         self._pairs: list[Pair] = []
         self._size = 0
-        self._tables: dict[tuple[int, tuple[str, ...] | None], tuple[tuple[Field, ...], WireTable]] = {}
+        self._tables = LayoutMemory[tuple[int, tuple[str, ...] | None], tuple[tuple[Field, ...], WireTable]](TABLES_MAX)
 
     def append(self, event: Event, table: WireTable | None = None, row_key: bytes | None = None) -> tuple[Message, ...]:
         """Return the messages that `event` completes; it may itself stay in an open one until `flush`.
@@ -206,9 +206,7 @@ class BatchEncoder:
         key = (id(row.fields), row.pk_names)
         found = self._tables.get(key)
         if found is None:
-            if len(self._tables) >= _MAX_TABLES:
-                self._tables.clear()
-            found = self._tables[key] = row.fields, table_of_row(row)
+            found = self._tables.keep(key, (row.fields, table_of_row(row)))
         return found[1]
 
     def _too_large(self, row: RowChange, table: WireTable, pair: Pair) -> MessageTooLarge:

@@ -39,6 +39,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from tidegate.codec.claim import Cut
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.go import EASY, PRINTED, positional32, positional64
+from tidegate.codec.kept import TABLES_MAX, LayoutMemory
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.codec.zone import shifted_text
 from tidegate.model.errors import EncodeError
@@ -336,7 +337,6 @@ _TYPES: dict[type, str] = {Insert: "INSERT", Update: "UPDATE", Delete: "DELETE"}
 
 
 _TSO_LOGICAL_BITS: Final = 18
-_MAX_TABLES: Final = 4096
 _NO_ROW: Final = '"sqlType":null,"mysqlType":null,"data":null,"old":null'
 
 
@@ -346,7 +346,7 @@ class CanalEncoder:
     def __init__(self, options: EncodeOptions, now_ms: Callable[[], int]) -> None:
         self._options = options
         self._now_ms = now_ms
-        self._ready: dict[tuple[int, str, str], tuple[WireTable, CanalRow]] = {}
+        self._ready = LayoutMemory[tuple[int, str, str], tuple[WireTable, CanalRow]](TABLES_MAX)
 
     def row(self, row: RowChange, table: WireTable, cut: Cut, row_key: bytes | None) -> bytes:
         """Return a row; `cut` says how much of it and what its mark is. `row_key` is for output-row-key."""
@@ -384,9 +384,7 @@ class CanalEncoder:
         key = (id(table), row.schema, row.table)
         found = self._ready.get(key)
         if found is None:
-            if len(self._ready) >= _MAX_TABLES:
-                self._ready.clear()
-            found = self._ready[key] = table, CanalRow(row.schema, row.table, table, self._options)
+            found = self._ready.keep(key, (table, CanalRow(row.schema, row.table, table, self._options)))
         return found[1]
 
     def _extension(self, row: RowChange, cut: Cut, row_key: bytes | None) -> str:

@@ -47,6 +47,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from tidegate.codec.go import general32, general64
+from tidegate.codec.kept import TABLES_MAX, LayoutMemory
 from tidegate.codec.options import from_config
 from tidegate.codec.values import INT_RANGES, double, float32, integer_range
 from tidegate.codec.wire_table import WireColumn, WireTable
@@ -127,7 +128,6 @@ def _checked(options: CsvOptions) -> CsvOptions:
 Write: TypeAlias = Callable[[Any], str]
 
 _HEADER: Final = ("operation", "table", "schema")
-_MAX_TABLES: Final = 4096
 _WORDS: Final[dict[type, str]] = {Insert: "I", Update: "U", Delete: "D"}
 
 
@@ -137,7 +137,7 @@ class CsvEncoder:
     def __init__(self, options: CsvOptions) -> None:
         self._options = options
         self._quote = _quoting(options)
-        self._ready: dict[int, tuple[WireTable, list[Write]]] = {}
+        self._ready = LayoutMemory[int, tuple[WireTable, list[Write]]](TABLES_MAX)
 
     def header(self, table: WireTable) -> bytes:
         """Return the first line of a file with output-field-header; b"" without it."""
@@ -175,9 +175,7 @@ class CsvEncoder:
             fields.append("true" if isinstance(row, Update) else "false")
         found = self._ready.get(id(table))
         if found is None:
-            if len(self._ready) >= _MAX_TABLES:
-                self._ready.clear()
-            found = self._ready[id(table)] = table, [self.writer(column) for column in table.columns]
+            found = self._ready.keep(id(table), (table, [self.writer(column) for column in table.columns]))
         for column, write, value in zip(table.columns, found[1], values, strict=True):
             try:
                 fields.append(options.null if value is None else write(value))

@@ -12,6 +12,8 @@ from typing import Final, ParamSpec, TypeVar
 COLUMN_BYTES: Final = 768
 """About what a column takes in layouts and templates, besides its name."""
 KEPT_BYTES: Final = 64 << 20
+TABLES_MAX: Final = 4096
+"""Tables for which an encoder keeps what it has prepared; each is of size 1."""
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -35,13 +37,14 @@ class LayoutMemory(dict[_Key, _Value]):
         super().clear()
         self.size = 0
 
-    def keep(self, key: _Key, value: _Value, size: int) -> None:
-        """Keep a value of that size, which replaces the one of its key."""
+    def keep(self, key: _Key, value: _Value, size: int = 1) -> _Value:
+        """Keep a value of that size, which replaces the one of its key, and return it."""
         self.size += size
         if self.size > self.most:
             self.clear()
             self.size = size
         self[key] = value
+        return value
 
 
 def kept(size: Callable[..., int]) -> Callable[[Callable[_Arguments, _Value]], Callable[_Arguments, _Value]]:
@@ -56,8 +59,7 @@ def kept(size: Callable[..., int]) -> Callable[[Callable[_Arguments, _Value]], C
                 return found[given]
             except KeyError:
                 value = make(*given)  # type: ignore[call-arg]  # none are named
-            found.keep(given, value, size(*given))
-            return value
+            return found.keep(given, value, size(*given))
 
         get.cache_clear = found.clear  # type: ignore[attr-defined]
         return get

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from tidegate.codec.kept import TABLES_MAX, LayoutMemory
 from tidegate.codec.values import INT_RANGES, integer_range
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import EncodeError
@@ -94,7 +95,6 @@ class EventLine(NamedTuple):
 
 
 _LINE: Final = msgspec.json.Decoder(_Line)
-_MAX_SHAPES: Final = 4096
 
 
 class EventReader:
@@ -102,7 +102,7 @@ class EventReader:
 
     def __init__(self) -> None:
         self._definitions: dict[str, dict[str, WireColumn]] = {}
-        self._shapes: dict[tuple[object, ...], tuple[WireTable, tuple[Field, ...]]] = {}
+        self._shapes = LayoutMemory[tuple[object, ...], tuple[WireTable, tuple[Field, ...]]](TABLES_MAX)
 
     def read(self, line: bytes | str) -> EventLine | None:
         """Return the event of a line; None for a table line and for kinds that are no events.
@@ -168,14 +168,12 @@ class EventReader:
         key = (line.table_ref, tuple(line.pk_names or ()), described)
         found = self._shapes.get(key)
         if found is None:
-            if len(self._shapes) >= _MAX_SHAPES:
-                self._shapes.clear()
             known = self._definitions.get(line.table_ref, {})
             columns = tuple(known.get(column.name) or _column(column) for column in image)
             if len({column.name for column in columns}) != len(columns):
                 raise EncodeError(f"a row of {line.schema}.{line.table} with two columns of one name")
             table = WireTable(columns, tuple(line.pk_names or ()))
-            found = self._shapes[key] = table, table.fields
+            found = self._shapes.keep(key, (table, table.fields))
         return found
 
 

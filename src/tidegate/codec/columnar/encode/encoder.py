@@ -35,6 +35,7 @@ from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import Misfit, why_singly
 from tidegate.codec.compression import COMPRESSORS
 from tidegate.codec.encoding import EncodeOptions
+from tidegate.codec.kept import TABLES_MAX, LayoutMemory
 from tidegate.codec.open_encode import Pair
 from tidegate.codec.wire_table import WireColumn, WireTable, table_of_fields
 from tidegate.model.compiled import AVAILABLE
@@ -45,7 +46,6 @@ from tidegate.model.roads import Reason, RoadCounts, Why, counted
 FEW_ROWS: Final = 8
 """Below so many rows a batch is written row by row: its calls cost as much as 1 to 12 rows."""
 
-_MAX_TABLES: Final = 4096
 _Columns: TypeAlias = OpenColumns | CanalColumns
 
 
@@ -70,8 +70,8 @@ class ColumnarEncoder:
         self._few_rows = few_rows
         self._roads = RoadCounts()
         self._is_open = options.protocol == "open-protocol"
-        self._tables: dict[tuple[int, tuple[str, ...] | None], tuple[Any, WireTable]] = {}
-        self._ready: dict[tuple[int, str, str], tuple[WireTable, _Columns]] = {}
+        self._tables = LayoutMemory[tuple[int, tuple[str, ...] | None], tuple[Any, WireTable]](TABLES_MAX)
+        self._ready = LayoutMemory[tuple[int, str, str], tuple[WireTable, _Columns]](TABLES_MAX)
 
     def append(
         self, batch: Batch, table: WireTable | None = None, *, row_ids: Any = None, row_keys: Any = None
@@ -174,14 +174,12 @@ class ColumnarEncoder:
         key = (id(table), batch.schema, batch.table)
         found = self._ready.get(key)
         if found is None:
-            if len(self._ready) >= _MAX_TABLES:
-                self._ready.clear()
             columns: _Columns
             if self._is_open:
                 columns = OpenColumns(table, self.options)
             else:
                 columns = CanalColumns(batch.schema, batch.table, table, self.options)
-            found = self._ready[key] = table, columns
+            found = self._ready.keep(key, (table, columns))
         return found[1]
 
     def _table_of(self, batch: Batch) -> WireTable:
@@ -189,9 +187,7 @@ class ColumnarEncoder:
         key = (id(batch.fields), batch.pk_names)
         found = self._tables.get(key)
         if found is None:
-            if len(self._tables) >= _MAX_TABLES:
-                self._tables.clear()
-            found = self._tables[key] = batch.fields, table_of_fields(batch.fields, batch.pk_names)
+            found = self._tables.keep(key, (batch.fields, table_of_fields(batch.fields, batch.pk_names)))
         return found[1]
 
 
