@@ -32,7 +32,7 @@ Source: Canal-JSON document, "MySQL Type field" and "Binary and Blob types"; rec
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -194,7 +194,6 @@ class _Message(msgspec.Struct, gc=False):
 class _Layout(msgspec.Struct, frozen=True):
     fields: tuple[Field, ...]
     kinds: tuple[ColumnKind, ...]
-    pk_names: tuple[str, ...]
 
 
 _MESSAGE: Final = msgspec.json.Decoder(_Message)
@@ -250,17 +249,10 @@ def _ms(ms: int | None) -> int | None:
     return None if ms is None else timestamp(ms, CODEC, 0)
 
 
-ReadRow: TypeAlias = Callable[["_Carried", _Layout, Image, Image | None], RowChange]
+Shared: TypeAlias = dict[str, Any]
+"""The members that all rows of a message share."""
 
-
-class _Carried(msgspec.Struct, gc=False):
-    schema: str
-    table: str
-    commit_ts: int | None
-    es_ms: int | None
-    build_ms: int | None
-    handle_only: bool
-    claim_check: str | None
+ReadRow: TypeAlias = Callable[[Shared, _Layout, Image, Image | None], RowChange]
 
 
 def _rows(message: _Message, data: list[Image], read: ReadRow, *, legacy: bool) -> tuple[RowChange, ...]:
@@ -269,23 +261,24 @@ def _rows(message: _Message, data: list[Image], read: ReadRow, *, legacy: bool) 
     if old is not None and len(old) != len(data) and message.type == "UPDATE":
         raise DecodeError(f"{len(old)} old rows next to {len(data)} rows", CODEC, 0)
     tidb = message.tidb
-    carried = _Carried(
-        message.database or "",
-        message.table or "",
-        _commit_ts(message),
-        _ms(message.es),
-        _ms(message.ts),
-        tidb is not None and bool(tidb.only_handle_key),
-        tidb.claim_check or None if tidb else None,
-    )
     types = message.mysql_type or {}
     pk_names = tuple(message.pk_names or ())
+    shared: Shared = {
+        "schema": message.database,
+        "table": message.table,
+        "commit_ts": _commit_ts(message),
+        "pk_names": pk_names,
+        "handle_only": tidb is not None and bool(tidb.only_handle_key),
+        "claim_check": tidb.claim_check or None if tidb else None,
+        "es_ms": _ms(message.es),
+        "build_ms": _ms(message.ts),
+    }
     rows: list[RowChange] = []
     data.reverse()
     for index in range(len(data)):
         image = data.pop()
         layout = _layout_of(tuple(image), tuple([types.get(name) for name in image]), pk_names, legacy)
-        rows.append(read(carried, layout, image, old[index] if old is not None and index < len(old) else None))
+        rows.append(read(shared, layout, image, old[index] if old is not None and index < len(old) else None))
     return tuple(rows)
 
 
@@ -315,60 +308,27 @@ def _layout_of(
                 handle=name in keys,
             )
         )
-    return _Layout(tuple(fields), tuple(kinds), pk_names)
+    return _Layout(tuple(fields), tuple(kinds))
 
 
-def _insert(carried: _Carried, layout: _Layout, image: Image, _old: Image | None) -> Insert:
-    return Insert(
-        schema=carried.schema,
-        table=carried.table,
-        fields=layout.fields,
-        after=_values(layout, image),
-        commit_ts=carried.commit_ts,
-        pk_names=layout.pk_names,
-        handle_only=carried.handle_only,
-        claim_check=carried.claim_check,
-        es_ms=carried.es_ms,
-        build_ms=carried.build_ms,
-    )
+def _insert(shared: Shared, layout: _Layout, image: Image, _old: Image | None) -> Insert:
+    return Insert(fields=layout.fields, after=_values(layout, image), **shared)
 
 
-def _delete(carried: _Carried, layout: _Layout, image: Image, _old: Image | None) -> Delete:
-    return Delete(
-        schema=carried.schema,
-        table=carried.table,
-        fields=layout.fields,
-        before=_values(layout, image),
-        commit_ts=carried.commit_ts,
-        pk_names=layout.pk_names,
-        handle_only=carried.handle_only,
-        claim_check=carried.claim_check,
-        es_ms=carried.es_ms,
-        build_ms=carried.build_ms,
-    )
+def _delete(shared: Shared, layout: _Layout, image: Image, _old: Image | None) -> Delete:
+    return Delete(fields=layout.fields, before=_values(layout, image), **shared)
 
 
-def _update(carried: _Carried, layout: _Layout, image: Image, old: Image | None) -> RowChange:
+def _update(shared: Shared, layout: _Layout, image: Image, old: Image | None) -> RowChange:
     if old is None:
-        return _insert(carried, layout, image, None)
+        return _insert(shared, layout, image, None)
     if old.keys() != image.keys():
         unknown = old.keys() - image.keys()
         if unknown:
             raise DecodeError(f"column {min(unknown)!r} stands in `old` and not in `data`", CODEC, 0)
     after = _values(layout, image)
-    return Update(
-        schema=carried.schema,
-        table=carried.table,
-        fields=layout.fields,
-        before=after if old == image else _values(layout, image | old),  # as for rows whose key alone came
-        after=after,
-        commit_ts=carried.commit_ts,
-        pk_names=layout.pk_names,
-        handle_only=carried.handle_only,
-        claim_check=carried.claim_check,
-        es_ms=carried.es_ms,
-        build_ms=carried.build_ms,
-    )
+    before = after if old == image else _values(layout, image | old)  # as for rows whose key alone came
+    return Update(fields=layout.fields, before=before, after=after, **shared)
 
 
 def _values(layout: _Layout, image: Image) -> Values:

@@ -38,7 +38,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -302,17 +302,8 @@ class _Images(msgspec.Struct, gc=False):
     d: dict[str, _Cell] | None = None
 
 
-class RowKey(msgspec.Struct, gc=False):
-    """The checked key of a row."""
-
-    schema: str
-    table: str
-    commit_ts: int
-    row_id: int | None
-    partition_id: int | None
-    handle_only: bool
-    claim_check: str | None
-
+RowKey: TypeAlias = dict[str, Any]
+"""The members of a row that stand in its key, checked."""
 
 _ROW: Final = msgspec.json.Decoder(_Row)
 _IMAGES: Final = msgspec.json.Decoder(_Images)
@@ -327,17 +318,16 @@ def read_row(key: RowKey, raw: bytes, offset: int, *, legacy: bool) -> RowChange
         if new is not None or old is not None:
             raise DecodeError("a row with `d` next to `u` or `p`", CODEC, offset)
         layout = layout_of(shape_of(gone), legacy)
-        return _delete(key, layout.fields, _values(layout, gone))
+        return Delete(fields=layout.fields, before=_values(layout, gone), **key)
     if new is None:
         raise DecodeError("a row without `u` and `d`", CODEC, offset)
     shape = shape_of(new)
     layout = layout_of(shape, legacy)
     after = _values(layout, new)
     if old is None:
-        return _insert(key, layout.fields, after)
-    if shape_of(old) == shape:
-        return _update(key, layout.fields, _values(layout, old), after)
-    return _update(key, layout.fields, _filled(new, after, old, legacy=legacy), after)
+        return Insert(fields=layout.fields, after=after, **key)
+    before = _values(layout, old) if shape_of(old) == shape else _filled(new, after, old, legacy=legacy)
+    return Update(fields=layout.fields, before=before, after=after, **key)
 
 
 def _parse(raw: bytes, offset: int) -> _Row:
@@ -395,49 +385,6 @@ def _blame(layout: WireLayout, columns: dict[str, OpenColumn]) -> None:
                 read(column.v)
         except DecodeError as error:
             raise DecodeError(f"column {field.name!r} (type {field.type}): {error.what}", CODEC, 0) from error
-
-
-def _insert(key: RowKey, fields: tuple[Field, ...], after: Values) -> Insert:
-    return Insert(
-        schema=key.schema,
-        table=key.table,
-        fields=fields,
-        after=after,
-        commit_ts=key.commit_ts,
-        row_id=key.row_id,
-        partition_id=key.partition_id,
-        handle_only=key.handle_only,
-        claim_check=key.claim_check,
-    )
-
-
-def _update(key: RowKey, fields: tuple[Field, ...], before: Values, after: Values) -> Update:
-    return Update(
-        schema=key.schema,
-        table=key.table,
-        fields=fields,
-        before=before,
-        after=after,
-        commit_ts=key.commit_ts,
-        row_id=key.row_id,
-        partition_id=key.partition_id,
-        handle_only=key.handle_only,
-        claim_check=key.claim_check,
-    )
-
-
-def _delete(key: RowKey, fields: tuple[Field, ...], before: Values) -> Delete:
-    return Delete(
-        schema=key.schema,
-        table=key.table,
-        fields=fields,
-        before=before,
-        commit_ts=key.commit_ts,
-        row_id=key.row_id,
-        partition_id=key.partition_id,
-        handle_only=key.handle_only,
-        claim_check=key.claim_check,
-    )
 
 
 OPTIONS: Final = DecodeOptions(protocol=CODEC)
@@ -525,8 +472,15 @@ def _row(head: _Key, body: bytes, at: int, options: DecodeOptions) -> Event:
     for number in (head.rid, head.ptn):
         if number is not None and not -(1 << 63) <= number < 1 << 63:
             raise DecodeError(f"row or partition id {number:#x} has more than 64 bits", CODEC, at)
-    commit_ts = timestamp(head.ts, CODEC, at)
-    key = RowKey(head.scm, head.tbl, commit_ts, head.rid, head.ptn, bool(head.ohk), head.ccl or None)
+    key: RowKey = {
+        "schema": head.scm,
+        "table": head.tbl,
+        "commit_ts": timestamp(head.ts, CODEC, at),
+        "row_id": head.rid,
+        "partition_id": head.ptn,
+        "handle_only": bool(head.ohk),
+        "claim_check": head.ccl or None,
+    }
     return read_row(key, body, at, legacy=options.legacy)
 
 
