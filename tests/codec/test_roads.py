@@ -81,7 +81,7 @@ def test_texts_of_no_template():
 
 def test_many_tables():
     """A table whose turn never comes, as samples of others led to nothing, goes by the plain decoder for that."""
-    new = [canal(table=f"new{at}", data=[row(1)], es=None) for at in range(64) for _ in range(swept.ROWS_TO_LEARN)]
+    new = [canal(table=f"new{at}", data=[row(1)], _tidb=None) for at in range(64) for _ in range(swept.ROWS_TO_LEARN)]
     found, examples = told(new + many("late"))
 
     assert found[("plain", "many-tables")] == ROWS

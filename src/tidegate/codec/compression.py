@@ -76,23 +76,28 @@ def _lz4(raw: bytes, most: int) -> bytes:
 
     if len(raw) * _LZ4_RATIO <= most:
         return bytes(cramjam.lz4.decompress(raw))
-    at = size = 0  # what the blocks of all frames can become at most
-    while size < most and raw[at : at + 4] == _LZ4_MAGIC:
-        flags, kind = raw[at + 4 : at + 6].ljust(2, b"\0")
-        largest = _LZ4_BLOCK.get(kind >> 4, 0)
-        at += 7 + 8 * bool(flags & 8) + 4 * (flags & 1)
-        while (word := int.from_bytes(raw[at : at + 4], "little")) > 0:
-            block = word & 0x7FFF_FFFF
-            size += min(largest, block * _LZ4_RATIO)
-            at += 4 + block + 4 * bool(flags & 16)
-        at += 4 + 4 * bool(flags & 4)
-    room = bytearray(min(size, most))
+    room = bytearray(_lz4_room(raw, most))
     try:
         return bytes(memoryview(room)[: cramjam.lz4.decompress_into(raw, room)])
     except cramjam.DecompressionError as error:
         if len(room) < most:
             raise
         raise ValueError(f"more than the {most} bytes that its message may still become") from error
+
+
+def _lz4_room(raw: bytes, most: int) -> int:
+    """What the blocks of all frames can become at most, `most` if that is less."""
+    at = room = 0
+    while room < most and raw[at : at + 4] == _LZ4_MAGIC:
+        flags, kind = raw[at + 4 : at + 6].ljust(2, b"\0")
+        largest = _LZ4_BLOCK.get(kind >> 4, 0)
+        at += 7 + 8 * bool(flags & 8) + 4 * (flags & 1)
+        while (word := int.from_bytes(raw[at : at + 4], "little")) > 0:
+            size = word & 0x7FFF_FFFF
+            room += min(largest, size * _LZ4_RATIO)
+            at += 4 + size + 4 * bool(flags & 16)
+        at += 4 + 4 * bool(flags & 4)
+    return min(room, most)
 
 
 def _plain(raw: bytes, _most: int) -> bytes:

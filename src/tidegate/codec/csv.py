@@ -319,8 +319,8 @@ def records(body: bytes, options: CsvOptions) -> Iterator[Record]:
                 break
             at = found.end()
             quoted = found[1] is not None
-            text = found[1].replace(options.quote * 2, options.quote) if quoted else found[2]
-            fields.append(CsvField(text, quoted))
+            content = found[1].replace(options.quote * 2, options.quote) if quoted else found[2]
+            fields.append(CsvField(content, quoted))
             if found[3] == end:
                 break
         number += 1
