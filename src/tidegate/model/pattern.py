@@ -77,7 +77,7 @@ class _Piece(NamedTuple):
         return all(text.startswith(literal, at + offset) for offset, literal in self.literals)
 
     def find(self, text: str, start: int, end: int) -> int:
-        """The first position in text[start:end]; -1 if there is none."""
+        """Return the first position in text[start:end]; -1 if there is none."""
         if not self.literals:
             return start if start + self.length <= end else -1
         offset, literal = self.literals[0]

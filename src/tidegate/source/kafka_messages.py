@@ -433,9 +433,7 @@ def _why(outcome: Rest | None, message: TopicMessage, plan: LandPlan) -> Why | N
     return _RESOLVED if message.offset in plan.resolutions else _JUDGED
 
 
-def _decoded(
-    chunk: TopicMessages, plan: LandPlan
-) -> tuple[Sequence[Batch], list[tuple[int, Rest | None]], pa.Array]:
+def _decoded(chunk: TopicMessages, plan: LandPlan) -> tuple[Sequence[Batch], list[tuple[int, Rest | None]], pa.Array]:
     """Rows as columns, the messages that go event by event, with what the plain decoder said if it was asked, and which
     of these may have rows among the columns as well.
 

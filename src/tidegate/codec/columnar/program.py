@@ -25,6 +25,7 @@ from tidegate.codec.columnar.values import Misfit
 from tidegate.codec.values import ColumnForm, Form
 from tidegate.model.compiled import windows
 from tidegate.model.event import Event, Field, RowChange
+from tidegate.model.name import all_digits
 from tidegate.model.roads import Reason
 
 NUMBERS: Final = frozenset({Form.INTEGER, Form.FLOAT, Form.DOUBLE})
@@ -135,7 +136,7 @@ def members(text: str, at: int = 0) -> Iterator[JsonMember]:
 
 def digits(text: str, member: JsonMember, slot: int) -> ScanStep:
     """Return the step of an integer that becomes a row's number `slot`, -1 for none; ValueError where none stands."""
-    if not text[member.start : member.end].isdigit():
+    if not all_digits(text[member.start : member.end]):
         raise ValueError("no integer")
     return ScanStep(scan.DIGITS, slot=slot)
 
