@@ -18,6 +18,7 @@ from tests.codec.columnar_kit import (
     by_chunk,
     by_decoder,
     canal,
+    compact,
     pairs,
     wide,
 )
@@ -101,7 +102,7 @@ def test_what_is_no_row_stands_beside():
 
 def test_a_message_goes_one_way(monkeypatch):
     """One row that does not fit takes its whole message to the plain decoder, so that it lands whole or not at all."""
-    messages = pairs(open_message(0, insert(5, 1)), open_message(1, insert(6, 2), insert(6, 3, "other", ccl="s3://x")))
+    messages = [compact(insert(5, 1)), compact(insert(6, 2), insert(6, 3, "other", ccl="s3://x"))]
     monkeypatch.setattr(swept, "ROWS_MIN", 1)
     monkeypatch.setattr(swept, "ROWS_TO_LEARN", 1)
 

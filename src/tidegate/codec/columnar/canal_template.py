@@ -69,10 +69,11 @@ class _CanalShape:
         _keys_before(windows(text.array), text.starts, text.ends, _KEY_END, found)
         return found ^ np.int64(self._legacy)
 
-    def learn(self, row: int) -> Template:
+    def learn(self, row: int) -> Template | None:
         value = self._values[row]
         events = decode_canal(None, value, DecodeOptions(protocol=CODEC, legacy=self._legacy))
-        return _template(value.decode("latin-1"), layout_of(events, partial(_form, legacy=self._legacy)))
+        layout = layout_of(events, partial(_form, legacy=self._legacy))
+        return None if layout is None else _template(value.decode("latin-1"), layout)
 
 
 def _form(field: Field, *, legacy: bool) -> ColumnForm | None:

@@ -106,12 +106,14 @@ class _OpenShape:
         _keys_without_numbers(heads.array, heads.starts, heads.ends, found)
         return found ^ np.int64(self._legacy)
 
-    def learn(self, row: int) -> Template:
+    def learn(self, row: int) -> Template | None:
         head, body = self._heads[row], self._bodies[row]
         options = DecodeOptions(protocol=CODEC, legacy=self._legacy)
         key, value = (len(text).to_bytes(8, "big") + text for text in (head, body))
         events = decode_open(_VERSION + key, value, options)
         layout = layout_of(events, partial(form_of, legacy=self._legacy))
+        if layout is None:
+            return None
         text, steps, at = head.decode("latin-1"), list[ScanStep](), 0
         for one in members(text):
             if one.name in _DIGITS:

@@ -74,12 +74,12 @@ class Programs(NamedTuple):
     table: Any
 
 
-def layout_of(events: Sequence[Event], form_of: Callable[[Field], ColumnForm | None]) -> RowLayout:
-    """Return the layout of a sample from its events; Misfit for what no template is made of. `form_of` returns how a
-    column's values stand on the wire, None where that differs from row to row."""
+def layout_of(events: Sequence[Event], form_of: Callable[[Field], ColumnForm | None]) -> RowLayout | None:
+    """Return the layout of a sample from its events, None if it is no whole row; Misfit for columns that no template
+    has. `form_of` returns how a column's values stand on the wire, None where that differs from row to row."""
     row = events[0] if len(events) == 1 else None
     if not isinstance(row, RowChange) or row.handle_only or row.claim_check or row.commit_ts is None:
-        raise Misfit("no whole row", Reason.OTHER_TEXT)
+        return None
     found = [form_of(one) for one in row.fields]
     columns = tuple([one for one in found if one is not None])
     if not 0 < len(columns) == len(found) <= WIDTH_MAX:

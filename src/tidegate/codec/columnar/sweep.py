@@ -27,7 +27,7 @@ from tidegate.model.compiled import windows
 from tidegate.model.errors import DecodeError
 from tidegate.model.roads import Why
 
-TEMPLATES_MAX: Final = 3
+TEMPLATES_MAX: Final = 8
 """Templates of a key: what DELETEs look like, or rows before and after a DDL."""
 
 UNLEARNED: Final = (DecodeError, ValueError, IndexError, RecursionError)
@@ -93,8 +93,9 @@ class MessageShape(Protocol):
     def known(self) -> LayoutMemory[int, tuple[Template, ...]]:
         """Templates by key: the one that read most of the last chunk first, those behind it as they were."""
 
-    def learn(self, row: int, /) -> Template:
-        """Return a template of a row's text, whose layout the plain decoder tells. Raises UNLEARNED."""
+    def learn(self, row: int, /) -> Template | None:
+        """Return a template of a row's text, whose layout is that of its event; None for a text that is no whole row.
+        Raises UNLEARNED."""
 
 
 def sweep(events: Events, shape: MessageShape, *, as_texts: bool) -> SweptChunk:
@@ -154,11 +155,13 @@ class _Candidates:
             return known[at]
         if rows < swept.ROWS_TO_LEARN or self.notes.gave_up or at > TEMPLATES_MAX:
             return None
+        found = None
         try:
             found = self._shape.learn(row)
         except UNLEARNED as error:
             why = Why(error.reason, str(error)) if isinstance(error, Misfit) else swept.OTHER_TEXT
             self.notes.samples[int(self._message[row])] = why
+        if found is None:
             self._next[number] = TEMPLATES_MAX + 1  # other rows of the key would begin with the same sample
             return None
         kept = (found, *self._shape.known.get(self._keys[number], ()))[:TEMPLATES_MAX]
