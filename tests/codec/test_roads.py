@@ -79,6 +79,14 @@ def test_texts_of_no_template():
     assert told(spaced)[1] == {"other-text": "shop.spaced: texts that no template is made of, such as JSON with spaces"}
 
 
+def test_a_chunk_that_begins_with_a_row_in_part():
+    """A row of which only the handle key came is no sample of its table: a whole one behind it is."""
+    part = canal(table="begun", data=[row(1)], _tidb={"commitTs": 7, "onlyHandleKey": True})
+    found, _ = told([part, *many("begun")])
+
+    assert found == {("plain", "handle-only"): 1}
+
+
 def test_many_tables():
     """A table whose turn never comes, as samples of others led to nothing, goes by the plain decoder for that."""
     columns = dict.fromkeys(map(str, range(1025)), "int")

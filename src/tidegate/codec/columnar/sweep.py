@@ -30,6 +30,9 @@ from tidegate.model.roads import Why
 TEMPLATES_MAX: Final = 8
 """Templates of a key: what DELETEs look like, or rows before and after a DDL."""
 
+SAMPLES_MAX: Final = 8
+"""Rows of a key that are tried as samples: some may have come as their handle key alone."""
+
 UNLEARNED: Final = (DecodeError, ValueError, IndexError, RecursionError)
 """What samples raise that no template is made of."""
 
@@ -122,10 +125,13 @@ def _read(shape: MessageShape, chunk: ChunkRows, notes: SweepNotes) -> list[Read
     candidates = _Candidates(shape, keys.tolist(), chunk.message, notes)
     left, done = np.arange(len(group)), list[ReadRows]()
     for _ in range(TEMPLATES_MAX + 1):
-        present, first, counts = np.unique(group[left], return_index=True, return_counts=True)
+        if not len(left):
+            break
+        by_key = left[np.argsort(group[left], kind="stable")]
+        present, first = np.unique(group[by_key], return_index=True)
         chosen: list[Template | None] = [None] * len(keys)
-        for number, at, count in zip(present.tolist(), left[first].tolist(), counts.tolist(), strict=True):
-            chosen[number] = candidates.template(number, at, count)
+        for number, rows in zip(present.tolist(), np.split(by_key, first[1:]), strict=True):
+            chosen[number] = candidates.template(number, rows)
         templates = tuple(dict.fromkeys(one for one in chosen if one is not None))
         if not templates:
             break
@@ -147,27 +153,35 @@ class _Candidates:
         self._known = [shape.known.get(key, ()) for key in keys]
         self._next = [0] * len(keys)
 
-    def template(self, number: int, row: int, rows: int) -> Template | None:
-        """Return the next template for rows of a key, the first of which is `row`; None if there is none."""
+    def template(self, number: int, rows: Any) -> Template | None:
+        """Return the next template for rows of a key; None if there is none."""
         known, at = self._known[number], self._next[number]
         self._next[number] = at + 1
         if at < len(known):
             return known[at]
-        if rows < swept.ROWS_TO_LEARN or self.notes.gave_up or at > TEMPLATES_MAX:
+        if at > TEMPLATES_MAX:
             return None
-        found = None
-        try:
-            found = self._shape.learn(row)
-        except UNLEARNED as error:
-            why = Why(error.reason, str(error)) if isinstance(error, Misfit) else swept.OTHER_TEXT
-            self.notes.samples[int(self._message[row])] = why
+        found = self._learned(rows[:SAMPLES_MAX].tolist()) if len(rows) >= swept.ROWS_TO_LEARN else None
         if found is None:
-            self._next[number] = TEMPLATES_MAX + 1  # other rows of the key would begin with the same sample
+            self._next[number] = TEMPLATES_MAX + 1  # the next try would have the same samples
             return None
         kept = (found, *self._shape.known.get(self._keys[number], ()))[:TEMPLATES_MAX]
         size = sum(width(field.name for field in one.layout.fields) for one in kept)
         self._shape.known.keep(self._keys[number], kept, size)
         return found
+
+    def _learned(self, rows: list[int]) -> Template | None:
+        """A template of the first whole row; None if there is none, or its text cannot be a template."""
+        for row in rows if not self.notes.gave_up else ():
+            try:
+                found = self._shape.learn(row)
+            except UNLEARNED as error:
+                why = Why(error.reason, str(error)) if isinstance(error, Misfit) else swept.OTHER_TEXT
+                self.notes.samples[int(self._message[row])] = why
+                return None
+            if found is not None:
+                return found
+        return None
 
     def put_first(self, most: Any) -> None:
         """Begin the next chunk with the template that read most rows of each key."""
