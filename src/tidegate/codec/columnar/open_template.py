@@ -25,7 +25,7 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.model.compiled import compiled, windows
 
 _VERSION: Final = (1).to_bytes(8, "big")
-_DIGITS: Final = {"ts": 0, "ptn": 1, "rid": -1}
+_DIGITS: Final = {"ts": 0, "ptn": 1, "rid": scan.SIGNED}
 """Members of a head whose values differ, and which number of a row they are."""
 
 _known: Final = LayoutMemory[int, tuple[Template, ...]]()
@@ -126,12 +126,12 @@ class _OpenShape:
 
 @compiled
 def _keys_without_numbers(text: Any, starts: Any, ends: Any, found: Any) -> None:
-    """Hash each head without its numbers (digits behind colons) but that of `t`."""
+    """Hash each head without its numbers (digits and minus behind colons) but that of `t`."""
     for row in range(len(starts)):
         value, number = scan.HASH, False
         for at in range(starts[row], ends[row]):
             byte = text[at]
-            if number and 48 <= byte <= 57:
+            if number and (48 <= byte <= 57 or byte == 45):
                 continue
             number = byte == 58 and text[at - 2] != 116
             value = scan.hashed(value, byte)

@@ -135,8 +135,15 @@ def members(text: str, at: int = 0) -> Iterator[JsonMember]:
 
 
 def digits(text: str, member: JsonMember, slot: int) -> ScanStep:
-    """Return the step of an integer that becomes a row's number `slot`, -1 for none; ValueError where none stands."""
-    if not all_digits(text[member.start : member.end]):
+    """Return the step of an integer that becomes a row's number `slot`, -1 or SIGNED for none.
+
+    Raises
+    ------
+    ValueError
+        No integer stands there.
+    """
+    value = text[member.start : member.end]
+    if not all_digits(value.removeprefix("-") if slot == scan.SIGNED else value):
         raise ValueError("no integer")
     return ScanStep(scan.DIGITS, slot=slot)
 

@@ -11,7 +11,7 @@ that the text is the template's, with values in between:
     LITERAL   equal bytes
     STRING    a JSON string without control characters, or null; escapes and UTF-8 are checked when it is converted
     NUMBER    characters of numbers, which are checked when they are converted, or null
-    DIGITS    an integer that is not negative and that 63 bits hold
+    DIGITS    an integer that 63 bits hold; a negative one only where its slot is SIGNED
     WORD      INSERT, UPDATE or DELETE
     KIND      u or d
     TYPES     the object `mysqlType`: the members of the template in any order, each once
@@ -31,6 +31,9 @@ from tidegate.model.compiled import compiled, inlined
 
 (LITERAL, PIECE, STRING, NUMBER, DIGITS, WORD, KIND, TYPES, CODES, END, OPEN, OLD, ALONE) = range(13)
 """In this order they are told apart."""
+
+SIGNED: Final = -2
+"""Slot of a number that may be negative and is not kept, as -1 is that of one that may not."""
 
 NULL, ESCAPED, WIDE = 1, 2, 4
 """Marks of a value: it is null, a backslash stands in it, a byte beyond ASCII does."""
@@ -289,7 +292,7 @@ def _row(
             at_cell[place], at_end[place], marks[place] = at, end, found
             at = end
         elif code == DIGITS:
-            end, value = _digits(text, at)
+            end, value = _digits(text, at + 1 if slot == SIGNED and text[at] == 45 else at)
             if end < 0:
                 return step
             if slot >= 0:
