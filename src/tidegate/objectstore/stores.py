@@ -157,14 +157,6 @@ def unchanged(meta: Mapping[str, Any]) -> Any:
     return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
 
 
-def read_file(uri: str, path: str) -> bytes | None:
-    """Return the file at `path` below `uri`; None if it does not exist."""
-    try:
-        return bytes(obstore.get(store(uri), path).bytes())
-    except FileNotFoundError:
-        return None
-
-
 class Versioned(NamedTuple):
     """The content of a file, and the version that a writer replaces."""
 
@@ -223,6 +215,12 @@ class VersionedFile:
             return unchanged(obstore.put(place, self.path, iter(pieces), use_multipart=False))
         finally:
             os.close(directory)
+
+
+def read_file(uri: str, path: str) -> bytes | None:
+    """Return the file at `path` below `uri`; None if it does not exist."""
+    found = VersionedFile(uri, path).read()
+    return None if found is None else found.body
 
 
 STORE_ERRORS: Final = (OSError, BaseError)

@@ -36,6 +36,7 @@ version above those of all rows before the DDL and leaves tombstones where keys 
 start therefore changes only what is left, and nothing of an older writer returns.  Readers may see a table half way.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ from tidegate.sink.row_id import key_places
 
 
 @dataclass(frozen=True, slots=True)
-class RedisMode:
+class RedisMode(ABC):
     """What a mode does with rows and DDLs; `run_ids` are those of the servers that got what lies before them."""
 
     options: RedisOptions
@@ -106,16 +107,18 @@ class RedisMode:
     follows: ClassVar[bool] = True
     """A DDL changes what is stored, so that its effects must be known."""
 
-    def check(self, tables: Sequence[TableInfo]) -> None:
+    def check(self, tables: Sequence[TableInfo]) -> None:  # noqa: B027  a mode may have nothing to check
         """Raise ConfigError where the mode fits none of the tables."""
 
+    @abstractmethod
     def run(
         self, tasks: Tasks, changes: Changes, steps: Sequence[Rows], run_ids: Mapping[str, str]
     ) -> Sequence[Written]:
-        raise NotImplementedError
+        """Write the rows; return what the tasks report."""
 
+    @abstractmethod
     def ddl(self, servers: RedisServers, planned: PlannedDdl, run_ids: Mapping[str, str]) -> None:
-        raise NotImplementedError
+        """Change the stored rows as the DDL does."""
 
 
 _NUMBERS: Final = INTEGERS | {T.YEAR, T.BIT}
