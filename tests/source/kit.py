@@ -26,10 +26,15 @@ def framed(parts: Sequence[bytes]) -> bytes:
     return b"".join(struct.pack(">Q", len(part)) + part for part in parts)
 
 
+def compact(part: dict[str, Any]) -> bytes:
+    """JSON as TiCDC writes it, without spaces."""
+    return json.dumps(part, separators=(",", ":")).encode()
+
+
 def open_message(offset: int, *events: tuple[dict[str, Any], dict[str, Any] | None]) -> TopicMessage:
     """An Open Protocol message of (key JSON, value JSON) events."""
-    key = struct.pack(">Q", 1) + framed([json.dumps(key).encode() for key, _ in events])
-    value = framed([b"" if value is None else json.dumps(value).encode() for _, value in events])
+    key = struct.pack(">Q", 1) + framed([compact(key) for key, _ in events])
+    value = framed([b"" if value is None else compact(value) for _, value in events])
     return TopicMessage(offset, key, value)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.sink.sql.connection import TargetSession
 from tidegate_upstream.demo.live import LiveOptions, MomentReport, Teller, moment_lines, verdict_line
-from tidegate_upstream.demo.replica import NAME, ReplicaDemo
+from tidegate_upstream.demo.replica import ReplicaDemo
 from tidegate_upstream.demo.upstream import TOTAL, WorkPace
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ def test_a_torn_bank_is_told(played: Played) -> None:
 def test_a_wrong_row_is_found(played: Played) -> None:
     """A value that somebody changed in the replica is a difference of its row and column, once it is looked at."""
     run, reports = played
-    with closing(TargetSession(run.address.options(NAME))) as session:
+    with closing(TargetSession(run.address)) as session:
         session.ask("UPDATE bank.accounts SET owner = 'somebody else' WHERE id = 3")
         *_, end = run.compare()
         session.ask("UPDATE bank.accounts SET owner = 'owner 3' WHERE id = 3")

@@ -119,14 +119,14 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def resolves_first(patch: pytest.MonkeyPatch) -> None:
     """Resolved timestamps go out before the rows that they are about."""
-    work = Engine.work
+    write = Engine.write
 
     def early(engine: Engine, planned: Round, changes: Changes) -> None:
         sink = engine.sink
         engine.outage.retrying(lambda: sink._tell(planned.checkpoint.ts, sink._active(planned.state).topics))
-        work(engine, planned, changes)
+        write(engine, planned, changes)
 
-    patch.setattr(Engine, "work", early)
+    patch.setattr(Engine, "write", early)
 
 
 def forgets_rows(patch: pytest.MonkeyPatch) -> None:
@@ -149,14 +149,14 @@ def one_partition_of_ddls(patch: pytest.MonkeyPatch) -> None:
 
 def saves_too_early(patch: pytest.MonkeyPatch) -> None:
     """The checkpoint is saved before the rows are written."""
-    work = Engine.work
+    write = Engine.write
 
     def early(engine: Engine, planned: Round, changes: Changes) -> None:
         notes = {"topics": list(engine.sink._known.names)}
         engine.sink._checkpoints.save(Saved(SinkPosition(planned.checkpoint, planned.state), notes))
-        work(engine, planned, changes)
+        write(engine, planned, changes)
 
-    patch.setattr(Engine, "work", early)
+    patch.setattr(Engine, "write", early)
 
 
 def loses_files(patch: pytest.MonkeyPatch) -> None:

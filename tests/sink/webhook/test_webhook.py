@@ -259,7 +259,7 @@ def test_addresses(tmp_path: Path) -> None:
     )
     sink = sink_of(config)
     assert isinstance(sink, WebhookSink)
-    options = sink.options
+    options = sink._options
     assert (options.url, options.batch_events, options.secret) == ("https://h.example/a?x=1&y=%26", 7, b"top-word")
     assert "top-word" not in repr(options) + repr(config)
     assert config.warnings == ()

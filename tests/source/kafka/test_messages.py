@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, framed, insert, open_message, recording, resolved
 from tidegate.changelog.files import LANDED_SCHEMA
-from tidegate.codec.columnar import MessageChunk, Rest, RowTexts, decode_chunk
+from tidegate.codec.columnar import MessageChunk, Rest, RowTexts, decode_chunk, swept
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import decode
 from tidegate.engine.change import Place
@@ -362,7 +362,7 @@ def test_both_ways_stop_at_the_same_message(monkeypatch):
     assert len(quick[0]) == 38
 
 
-def test_rows_that_event_filters_leave_out():
+def test_rows_that_event_filters_leave_out(monkeypatch):
     """They are counted as filtered, whatever else is in their message, which goes event by event; messages of other
     tables stay columns. A row without a verdict makes its message bad."""
     rule = EventRule(matcher=("shop.orders",), ignore_insert_value_expr="id = 2", ignore_delete_value_expr="note = 'x'")
@@ -375,6 +375,8 @@ def test_rows_that_event_filters_leave_out():
         open_message(4, insert(9, 4)),
     ]
 
+    monkeypatch.setattr(swept, "ROWS_MIN", 1)
+    monkeypatch.setattr(swept, "ROWS_TO_LEARN", 1)
     landed = land_messages(messages, replace(PLAN, judge=judge))
 
     assert landed.tables[ORDERS].select(["offset", "seq"]).to_pylist() == [
