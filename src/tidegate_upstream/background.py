@@ -258,7 +258,7 @@ def _start(home: Path, options: UpstreamOptions, *, temporary: bool) -> Upstream
     (home / READY).unlink(missing_ok=True)
     with open(home / _LOG, "wb", opener=private) as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", _MODULE, str(home)],
+            [sys.executable, "-P", "-m", _MODULE, str(home)],
             stdin=subprocess.PIPE,  # the options hold a digest of a password: words of a command are seen by everybody
             stdout=log,
             stderr=subprocess.STDOUT,

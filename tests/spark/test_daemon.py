@@ -4,6 +4,8 @@ import gc
 import importlib.util
 import subprocess
 import sys
+import types
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +38,32 @@ def test_module_can_be_started() -> None:
     """The name that Spark is given is that of the module."""
     assert importlib.util.find_spec(daemon.MODULE) is not None
     assert daemon.__name__ == daemon.MODULE
+
+
+SHADOWS = """
+from tidegate.spark.session import session
+
+def asked(_: int) -> tuple[int, str]:
+    import colors_of_the_shop
+    import types
+
+    return colors_of_the_shop.RED, types.__file__
+
+print(*session(cores=1).sparkContext.parallelize([1], 1).map(asked).collect()[0])
+"""
+
+
+@pytest.mark.slow
+def test_files_of_the_working_directory_are_found_last(tmp_path: Path) -> None:
+    """A directory with a file for each module of Python: workers take Python's own; they find what it alone has."""
+    for name in filter(importlib.util.find_spec, sys.stdlib_module_names):
+        (tmp_path / f"{name}.py").write_text(f"raise ImportError('{name} of the working directory')\n")
+    (tmp_path / "colors_of_the_shop.py").write_text("RED = 7\n")
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", SHADOWS], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["7", types.__file__]
 
 
 FAULTS = """

@@ -71,6 +71,22 @@ def test_workers_without_a_package(unseen: "SparkSession", tmp_path: Path, monke
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["types", "logging", "enum"])
+def test_workers_that_do_not_start(
+    unseen: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A Python in whose directory a file has the name of one of its modules: the file is named before a feed begins."""
+    (tmp_path / f"{name}.py").write_text("class Order:\n    pass\n")
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\ncd {tmp_path}\nexec env -u PYTHONSAFEPATH {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(unseen.sparkContext, "pythonExec", str(program))
+    with pytest.raises(EnvironmentFault, match=rf"workers do not start: \w+Error: .*'{name}'") as told:
+        check_session(unseen)
+    assert told.value.retry is Retry.NEVER
+
+
+@pytest.mark.slow
 def test_workers_of_another_version(unseen: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
     """Of Python, and of Tidegate."""
     theirs = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -23,6 +23,26 @@ class FromJava(Exception):
         self.java_exception = text
 
 
+UNBORN = """\
+org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times, most recent \
+failure: Lost task 0.0 in stage 0.0 (TID 0) (localhost executor driver): org.apache.spark.SparkException:
+Error from python worker:
+  {}
+PYTHONPATH was:
+  /srv/job
+org.apache.spark.SparkException: No port number in pyspark.daemon's stdout
+\tat org.apache.spark.api.python.PythonWorkerFactory.startDaemon(PythonWorkerFactory.scala:1)"""
+SHADOWED = """\
+Could not import runpy module
+  Traceback (most recent call last):
+    File "<frozen runpy>", line 15, in <module>
+    File "/usr/lib/python3.11/functools.py", line 22, in <module>
+      from types import GenericAlias
+  ImportError: cannot import name 'GenericAlias' from 'types' (/srv/types.py)
+  """
+"""What Spark tells of a Python that does not come up, and such a Python's words."""
+
+
 @pytest.mark.parametrize(
     ("failure", "line"),
     [
@@ -34,13 +54,17 @@ class FromJava(Exception):
             ),
             "ValueError: four",
         ),
+        (FromJava(UNBORN.format(SHADOWED)),
+         "ImportError: cannot import name 'GenericAlias' from 'types' (/srv/types.py)"),
+        (FromJava(UNBORN.format("Fatal Python error: no memory\n  Python runtime state: core\n  ")),
+         "Fatal Python error: no memory"),
         (FromJava("org.apache.spark.SparkException: Job 3 cancelled\n\tat x.y(Z.java:1)"),
          "org.apache.spark.SparkException: Job 3 cancelled"),
         (ConnectionError(), "ConnectionError"),
     ],
 )  # fmt: skip
 def test_reason(failure: Exception, line: str) -> None:
-    """What Python raised in a worker counts for more than what Java says about it."""
+    """What Python raised in a worker, or at its start, counts for more than what Java says about it."""
     assert reason(failure) == line
 
 

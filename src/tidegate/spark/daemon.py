@@ -4,7 +4,7 @@
                  ├─ fork ── worker    task, task, task ...       shares those pages, starts in milliseconds
                  └─ fork ── worker
 
-Four things are changed, nothing of the protocol:
+Five things are changed, nothing of the protocol:
 
 1. The libraries of our tasks are imported before the fork, so that no worker imports and holds them for itself.
 2. What was imported is taken out of the collector's sight: PySpark runs a full collection after each task, which would
@@ -12,6 +12,8 @@ Four things are changed, nothing of the protocol:
 3. While a task runs, memory that it frees stays with the process (`keep_freed`): arrays of one chunk lie where those
    of the chunk before lay, and no page of them is asked of the system again.
 4. After each task free memory goes back to the system: a worker that waits for its next one is small.
+5. The working directory is the last place where modules are looked for, not the first (with PYTHONSAFEPATH): functions
+   of a program are found there, and none of its files is taken for a module of Python.
 
 Source: pyspark/daemon.py and pyspark/worker_util.py of 4.1.
 """
@@ -86,6 +88,7 @@ class Tidy:
 
 def main() -> None:
     """Fork workers until Spark closes the standard input."""
+    sys.path.append("")
     for name in WARM if sys.argv[1:] == [TASKS] else ():
         with suppress(ImportError):
             importlib.import_module(name)

@@ -58,6 +58,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -136,6 +137,8 @@ LOCAL: Final[Mapping[str, str]] = {
 DRIVER: Final[Mapping[str, str]] = {
     # Forks workers that start quickly and need no memory between tasks.
     "spark.python.daemon.module": daemon.MODULE,
+    # No file of the working directory takes the place of a module of Python; the daemon adds the directory as the last.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
@@ -320,6 +323,8 @@ def _answers(batches: Iterable[pa.RecordBatch], payload: bytes) -> Iterator[pa.R
 SPARK_FAILURES: Final = (Py4JError, PySparkException)
 """What Spark raises when a task ended without an answer, or when the JVM is gone."""
 TRACEBACK: Final = "Traceback (most recent call last):"
+UNBORN: Final = "Error from python worker:"
+"""Begins what a Python that did not come up has said; Spark indents it, and tells its path behind it."""
 DELTA_JAR: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
 REBASE: Final = "spark.sql.parquet.datetimeRebaseModeInRead"
 """With another value than CORRECTED dates before 1582 are read as other days, or not at all."""
@@ -392,7 +397,11 @@ LACKS: Final = (
         re.compile(r"PYTHON_VERSION_MISMATCH\D*(\d+\.\d+)\D*(\d+\.\d+)"),
         "Spark's workers run Python {0}, this program runs {1}; {python} (`tidegate pack --python` adds a Python)",
     ),
-    (re.compile(r"No module named '([\w.]+)"), "Spark's workers have no module {0}; {python}"),
+    (re.compile(r"No module named '([\w.]+)(?!.*is not a package)"), "Spark's workers have no module {0}; {python}"),
+    (
+        re.compile(rf"{UNBORN}(?:\n.*)*?\n  ((?!MemoryError|OSError|BlockingIOError)[\w.]+Error: .*)"),
+        "Spark's workers do not start: {0}; is a file of their directory or PYTHONPATH named as a module of Python?",
+    ),
     (re.compile(r'Cannot run program "([^"]+)"'), "there is no {0} where Spark's workers run; {python}"),
     (re.compile(r"DATA_SOURCE_NOT_FOUND\] .*\bdelta\b|DELTA_CONFIGURE_SPARK_SESSION"), NO_DELTA),
     (re.compile(r'No FileSystem for scheme "(\w+)"'), "the session has no file system for {0}://; " + WITHOUT_DELTA),
@@ -412,8 +421,11 @@ def _python_line(spark: Any) -> str:
 
 
 def reason(failure: BaseException) -> str:
-    """Return the reason of a Spark failure as one line: what Python raised in a worker, else the first line."""
+    """Return the reason of a Spark failure as one line: what Python raised in a worker or at its start, else the first
+    line."""
     text = str(getattr(failure, "java_exception", failure))
+    if UNBORN in text:
+        text = dedent(text.partition(UNBORN)[2].partition("PYTHONPATH was:")[0]).strip()
     lines = text.partition(TRACEBACK)[2].splitlines() or text.splitlines()
     raised = [line for line in lines if line.strip() and not line[0].isspace()] if TRACEBACK in text else lines
     return raised[0].strip() if raised else type(failure).__name__
