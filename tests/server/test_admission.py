@@ -91,7 +91,9 @@ ANN, BOB, TOKEN = basic("ann", "pässword:1"), basic("bob", "b"), "Bearer tok-12
         ("POST", "/api/v2/changefeeds/none/pause", TOKEN, 401, "CDC:ErrUnauthorized"),
         ("DELETE", "/api/v2/changefeeds/none", BOB, 401, "CDC:ErrUnauthorized"),
         ("POST", "/api/v2/log", BOB, 401, "CDC:ErrUnauthorized"),
-        ("POST", "/api/v2/tso", BOB, 400, "CDC:ErrAPIInvalidParam"),
+        ("POST", "/api/v2/changefeeds/none/move_table", BOB, 401, "CDC:ErrUnauthorized"),
+        ("POST", "/api/v2/tso", BOB, 200, ""),
+        ("POST", "/api/v2/get_all_tables", BOB, 400, "CDC:ErrAPIInvalidParam"),
     ],
 )
 def test_users(strict: tuple[Server, Client], *, method: str, path: str, sent: str, status: int, code: str) -> None:

@@ -22,7 +22,7 @@ from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.listener import Upstream
 
 JSON_TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}"
-INFO_ALWAYS = {"id", "namespace", "sink_uri", "create_time", "config", "creator_version", "resolved_ts",
+INFO_ALWAYS = {"id", "namespace", "keyspace", "sink_uri", "create_time", "config", "creator_version", "resolved_ts",
                "checkpoint_ts", "checkpoint_time"}  # fmt: skip
 
 
@@ -114,7 +114,17 @@ WRONG = [
     ("GET", "/processors/stopped-1/SELF", None, 400, "CDC:ErrAPIInvalidParam"),
     ("GET", "/processors/none/SELF", None, 400, "CDC:ErrChangeFeedNotExists"),
     ("GET", "/processors/runs-1/nobody", None, 400, "CDC:ErrCaptureNotExist"),
-    ("POST", "/tso", "", 400, "CDC:ErrAPIInvalidParam"),
+    ("POST", "/tso", "{", 400, "CDC:ErrAPIInvalidParam"),
+    ("POST", "/get_all_tables", "", 400, "CDC:ErrAPIInvalidParam"),
+    ("POST", "/get_all_tables", {"start_ts": 1 << 62}, 400, "CDC:ErrAPIInvalidParam"),
+    ("POST", "/get_all_tables", {"replica_config": {"filter": {"rules": ["a["]}}}, 400, "CDC:ErrFilterRuleInvalid"),
+    ("GET", "/changefeeds/runs-1?keyspace=other", None, 400, "CDC:ErrChangeFeedNotExists"),
+    ("GET", "/changefeeds/runs-1?keyspace=-", None, 400, "CDC:ErrAPIInvalidParam"),
+    ("POST", "/changefeeds/none/move_table?tableID=1&targetNodeID=x", None, 400, "CDC:ErrChangeFeedNotExists"),
+    ("POST", "/changefeeds/runs-1/move_table?tableID=1&targetNodeID=x", None, 500, "CDC:ErrTableNotSupportMove"),
+    ("POST", "/changefeeds/runs-1/move_split_table?tableID=1", None, 500, "CDC:ErrTableNotSupportMove"),
+    ("POST", "/changefeeds/runs-1/split_table_by_region_count?tableID=1", None, 500, "CDC:ErrTableNotSupportMove"),
+    ("POST", "/changefeeds/runs-1/merge_table?tableID=1&mode=0", None, 500, "CDC:ErrTableNotSupportMove"),
     ("POST", "/unsafe/resolve_lock", {"region_id": 0, "ts": 3}, 400, "CDC:ErrAPIInvalidParam"),
 ]
 
@@ -149,6 +159,8 @@ RIGHT = [
     ("POST", "/changefeeds/runs-1/resume", None, {}),
     ("GET", "/changefeeds?state=error", None, {"total": 0, "items": []}),
     ("GET", "/changefeeds?namespace=other", None, {"total": 0, "items": []}),
+    ("GET", "/changefeeds?keyspace=other", None, {"total": 0, "items": []}),
+    ("GET", "/processors?keyspace=other", None, {"total": 0, "items": []}),
     ("GET", "/processors/runs-1/SELF", None, {"table_ids": []}),
 ]
 
@@ -229,13 +241,13 @@ def test_a_name_is_made_up(client: Client, place: Place) -> None:
 
 
 def test_list(serving: tuple[Server, Client]) -> None:
-    """The list is sorted, has all seven keys of each changefeed, and is chosen by the state that is shown."""
+    """The list is sorted, has all keys of each changefeed, and is chosen by the state that is shown."""
     client = serving[1]
     found = client.get("/changefeeds").json
 
     assert [(one["id"], one["state"]) for one in found["items"]] == [("runs-1", "normal"), ("stopped-1", "stopped")]
-    assert all(list(one) == ["upstream_id", "namespace", "id", "state", "checkpoint_tso", "checkpoint_time", "error"]
-               for one in found["items"])  # fmt: skip
+    assert all(list(one) == ["upstream_id", "namespace", "keyspace", "id", "state", "checkpoint_tso", "checkpoint_time",
+                             "error"] for one in found["items"])  # fmt: skip
     assert client.get("/changefeeds?state=stopped").json["total"] == 1
     assert client.get("/changefeeds?state=all").json["total"] == 2
     assert [one["changefeed_id"] for one in client.get("/processors").json["items"]] == ["runs-1"]
@@ -268,7 +280,9 @@ def test_tables_are_verified(client: Client, place: Place) -> None:
     """Tables are told by database, name, number and whether they are partitioned; empty lists are left out."""
     found = client.post("/verify_table", {"sink_uri": place.sink("x"), "start_ts": place.work(0)}).json
 
+    every = found.pop("all_tables")
     assert set(found) <= {"eligible_tables", "ineligible_tables"}
+    assert sorted(map(str, every)) == sorted(str(table) for tables in found.values() for table in tables)
     assert all(set(table) == {"database_name", "table_name", "table_id", "is_partition"}
                for tables in found.values() for table in tables)  # fmt: skip
     every = client.post("/get_all_tables", {"sink_uri": place.sink("x"), "start_ts": place.work(0)}).json
@@ -277,10 +291,57 @@ def test_tables_are_verified(client: Client, place: Place) -> None:
 
 def test_now(client: Client) -> None:
     """The timestamp of this moment is told in its parts."""
-    found = client.post("/tso", {"pd_addrs": ["h:1"]}).json
+    for body in ({"pd_addrs": ["h:1"]}, {}, None):
+        found = client.post("/tso", body).json
 
-    assert set(found) == {"timestamp", "logic_time"}
-    assert found["timestamp"] > 1_700_000_000_000
+        assert set(found) == {"timestamp", "logic_time"}
+        assert found["timestamp"] > 1_700_000_000_000
+
+
+def test_what_the_newer_command_line_sends(client: Client, place: Place) -> None:
+    """`cdc cli changefeed create` and `update` of TiCDC's newer architecture: each request names a keyspace, tables are
+    asked for without a sink, whatever the settings say of one, and every answer has what they print."""
+    settings = {"filter": {"rules": ["test.*"]}, "sink": {"protocol": "canal-json"}, "bdr_mode": True}
+    asked = {"ca_path": "", "cert_path": "", "key_path": "", "replica_config": settings, "start_ts": place.work(0)}
+    tables = client.post("/get_all_tables?keyspace=default", asked)
+    assert (tables.status, tables.json["all_tables"]) == (200, tables.json["eligible_tables"])
+    assert client.post("/changefeeds?keyspace=team", body(place, "newer-1")).json["keyspace"] == "team"
+    assert [one["keyspace"] for one in client.get("/changefeeds?keyspace=team").json["items"]] == ["team"]
+    assert client.post("/changefeeds/newer-1/pause?keyspace=team").status == 200
+
+    shown = client.get("/changefeeds/newer-1?keyspace=team").json
+    asked = {"replica_config": shown["config"], "start_ts": shown["checkpoint_ts"]}
+    assert client.post("/get_all_tables?keyspace=team", asked).status == 200
+    changed = {"replica_config": {**shown["config"], "ignore_ineligible_table": True, "case_sensitive": True}}
+    assert client.put("/changefeeds/newer-1?keyspace=team", changed).json["config"]["case_sensitive"] is True
+    assert client.delete("/changefeeds/newer-1?keyspace=team").status == 200
+
+
+TICDC_PATHS = """
+    GET    /api/v2/status /api/v2/health /api/v2/captures /api/v2/processors /api/v2/unsafe/metadata /status
+    GET    /api/v2/changefeeds /api/v2/changefeeds/{changefeed_id} /api/v2/changefeeds/{changefeed_id}/status
+    GET    /api/v2/changefeeds/{changefeed_id}/synced /api/v2/processors/{changefeed_id}/{capture_id}
+    GET    /api/v2/changefeeds/{changefeed_id}/meta_info /api/v2/changefeeds/{changefeed_id}/tables
+    GET    /api/v2/changefeeds/{changefeed_id}/get_dispatcher_count /debug/info
+    POST   /api/v2/log /api/v2/log/redact /api/v2/changefeeds /api/v2/changefeeds/{changefeed_id}/pause
+    POST   /api/v2/changefeeds/{changefeed_id}/resume /api/v2/changefeeds/{changefeed_id}/move_table
+    POST   /api/v2/changefeeds/{changefeed_id}/move_split_table /api/v2/changefeeds/{changefeed_id}/merge_table
+    POST   /api/v2/changefeeds/{changefeed_id}/split_table_by_region_count /api/v2/captures/{capture_id}/drain
+    POST   /api/v2/verify_table /api/v2/get_all_tables /api/v2/owner/resign /api/v2/tso /api/v2/unsafe/resolve_lock
+    PUT    /api/v2/changefeeds/{changefeed_id}
+    DELETE /api/v2/changefeeds/{changefeed_id} /api/v2/unsafe/service_gc_safepoint
+"""
+"""What the servers of TiCDC's two architectures answer."""
+
+
+def test_each_path_of_ticdc(client: Client) -> None:
+    """Each path of TiCDC's API is answered, or the page about the API says that it is not offered."""
+    described = client.ask("GET", "/openapi.json").json["paths"]
+    page = Path("docs/api.md").read_text()
+    for line in TICDC_PATHS.strip().splitlines():
+        method, *paths = line.split()
+        for path in paths:
+            assert method.lower() in described.get(path, {}) or f"`{path.rpartition('/')[2]}`" in page, path
 
 
 def test_unhealthy(serving: tuple[Server, Client], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,16 @@ def test_list_and_query(shell: Shell) -> None:
     assert listed.stdout == json.dumps([item], indent=2) + "\n"
     assert list(item) == ["id", "namespace", "summary"]
     assert list(item["summary"]) == ["state", "tso", "checkpoint", "error"]
-    assert list(simple) == ["upstream_id", "namespace", "id", "state", "checkpoint_tso", "checkpoint_time", "error"]
+    assert list(simple) == [
+        "upstream_id",
+        "namespace",
+        "keyspace",
+        "id",
+        "state",
+        "checkpoint_tso",
+        "checkpoint_time",
+        "error",
+    ]
     assert [key for key in full if key != "tidegate"] == [
         "upstream_id", "namespace", "id", "sink_uri", "config", "create_time", "start_ts", "resolved_ts", "target_ts",
         "checkpoint_tso", "checkpoint_time", "state", "creator_version"]  # fmt: skip

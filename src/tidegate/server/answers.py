@@ -40,7 +40,7 @@ from tidegate.engine.progress import FeedError, PartitionProgress, Progress, slo
 from tidegate.model.errors import UriInvalid
 from tidegate.model.option import MASK
 from tidegate.model.tso import physical_ms, to_datetime
-from tidegate.server.record import FeedView
+from tidegate.server.record import FeedId, FeedView
 from tidegate.server.replica_config import TABLE, Leaf, Section, render
 
 TICDC_VERSION: Final = "v8.5.4"
@@ -87,11 +87,16 @@ def running_error(view: FeedView, addr: str) -> dict[str, Any] | None:
     return {"time": error.since, "addr": addr, "code": error.code, "message": mask_text(error.message)}
 
 
+def spaces(feed: FeedId) -> dict[str, str]:
+    """Return the namespace of a changefeed, under the words of both of TiCDC's architectures."""
+    return {"namespace": feed.namespace, "keyspace": feed.namespace}
+
+
 def item(view: FeedView, addr: str, zone: tzinfo | None) -> dict[str, Any]:
     """Return a changefeed as a list shows it."""
     return {
         "upstream_id": 0,
-        "namespace": view.id.namespace,
+        **spaces(view.id),
         "id": view.id.name,
         "state": shown_state(view),
         "checkpoint_tso": view.checkpoint_ts,
@@ -105,7 +110,7 @@ def info(view: FeedView, addr: str, zone: tzinfo | None, capture: str) -> dict[s
     record = view.record
     task = {"capture_id": capture, "table_ids": [], "table_operations": {}}
     found = {
-        "namespace": view.id.namespace,
+        **spaces(view.id),
         "id": view.id.name,
         "sink_uri": mask_uri(record.sink_uri),
         "create_time": record.create_time,

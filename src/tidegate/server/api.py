@@ -25,10 +25,11 @@ from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
 import msgspec
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from tidegate.config.changefeed import OWN
 from tidegate.config.uri import mask_uri
 from tidegate.model.errors import UriInvalid
 from tidegate.model.tso import compose
@@ -43,7 +44,6 @@ from tidegate.server.record import (
     FeedRecord,
     FeedView,
     NewFeed,
-    TableRef,
     parse_id,
 )
 from tidegate.server.replica_config import masked, parse, unmasked
@@ -64,6 +64,7 @@ from tidegate.server.routes import (
     RouteRow,
     ServerStatus,
     SyncedStatus,
+    TableNotMoved,
     TsoAnswer,
     UpdateBody,
     UpstreamWords,
@@ -98,8 +99,29 @@ def place_of(server: Server) -> ServerPlace:
 
 ID_FORM: Final = {"pattern": "^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$", "maxLength": 128}
 Name = Annotated[str, Path(json_schema_extra=ID_FORM)]
-Namespace = Annotated[str, Query(json_schema_extra=ID_FORM)]
+NamespaceWord = Annotated[str, Query(json_schema_extra=ID_FORM)]
+
+
+def _any_namespace(namespace: NamespaceWord = "", keyspace: NamespaceWord = "") -> str:
+    return namespace or keyspace
+
+
+AnyNamespace = Annotated[str, Depends(_any_namespace)]
+"""The namespace of a request, by TiCDC's classic word or by its newer one; empty where it names none."""
+
+
+def _namespace(found: AnyNamespace) -> str:
+    return found or NAMESPACE
+
+
+Namespace = Annotated[str, Depends(_namespace)]
 ONE: Final = "/changefeeds/{changefeed_id}"
+
+
+MOVES: Final = ("move_table", "move_split_table", "split_table_by_region_count", "merge_table")
+"""Requests of TiCDC's that place tables on its nodes."""
+READ_BY_ALL_TABLES: Final = frozenset({"case-sensitive", "force-replicate", "filter", "source"})
+"""Keys of a changefeed file that say which tables there are, into whatever sink."""
 
 
 class ChangefeedRoutes:
@@ -124,19 +146,20 @@ class ChangefeedRoutes:
                 RouteRow("GET", f"{ONE}/synced", self.synced, SyncedStatus),
                 RouteRow("POST", "/verify_table", self.verify, VerifiedTables, CreateBody),
                 RouteRow("POST", "/get_all_tables", self.all_tables, VerifiedTables, CreateBody),
+                *(RouteRow("POST", f"{ONE}/{verb}", self.move, EmptyAnswer) for verb in MOVES),
             ],
             "/api/v2",
         )
 
-    def create(self, request: Request) -> Response:
+    def create(self, request: Request, namespace: AnyNamespace) -> Response:
         """Make a changefeed and start it."""
-        view = self._feeds.create(self._new_feed(request), who(request))
+        view = self._feeds.create(self._new_feed(read_body(body_of(request), CreateBody), namespace), who(request))
         return answer(self._info(view))
 
     def list(
         self,
         state: Annotated[str, Query(description="normal, stopped, failed, warning, finished, or all")] = "",
-        namespace: Namespace = "",
+        namespace: AnyNamespace = "",
     ) -> Response:
         """List changefeeds; without a state those that are neither finished nor removed."""
         views = [view for view in self._feeds.listed() if namespace in {"", view.id.namespace}]
@@ -188,33 +211,43 @@ class ChangefeedRoutes:
         view = self._feeds.get(parse_id(changefeed_id, namespace))
         return answer(answers.synced(view, compose(time.time_ns() // 1_000_000), self._place.zone))
 
+    def move(self, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
+        """Refuse: one server runs all tables of a changefeed, so none is placed elsewhere, split or merged."""
+        self._feeds.get(parse_id(changefeed_id, namespace))
+        raise TableNotMoved(f"one server runs all tables of {changefeed_id}: none is moved, split or merged")
+
     def verify(self, request: Request) -> Response:
         """Tell which tables a changefeed would carry, without making it."""
-        return answer(self._verified(request))
+        return self._tables(request, read_body(body_of(request), CreateBody))
 
     def all_tables(self, request: Request) -> Response:
-        """Tell which tables a changefeed would carry, and all that it could."""
-        found = self._verified(request)
-        tables = [*found.get("eligible_tables", ()), *found.get("ineligible_tables", ())]
-        return answer({**found, "all_tables": tables})
+        """Tell which tables these settings carry; without a sink, which of them could go into any."""
+        given = read_body(body_of(request), CreateBody)
+        if given.sink_uri:
+            return self._tables(request, given)
+        tree = {name: value for name, value in parse(given.replica_config).items() if name in READ_BY_ALL_TABLES}
+        return self._tables(request, given.model_copy(update={"replica_config": tree}), OWN)
 
-    def _verified(self, request: Request) -> dict[str, tuple[TableRef, ...]]:
-        new = self._new_feed(request)
+    def _tables(self, request: Request, given: CreateBody, sink_uri: str = "") -> Response:
+        new = self._new_feed(given, sink_uri=sink_uri)
         if new.source_uri not in {"", self._place.server.config.source_uri}:
             request.state.may_write()
         found = self._feeds.verify(new)
-        told = {"ineligible_tables": found.ineligible, "eligible_tables": found.eligible}
-        return {name: tables for name, tables in told.items() if tables}
+        told = {
+            "ineligible_tables": found.ineligible,
+            "eligible_tables": found.eligible,
+            "all_tables": (*found.eligible, *found.ineligible),
+        }
+        return answer({name: tables for name, tables in told.items() if tables})
 
-    def _new_feed(self, request: Request) -> NewFeed:
-        given = read_body(body_of(request), CreateBody)
-        namespace = given.namespace or request.query_params.get("namespace") or NAMESPACE
-        if not given.sink_uri:
+    def _new_feed(self, given: CreateBody, namespace: str = "", *, sink_uri: str = "") -> NewFeed:
+        """`sink_uri` stands for the client's own, which is none of its words."""
+        if not given.sink_uri and not sink_uri:
             raise UriInvalid("sink_uri is empty, a changefeed cannot be created without one")
         tree, source = _config(given.replica_config)
         return NewFeed(
-            id=parse_id(given.changefeed_id or str(uuid.uuid4()), namespace),
-            sink_uri=address("sink_uri", given.sink_uri, "", self._modules),
+            id=parse_id(given.changefeed_id or str(uuid.uuid4()), given.namespace or namespace or NAMESPACE),
+            sink_uri=sink_uri or address("sink_uri", given.sink_uri, "", self._modules),
             source_uri=address("source_uri", given.source_uri or source, ""),
             start_ts=given.start_ts,
             target_ts=given.target_ts,
@@ -266,7 +299,7 @@ class ServerRoutes:
                 RouteRow("GET", "/processors", self.processors, ProcessorList),
                 RouteRow("GET", "/processors/{changefeed_id}/{capture_id}", self.processor),
                 RouteRow("POST", "/owner/resign", self.resign, EmptyAnswer),
-                RouteRow("POST", "/tso", self.tso, TsoAnswer, UpstreamWords),
+                RouteRow("POST", "/tso", self.tso, TsoAnswer, UpstreamWords, required=False),
                 RouteRow("GET", "/unsafe/metadata", self.metadata),
                 RouteRow("POST", "/unsafe/resolve_lock", self.resolve_lock, EmptyAnswer, LockBody),
                 RouteRow("DELETE", "/unsafe/service_gc_safepoint", self.done, EmptyAnswer),
@@ -347,11 +380,11 @@ class ServerRoutes:
             raise CaptureMissing(f"capture not exists, {capture_id}")
         raise DrainRefused("one server owns all changefeeds; to move them, stop it, and the next one takes over")
 
-    def processors(self, namespace: Namespace = "") -> Response:
+    def processors(self, namespace: AnyNamespace = "") -> Response:
         """List the changefeeds that run, and where."""
         running = [view.id for view in self._feeds.listed() if view.running and namespace in {"", view.id.namespace}]
         items = [
-            {"namespace": feed.namespace, "changefeed_id": feed.name, "capture_id": self._server.id} for feed in running
+            {**answers.spaces(feed), "changefeed_id": feed.name, "capture_id": self._server.id} for feed in running
         ]
         return answer({"total": len(items), "items": items})
 
@@ -366,7 +399,7 @@ class ServerRoutes:
 
     def tso(self, request: Request) -> Response:
         """Tell the timestamp of this moment."""
-        read_body(body_of(request), UpstreamWords)
+        read_body(body_of(request), UpstreamWords, required=False)
         return answer({"timestamp": time.time_ns() // 1_000_000, "logic_time": 0})
 
     def metadata(self) -> Response:

@@ -73,6 +73,7 @@ SERVER_FAULT: Final = frozenset(
         "CDC:ErrOwnerNotFound",
         "CDC:ErrNotOwner",
         "CDC:ErrUpstreamNotFound",
+        "CDC:ErrTableNotSupportMove",
         "CDC:ErrInternalServerError",
     }
 )
@@ -142,6 +143,12 @@ class DrainRefused(InputError):
     """Changefeeds are not moved from server to server: one owns all."""
 
     code = "CDC:ErrSchedulerRequestFailed"
+
+
+class TableNotMoved(InputError):
+    """Tables have no place of their own: one server runs all of a changefeed."""
+
+    code = "CDC:ErrTableNotSupportMove"
 
 
 class ForwardFailed(EnvironmentFault):
@@ -337,6 +344,7 @@ class ChangeFeedInfo(ShownBody):
 
     id: str
     namespace: str
+    keyspace: str
     sink_uri: str
     create_time: str
     start_ts: Tso | None = None
@@ -357,6 +365,7 @@ class ChangefeedItem(ShownBody):
 
     upstream_id: int
     namespace: str
+    keyspace: str
     id: str
     state: str
     checkpoint_tso: Tso
@@ -402,10 +411,11 @@ class VerifiedTable(ShownBody):
 
 
 class VerifiedTables(ShownBody):
-    """Tables that a changefeed would carry, and tables that cannot be replicated."""
+    """Tables that a changefeed would carry, tables that cannot be replicated, and both."""
 
     ineligible_tables: list[VerifiedTable] | None = None
     eligible_tables: list[VerifiedTable] | None = None
+    all_tables: list[VerifiedTable] | None = None
 
 
 class ServerStatus(ShownBody):
@@ -440,6 +450,7 @@ class ProcessorItem(ShownBody):
     """A changefeed that runs, and where."""
 
     namespace: str
+    keyspace: str
     changefeed_id: str
     capture_id: str
 
