@@ -12,7 +12,8 @@ r"""The directory of a storage sink: names of its files, and the small files bes
     105/451/2026-08-20/CDC00000000000000000001.csv                            use-table-id-as-path
 
 The date is that on which a file was written, not that of its commits.  Names of schemas and tables stand as they
-are, so one that holds a slash cannot be written.
+are, so some that TiDB allows cannot be written: a slash, `..`, control characters, more than 255 bytes, and a schema
+that is called as the file `metadata`.
 
 A schema file (`SchemaFile`) describes a table from a version on, and the DDL that led to it.  For formats whose rows
 carry no types, it is the definition of the table (`table_of_file`).
@@ -22,7 +23,7 @@ Source: TiCDC's storage sink document; ticdc, pkg/cloudstorage (path_key, genera
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final, NamedTuple
@@ -32,7 +33,7 @@ from tidegate.codec.canal import NAMES
 from tidegate.model.errors import DecodeError, SinkRefused
 from tidegate.model.mysql import BLOBS, CHARS, FLOATS, INTEGERS, NAMED, STRINGS, default_length, sql_name
 from tidegate.model.mysql import MysqlType as T
-from tidegate.model.name import all_digits, lowered
+from tidegate.model.name import all_digits, lowered, qualified
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
 
 METADATA: Final = "metadata"
@@ -42,6 +43,9 @@ DATE_LENGTHS: Final = {"none": 0, "year": 4, "month": 7, "day": 10}
 _SCHEMA_NAME: Final = re.compile(r"schema_(\d+)_(\d{10})\.json")
 _DATA_NAME: Final = re.compile(r"CDC(?:_(.+)_)?([0-9]{1,20})(\.csv|\.json)")
 _INDEX_NAME: Final = re.compile(r"CDC(?:_(.+))?\.index")
+_CONTROLS: Final = frozenset(map(chr, (*range(32), 127)))
+_NAME_BYTES: Final = 255
+"""What file systems take; a name of TiDB has 64 characters of up to 4 bytes."""
 _CHECKPOINT: Final = re.compile(rb'\{"checkpoint-ts":(\d+)\}')
 
 
@@ -78,7 +82,7 @@ def date_part(day: date, separator: str) -> str:
 
 def version_directory(name: TableName, version: int) -> str:
     """Return the directory of all rows that were written with one version of a table."""
-    return f"{_part(name.schema)}/{_part(name.table)}/{version}"
+    return f"{_directory(*name)}/{version}"
 
 
 def data_directory(version: str, date: str, partition_id: int | None = None) -> str:
@@ -93,7 +97,7 @@ def index_path(directory: str) -> str:
 
 def schema_directory(schema: str, table: str = "") -> str:
     """Return the directory of schema files of a table, or of a database."""
-    return f"{_part(schema)}/{_part(table)}/meta" if table else f"{_part(schema)}/meta"
+    return f"{_directory(*([schema, table] if table else [schema]))}/meta"
 
 
 def schema_name(version: int, checksum: int) -> str:
@@ -166,10 +170,26 @@ def parse_metadata(body: bytes) -> int:
     return -1 if found is None else int(found[1])
 
 
-def _part(name: str) -> str:
+def _directory(*names: str) -> str:
+    """The directory of a database, or of a table. SinkRefused for a name of TiDB's that stores do not take."""
+    for kind, name in zip(("schema", "table"), names, strict=False):
+        if why := _unfit(kind, name):
+            raise SinkRefused(
+                f"the name {name!r} of {qualified(*names)} cannot be that of a directory: {why}. Leave it out by a "
+                "filter rule"
+            )
+    return "/".join(names)
+
+
+def _unfit(kind: str, name: str) -> str:
+    """Why the name of a schema or table cannot be that of a directory; empty where it can."""
+    if kind == "schema" and name == METADATA:
+        return "the file with the checkpoint is called so"
     if name in {"", ".", ".."} or "/" in name:
-        raise SinkRefused(f"the name {name!r} cannot be that of a directory; leave its table out by a filter rule")
-    return name
+        return "it would lead to another"
+    if not _CONTROLS.isdisjoint(name):
+        return "it holds a control character"
+    return "it has more than 255 bytes" if len(name.encode("utf-8", "surrogateescape")) > _NAME_BYTES else ""
 
 
 FORMAT_VERSION: Final = 1
@@ -310,20 +330,27 @@ def _printed(document: Mapping[str, Any]) -> bytes:
 
 
 _TIMES: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
+_HIDDEN: Final = "_V$_"
+"""What the name of a column begins with that TiDB makes for a key on an expression."""
 
 
-def table_of_file(file: SchemaFile) -> TableInfo:
+def table_of_file(file: SchemaFile, named: Collection[str] = ()) -> TableInfo:
     """Return the table of a schema file. DecodeError for columns that are none.
 
         {"ColumnName": "amt", "ColumnType": "DECIMAL", "ColumnPrecision": "10", "ColumnScale": "2"}   amt decimal(10,2)
         {"ColumnName": "st", "ColumnType": "ENUM", "ColumnElems": ["a", "b"]}                         st enum('a','b')
         {"ColumnName": "st", "ColumnType": "ENUM"}      classic: names without numbers, so a text      st varchar
 
+        {"ColumnName": "_V$_ix_0", "ColumnType": "JSON"}          left out: of a key on an expression, and in no row
+
     A schema file has no index but the primary key, and not the order of its columns; it lists virtual columns like
-    any other, though rows lack them.  The DDLs of the same directory may tell more."""
+    any other, though rows lack them.  The DDLs of the same directory may tell more: `named` are the columns, in lower
+    case, that they name, and such a one is not TiDB's own."""
     columns = []
     for place, entry in enumerate(file.columns or (), start=1):
         name = str(entry["ColumnName"])
+        if name.startswith(_HIDDEN) and lowered(name) not in named:
+            continue
         nullable = entry.get("ColumnNullable") != "false" and entry.get("ColumnIsPk") != "true"
         columns.append(ColumnInfo(place, name, _type(name, entry), nullable=nullable, default=_default(entry)))
     primary = tuple(str(one["ColumnName"]) for one in file.columns or () if one.get("ColumnIsPk") == "true")

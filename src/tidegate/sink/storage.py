@@ -220,8 +220,11 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
                 f"the DDL {planned.ddl.query[:500]!r} cannot be told in a schema file: {planned.error}"
             )
             raise refused.at(table=planned.table, commit_ts=planned.commit_ts) from planned.error
-        for file in ddl_files(acting(planned.ddl), planned.effects, planned.after, self._columns):
-            self._waiting[file.path] = file.render().decode()
+        try:
+            for file in ddl_files(acting(planned.ddl), planned.effects, planned.after, self._columns):
+                self._waiting[file.path] = file.render().decode()
+        except SinkRefused as refused:
+            raise refused.at(table=planned.table, commit_ts=planned.commit_ts) from None
 
     def advance(self, planned: Round, results: Sequence[StoredRows]) -> SinkPosition:
         numbers = {directory: number for done in results for directory, number in done.numbers.items()}

@@ -198,6 +198,9 @@ class StorageLanding(BatchLoop):
                 break
         reach("files/listed")
         self._check_same()
+        for version, (name, unclear) in self._told.unclear.items():
+            if (self._state.frontier or 0) <= version < checkpoint and (self._accept is None or self._accept(*name)):
+                raise unclear
         batch = self._planned(checkpoint)
         plan = ReadPlan(
             place=self._place,
@@ -350,7 +353,8 @@ class StorageLanding(BatchLoop):
         moves = self._moves(taken)
         low = batch.upto + 1 if batch.early else self._state.frontier or 0
         new = [ddl for ddl in self._told.ddls if low <= (ddl.commit_ts or 0) <= batch.upto]
-        ddls = [ddl for ddl in new if ddl not in self._landed_ddls]
+        unclear = self._told.unclear.keys() & {batch.upto}  # a file of that very moment may still come
+        ddls = [ddl for ddl in new if ddl not in self._landed_ddls and ddl.commit_ts not in unclear]
         reports = self._counted(moves, self._read(taken, ddls), batch)
         if not reports:
             return

@@ -15,7 +15,12 @@ Errors name `shown`, since the opened address may hold keys.
 Tables and DDLs come from the schema files.  A schema file has the columns; DDLs supply what it leaves out (virtual
 columns, unique keys, members of ENUM and SET in files of the classic architecture), if their columns agree with the
 file.  Statements that TiCDC splits from one RENAME or CREATE TABLE share a version; a RENAME to a name that another of
-them frees comes after that one.
+them frees comes after that one.  Of steps that end under one name the last alone is there, since they have one file:
+
+    RENAME TABLE t TO tmp, t2 TO t, tmp TO t2      t/meta/schema_..      RENAME TABLE `t2` TO `t`;
+                                                   t2/meta/schema_..     RENAME TABLE `tmp` TO `t2`;
+
+tmp was no table, and t alone, of those that are there with such columns, loses its name: so t became tmp.
 
     stream   1 done   2 done   3 missing   4 done   5 waits   6 done         position 5, a gap at 3
 
@@ -59,6 +64,7 @@ from tidegate.engine.change import Place
 from tidegate.engine.event_filter import EventFilter, acting
 from tidegate.engine.filter import previous_name
 from tidegate.engine.frontier import Reached
+from tidegate.expr.tokens import quote_names
 from tidegate.model.errors import ConfigError, DecodeError, InputError, MadeAnew, SchemaError, SourceError
 from tidegate.model.event import Ddl, Field
 from tidegate.model.mysql import ActionType
@@ -66,7 +72,9 @@ from tidegate.model.name import all_digits, lowered
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.objectstore.stores import STORE_ERRORS, first_line, read_file, store
+from tidegate.schema.ddl_tables import read_statements
 from tidegate.schema.state import SchemaState, apply_ddl
+from tidegate.schema.statement import RenamePair, RenameTables
 from tidegate.source.kafka_messages import Resolution
 
 
@@ -180,7 +188,9 @@ class FilePlace:
 
 
 LOGGER: Final = logging.getLogger(__name__)
-_LEAVES: Final = frozenset({ActionType.DROP_TABLE, ActionType.RENAME_TABLE, ActionType.RENAME_TABLES})
+_RENAME: Final = frozenset({ActionType.RENAME_TABLE, ActionType.RENAME_TABLES})
+_DROPS: Final = frozenset({ActionType.DROP_TABLE, ActionType.DROP_VIEW})
+_LEAVES: Final = _RENAME | {ActionType.DROP_TABLE}
 
 
 class FileLayout(NamedTuple):
@@ -200,8 +210,12 @@ class PlaceDefinitions:
     """In order."""
     directories: set[str] = field(default_factory=set)
     """Those of tables."""
+    unclear: dict[int, tuple[TableName, SchemaError]] = field(default_factory=dict)
+    """By version: a table whose RENAME lacks a step that several could be, and the error that names them."""
     _tables: dict[tuple[str, int], FileLayout] = field(default_factory=dict)
     _state: SchemaState = field(default_factory=SchemaState)
+    _live: dict[tuple[str, str], SchemaFile] = field(default_factory=dict)
+    """The newest file of each table that is there."""
     _files: dict[str, SchemaFile] = field(default_factory=dict)
     _last: int = -1
 
@@ -225,13 +239,12 @@ class PlaceDefinitions:
             by_version.setdefault(file.version, []).append((path, file))
         for version in sorted(by_version):
             some = by_version[version]
-            ddls = in_order(
-                [
-                    Ddl(schema=one.schema, table=one.table, query=one.query, commit_ts=version, type=one.action or None)
-                    for _, one in some
-                    if one.query
-                ]
-            )
+            texts = [
+                Ddl(schema=one.schema, table=one.table, query=one.query, commit_ts=version, type=one.action or None)
+                for _, one in some
+                if one.query
+            ]
+            ddls = in_order([*self._lost(texts, dict(some)), *texts])
             for ddl in ddls:
                 try:
                     self._state, _ = apply_ddl(self._state, acting(ddl), 1)
@@ -240,6 +253,7 @@ class PlaceDefinitions:
                         "the columns behind the DDL %r are told by schema files alone: %s", ddl.query[:200], error
                     )
             self.ddls += ddls
+            self._name(ddls, [one for _, one in some])
             for path, file in sorted(some, key=lambda one: one[1].action not in _LEAVES):
                 told = parse_schema_path(path)
                 if file.table and file.columns is not None and told is not None:
@@ -248,29 +262,95 @@ class PlaceDefinitions:
             self._last = version
         self._files |= files
 
+    def _lost(self, ddls: Sequence[Ddl], files: Mapping[str, SchemaFile]) -> Iterator[Ddl]:
+        """The steps of a RENAME whose files other steps have replaced, as their events told them."""
+        steps = {ddl: pairs[0] for ddl in ddls if len(pairs := _renames(ddl)) == 1 and ddl.query.endswith(";")}
+        made, freed = {step.new.key for step in steps.values()}, {step.old.key for step in steps.values()}
+        for ddl, step in steps.items():
+            if step.old.key in self._live or step.old.key in made:
+                continue
+            path, file = next((path, file) for path, file in files.items() if file.query == ddl.query)
+            alike = {key: one for key, one in self._live.items() if one.columns == file.columns and key not in freed}
+            renamed = [one for key, one in alike.items() if key in made]
+            if len(renamed) == 1:
+                old = TableName(renamed[0].schema, renamed[0].table)
+                freed.add(old.key)
+                yield msgspec.structs.replace(
+                    ddl, query=f"RENAME TABLE {quote_names(*old)} TO {quote_names(*step.old)};"
+                )
+            elif alike:
+                names = ", ".join(sorted(str(TableName(one.schema, one.table)) for one in renamed or alike.values()))
+                error = SchemaError(
+                    f"{path}: of a RENAME of several tables it tells {ddl.query!r}, and no file tells which table "
+                    f"became {step.old}, since TiCDC writes steps that end under one name over each other. Of those "
+                    f"that are there {names} have such columns. Ways out: copy the file to {step.old.schema}/"
+                    f"{step.old.table}/meta, only its Query changed to the step that is missing (RENAME TABLE "
+                    f".. TO {quote_names(*step.old)};); or leave {step.new} out by a filter rule"
+                )
+                self.unclear[file.version] = step.new, error.at(table=str(step.new), commit_ts=file.version)
+
+    def _name(self, ddls: Sequence[Ddl], files: Sequence[SchemaFile]) -> None:
+        """Know which tables are there behind the DDLs of a version."""
+        for ddl in ddls:
+            for step in _renames(ddl):
+                self._live.pop(step.old.key, None)
+            if ddl.type == ActionType.DROP_SCHEMA:
+                self._live = {key: one for key, one in self._live.items() if key[0] != lowered(ddl.schema)}
+        for file in files:
+            key = TableName(file.schema, file.table).key
+            if file.action in _DROPS:
+                self._live.pop(key, None)
+            elif file.table:
+                self._live[key] = file
+
     def layout(self, directory: str, version: int) -> FileLayout | None:
         """Return how the rows of a version of a table stand in its files; None where no schema file tells."""
         return self._tables.get((directory, version))
 
 
+def _renames(ddl: Ddl) -> tuple[RenamePair, ...]:
+    """The steps of a RENAME TABLE; () for another DDL."""
+    if ddl.type not in _RENAME:
+        return ()
+    return tuple(pair for each in read_statements(ddl) if isinstance(each, RenameTables) for pair in each.pairs)
+
+
 def in_order(ddls: list[Ddl]) -> list[Ddl]:
-    """Return DDLs of one commit_ts in an order in which they can be run."""
-    waiting, found = [(ddl, previous_name(ddl)) for ddl in ddls], list[Ddl]()
+    """Return DDLs of one commit_ts in an order in which they can be run.
+
+    A RENAME whose event is called otherwise than it says comes before the next step of its table, any other one after
+    what frees its name."""
+    waiting, found = [_Step.of(ddl) for ddl in ddls], list[Ddl]()
     while waiting:
-        taken = {old.key for _, old in waiting if old is not None}
-        free = [one for one in waiting if TableName(one[0].schema, one[0].table).key not in taken]
-        chosen = free[0] if free else waiting[0]
+        taken = {step.old for step in waiting}
+        between = {step.new for step in waiting if step.new != step.label}
+        free = (one for one in waiting if one.old not in between and (one.new != one.label or one.new not in taken))
+        chosen = next(free, waiting[0])
         waiting.remove(chosen)
-        found.append(chosen[0])
+        found.append(chosen.ddl)
     return found
 
 
+class _Step(NamedTuple):
+    """A DDL, and names as keys: of its table before and behind it, and of its event."""
+
+    ddl: Ddl
+    old: tuple[str, str] | None
+    new: tuple[str, str]
+    label: tuple[str, str]
+
+    @classmethod
+    def of(cls, ddl: Ddl) -> "_Step":
+        old, label = previous_name(ddl), TableName(ddl.schema, ddl.table).key
+        return cls(ddl, old and old.key, next((pair.new.key for pair in _renames(ddl)), label), label)
+
+
 def _layout(path: str, file: SchemaFile, state: SchemaState) -> FileLayout:
+    known = state.table(TableName(file.schema, file.table))
     try:
-        told = table_of_file(file)
+        told = table_of_file(file, () if known is None else _columns(known))
     except DecodeError as error:
         raise SchemaError(f"{path}: {error.what}") from error
-    known = state.table(told.name)
     table = told if known is None or _columns(known) != _columns(told) else _joined(told, known)
     wire = wire_table(table)
     fields = tuple(

@@ -1,10 +1,12 @@
 """Names of files in a storage sink's directory."""
 
 from datetime import date
+from pathlib import Path
 
 import pytest
 
 from tidegate.codec.storage import (
+    METADATA,
     FileNames,
     data_directory,
     date_part,
@@ -22,6 +24,7 @@ from tidegate.codec.storage import (
 )
 from tidegate.model.errors import SinkRefused
 from tidegate.model.table import TableName
+from tidegate.sink.storage_bucket import Bucket
 
 ORDERS = TableName("shop", "orders")
 DAY = date(2026, 8, 20)
@@ -74,11 +77,30 @@ def test_metadata() -> None:
     assert parse_metadata(b"{}") == -1
 
 
-@pytest.mark.parametrize("table", ["a/b", ".", ".."])
-def test_names_that_are_no_directories(table: str) -> None:
-    """A name that would be another directory is refused."""
-    with pytest.raises(SinkRefused, match="cannot be that of a directory"):
-        version_directory(TableName("shop", table), 1)
+CHARACTERS = [*map(chr, (*range(1, 256), 0x2028, 0xFFFD, 0x1F600))]
+"""Those that a name of TiDB may hold."""
+NAMES = [*CHARACTERS, *(f"a{char}b" for char in CHARACTERS), "..", "...", "CDC", "meta", "metadata", "a#1", "451"]
+LONG = ["a" * 64, "é" * 64, "表" * 64, "\U0001f600" * 63, "\U0001f600" * 64]
+
+
+@pytest.mark.parametrize("kind", ["schema", "table"])
+def test_names(tmp_path: Path, kind: str) -> None:
+    """Files of any name that TiDB allows can be written, listed and read beside the checkpoint, or it is refused."""
+    bucket, refused = Bucket(str(tmp_path), "out"), set[str]()
+    bucket.create(METADATA, render_metadata(1))
+    for name in [*NAMES, *LONG]:
+        table = TableName(name, "t") if kind == "schema" else TableName("shop", name)
+        try:
+            paths = f"{version_directory(table, 1)}/CDC1.csv", f"{schema_directory(*table)}/{schema_name(1, 1)}"
+        except SinkRefused as error:
+            refused |= {name} if f"the name {name!r} of" in str(error) else set()
+            continue
+        for path in paths:
+            bucket.create(path, b"1")
+            assert bucket.names(path.rpartition("/")[0]) == [path.rpartition("/")[2]]
+    wrong = {char for char in CHARACTERS if char == "/" or ord(char) < 32 or ord(char) == 127}
+    expected = {*wrong, *(f"a{char}b" for char in wrong), ".", "..", LONG[-1]}
+    assert refused == expected | ({METADATA} if kind == "schema" else set())
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.model.errors import SinkError, SinkRefused
+from tidegate.model.event import Ddl
 from tidegate.sink.storage import StorageSink
 from tidegate.sink.storage_bucket import Bucket, NameTaken
 from tidegate.sink.storage_options import StorageOptions
@@ -193,6 +194,27 @@ def test_columns_of_another_order(tmp_path: Path, rows: int) -> None:
     assert b"".join(data_of(tmp_path).values()) == b"".join(
         f'"I","t","shop",{number},"a{number}",0.5\r\n'.encode() for number in range(rows)
     )
+
+
+@pytest.mark.parametrize("ddl", [True, False])
+def test_a_name_that_no_directory_can_have(tmp_path: Path, ddl: bool) -> None:  # noqa: FBT001
+    """A database that is called as the file with the checkpoint is refused by name, at its first DDL or row; a filter
+    rule is the way out, and what is there stays."""
+    story = orders()
+    if ddl:
+        story.ddl("metadata", "CREATE DATABASE metadata")
+    story.ddl("metadata.t", "CREATE TABLE metadata.t (id INT PRIMARY KEY)")
+    story.commit(put("metadata.t", id=1))
+    story.resolve()
+    if not ddl:
+        story.events = [event for event in story.events if not (isinstance(event, Ddl) and "metadata" in event.query)]
+    with pytest.raises(SinkRefused, match=r"the name 'metadata' of metadata.* cannot be that of a directory") as told:
+        live(tmp_path, story)
+    if ddl:
+        (ts,) = [one.commit_ts for one in story.ddls(story.ts) if one.query == "CREATE DATABASE metadata"]
+        assert (told.value.where.table, told.value.where.commit_ts) == ("metadata", ts)
+    run_here(ScriptedSource(story), sink_of(tmp_path), until=story.ts, rules=["*.*", "!metadata.*"])
+    assert json.loads((tmp_path / "out" / "metadata").read_bytes())["checkpoint-ts"] == story.ts
 
 
 def test_columns_that_no_ddl_told(tmp_path: Path) -> None:
