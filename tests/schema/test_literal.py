@@ -4,12 +4,13 @@ import base64
 import gzip
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidegate.model.event import Value
+from tidegate.model.event import ToldSession, Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnInfo
 from tidegate.model.table import ColumnType as C
@@ -140,3 +141,21 @@ def test_now() -> None:
     commit_ts = compose(1_577_934_245_678)
     assert stored_value(column, commit_ts=commit_ts) == "2020-01-02 03:04:05.678"
     assert stored_value(column, commit_ts=commit_ts, time_zone="Asia/Shanghai") == "2020-01-02 11:04:05.678"
+
+
+@pytest.mark.parametrize("code", [T.DATETIME, T.TIMESTAMP, T.DATE], ids=lambda code: code.name)
+@pytest.mark.parametrize(
+    "moment", ["2023-11-14 22:13:20.654321", "2024-12-31 23:59:59.999999", "2024-02-28 12:00:00.5"]
+)
+def test_the_moment_of_a_ddl_is_cut(code: T, moment: str) -> None:
+    """As in a TiDB and a MariaDB: a column with fewer digits has the second in which the statement began."""
+    whole = f"{moment:0<26}"
+    for digits in range(7) if code is not T.DATE else (-1, 0):
+        column = ColumnInfo(1, "c", C(code, decimal=digits), origin_default="CURRENT_TIMESTAMP")
+        expected = whole[:10] if code is T.DATE else whole[: 19 + digits + (digits > 0)]
+        assert stored_value(column, session=ToldSession(moment=moment)) == expected
+        since = datetime.fromisoformat(moment) - datetime(1970, 1, 1)  # noqa: DTZ001  both in UTC
+        assert (
+            stored_value(column, commit_ts=compose(since // timedelta(milliseconds=1)))
+            == f"{whole[:23]}000"[: len(expected)]
+        )

@@ -38,8 +38,8 @@ def stored_value(
 ) -> Value:
     """Return the value that rows written before the column existed hold, a TIMESTAMP on the clocks of `time_zone`.
 
-    `session` is that of the ADD COLUMN.  DEFAULT CURRENT_TIMESTAMP is the moment when the statement started, which no
-    message carries: without it the value is as exact as `commit_ts` is near.
+    `session` is that of the ADD COLUMN.  DEFAULT CURRENT_TIMESTAMP is the moment when the statement started, cut to the
+    digits of the column, which no message carries: without it the value is as exact as `commit_ts` is near.
     """
     default, kind = column.origin_default, column.type
     if default is None:
@@ -49,7 +49,9 @@ def stored_value(
         zone = session_zone(session.zone, clocks)
         told = datetime.fromisoformat(session.moment).replace(tzinfo=UTC) if session.moment else to_datetime(commit_ts)
         now = told.astimezone(zone)
-        return assigned(Time(*now.timetuple()[:6], now.microsecond), kind, Context(now, zone), clocks)
+        unit_us = 10 ** (6 - max(kind.decimal, 0))
+        cut = Time(*now.timetuple()[:6], now.microsecond // unit_us * unit_us)
+        return assigned(cut, kind, Context(now, zone), clocks)
     return cast_literal(default, kind, time_zone=time_zone, session=session.zone)
 
 
