@@ -213,7 +213,7 @@ class KafkaSource(KafkaClient, frozen=True, kw_only=True):
         Option(
             "large-message-upstream-uri",
             "`mysql://USER:PASSWORD@HOST:PORT/` of the TiDB, from which rows are read of which only the handle key "
-            "came",
+            "came; `?enable-tls=false` behind it for a TiDB without TLS, its default",
         ),
     ] = Secret()
     max_retry: Annotated[int, MAX_RETRY] = 5

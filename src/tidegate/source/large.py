@@ -338,8 +338,8 @@ class UpstreamRows:
             )
         if code == _NO_TLS:
             return ConfigError(
-                f"upstream {self._place} speaks no TLS; let it, or add enable-tls=false to large-message-upstream-uri, "
-                "and rows travel in clear"
+                f"upstream {self._place} speaks no TLS; let it, or end its address, large-message-upstream-uri, with "
+                "?enable-tls=false, and rows travel in clear"
             )
         if isinstance(error.__context__, ssl.SSLCertVerificationError):
             return ConfigError(
