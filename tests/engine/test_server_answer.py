@@ -37,6 +37,9 @@ def test_recorded() -> None:
         (0, "", AnswerKind.PASSES),
         (9001, "PD server timeout", AnswerKind.PASSES),
         (8200, "Unsupported modify column", AnswerKind.REFUSED),
+        (1674, "Statement is unsafe because it uses a system function", AnswerKind.REFUSED),
+        *((number, "", AnswerKind.REFUSED) for number in (8230, 8231, 8232, 8233, 8236, 8237, 8239, 8240, 8242, 8264)),
+        *((number, "", AnswerKind.PASSES) for number in (8027, 8028, 8214, 8245, 8246, 8247, 8262)),
         (8121, "privilege check for 'Select' fail", AnswerKind.ACCOUNT),
     ],
 )

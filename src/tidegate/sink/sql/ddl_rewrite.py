@@ -46,6 +46,7 @@ from tidegate.schema.restore_ddl import QUOTED, RestoredDdl, settled_ddl
 from tidegate.schema.restore_reader import NameKind, PrintedName
 from tidegate.sink.sql.connection import ServerKind, TargetServer
 from tidegate.sink.sql.ddl_rules import (
+    ADDED,
     EXPRESSION_KEY,
     KEEP,
     PARTIAL_KEY,
@@ -257,9 +258,9 @@ class _Writing:
         """Take down that a rule was met."""
         (self.refusals if rule.becomes is None else self.left_out).append(rule.why)
 
-    def worded(self, text: str) -> str:
-        """Return the text after the rules of TEXT."""
-        rules = [rule for rule in TEXT if rule.on(self.target)]
+    def worded(self, text: str, table: Sequence[DdlRule] = TEXT) -> str:
+        """Return the text after rules of words anywhere."""
+        rules = [rule for rule in table if rule.on(self.target)]
         cursor, parts, at = Cursor(text), list[str](), 0
         while cursor.peek().kind is not TokenKind.END:
             start = cursor.peek().start
@@ -302,6 +303,8 @@ class _Writing:
     def _clause(self, clause: str) -> str:
         if clause in ("", "ADD") or not self._fits(clause):
             return ""
+        if clause.startswith("ADD COLUMN"):
+            clause = self.worded(clause, ADDED)
         if clause.startswith(("ADD COLUMN (", "ADD COLUMN(")):
             cursor = Cursor(clause)
             cursor.accept("ADD COLUMN")

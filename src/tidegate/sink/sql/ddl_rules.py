@@ -1,8 +1,9 @@
-"""What MySQL and MariaDB do not take of TiDB's DDL: the tables of ddl_rewrite.py, and their patterns of tokens.
+"""What targets do not take of TiDB's DDL: the tables of ddl_rewrite.py, and their patterns of tokens.
 
     TEXT   words anywhere in a statement     CHECK(..) ENFORCED, WITH PARSER p, ENGINE = e, COLLATE c ..
     WHOLE  statements by their first words   CREATE SEQUENCE, RECOVER TABLE ..
     PARTS  clauses of ALTER TABLE, keys of CREATE TABLE, by their first words     SET TIFLASH .., VECTOR INDEX ..
+    ADDED  words anywhere in an ADD COLUMN   DEFAULT (UUID()) ..
 
     "CHECK group [ NOT ] ENFORCED"        CHECK(`a`>0) NOT ENFORCED
 
@@ -15,7 +16,7 @@ replaces the words: "" nothing, None an error, `KEEP` the words as they are.  A 
 says.  What a rule leaves out costs the replica no row: the upstream has checked its rows, and every value is sent.
 
 Source: MySQL 8.0 Reference Manual, "SQL Statements"; MariaDB Knowledge Base, "Data Definition"; TiDB documentation,
-"MySQL Compatibility"; tried on MariaDB.
+"MySQL Compatibility", pkg/ddl (generateOriginDefaultValue); tried on MariaDB.
 """
 
 from collections.abc import Callable, Iterator
@@ -129,6 +130,10 @@ def _not_tidb(target: TargetServer) -> bool:
     return target.kind is not ServerKind.TIDB
 
 
+def _tidb(target: TargetServer) -> bool:
+    return target.kind is ServerKind.TIDB
+
+
 def _mariadb(target: TargetServer) -> bool:
     return target.kind is ServerKind.MARIADB
 
@@ -209,6 +214,16 @@ TEXT: Final = (
     ),
 )
 """Words anywhere in a statement, the first row that matches."""
+
+ADDED: Final = (
+    _row(
+        "DEFAULT ( UUID|RAND|UUID_TO_BIN|REPLACE|UPPER|JSON_OBJECT|JSON_ARRAY|JSON_QUOTE|VEC_FROM_TEXT group )",
+        None,
+        "a default that a function computes, in a column that is added: a TiDB answers 1674",
+        _tidb,
+    ),
+)
+"""Words anywhere in an ADD COLUMN."""
 
 SKIPPED: Final = ""
 WHOLE: Final = (

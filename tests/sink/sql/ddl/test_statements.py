@@ -3,13 +3,20 @@
 UPDATE=1 writes the page's tables.
 """
 
+import json
+import lzma
 import os
 import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.counts import some
+from tests.real_topics import messages
+from tests.recorded_tidb import recorded
 from tests.sink.sql.ddl.examples import (
     BASE,
     EMBEDDED_LACKS,
@@ -22,6 +29,9 @@ from tests.sink.sql.ddl.examples import (
     place_of,
 )
 from tests.sink.sql.ddl.world import World
+from tidegate.expr.tokens import TokenKind, lex
+from tidegate.model.errors import SqlError
+from tidegate.schema.restore_ddl import settled_ddl
 from tidegate.sink.sql.connection import ServerKind, TargetServer, target_of
 from tidegate.sink.sql.ddl_rewrite import DdlVerdict, StatementContext, TargetDdl, statement_for
 from tidegate.sink.sql.ddl_rules import PARTS, TEXT, WHOLE
@@ -44,15 +54,64 @@ def cell(found: TargetDdl, passing: str) -> str:
     return f"{found.verdict.value}: {'; '.join(found.why)}"
 
 
+KV = Path(__file__).parents[3] / "data" / "kv"
+DDLS = ("alter ", "create ", "drop ", "rename ", "truncate ", "recover ", "flashback ")
+OF_ACCOUNTS = ("create user", "drop user")
+TYPES = frozenset(
+    "TINYINT SMALLINT INT BIGINT VARCHAR CHAR TEXT LONGTEXT DATETIME TIMESTAMP JSON ENUM DECIMAL DOUBLE".split()  # noqa: SIM905
+)
+
+
+def taken_by_a_tidb() -> Iterator[str]:
+    """The DDLs of the recordings that a real TiDB took."""
+    yield from (one["sql"] for one in recorded("statements") if "error" not in one)
+    for stream in ("ddl", "partition"):
+        with lzma.open(KV / f"{stream}.jsonl.xz", "rt") as lines:
+            found = (json.loads(line) for line in lines if '"kind":"sql"' in line)
+            yield from (one["sql"] for one in found if not one["error"])
+    ddls = (one.value for one in messages("new/canal")[0] if one.value and b'"isDdl":true' in one.value)
+    yield from (json.loads(value)["sql"] for value in ddls)
+
+
+def words_of(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The first two words of a text, and all of them; types count as one, and a key on an expression has one, too."""
+    tokens = lex(text)
+    words = [word if word not in TYPES else "TYPE" for token in tokens if (word := token.word)]
+    signs = ["((" for pair in pairwise(tokens) if all(one.kind is TokenKind.SIGN and one.text == "(" for one in pair)]
+    return tuple(words[:2]), frozenset([*words, *signs])
+
+
+@cache
+def recordings() -> list[tuple[tuple[str, ...], frozenset[str]]]:
+    """The words of each of them."""
+    found = []
+    for sql in taken_by_a_tidb():
+        if sql.lower().startswith(DDLS) and not sql.lower().startswith(OF_ACCOUNTS):
+            try:
+                found.append(words_of(settled_ddl(sql).text))
+            except SqlError:  # in another sql_mode
+                assert '"' in sql or "placement" in sql or "resource" in sql, sql
+    return found
+
+
+def is_taken(text: str) -> bool:
+    """Whether a real TiDB took a statement with all words of this one."""
+    first, words = words_of(text)
+    return any(first == begin and words <= others for begin, others in recordings())
+
+
 def tables() -> dict[str, str]:
     """The tables of the page, by their headings."""
     made = {}
     for heading, statements in EXAMPLES.items():
-        lines = ["| TiDB's statement | MySQL 8.0 | MariaDB 10.11 | TiDB |", "| --- | --- | --- | --- |"]
+        heads = ("TiDB's statement", "MySQL 8.0, not tried", "MariaDB 10.11, tried", "TiDB 8.5")
+        lines = [f"| {' | '.join(heads)} |", "| --- | --- | --- | --- |"]
         for statement in statements:
             plain = statement_for(TIDB, statement)
             cells = [cell(outcome(target, statement), plain.text) for target in TARGETS]
             cells[2] = cells[2] if not plain.text or plain.verdict is DdlVerdict.REWRITTEN else "as it is"
+            sent = outcome(TIDB, statement).text
+            cells[2] += "; not tried" if sent and not is_taken(sent) else ""
             shown = plain.text if plain.verdict is DdlVerdict.PASSES else statement
             if cells[1] == cells[0] and cells[0].startswith("`"):
                 cells[1] = "as MySQL"
@@ -83,6 +142,45 @@ def test_every_rule_has_an_example() -> None:
     rare = {rule.why for rule in TEXT if "does not heed" in rule.why or ", of MySQL 8" in rule.why}
     lacking = {rule.why for rule in TEXT if rule.why and rule.why not in reached} - rare
     assert lacking <= {"a columnar replica", "INVISIBLE", "VISIBLE"}
+
+
+def test_what_a_real_tidb_took_is_sent() -> None:
+    """Of the DDLs that a real TiDB took none is refused for a TiDB."""
+    refused = {DdlVerdict.REFUSED, DdlVerdict.FORBIDDEN}
+    for sql in taken_by_a_tidb():
+        if sql.lower().startswith(DDLS) and not sql.lower().startswith(OF_ACCOUNTS) and '"' not in sql:
+            found = statement_for(TIDB, sql, StatementContext(schema="d"))
+            assert found.verdict not in refused, (sql, found.why)
+
+
+COMPUTED = ("uuid()", "rand()", "(rand(3))", "upper(uuid())", "replace(uuid(), '-', '')", "uuid_to_bin(uuid())")
+DOCUMENTS = ("json_object('a', 1)", "json_array(1)", "json_quote('x')", "vec_from_text('[1]')")
+TOLD = ("now()", "current_date()", "date_format(now(), '%Y-%m-%d')", "str_to_date('2020', '%Y')", "-1.5", "'uuid()'")
+FUNCTIONS = {"1674": (*COMPUTED, *DOCUMENTS), "": TOLD}
+"""Defaults by what a real TiDB answers where a column with one is added."""
+
+
+@pytest.mark.parametrize("number", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("form", "added"),
+    [
+        ("alter table t add column c {kind} default ({default})", True),
+        ("alter table t add column c {kind} default ({default}) not null first", True),
+        ("alter table t add column (a int, c {kind} default ({default}))", True),
+        ("alter table t drop column d, add column c {kind} default ({default}), add index (a)", True),
+        ("create table n (id int primary key, c {kind} default ({default}))", False),
+        ("alter table t modify column a {kind} default ({default})", False),
+        ("alter table t alter column a set default ({default})", False),
+    ],
+)
+def test_defaults_that_functions_compute(number: str, form: str, added: bool) -> None:  # noqa: FBT001
+    """A TiDB refuses them where a column is added, so they are refused by name for one, and for no other server."""
+    for default in FUNCTIONS[number]:
+        statement = form.format(kind="varchar(99)", default=default)
+        found = statement_for(TIDB, statement)
+        assert (found.verdict is DdlVerdict.REFUSED) is (added and number != ""), statement
+        assert not (added and number) or f"a TiDB answers {number}" in found.why[0]
+        assert all(statement_for(target, statement).text for target in (MYSQL, MARIADB))
 
 
 @pytest.mark.parametrize("target", [MYSQL, MARIADB], ids=str)

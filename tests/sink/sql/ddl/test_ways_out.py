@@ -13,6 +13,7 @@ from tests.sink.sql.ddl.world import World, follow
 from tidegate.cli.main import main
 from tidegate.engine.change import PlacedDdl
 from tidegate.model.errors import SinkRefused
+from tidegate_upstream.tidb.listener import Upstream
 
 pytestmark = pytest.mark.slow
 
@@ -123,3 +124,19 @@ def test_an_exchange_that_nobody_can_tell(filled: World, way: str) -> None:
     command(filled, told, again=way == "again")
     goes_on(filled, placed, connect)
     assert filled.ask("SELECT id FROM d.x") == [(1,)]
+
+
+def test_a_default_that_a_tidb_refuses(tidb: Upstream) -> None:
+    """ADD COLUMN with a default that a function computes is refused by name, not sent again and again; done by hand the
+    feed goes on."""
+    world = World(tidb.ports["n1"])
+    world.ddl("create database d")
+    world.ddl("create table t (id int primary key)")
+    placed = world.placed("alter table t add column u varchar(40) default (uuid())")
+    told = refused(world, placed)
+    assert "cannot do this DDL: a default that a function computes, in a column that is added" in told
+    world.ask("ALTER TABLE d.t ADD COLUMN u VARCHAR(40)")
+    command(world, told)
+    goes_on(world, placed)
+    assert world.looks() == world.meant()
+    world.close()
