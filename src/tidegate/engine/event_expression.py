@@ -23,7 +23,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from tidegate.engine.event_filter import EventFilter, Test, event_rules
-from tidegate.expr.compiler import compile_scalar, condition_node, told_collation, value_reader, wide_bit
+from tidegate.expr.compiler import assumed_collation, compile_scalar, condition_node, value_reader, wide_bit
 from tidegate.expr.dialect import Node
 from tidegate.expr.scope import Compiled, Scope, Slot
 from tidegate.model.errors import (
@@ -66,7 +66,7 @@ class SqlExpressions:
 
         Raises SchemaError and SqlError for fields of no known type as well."""
         slots = tuple(
-            Slot(at, column.name, wide_bit(column.type), told_collation(column.type), name.table, name.schema)
+            Slot(at, column.name, wide_bit(column.type), assumed_collation(column.type), name.table, name.schema)
             for at, column in enumerate(infer_table(name, fields, None, 0).columns)
         )
         return self._tester(text, str(name), slots, self._zone())

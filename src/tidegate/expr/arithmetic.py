@@ -89,7 +89,7 @@ _LITERAL_RANK, _NUMBER_RANK, _NULL_RANK = 4, 5, 6
 
 
 def constant(value: SqlValue, kind: ColumnType, collation: str = "binary", rank: int = _NUMBER_RANK) -> Compiled:
-    """Return the expression that gives `value` for every row."""
+    """Return the expression with `value` for every row."""
     return Compiled(lambda _row, _context: value, kind, collation, rank, constant=True)
 
 
@@ -127,7 +127,7 @@ def _bits(data: bytes) -> Compiled:
 
 
 def _introducer(node: Node, scope: Scope) -> Compiled:
-    """A literal in the character set that is written before it."""
+    """Compile a literal with an introducer of its character set."""
     charset = node.this.removeprefix("_")
     value = compile_scalar(node.expression, scope).run((), NO_CONTEXT)
     if charset == "binary":
@@ -151,8 +151,8 @@ def _column(node: Node, scope: Scope) -> Compiled:
 
 def _user_variable(node: Node, scope: Scope) -> Compiled:
     name = lowered(node.name)
-    known = scope.context.user_variables.get(name) if scope.context else None
-    kind = TEXT if known is None else literal_type(known)
+    value = scope.context.user_variables.get(name) if scope.context else None
+    kind = TEXT if value is None else literal_type(value)
     return Compiled(lambda _row, context: context.user_variables.get(name), kind, scope.collation, 3)
 
 
@@ -230,7 +230,7 @@ Apply: TypeAlias = Callable[[Number, Number, str, Context], SqlValue]
 
 
 def out_of_range(what: str, shown: Node) -> SqlRefused:
-    """Error 1690; `shown` is the node that the message prints."""
+    """Return error 1690; `shown` is the node that the message prints."""
     return SqlRefused(_OUT_OF_RANGE, f"{what} value is out of range in '({shown.sql(dialect='mysql')})'", "22003")
 
 
@@ -274,7 +274,7 @@ def _three(
     on_floats: Callable[[float, float], float],
     signed_mode: str = "",
 ) -> Apply:
-    """An operator that works on doubles if one operand is a double, else on decimals, else on integers, whose result is
+    """Return an operator on doubles if one operand is a double, else on decimals, else on integers, whose result is
     signed in the SQL mode `signed_mode`."""
 
     def apply(left: Number, right: Number, shown: Node, context: Context) -> SqlValue:
@@ -300,7 +300,8 @@ _SUBTRACTED: Final = _three(operator.sub, EXACT.subtract, operator.sub, "NO_UNSI
 
 
 def by_zero(context: Context) -> None:
-    """Warn of a division by zero, or raise in a strict write; silent in a write without ERROR_FOR_DIVISION_BY_ZERO."""
+    """Warn about a division by zero, or raise in a strict write; silent in a write without
+    ERROR_FOR_DIVISION_BY_ZERO."""
     if context.writing and "ERROR_FOR_DIVISION_BY_ZERO" not in context.sql_mode:
         return
     if context.writing and context.strict:
@@ -354,8 +355,8 @@ def remainder(left: Number, right: Number, _shown: Node, context: Context) -> Sq
     if isinstance(left, float) or isinstance(right, float):
         return math.fmod(float(left), float(right))
     if isinstance(left, Decimal) or isinstance(right, Decimal):
-        found = EXACT.remainder(Decimal(left), Decimal(right))
-        return found.copy_abs() if found.is_zero() else found
+        result = EXACT.remainder(Decimal(left), Decimal(right))
+        return result.copy_abs() if result.is_zero() else result
     rest = abs(left) % abs(right)
     return Unsigned(rest) if isinstance(left, Unsigned) else rest if left >= 0 else -rest
 
@@ -383,8 +384,8 @@ def _binary(apply: Apply, digits: Callable[[int, int, int, int], tuple[int, int]
         if kind.code is T.DECIMAL and (always == "decimal" or left.exact or right.exact):
 
             def shortened(row: Row, context: Context) -> SqlValue:
-                found = run(row, context)
-                return rounded(found, kind.decimal) if isinstance(found, Decimal) else found
+                result = run(row, context)
+                return rounded(result, kind.decimal) if isinstance(result, Decimal) else result
 
             return Compiled(shortened, kind, exact=run)
         return Compiled(run, kind)
@@ -431,12 +432,12 @@ def _negated(node: Node, scope: Scope) -> Compiled:
         return constant(turned, literal_type(turned))
 
     def run(row: Row, context: Context) -> SqlValue:
-        found = number_of(value.run(row, context), value.type, context)
-        if found is None:
+        operand = number_of(value.run(row, context), value.type, context)
+        if operand is None:
             return None
-        if isinstance(found, int):
-            return in_range(-int(found), node, unsigned=False)
-        return turned_sign(found)
+        if isinstance(operand, int):
+            return in_range(-int(operand), node, unsigned=False)
+        return turned_sign(operand)
 
     family = number_family(value.type)
     kinds = {
@@ -463,8 +464,8 @@ def _bitwise(apply: Callable[..., int]) -> Build:
 
         def run(row: Row, context: Context) -> SqlValue:
             numbers = [integer_of(arg.run(row, context), arg.type, context) for arg in args]
-            known = [wrapped(number) for number in numbers if number is not None]
-            return Unsigned(apply(*known) & MAX_UINT) if len(known) == len(args) else None
+            operands = [wrapped(number) for number in numbers if number is not None]
+            return Unsigned(apply(*operands) & MAX_UINT) if len(operands) == len(args) else None
 
         return Compiled(run, UINT)
 

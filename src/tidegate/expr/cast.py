@@ -534,15 +534,15 @@ class Target:
 
 
 def assign(value: SqlValue, target: Target, context: Context, row_number: int = 1, *, lenient: bool = False) -> KvValue:
-    """Return what the column stores of the value; SqlRefused where MySQL refuses, else at worst a warning in `context`.
+    """Return the stored value of the column; SqlRefused where MySQL refuses, else at worst a warning in `context`.
 
     NULL stays NULL: `not_null` refuses it once the row is complete."""
     if value is None:
         return None
-    found = convert(value, target, context)
-    if found.problem is not None:
-        report(found.problem, value, target, context, row_number, lenient=lenient)
-    return found.value
+    converted = convert(value, target, context)
+    if converted.problem is not None:
+        report(converted.problem, value, target, context, row_number, lenient=lenient)
+    return converted.value
 
 
 def convert(value: SqlValue, target: Target, context: Context) -> Converted:

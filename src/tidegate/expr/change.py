@@ -177,9 +177,9 @@ _SAME_FAMILY: Final[Mapping[Family, Callable[[ColumnType, ColumnType], bool]]] =
 
 
 Rule: TypeAlias = Callable[[Value], Value]
-"""One stored value in, the value after the change out; None (NULL) stays None."""
+"""Converts a stored value to the value after the change; None (NULL) stays None."""
 _FOLDING: Final = "utf8mb4_general_ci"
-"""The collation by which names of ENUM and SET are found: a definition from DDL text may not tell its own."""
+"""The collation for names of ENUM and SET, whose own may be missing in DDL text."""
 
 
 def converter(
@@ -228,10 +228,10 @@ def depends_on_zone(old: ColumnType, new: ColumnType) -> bool:
 def assigned(value: SqlValue, kind: ColumnType, context: Context, clocks: tzinfo | None = None) -> Value:
     """Return what a column of that type keeps of a value, as an event has it, a TIMESTAMP on the clocks of a zone (the
     context's by default); SchemaError for text that is no JSON."""
-    found = convert(value, Target("", kind, _FOLDING), context)
-    if found.value is None and value is not None:
-        raise SchemaError(f"a value that a column change made {kind.code.name} is none: {value!r:.80}")
-    return event_value(kind, found.value, clocks or context.zone)
+    converted = convert(value, Target("", kind, _FOLDING), context)
+    if converted.value is None and value is not None:
+        raise SchemaError(f"a column change to {kind.code.name} gave an invalid value: {value!r:.80}")
+    return event_value(kind, converted.value, clocks or context.zone)
 
 
 def event_value(kind: ColumnType, value: KvValue, zone: tzinfo = UTC) -> Value:

@@ -54,7 +54,7 @@ def truth(value: Compiled) -> Truth:
 
 
 def _connected(*, decides: bool) -> Build:
-    """AND is decided by a false operand, OR by a true one."""
+    """Compile AND and OR: AND is decided by a false operand, OR by a true one."""
 
     def build(node: Node, scope: Scope) -> Compiled:
         tests = [truth(compile_scalar(part, scope)) for part in _chain(node)]
@@ -62,10 +62,10 @@ def _connected(*, decides: bool) -> Build:
         def run(row: Row, context: Context) -> SqlValue:
             unknown = False
             for test in tests:
-                found = test(row, context)
-                if found is decides:
+                result = test(row, context)
+                if result is decides:
                     return int(decides)
-                unknown = unknown or found is None
+                unknown = unknown or result is None
             return None if unknown else int(not decides)
 
         return Compiled(run, BOOL)
@@ -95,8 +95,8 @@ def _xor(node: Node, scope: Scope) -> Compiled:
 
 def _negated(run: Callable[[Row, Context], object]) -> Compiled:
     def turned(row: Row, context: Context) -> SqlValue:
-        found = run(row, context)
-        return None if found is None else int(not found)
+        truth = run(row, context)
+        return None if truth is None else int(not truth)
 
     return Compiled(turned, BOOL)
 
@@ -114,8 +114,8 @@ def _converted(value: Compiled, kind: ColumnType) -> Evaluate:
         return run
 
     def converted(row: Row, context: Context) -> SqlValue:
-        found = run(row, context)
-        return None if found is None else convert(found, source, context)
+        operand = run(row, context)
+        return None if operand is None else convert(operand, source, context)
 
     return converted
 
@@ -205,9 +205,9 @@ def _comparison(accepts: frozenset[int]) -> Build:
 
         def run(row: Row, context: Context) -> SqlValue:
             for order in orders:
-                found = order(row, context)
-                if found != 0:
-                    return None if found is None else int(found in accepts)
+                result = order(row, context)
+                if result != 0:
+                    return None if result is None else int(result in accepts)
             return int(0 in accepts)
 
         return Compiled(run, BOOL)
@@ -217,8 +217,8 @@ def _comparison(accepts: frozenset[int]) -> Build:
 
 def _judged(order: Order, accepts: frozenset[int]) -> Evaluate:
     def run(row: Row, context: Context) -> SqlValue:
-        found = order(row, context)
-        return None if found is None else int(found in accepts)
+        result = order(row, context)
+        return None if result is None else int(result in accepts)
 
     return run
 
@@ -229,10 +229,10 @@ def equality(orders: Sequence[Order]) -> Evaluate:
     def run(row: Row, context: Context) -> SqlValue:
         unknown = False
         for order in orders:
-            found = order(row, context)
-            if found is None:
+            result = order(row, context)
+            if result is None:
                 unknown = True
-            elif found:
+            elif result:
                 return 0
         return None if unknown else 1
 
@@ -284,10 +284,10 @@ def member_test(values: tuple[Compiled, ...], members: Sequence[tuple[Compiled, 
                 return None if value is None else int(value in quick)
         unknown = False
         for test in tests:
-            found = test(row, context)
-            if found:
+            truth = test(row, context)
+            if truth:
                 return 1
-            unknown = unknown or found is None
+            unknown = unknown or truth is None
         return None if unknown else 0
 
     return run
@@ -318,9 +318,9 @@ def _is(node: Node, scope: Scope) -> Compiled:
         raise SqlRefused(1064, "IS takes NULL, TRUE, FALSE or UNKNOWN", "42000")
 
     def run(row: Row, context: Context) -> SqlValue:
-        found = run_value(row, context)
-        known = found is not None if truth is None else truth_of(found, kind, context)
-        return int((known is truth if truth is not None else not known) is not negate)
+        operand = run_value(row, context)
+        judged = operand is not None if truth is None else truth_of(operand, kind, context)
+        return int((judged is truth if truth is not None else not judged) is not negate)
 
     return Compiled(run, BOOL)
 
@@ -390,7 +390,7 @@ def regexp(pattern: str, flags: str = "") -> RegularExpression:
         raise SqlRefused(_BAD_REGEXP, "Got error 'empty pattern is invalid' from regexp", "42000")
     case = flags.rfind("i") > flags.rfind("c")
     try:
-        return expression(pattern, "i" * case + "".join(sorted({_FLAGS[one] for one in flags if one in _FLAGS})))
+        return expression(pattern, "i" * case + "".join(sorted({_FLAGS[flag] for flag in flags if flag in _FLAGS})))
     except InputError as error:
         raise SqlRefused(_BAD_REGEXP, f"Got error 'error parsing regexp: {error}' from regexp", "42000") from error
 

@@ -10,7 +10,7 @@ SUM(v) and other aggregates are compiled by the scope, which knows the slot of t
 SqlRefused 1305; a subquery is SqlRefused 1235.
 
 `value_reader` turns the value of an event ("12.50") into one of an expression (Decimal), TIMESTAMPs on the clocks of a
-zone.  Where no CREATE TABLE is known, only the type is: `wide_bit` then gives a BIT 64 bits, and `told_collation`
+zone.  Where no CREATE TABLE is known, only the type is: `wide_bit` then gives a BIT 64 bits, and `assumed_collation`
 compares texts by utf8mb4_bin.
 
 Source: MySQL manual, "Expressions"; TiDB's expression package.
@@ -102,10 +102,10 @@ _CLAUSES: Final = frozenset({"expressions", "from", "from_", "where", "kind"})
 def condition_node(text: str, sql_mode: frozenset[str] = frozenset()) -> Any:
     """Return the node of a condition as in WHERE; ExpressionParseFailed if the text cannot be parsed."""
     try:
-        found = parse(f"SELECT 1 FROM t WHERE {text}", sql_mode)  # noqa: S608  # parsed, never executed
+        statements = parse(f"SELECT 1 FROM t WHERE {text}", sql_mode)  # noqa: S608  # parsed, never executed
     except SqlRefused as refused:
         raise ExpressionParseFailed(f"{text!r} is no expression{_near(refused.message)}") from refused
-    node = found[0].node if len(found) == 1 and isinstance(found[0], Dml) else None
+    node = statements[0].node if len(statements) == 1 and isinstance(statements[0], Dml) else None
     clauses = {name for name, value in (node.args.items() if isinstance(node, exp.Select) else ()) if value}
     if node is None or not clauses or not clauses <= _CLAUSES or "where" not in clauses:
         raise ExpressionParseFailed(f"{text!r} is no expression: write a condition such as price > 10")
@@ -124,10 +124,10 @@ def value_reader(kind: ColumnType, clocks: tzinfo, zone: tzinfo) -> Callable[[Va
 
 
 def wide_bit(kind: ColumnType) -> ColumnType:
-    """Return the type, with 64 bits for a BIT whose width is not known."""
+    """Return the type, with 64 bits for a BIT of unknown width."""
     return msgspec.structs.replace(kind, flen=_BITS) if kind.code is MysqlType.BIT and kind.flen < 1 else kind
 
 
-def told_collation(kind: ColumnType) -> str:
+def assumed_collation(kind: ColumnType) -> str:
     """Return the collation of a column of which only the type is known."""
     return DEFAULT_COLLATION if kind.code in _TEXTS and kind.charset != "binary" else "binary"

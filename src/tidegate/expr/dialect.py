@@ -52,8 +52,8 @@ def plain_arguments(self: _Parser) -> _Nodes:
     if self.accept("DISTINCT", "DISTINCTROW"):
         return [exp.Distinct(expressions=self._parse_csv(self._parse_assignment))]
     self.accept("ALL")
-    found: _Nodes = self._parse_csv(lambda: self._parse_select() or self._parse_assignment())
-    return found
+    nodes: _Nodes = self._parse_csv(lambda: self._parse_select() or self._parse_assignment())
+    return nodes
 
 
 def _type(self: _Parser) -> _Nodes:
@@ -103,10 +103,10 @@ def _convert(self: _Parser) -> _Nodes:
 
 
 def _char(self: _Parser) -> _Nodes:
-    found: _Nodes = self._parse_csv(self._parse_assignment)
+    nodes: _Nodes = self._parse_csv(self._parse_assignment)
     if self.accept("USING"):
-        found.append(_charset(self))
-    return found
+        nodes.append(_charset(self))
+    return nodes
 
 
 def _trim(self: _Parser) -> _Nodes:
@@ -121,11 +121,11 @@ def _trim(self: _Parser) -> _Nodes:
 
 
 def _substring(self: _Parser) -> _Nodes:
-    found = [self._parse_assignment()]
+    nodes = [self._parse_assignment()]
     while self._curr.text == "," or self.word() in {"FROM", "FOR"}:
         self._advance()
-        found.append(self._parse_assignment())
-    return found
+        nodes.append(self._parse_assignment())
+    return nodes
 
 
 def _position(self: _Parser) -> _Nodes:
@@ -218,7 +218,7 @@ class _MySqlParser(MySQL.Parser):  # type: ignore[misc]
         return node
 
     def _ignoring(self, parse: Callable[[], Node]) -> Node:
-        """UPDATE and DELETE with the words that may follow; meta["ignore"] tells IGNORE."""
+        """Parse UPDATE and DELETE with their modifiers; meta["ignore"] is IGNORE."""
         words = []
         while self.word() in {"LOW_PRIORITY", "QUICK", "IGNORE"}:
             words.append(self.word())
@@ -256,18 +256,18 @@ class _MySqlParser(MySQL.Parser):  # type: ignore[misc]
             self.reserved = reserved
 
     def raise_error(self, message: str, token: Any = None) -> None:
-        """Blame the end of the text, not the token before it, where nothing follows."""
+        """Report an error at the end of the text as such, not at the token before it."""
         last = self._prev
         if not token and not self._curr and last:
             token = GlotToken(last.token_type, last.text, 1, len(self.sql), last.start, last.end)
         super().raise_error(message, token or self._curr)
 
     def accept(self, *words: str) -> bool:
-        """Steps over one of these words."""
-        found = self.word() in words
-        if found:
+        """Move past one of these words; return whether there was one."""
+        accepted = self.word() in words
+        if accepted:
             self._advance()
-        return found
+        return accepted
 
     def _parse_expression(self) -> Node | None:
         start = self._curr
@@ -299,7 +299,7 @@ class _MySqlParser(MySQL.Parser):  # type: ignore[misc]
         return self.postfix(self.primary())
 
     def operand(self) -> Node:
-        """Return an operand that has to be here."""
+        """Return an operand; raises if there is none."""
         node = self._parse_unary()
         if node is None:
             self.raise_error("an expression is missing")
@@ -315,8 +315,8 @@ class _MySqlParser(MySQL.Parser):  # type: ignore[misc]
             elif self._match(Tk.ARROW):
                 node = exp.Anonymous(this="JSON_EXTRACT", expressions=[node, self.primary()])
             elif self._match(Tk.DARROW):
-                found = exp.Anonymous(this="JSON_EXTRACT", expressions=[node, self.primary()])
-                node = exp.Anonymous(this="JSON_UNQUOTE", expressions=[found])
+                extracted = exp.Anonymous(this="JSON_EXTRACT", expressions=[node, self.primary()])
+                node = exp.Anonymous(this="JSON_UNQUOTE", expressions=[extracted])
             else:
                 break
         return node
@@ -377,7 +377,7 @@ class _MySqlParser(MySQL.Parser):  # type: ignore[misc]
         return self.name()
 
     def worded(self) -> Node | None:
-        """Return what begins with an unquoted word."""
+        """Return the operand that begins with an unquoted word."""
         word, follows = self.word(), self._next.text if self._next else ""
         if word in _WORDS and (word != "VALUES" or follows == "("):
             return _WORDS[word](self)
@@ -490,7 +490,7 @@ _WORDS: Final[Mapping[str, Callable[[_MySqlParser], Node | None]]] = {
 
 _KEYWORDS: Final[Mapping[str, Tk]] = {**MySQL.Tokenizer.KEYWORDS, **MySQL.Tokenizer.SINGLE_TOKENS}
 _PAIRS: Final = frozenset({"GROUP BY", "ORDER BY", "PARTITION BY", "MEMBER OF"})
-"""Two words that sqlglot takes for one; of its others none stands in a query."""
+"""Two words that are one token of sqlglot; its other pairs do not occur in queries."""
 _KINDS: Final[Mapping[TokenKind, Tk]] = {
     TokenKind.NAME: Tk.IDENTIFIER,
     TokenKind.STRING: Tk.STRING,
@@ -501,27 +501,27 @@ _KINDS: Final[Mapping[TokenKind, Tk]] = {
 
 
 def parse_tokens(sql: str, tokens: Sequence[Token], reserved: AbstractSet[str] = frozenset()) -> Node:
-    """Return the node of the one statement that `tokens` of `sql` are; words of `reserved` are no names. Raises
-    sqlglot's ParseError, whose `col` is the offset of a token in `sql`, or its length."""
-    found: list[GlotToken] = []
+    """Return the node of the one statement in `tokens` of `sql`; words of `reserved` are no names. Raises sqlglot's
+    ParseError, whose `col` is the offset of a token in `sql`, or its length."""
+    converted: list[GlotToken] = []
     word = ""
     for token in tokens:
         text, pair = token.text, f"{word} {token.word}"
         word = token.word
         if token.kind in _KINDS:
-            _put(found, _KINDS[token.kind], text, token.start, token.end)
+            _put(converted, _KINDS[token.kind], text, token.start, token.end)
         elif token.kind is TokenKind.SIGN and text not in _KEYWORDS:
             for at, sign in enumerate(text, token.start):
-                _put(found, _KEYWORDS.get(sign, Tk.UNKNOWN), sign, at, at + 1)
+                _put(converted, _KEYWORDS.get(sign, Tk.UNKNOWN), sign, at, at + 1)
         elif pair in _PAIRS:
-            _put(found, _KEYWORDS[pair], pair, found.pop().start, token.end)
+            _put(converted, _KEYWORDS[pair], pair, converted.pop().start, token.end)
         elif token.kind is not TokenKind.HINT:
-            _put(found, _KEYWORDS.get(text.upper(), Tk.VAR), text, token.start, token.end)
+            _put(converted, _KEYWORDS.get(text.upper(), Tk.VAR), text, token.start, token.end)
     parser = _MySqlParser(dialect=MySQL())
     parser.reserved = reserved
-    [node] = parser.parse(found, sql)
+    [node] = parser.parse(converted, sql)
     return node
 
 
-def _put(found: list[GlotToken], kind: Tk, text: str, start: int, end: int) -> None:
-    found.append(GlotToken(kind, text, 1, start, start, end - 1))
+def _put(tokens: list[GlotToken], kind: Tk, text: str, start: int, end: int) -> None:
+    tokens.append(GlotToken(kind, text, 1, start, start, end - 1))

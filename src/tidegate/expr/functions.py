@@ -191,14 +191,14 @@ def _runner(shape: _Shape, args: Sequence[Compiled]) -> Evaluate:
             values.append(value)
         if len(texts) > 1:
             _alike(values, texts)
-        found: SqlValue = apply(context, *values) if session else apply(*values)
-        return found
+        result: SqlValue = apply(context, *values) if session else apply(*values)
+        return result
 
     return run
 
 
 def _run(arg: Compiled, letter: str) -> Evaluate:
-    """Functions of numbers take a quotient with all its digits."""
+    """Evaluate an argument; functions of numbers get a quotient with all its digits."""
     return arg.exact or arg.run if letter in "xd" else arg.run
 
 
@@ -211,7 +211,7 @@ def _alike(values: list[Any], texts: list[int]) -> None:
 
 
 def text_result(args: Sequence[Compiled]) -> ColumnType:
-    """Text, or binary when one of the arguments is."""
+    """Return the type of a text, binary if one of the arguments is."""
     binary = any(arg.type.code in STRINGS and arg.type.charset == "binary" for arg in args)
     return BINARY if binary else TEXT
 
@@ -275,8 +275,8 @@ def _lock(takes: str, call: Callable[..., int | None]) -> Function:
     def apply(context: Context, *args: Any) -> int | None:
         if context.locks is None:
             raise SqlRefused(_NOT_HERE, "locks belong to sessions", "42000")
-        found = call(context.locks, *(args and (args[0] or "", *args[1:])))
-        return None if found is None else int(found)
+        result = call(context.locks, *(args and (args[0] or "", *args[1:])))
+        return None if result is None else int(result)
 
     return define(takes, INT, apply, session=True, nulls=True)
 
@@ -323,18 +323,18 @@ _MakeTarget: TypeAlias = Callable[[list[int], str], _Target]
 _OUT_OF_RANGE: Final = 1264
 _LEADING: Final = re.compile(r"\s*+([+-]?)0*+(\d*)(?<=\d)", re.ASCII)
 LARGEST_DIGITS: Final = 100
-"""As many make a number larger than all; Python reads no more than some thousands."""
+"""More digits exceed any number anyway, and Python refuses to parse thousands."""
 _UNKNOWN_CHARSET: Final = 1115
 _CHARSETS: Final = frozenset({"utf8mb4", "utf8", "utf8mb3", "ascii", "latin1", "gbk", "gb18030", "binary"})
 
 
 def _whole(value: SqlValue, kind: ColumnType, context: Context) -> int | None:
-    """Return the integer that CAST starts from: of a text, its leading digits."""
+    """Return the integer of a value for CAST: of a text, its leading digits."""
     if isinstance(value, str) and not isinstance(value, Named):
-        found = _LEADING.match(value)
-        if found is None or found.end() < len(value.rstrip()):
+        match = _LEADING.match(value)
+        if match is None or match.end() < len(value.rstrip()):
             context.warn(1292, f"Truncated incorrect INTEGER value: '{value:.64}'")
-        return int(f"{found[1]}{found[2][:LARGEST_DIGITS] or 0}") if found else 0
+        return int(f"{match[1]}{match[2][:LARGEST_DIGITS] or 0}") if match else 0
     if isinstance(value, Bits):
         return int.from_bytes(value[-8:], "big")
     if isinstance(value, bytes):
@@ -343,23 +343,23 @@ def _whole(value: SqlValue, kind: ColumnType, context: Context) -> int | None:
 
 
 def _signed(value: SqlValue, kind: ColumnType, context: Context) -> SqlValue:
-    found = _whole(value, kind, context)
-    if found is None:
+    number = _whole(value, kind, context)
+    if number is None:
         return None
     if isinstance(value, Decimal | float):
-        return int(min(max(found, -MAX_INT - 1), MAX_INT))
-    found = int(min(max(found, -MAX_INT - 1), MAX_UINT))
-    return found if found <= MAX_INT else found - (1 << 64)
+        return int(min(max(number, -MAX_INT - 1), MAX_INT))
+    number = int(min(max(number, -MAX_INT - 1), MAX_UINT))
+    return number if number <= MAX_INT else number - (1 << 64)
 
 
 def _unsigned(value: SqlValue, kind: ColumnType, context: Context) -> SqlValue:
-    found = _whole(value, kind, context)
-    if found is None:
+    number = _whole(value, kind, context)
+    if number is None:
         return None
-    if isinstance(value, Decimal) and found < 0:
+    if isinstance(value, Decimal) and number < 0:
         context.warn(1292, f"Truncated incorrect DECIMAL value: '{value}'")
         return Unsigned(0)
-    return Unsigned(max(found, -MAX_INT - 1) & MAX_UINT if found < 0 else min(found, MAX_UINT))
+    return Unsigned(max(number, -MAX_INT - 1) & MAX_UINT if number < 0 else min(number, MAX_UINT))
 
 
 def _decimal(sizes: list[int], _charset: str) -> _Target:
@@ -367,13 +367,13 @@ def _decimal(sizes: list[int], _charset: str) -> _Target:
     write = decimal_writer(ColumnType(T.DECIMAL, precision, scale))
 
     def cast(value: SqlValue, kind: ColumnType, context: Context) -> SqlValue:
-        found = decimal_of(value, kind, context)
-        if found is None:
+        number = decimal_of(value, kind, context)
+        if number is None:
             return None
-        made = Decimal(write(found))
-        if EXACT.subtract(made, found).copy_abs() > Decimal(1).scaleb(-scale):
+        result = Decimal(write(number))
+        if EXACT.subtract(result, number).copy_abs() > Decimal(1).scaleb(-scale):
             context.warn(_OUT_OF_RANGE, "Out of range value for column 'CAST' at row 1")
-        return made
+        return result
 
     return decimal_type(precision, scale), cast
 
@@ -383,8 +383,8 @@ def _read_by(letter: str, fit: Callable[[Any], SqlValue]) -> Cast:
     read = _READERS[letter]
 
     def cast(value: SqlValue, kind: ColumnType, context: Context) -> SqlValue:
-        found = read(value, kind, context)
-        return None if found is None else fit(found)
+        parsed = read(value, kind, context)
+        return None if parsed is None else fit(parsed)
 
     return cast
 
@@ -410,7 +410,7 @@ def _clock(letter: str, kind: Callable[[int], ColumnType], fit: Callable[[Any, i
 
     def target(sizes: list[int], _charset: str) -> _Target:
         fsp = sizes[0] if sizes else 0
-        return kind(fsp), _read_by(letter, lambda found: fit(found, fsp))
+        return kind(fsp), _read_by(letter, lambda time: fit(time, fsp))
 
     return target
 
@@ -451,8 +451,8 @@ def _cast_call(node: Node, scope: Scope) -> Compiled:
     run_value, source = (value.exact or value.run if kind.code is T.DECIMAL else value.run), value.type
 
     def run(row: Row, context: Context) -> SqlValue:
-        found = run_value(row, context)
-        return None if found is None else cast(found, source, context)
+        operand = run_value(row, context)
+        return None if operand is None else cast(operand, source, context)
 
     if family_of(kind) is not Family.TEXT:
         return Compiled(run, kind)

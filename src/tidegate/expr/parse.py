@@ -1,10 +1,10 @@
-"""SQL text as statements, and what kind each one is.
+"""SQL text as statements, by their kind.
 
     "USE d; INSERT INTO t VALUES (1); ALTER TABLE t ADD c INT"
         Command("USE", "USE d")   Dml(Insert node, ..)   DdlText("ALTER TABLE t ADD c INT")
 
-Dml is read here, by sqlglot with our dialect.  DdlText goes on to schema/parse_ddl.py, and its text is what a DDL
-job keeps.  Command is everything else (SET, SHOW, ADMIN, BEGIN, USE ..), told by its first words.
+Dml is read here, by sqlglot with our dialect.  DdlText goes on to schema/parse_ddl.py; a DDL job keeps its text.
+Command is everything else (SET, SHOW, ADMIN, BEGIN, USE ..), recognized by its first words.
 Comments that TiDB executes are opened; sql_mode decides what quotes and backslashes mean.
 """
 
@@ -31,7 +31,7 @@ _COMMANDS: Final = frozenset(
     ROLLBACK SAVEPOINT SET SHOW SHUTDOWN SPLIT START TRACE UNLOCK USE WATCH""".split()  # noqa: SIM905
 )
 _NEAR_BYTES: Final = 2048
-"""How much of a text an error shows."""
+"""Maximal length of the text in an error."""
 _TABLED: Final = frozenset({"FROM", "UPDATE"})
 _OPENING: Final = re.compile(r"/\*(?:T!(?:\[[^\]]*\])?|!(?:[0-9]{5,6})?)\s*")
 
@@ -69,7 +69,7 @@ def parse(sql: str, sql_mode: frozenset[str] = frozenset()) -> list[Parsed]:
 
 
 def tokens_of(sql: str, sql_mode: frozenset[str]) -> tuple[Token, ...]:
-    """Return the tokens of `sql`, without the END; SqlRefused 1064 for what cannot be read."""
+    """Return the tokens of `sql`, without the END; SqlRefused 1064 for unreadable text."""
     try:
         return lex(sql, sql_mode)[:-1]
     except SqlError as error:
@@ -89,10 +89,10 @@ def statements_of(sql: str, tokens: Iterable[Token], reserved: AbstractSet[str] 
 
 def parse_expression(text: str, sql_mode: frozenset[str] = frozenset()) -> Node:
     """Return the node of one expression, such as the text of a generated column; SqlRefused 1064."""
-    [found] = parse(f"SELECT {text}", sql_mode)
-    if not isinstance(found, Dml) or len(found.node.expressions) != 1:
+    [statement] = parse(f"SELECT {text}", sql_mode)
+    if not isinstance(statement, Dml) or len(statement.node.expressions) != 1:
         raise syntax_error(text, 0)
-    return found.node.expressions[0]
+    return statement.node.expressions[0]
 
 
 def _sorted(sql: str, tokens: Sequence[Token], reserved: AbstractSet[str]) -> Parsed:
@@ -121,7 +121,8 @@ def _sorted(sql: str, tokens: Sequence[Token], reserved: AbstractSet[str]) -> Pa
 
 
 def _begin(sql: str, start: int) -> int:
-    """Return where a statement's text begins: before the executed comment that holds its first word, if any."""
+    """Return the offset at which a statement's text begins: before the executed comment that holds its first word, if
+    any."""
     at = sql.rfind("/*", 0, start)
     return at if at >= 0 and _OPENING.fullmatch(sql, at, start) else start
 
@@ -134,10 +135,11 @@ def _whole(sql: str, text: str, end: int) -> str:
 
 
 def _blamed(sql: str, tokens: Sequence[Token], at: int) -> int:
-    """Return where a parser that reads one token ahead reports an error at `at`: behind a word with an operand."""
-    place = next((number for number, token in enumerate(tokens) if token.start == at), 0)
-    if place and tokens[place].word in LEADING and tokens[place - 1].word not in RESERVED:
-        return tokens[place + 1].start if place + 1 < len(tokens) else len(sql)
+    """Return the offset at which a parser with one token of lookahead reports an error at `at`: behind a word with an
+    operand."""
+    index = next((number for number, token in enumerate(tokens) if token.start == at), 0)
+    if index and tokens[index].word in LEADING and tokens[index - 1].word not in RESERVED:
+        return tokens[index + 1].start if index + 1 < len(tokens) else len(sql)
     return at
 
 
@@ -148,12 +150,12 @@ def syntax_error(sql: str, at: int, why: str = "") -> SqlRefused:
         tokens = lex(sql)[:-1]
     except SqlError:
         tokens = ()
-    found = next((token for token in tokens if token.start >= at), None)
-    end = len(sql) if found is None else found.end
+    blamed = next((token for token in tokens if token.start >= at), None)
+    end = len(sql) if blamed is None else blamed.end
     line, begins = sql.count("\n", 0, end) + 1, sql.rfind("\n", 0, end) + 1
     near = sql[at:].encode("utf-8", "surrogateescape")
     whole = f"(total length {len(near)})" if len(near) > _NEAR_BYTES else ""
-    reason = "" if found is not None and found.word in RESERVED else why
+    reason = "" if blamed is not None and blamed.word in RESERVED else why
     return SqlRefused(
         _SYNTAX,
         "You have an error in your SQL syntax; check the manual that corresponds to your TiDB version for the right "

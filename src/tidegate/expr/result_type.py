@@ -66,12 +66,12 @@ _JOINED: Final = {
     Family.YEAR: Family.INT,
     **dict.fromkeys((Family.BIT, Family.ENUM, Family.SET), Family.TEXT),
 }
-"""Families whose values have a common type with those of another one as if they were of it."""
+"""Families that count as another family when a common type is determined."""
 _NUMERIC: Final = (Family.INT, Family.DECIMAL, Family.FLOAT)
 
 
 def family_of(kind: ColumnType) -> Family:
-    """Return the family by which the common type of several values is chosen: BIT, ENUM and SET are texts."""
+    """Return the family that determines the common type of several values: BIT, ENUM and SET are texts."""
     family = TYPES[kind.code].family
     return _JOINED.get(family, family)
 
@@ -168,7 +168,7 @@ def converter(source: ColumnType, target: ColumnType) -> Convert | None:
         case Family.DECIMAL:
             scale = max(target.decimal, 0)
             return lambda value, kind, context: (
-                None if (found := decimal_of(value, kind, context)) is None else rounded(found, scale)
+                None if (decimal := decimal_of(value, kind, context)) is None else rounded(decimal, scale)
             )
         case Family.TEXT if family_of(source) is not Family.TEXT:
             return lambda value, kind, _context: text_of(value, kind)
@@ -245,7 +245,7 @@ def parse_document(text: str) -> JsonValue:
 
 
 def document_of(value: SqlValue, kind: ColumnType, _context: Context) -> JsonDatum | None:
-    """Return the document that a JSON function reads; text is parsed."""
+    """Return the JSON document of a value; text is parsed."""
     if value is None or isinstance(value, JsonDatum):
         return value
     if isinstance(value, str):
@@ -283,11 +283,11 @@ def parse_path(text: str) -> Path:
     if not body.startswith("$"):
         raise _bad_path(0)
     while at < len(body):
-        found = _STEP.match(body, at)
-        if found is None:
+        match = _STEP.match(body, at)
+        if match is None:
             raise _bad_path(at)
-        steps.append(_step(found))
-        at = found.end()
+        steps.append(_step(match))
+        at = match.end()
     if steps and steps[-1] is Wild.DEEP:
         raise _bad_path(len(text))
     return tuple(steps)
@@ -299,15 +299,15 @@ def _bad_path(at: int) -> SqlRefused:
     )
 
 
-def _step(found: re.Match[str]) -> Step:
-    if found["name"] is not None:
-        return found["name"]
-    if found["quoted"] is not None:
-        return str(json.loads(found["quoted"]))
-    if found["first"] is not None:
-        first = _index(found["first"])
-        return first if found["end"] is None else (first, _index(found["end"]))
-    return Wild.MEMBERS if found["any"] else Wild.ELEMENTS if found["each"] else Wild.DEEP
+def _step(match: re.Match[str]) -> Step:
+    if match["name"] is not None:
+        return match["name"]
+    if match["quoted"] is not None:
+        return str(json.loads(match["quoted"]))
+    if match["first"] is not None:
+        first = _index(match["first"])
+        return first if match["end"] is None else (first, _index(match["end"]))
+    return Wild.MEMBERS if match["any"] else Wild.ELEMENTS if match["each"] else Wild.DEEP
 
 
 def _index(text: str) -> int:

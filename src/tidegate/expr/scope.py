@@ -141,11 +141,11 @@ class Scope:
     collation: str = DEFAULT_COLLATION
     """collation_connection: the collation of literals."""
     clause: str = "field list"
-    """Where the expression stands, for error 1054."""
+    """The clause of the expression, for error 1054."""
     aliases: Mapping[str, "Expression"] = field(default_factory=dict)
     """Select items by alias in lower case, where ORDER BY and HAVING may name them."""
     aggregate: "Callable[[Expression], Compiled] | None" = None
-    """Takes a call of an aggregate function; None where none may stand (1111)."""
+    """Compiles a call of an aggregate function; None where it is not allowed (1111)."""
     values: "Callable[[str], Compiled] | None" = None
     """VALUES(column) of ON DUPLICATE KEY UPDATE."""
     context: Context | None = None
@@ -171,11 +171,11 @@ class Scope:
 
     def find(self, column: str, table: str = "", schema: str = "") -> Slot:
         """Return the slot that a name means; SqlRefused 1054 for none, 1052 for several."""
-        found = self.own(column, table, schema)
-        if len(found) > 1:
+        matches = self.own(column, table, schema)
+        if len(matches) > 1:
             raise SqlRefused(_AMBIGUOUS, f"Column '{column}' in {self.clause} is ambiguous", "23000")
-        if found:
-            return found[0]
+        if matches:
+            return matches[0]
         shown = ".".join(part for part in (schema, table, column) if part)
         raise SqlRefused(_BAD_FIELD, f"Unknown column '{shown}' in '{self.clause}'", "42S22")
 

@@ -336,9 +336,9 @@ def _plain(document: JsonValue) -> str:
     return str(json.loads(text)) if text.startswith('"') else text
 
 
-def _extract(found: JsonDatum, *paths: str) -> JsonDatum | None:
+def _extract(target: JsonDatum, *paths: str) -> JsonDatum | None:
     steps = [parse_path(path) for path in paths]
-    finds = [value for path in steps for value in find(found.document, path)]
+    finds = [value for path in steps for value in find(target.document, path)]
     if len(steps) == 1 and single(steps[0]):
         return JsonDatum(finds[0]) if finds else None
     return JsonDatum(finds) if finds else None
@@ -358,8 +358,8 @@ def _unquote(value: SqlValue) -> str | None:
     return parsed if isinstance(parsed, str) else text
 
 
-def _type_name(found: JsonDatum) -> str:
-    document = found.document
+def _type_name(value: JsonDatum) -> str:
+    document = value.document
     if document is None:
         return "NULL"
     if isinstance(document, JsonTime):
@@ -385,7 +385,7 @@ def _at_path(read: Callable[..., SqlValue]) -> Callable[..., SqlValue]:
     def apply(target: JsonDatum, *args: JsonDatum | str) -> SqlValue:
         documents = [part.document for part in args if isinstance(part, JsonDatum)]
         path = next((part for part in args if isinstance(part, str)), "$")
-        return next((read(found, *documents) for found in find(target.document, parse_path(path))), None)
+        return next((read(value, *documents) for value in find(target.document, parse_path(path))), None)
 
     return apply
 
@@ -445,15 +445,15 @@ def _put(document: JsonValue, path: str, value: JsonValue, *, old: bool, new: bo
         if 0 <= at < len(items):
             if not old:
                 return holder
-            made: list[JsonValue] = [*items[:at], value, *items[at + 1 :]]
-            return made if isinstance(holder, list) else value
+            replaced: list[JsonValue] = [*items[:at], value, *items[at + 1 :]]
+            return replaced if isinstance(holder, list) else value
         return [*items, value] if new and at >= len(items) else [value, *items] if new else holder
 
     return _changed_at(document, steps, change)
 
 
-def _removed(found: JsonDatum, *paths: str) -> JsonDatum:
-    document = found.document
+def _removed(target: JsonDatum, *paths: str) -> JsonDatum:
+    document = target.document
     for path in paths:
         steps = _steps(path)
         if not steps:
@@ -480,10 +480,10 @@ def _changed(change: Callable[[JsonValue, str, JsonValue], JsonValue]) -> Functi
             raise wrong_count(node.name)
 
         def run(row: Row, context: Context) -> SqlValue:
-            found = document_of(target.run(row, context), target.type, context)
-            if found is None:
+            json = document_of(target.run(row, context), target.type, context)
+            if json is None:
                 return None
-            document = found.document
+            document = json.document
             for path, value in zip(pairs[::2], pairs[1::2], strict=True):
                 where = string_of(path.run(row, context), path.type)
                 if where is None:

@@ -276,11 +276,11 @@ def _extract(node: Node, scope: Scope) -> Compiled:
     dated = unit in _DATE_PARTS or unit.startswith("DAY")
 
     def run(row: Row, context: Context) -> SqlValue:
-        found = value.run(row, context)
+        argument = value.run(row, context)
         if dated:
-            time = moment_of(found, value.type, context)
+            time = moment_of(argument, value.type, context)
             return None if time is None else number(time, span_of_clock(time))
-        span = span_of(found, value.type, context)
+        span = span_of(argument, value.type, context)
         return None if span is None else number(Time(0, 0, 0), int(span))
 
     return Compiled(run, INT)
@@ -355,8 +355,8 @@ def _from_unix_call(node: Node, scope: Scope) -> Compiled:
         if not 0 <= seconds <= MAX_UNIX:
             return None
         micros = round(Decimal(str(seconds)) * 10**6)
-        found = _EPOCH + timedelta(microseconds=micros)
-        time = clock(found.astimezone(context.zone).replace(tzinfo=None))
+        instant = _EPOCH + timedelta(microseconds=micros)
+        time = clock(instant.astimezone(context.zone).replace(tzinfo=None))
         return time if pattern is None else format_time(time, pattern)
 
     kind = TEXT if len(args) == 2 else datetime_type(fsp)
@@ -508,9 +508,9 @@ def _month_moved(time: Time, months: int) -> Time:
     year, month = divmod(time.year * 12 + time.month - 1 + months, 12)
     month += 1
     for day in range(time.day, time.day - 4, -1):
-        made = time._replace(year=year, month=month, day=day)
-        if to_datetime(made) is not None:
-            return made
+        result = time._replace(year=year, month=month, day=day)
+        if to_datetime(result) is not None:
+            return result
     return time._replace(year=year, month=month)
 
 
@@ -538,12 +538,12 @@ def _added(first: Compiled, amount: Compiled, unit: str, *, minus: bool) -> Comp
             start = span_of(value, first.type, context)
             return None if start is None else Duration(start + span.micros * 1000)
         time = moment_of(value, first.type, context)
-        found = None if time is None else moved(time, span, context)
-        if found is None or kind is not TEXT:
-            return found
+        result = None if time is None else moved(time, span, context)
+        if result is None or kind is not TEXT:
+            return result
         if unit in DAY_UNITS and not _HAS_CLOCK.match(string_of(value, first.type) or ""):
-            return render_date(found)
-        return render_time(found, 6 if found.microsecond else 0)
+            return render_date(result)
+        return render_time(result, 6 if result.microsecond else 0)
 
     return Compiled(run, kind, "utf8mb4_bin", 4)
 

@@ -39,7 +39,7 @@ NO_OPERANDS: Final = _words(
     SHOW STARTING STORED STRAIGHT_JOIN TABLE TERMINATED THEN TO TRAILING TRIGGER UNION UNIQUE UNLOCK UPDATE USAGE
     USE USING VIRTUAL WHEN WHERE WHILE WITH WRITE XOR"""
 )
-"""Words that no operand begins with, whatever is a name."""
+"""Words that never begin an operand, even where they may be names."""
 RESERVED: Final = _words(
     """ADD ALL ALTER ANALYZE AND ARRAY AS ASC BETWEEN BIGINT BINARY BLOB BOTH BY CALL CASCADE CASE CHANGE CHAR
     CHARACTER CHECK COLLATE COLUMN CONSTRAINT CONTINUE CONVERT CREATE CROSS CUME_DIST CURRENT_DATE CURRENT_ROLE
@@ -60,12 +60,12 @@ RESERVED: Final = _words(
     UTC_DATE UTC_TIME UTC_TIMESTAMP VALUES VARBINARY VARCHAR VARCHARACTER VARYING VIRTUAL WHEN WHERE WHILE
     WINDOW WITH WRITE XOR YEAR_MONTH ZEROFILL"""
 )
-"""Words that a TiDB takes for names in backquotes alone, or beside a dot."""
+"""Words that TiDB accepts as names only in backquotes, or beside a dot."""
 LEADING: Final = _words(
     """AND AS BETWEEN COLLATE DIV EXCEPT FETCH FOR FROM GROUP HAVING ILIKE IN INTERSECT INTO IS LIKE LIMIT LOCK MOD NOT
     OR ORDER REGEXP RLIKE UNION WHERE XOR"""
 )
-"""Reserved words with which an operand, or a SELECT, goes on: where they are wrong, what follows them is."""
+"""Reserved words that continue an operand or a SELECT: an error is reported at the token after them."""
 OF_TABLES: Final = _words("JOIN STRAIGHT_JOIN TABLESAMPLE WINDOW")
 """Reserved words that stand behind a table."""
 NOW: Final = _words(
@@ -82,7 +82,7 @@ UNITS: Final = _words(
 
 
 _SIGNS: Final = ["<=>", "->>", "->", "<=", ">=", "<>", "!=", "&&", "||", "<<", ">>", ":=", "@@", "*/"]
-# Nothing is read twice: what one lexeme has taken it does not give back, so a text costs time by its length alone.
+# No backtracking: a lexeme does not give back characters, so the time is linear in the text's length.
 _LEXEME: Final = r"""
     (?P<blank>[\s\x00]+|\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*)
   | (?P<open>/\*T!(?:\[(?P<features>[\w,\ ]*)\])?|/\*!(?:[0-9]{5,6})?)
@@ -98,7 +98,7 @@ _LEXEME: Final = r"""
   | (?P<word>[\w$\x80-\U0010ffff]+)
   | (?P<sign>SIGNS|.)"""
 _POINT: Final = r"(?<![\w$`])\.[0-9]+"
-"""A number that begins with its point, which none does behind a name."""
+"""A number that begins with its point, which is not possible behind a name."""
 _ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 
@@ -116,7 +116,7 @@ class TokenKind(Enum):
     """Kinds of tokens."""
 
     WORD = "word"
-    """An unquoted word: keyword or name, which one only the grammar knows."""
+    """An unquoted word: keyword or name, as the grammar decides."""
     NAME = "name"
     """A name in backquotes."""
     STRING = "string"
@@ -130,7 +130,7 @@ class TokenKind(Enum):
 
 
 class Token(NamedTuple):
-    """One token; `text` is the word as written, the unquoted name or string, the digits of a literal, or the sign."""
+    """A token; `text` is the word as written, the unquoted name or string, the digits of a literal, or the sign."""
 
     kind: TokenKind
     text: str

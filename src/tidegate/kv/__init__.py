@@ -1,4 +1,4 @@
-"""What lies in TiKV under TiDB: keys, rows, index entries and schema, as bytes and back."""
+"""Encoding and decoding of TiDB's data in TiKV: keys, rows, index entries and schema."""
 
 from tidegate.kv.index_entry import IndexEntry, decode_index_entry, encode_index_entry
 from tidegate.kv.keys import (

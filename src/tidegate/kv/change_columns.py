@@ -46,8 +46,8 @@ def changes_of(batch: Any) -> list[KvChange]:
 
 def packed(batch: Any) -> bytes:
     """Return the bytes of a record batch, without its schema."""
-    found: bytes = batch.serialize().to_pybytes()
-    return found
+    data: bytes = batch.serialize().to_pybytes()
+    return data
 
 
 def unpacked(data: bytes) -> Any:

@@ -144,7 +144,7 @@ CODEC: Final = "index entry"
 Columns = Mapping[int, KvValue]
 _MAX_LENGTH: Final = 1 << 32
 _MAX_SPACES: Final = 0xFFFF
-"""No key holds more bytes than a part of it that long."""
+"""Maximal length of a key part."""
 
 
 class IndexEntry(NamedTuple):
@@ -232,11 +232,11 @@ def _original(table: TableLayout, part: IndexPart, value: KvValue, count: Callab
 
 def decode_index_entry(table: TableLayout, key: bytes, value: bytes) -> IndexEntry:
     """Return the index entry of a key and value; KvDecodeError with key and offset for any other bytes."""
-    found = decode_table_key(key)
-    if not isinstance(found, IndexKey):
+    decoded = decode_table_key(key)
+    if not isinstance(decoded, IndexKey):
         raise KvDecodeError("the key of a row where an index entry's stands", CODEC, 0, key)
     try:
-        return _decode(table, found, decode_index_value(value))
+        return _decode(table, decoded, decode_index_value(value))
     except DecodeError as error:
         raise KvDecodeError(error.what, error.codec, error.offset, key) from error
 
@@ -276,20 +276,20 @@ def _read_restored(
     if table.common_handle is not None and isinstance(handle, CommonHandle):
         ids = [part.column_id for part in table.common_handle.parts]
         in_handle = dict(zip(ids, handle.datums(len(ids)), strict=True))
-    found: dict[int, KvValue] = {}
+    restored: dict[int, KvValue] = {}
     for column_id, data in (value.restored or {}).items():
         column = table.by_id.get(column_id)
         if column is None:
             raise DecodeError(f"restored data of column {column_id}, which table {table.id} does not have", CODEC, 0)
         counts_spaces = value.version == 1 and column.collation in TRIMMED
         if data is None:
-            found[column_id] = None
+            restored[column_id] = None
         elif counts_spaces:
             keys = [key for each in (in_handle, datums) if isinstance(key := each.get(column_id), bytes)]
-            found[column_id] = _with_spaces(max(keys, key=len, default=None), data)
+            restored[column_id] = _with_spaces(max(keys, key=len, default=None), data)
         else:
-            found[column_id] = read_value(column.type, data)
-    return found
+            restored[column_id] = read_value(column.type, data)
+    return restored
 
 
 def _with_spaces(key: bytes | None, data: bytes) -> bytes | None:

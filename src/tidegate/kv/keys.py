@@ -82,15 +82,15 @@ class CommonHandle(NamedTuple):
     encoded: bytes
 
     def datums(self, count: int) -> list[Datum]:
-        """Return the first `count` columns of the primary key; DecodeError when they are not there or more follows."""
-        found: list[Datum] = []
+        """Return the first `count` columns of the primary key; DecodeError if they are missing or more follows."""
+        datums: list[Datum] = []
         at = 0
         for _ in range(count):
             datum, at = decode_datum(self.encoded, at)
-            found.append(datum)
+            datums.append(datum)
         if any(self.encoded[at:]) or (at != len(self.encoded) and len(self.encoded) > MIN_SIZE):
             raise DecodeError(f"bytes behind the {count} columns of a handle", CODEC, at)
-        return found
+        return datums
 
 
 Handle: TypeAlias = IntHandle | CommonHandle
@@ -214,12 +214,12 @@ _KINDS: Final = frozenset("sShHlL")
 
 
 class MetaKey(NamedTuple):
-    """A key of the schema; `field` belongs to kind h, `place` to kind l."""
+    """A key of the schema; a hash (kind h) has a `field`, a list (kind l) a `position`."""
 
     name: bytes
     kind: str
     field: bytes | None = None
-    place: int | None = None
+    position: int | None = None
 
 
 def string_key(name: str) -> bytes:
@@ -239,12 +239,13 @@ def job_field(job_id: int) -> bytes:
 
 def encode_meta_key(key: MetaKey) -> bytes:
     """Return the bytes of a metadata key; EncodeError where kind and parts disagree."""
-    if key.kind not in _KINDS or (key.field is None) != (key.kind != "h") or (key.place is None) != (key.kind != "l"):
-        raise EncodeError(f"a meta key of kind {key.kind!r} with field {key.field!r} and place {key.place}")
+    parts = key.field is not None, key.position is not None
+    if key.kind not in _KINDS or parts != (key.kind == "h", key.kind == "l"):
+        raise EncodeError(f"a meta key of kind {key.kind!r} with field {key.field!r} and position {key.position}")
     head = _META_KEY_PREFIX + encode_bytes(key.name) + encode_uint(ord(key.kind))
     if key.field is not None:
         return head + encode_bytes(key.field)
-    return head if key.place is None else head + encode_int(key.place)
+    return head if key.position is None else head + encode_int(key.position)
 
 
 def decode_meta_key(key: bytes) -> MetaKey:
@@ -263,10 +264,10 @@ def _meta_key_decode(key: bytes) -> MetaKey:
     kind = chr(number) if number < 0x80 else ""
     if kind not in _KINDS:
         raise DecodeError(f"kind {number:#x} is none of s, h, l", _META_KEY_CODEC, at)
-    field, place = None, None
+    field, position = None, None
     if kind == "h":
         field, end = decode_bytes(key, end)
     elif kind == "l":
-        place, end = decode_int(key, end)
+        position, end = decode_int(key, end)
     at_end(key, end, _META_KEY_CODEC)
-    return MetaKey(name, kind, field, place)
+    return MetaKey(name, kind, field, position)

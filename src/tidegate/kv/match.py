@@ -64,8 +64,8 @@ class Matcher:
         at = (change.start_ts, change.key)
         match change.type:
             case LogType.PREWRITE:
-                known = self._prewrites.get(at)
-                if known is None or (change.value and change.generation >= known.generation):
+                prewrite = self._prewrites.get(at)
+                if prewrite is None or (change.value and change.generation >= prewrite.generation):
                     self._prewrites[at] = change
             case LogType.COMMIT:
                 return self._commit(at, change)

@@ -67,7 +67,7 @@ from tidegate.mysql.json_value import (
 
 NULL: Final = -1
 MISSING: Final = -2
-"""Sizes of what has no bytes: NULL, and a column that the row does not have."""
+"""Sizes of values without bytes: NULL, and a column that the row does not have."""
 PADDING: Final = 8
 """Bytes behind the last value, so that eight may be read wherever a value begins."""
 _PADDED: Final = pa.array([bytes(PADDING)], pa.binary())
@@ -84,7 +84,7 @@ class Cells(NamedTuple):
 
 
 class RowCells(NamedTuple):
-    """`data` are the bytes of all rows and some padding, `cells` the places by column id, `fits` says of which rows
+    """`data` are the bytes of all rows and some padding, `cells` the offsets by column id, `fits` the rows for which
     they are right."""
 
     data: Any
@@ -93,12 +93,12 @@ class RowCells(NamedTuple):
 
 
 def words(data: Any, at: Any) -> Any:
-    """Return the eight bytes from each of the places `at` on, as numbers; the first byte is the lowest."""
+    """Return the eight bytes at each of the offsets `at` as little-endian numbers."""
     return windows(data, "<u8")[at]
 
 
 def spans(data: Any, at: Any, size: Any, absent: Any = None) -> Any:
-    """Return the `size` bytes from each of the places `at` on as a binary array; null where `absent`."""
+    """Return the `size` bytes at each of the offsets `at` as a binary array; null where `absent`."""
     ends = np.zeros(len(at) + 1, np.int64)
     np.cumsum(size, out=ends[1:])
     text = np.empty(ends[-1] + PADDING, np.uint8)
@@ -108,29 +108,29 @@ def spans(data: Any, at: Any, size: Any, absent: Any = None) -> Any:
     return pa.Array.from_buffers(pa.binary(), len(at), buffers)
 
 
-def locate(values: Any, wanted: Sequence[int], unwanted: Collection[int] = ()) -> RowCells:
-    """Return the places of the columns `wanted`; a row that holds one of `unwanted` does not fit. `values`: a binary
+def locate(values: Any, columns: Sequence[int], excluded: Collection[int] = ()) -> RowCells:
+    """Return the cells of `columns`; a row that holds one of `excluded` does not fit. `values`: a binary
     array."""
     count = len(values)
     _, offsets, raw = pa.concat_arrays([values, _PADDED]).buffers()
     data, ends = np.frombuffer(raw, np.uint8), np.frombuffer(offsets, np.int32)[: count + 1].astype(np.int64)
-    known = np.array([*wanted, *unwanted], np.int64)
-    order = np.argsort(known)
-    lines = np.where(order < len(wanted), order, _UNWANTED)
-    at, size = np.zeros((len(wanted), count), np.int32), np.full((len(wanted), count), MISSING, np.int32)
+    ids = np.array([*columns, *excluded], np.int64)
+    order = np.argsort(ids)
+    lines = np.where(order < len(columns), order, _UNWANTED)
+    at, size = np.zeros((len(columns), count), np.int32), np.full((len(columns), count), MISSING, np.int32)
     fits = np.zeros(count, np.bool_)
-    _place(data, ends, known[order], lines, at, size, fits)
-    return RowCells(data, {column: Cells(at[line], size[line]) for line, column in enumerate(wanted)}, fits)
+    _place(data, ends, ids[order], lines, at, size, fits)
+    return RowCells(data, {column: Cells(at[line], size[line]) for line, column in enumerate(columns)}, fits)
 
 
 @inlined
 def _number(data: Any, at: int, width: int) -> Any:
-    found: Any = np.int64(data[at])
+    number: Any = np.int64(data[at])
     if width > 1:
-        found |= np.int64(data[at + 1]) << 8
+        number |= np.int64(data[at + 1]) << 8
     if width > 2:
-        found |= np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
-    return found
+        number |= np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
+    return number
 
 
 @inlined
@@ -265,9 +265,9 @@ def read_levels(data: Any, starts: Any, ends: Any) -> Levels:
     count = len(starts)
     every, none = np.arange(count), np.zeros(0, np.int64)
     kind = data[np.minimum(starts, len(data) - _WORD)]
-    found = _measured(data, kind, starts + 1, ends)
-    odd = ~found.good | (found.end != ends)
-    levels = [Level(kind, found.at, found.size, found.end, every, every, every, none, none, none)]
+    measured = _measured(data, kind, starts + 1, ends)
+    odd = ~measured.good | (measured.end != ends)
+    levels = [Level(kind, measured.at, measured.size, measured.end, every, every, every, none, none, none)]
     while True:
         above = levels[-1]
         containers = np.flatnonzero(np.isin(above.kind, (OBJECT, ARRAY)) & (above.size > 0) & ~odd[above.document])
@@ -313,19 +313,21 @@ def _members(data: Any, above: Level, containers: Any) -> tuple[Level, Any]:
     count = above.size[containers]
     owner, first = np.repeat(containers, count), np.repeat(np.cumsum(count) - count, count)
     base, bound, count = above.at[owner], above.end[owner], above.size[owner]
-    place, of_object = np.arange(len(owner)) - first, above.kind[owner] == OBJECT
-    entry = base + _JSON_COLUMNS_HEAD_BYTES + np.where(of_object, _KEY_BYTES * count, 0) + _ENTRY_BYTES * place
+    index, of_object = np.arange(len(owner)) - first, above.kind[owner] == OBJECT
+    entry = base + _JSON_COLUMNS_HEAD_BYTES + np.where(of_object, _KEY_BYTES * count, 0) + _ENTRY_BYTES * index
     word = words(data, entry)
     kind = (word & np.uint64(0xFF)).astype(np.uint8)
     offset = (word >> np.uint64(8) & np.uint64(0xFFFF_FFFF)).astype(np.int64)
     begin = np.where(kind == LITERAL, entry + 1, base + offset)
-    found = _measured(data, kind, begin, bound)
+    measured = _measured(data, kind, begin, bound)
     heads_end = base + _JSON_COLUMNS_HEAD_BYTES + np.where(of_object, _KEY_BYTES + _ENTRY_BYTES, _ENTRY_BYTES) * count
-    good = found.good & _ascending(kind, begin, found.end, first, heads_end)
+    good = measured.good & _ascending(kind, begin, measured.end, first, heads_end)
     names = np.flatnonzero(of_object)
-    name_at, name_size, fits = _names(data, base[names], place[names], bound[names], heads_end[names])
+    name_at, name_size, fits = _names(data, base[names], index[names], bound[names], heads_end[names])
     good[names] &= fits
-    level = Level(kind, found.at, found.size, found.end, above.document[owner], owner, first, names, name_at, name_size)
+    level = Level(
+        kind, measured.at, measured.size, measured.end, above.document[owner], owner, first, names, name_at, name_size
+    )
     return level, good
 
 
@@ -340,13 +342,13 @@ def _ascending(kind: Any, begin: Any, end: Any, first: Any, floor: Any) -> Any:
     return good
 
 
-def _names(data: Any, base: Any, place: Any, bound: Any, heads_end: Any) -> tuple[Any, Any, Any]:
+def _names(data: Any, base: Any, index: Any, bound: Any, heads_end: Any) -> tuple[Any, Any, Any]:
     """Return offset and size of members' names, and which are contiguous, from the end of the heads on."""
-    word = words(data, base + _JSON_COLUMNS_HEAD_BYTES + _KEY_BYTES * place)
+    word = words(data, base + _JSON_COLUMNS_HEAD_BYTES + _KEY_BYTES * index)
     at = base + (word & np.uint64(0xFFFF_FFFF)).astype(np.int64)
     size = (word >> np.uint64(32) & np.uint64(0xFFFF)).astype(np.int64)
     due = heads_end.copy()
-    due[1:] = np.where(place[1:] > 0, (at + size)[:-1], due[1:])
+    due[1:] = np.where(index[1:] > 0, (at + size)[:-1], due[1:])
     return at, size, (at == due) & (at + size <= bound)
 
 
@@ -394,9 +396,9 @@ def _plain(data: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
     kept = np.flatnonzero(~odd)
     texts, more = _plain(data, starts[kept], ends[kept])
     odd[kept[more]] = True
-    places = np.zeros(len(odd), np.int64)
-    places[kept] = np.arange(len(kept))
-    return texts.take(pa.array(places, mask=odd)), odd
+    indices = np.zeros(len(odd), np.int64)
+    indices[kept] = np.arange(len(kept))
+    return texts.take(pa.array(indices, mask=odd)), odd
 
 
 def _member_names(data: Any, levels: list[Level], documents: int) -> tuple[Any, Any]:
@@ -438,9 +440,9 @@ def _texts(data: Any, levels: list[Level], names: Any) -> Any:
         order[begin] = before[at : at + len(count)]
         order[begin + count - 1] = own[at : at + len(count)]
         at += len(count)
-    taken = pool.take(pa.array(order))
-    bounds = np.frombuffer(taken.buffers()[1], np.int32)[np.append(start, len(order))]
-    return pa.Array.from_buffers(pa.string(), len(start), [None, pa.py_buffer(bounds), taken.buffers()[2]])
+    pieces = pool.take(pa.array(order))
+    bounds = np.frombuffer(pieces.buffers()[1], np.int32)[np.append(start, len(order))]
+    return pa.Array.from_buffers(pa.string(), len(start), [None, pa.py_buffer(bounds), pieces.buffers()[2]])
 
 
 def _counts(levels: list[Level]) -> list[Any]:
@@ -477,14 +479,14 @@ def _pieces(data: Any, levels: list[Level], names: Any) -> tuple[Any, Any, Any]:
 
 def _before(levels: list[Level], code: Any, names: int) -> Any:
     """Return the piece before each value: nothing, a bracket or a comma, with the member's name."""
-    found, at = [np.full(len(levels[0].kind), _NOTHING)], 0
+    parts, at = [np.full(len(levels[0].kind), _NOTHING)], 0
     for level in levels[1:]:
         follows = np.arange(len(level.kind)) != level.first
         pieces = np.where(follows, _COMMA, _BRACKET)
         pieces[level.names] = len(_FIXED) + names * follows[level.names] + code[at : at + len(level.names)]
         at += len(level.names)
-        found.append(pieces)
-    return np.concatenate(found)
+        parts.append(pieces)
+    return np.concatenate(parts)
 
 
 def _doubles(numbers: Any) -> Any:
@@ -517,13 +519,13 @@ class ReadValues(NamedTuple):
 
 
 ReadColumn: TypeAlias = Callable[[Any, Cells], ReadValues]
-"""The bytes of all rows, and the places of the column's values in them."""
+"""The bytes of all rows, and the cells of the column in them."""
 
 _SIGN: Final = np.uint64(1 << 63)
 _DATE_WIDTH, _TIME_WIDTH = 10, 19
 _MAX_FSP: Final = 6
 _DIGITS_MAX: Final = 18
-"""Digits that a signed 64-bit number holds whatever they are."""
+"""Number of digits that always fit a signed 64-bit number."""
 
 
 def arrow_type(kind: ColumnType) -> Any:
@@ -536,7 +538,7 @@ def arrow_type(kind: ColumnType) -> Any:
 
 
 def column_reader(kind: ColumnType, read: Read, *, utc: bool = True) -> ReadColumn:
-    """Return how a column of that type is read; `read` gives a single value as the array has it, or raises
+    """Return the reader of a column of that type; `read` returns a single value as in the array, or raises
     DecodeError."""
     if kind.code in NUMBERS:
         return partial(_whole, kind=np.uint64 if _is_unsigned(kind) else np.int64)
@@ -589,20 +591,20 @@ def _floats(data: Any, cells: Cells) -> ReadValues:
 
 
 def _binary(data: Any, cells: Cells, *, texts: bool = False) -> ReadValues:
-    """Bytes; `texts` as strings, if all of them are UTF-8."""
+    """Read bytes; `texts` as strings if all of them are UTF-8."""
     absent = cells.size < 0
-    found = spans(data, cells.at, np.where(absent, 0, cells.size), absent if absent.any() else None)
+    array = spans(data, cells.at, np.where(absent, 0, cells.size), absent if absent.any() else None)
     if texts:
         with suppress(pa.ArrowInvalid):
-            found = found.cast(pa.string())
-    return ReadValues(found, np.zeros(len(absent), np.bool_))
+            array = array.cast(pa.string())
+    return ReadValues(array, np.zeros(len(absent), np.bool_))
 
 
 def _documents(data: Any, cells: Cells) -> ReadValues:
-    """Equal documents are read once: an UPDATE mostly leaves them as they are."""
-    known = _binary(data, cells).array.dictionary_encode()
-    found = json_texts(known.dictionary).take(known.indices)
-    return ReadValues(found, (cells.size >= 0) & found.is_null().to_numpy(zero_copy_only=False))
+    """Read JSON documents; equal ones are read once, since an UPDATE mostly keeps them."""
+    encoded = _binary(data, cells).array.dictionary_encode()
+    texts = json_texts(encoded.dictionary).take(encoded.indices)
+    return ReadValues(texts, (cells.size >= 0) & texts.is_null().to_numpy(zero_copy_only=False))
 
 
 def _times(data: Any, cells: Cells, fsp: int, kind: ColumnType) -> ReadValues:
@@ -621,9 +623,9 @@ def _strings(text: Any, ends: Any, absent: Any) -> Any:
 
 @inlined
 def _put(line: Any, at: int, digits: int, number: Any) -> None:
-    """Write a number of so many digits."""
-    for place in range(at + digits - 1, at - 1, -1):
-        line[place] = 48 + number % 10
+    """Write a number with so many digits."""
+    for index in range(at + digits - 1, at - 1, -1):
+        line[index] = 48 + number % 10
         number //= 10
 
 
@@ -724,18 +726,18 @@ def _completed(data: Any, cells: Cells, read: Read, texts: Any, done: Any) -> Re
     """Return `texts`, with the values that are not `done` read one by one; equal ones are read once."""
     left = (cells.size >= 0) & ~done
     unread = np.zeros(len(left), np.bool_)
-    places = np.flatnonzero(left)
-    if not len(places):
+    rows = np.flatnonzero(left)
+    if not len(rows):
         return ReadValues(texts, unread)
-    known = dict[bytes, Any]()
+    texts_by_value = dict[bytes, Any]()
     others: list[Any] = []
-    for row, at, size in zip(places.tolist(), cells.at[places].tolist(), cells.size[places].tolist(), strict=True):
+    for row, at, size in zip(rows.tolist(), cells.at[rows].tolist(), cells.size[rows].tolist(), strict=True):
         value = data[at : at + size].tobytes()
-        if value not in known:
+        if value not in texts_by_value:
             try:
-                known[value] = read(value)
+                texts_by_value[value] = read(value)
             except (DecodeError, EncodeError):
-                known[value] = None
-        others.append(known[value])
-        unread[row] = known[value] is None
+                texts_by_value[value] = None
+        others.append(texts_by_value[value])
+        unread[row] = texts_by_value[value] is None
     return ReadValues(pc.replace_with_mask(texts, pa.array(left), pa.array(others, pa.string())), unread)

@@ -133,7 +133,7 @@ CODEC: Final = "row v2"
 VERSION_BYTE: Final = 0x80
 LARGE, CHECKSUM = 1, 2
 HEAD: Final = struct.Struct("<BBHH")
-"""Version, flags, and how many values and NULLs there are."""
+"""Version, flags, and the numbers of values and NULLs."""
 _MAX_SMALL_ID: Final = 0xFF
 _MAX_SMALL_DATA: Final = 0xFFFF
 _MAX_ID: Final = 0xFFFF_FFFF
@@ -250,8 +250,8 @@ def _shape(head: bytes) -> _Shape:
     if version != VERSION_BYTE or flags & ~(LARGE | CHECKSUM):
         raise DecodeError(f"version {version:#04x} with flags {flags:#04x}", CODEC, 0)
     id_form, end_form = ("I", "I") if flags & LARGE else ("B", "H")
-    found = struct.unpack_from(f"<{count + null_count}{id_form}", head, HEAD.size)
-    ids, nulls = found[:count], found[count:]
+    column_ids = struct.unpack_from(f"<{count + null_count}{id_form}", head, HEAD.size)
+    ids, nulls = column_ids[:count], column_ids[count:]
     for name, numbers in (("ids", ids), ("ids of NULLs", nulls)):
         if list(numbers) != sorted(set(numbers)):
             raise DecodeError(f"{name} that do not ascend", CODEC, HEAD.size)
@@ -273,15 +273,15 @@ def decode_old_row(buf: bytes) -> dict[int, Datum]:
     """Return the columns of a row of version 1 by id, in their order."""
     if buf == _EMPTY:
         return {}
-    found: dict[int, Datum] = {}
+    columns: dict[int, Datum] = {}
     at = 0
     while at < len(buf):
         start = at
         column_id, at = decode_datum(buf, at)
-        if type(column_id) is not int or column_id in found:
+        if type(column_id) is not int or column_id in columns:
             raise DecodeError(f"{column_id!r} where a new column id stands", V1_CODEC, start)
-        found[column_id], at = decode_datum(buf, at)
-    return found
+        columns[column_id], at = decode_datum(buf, at)
+    return columns
 
 
 _ROW_CODEC: Final = "row"
@@ -312,10 +312,10 @@ class Row(NamedTuple):
 
 def decode_row(table: TableLayout, key: bytes, value: bytes) -> Row:
     """Return the row of a key and value; KvDecodeError with key and offset for any other bytes."""
-    found = decode_table_key(key)
-    if not isinstance(found, RecordKey):
+    decoded = decode_table_key(key)
+    if not isinstance(decoded, RecordKey):
         raise KvDecodeError("the key of an index entry where a row's stands", _ROW_CODEC, 0, key)
-    return decode_row_value(table, found, value)
+    return decode_row_value(table, decoded, value)
 
 
 def decode_row_value(table: TableLayout, key: RecordKey, value: bytes) -> Row:

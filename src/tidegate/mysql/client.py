@@ -19,12 +19,12 @@ from typing import Any, Final
 from tidegate.model.errors import ConfigError, EnvironmentFault
 
 _IN_CLEAR: Final = (b"mysql_clear_password", b"dialog", b"sha256_password")
-"""Ways of authentication in which the password leaves this machine; the last encrypts it for whoever sends a key."""
+"""Authentication methods that send the password; the last encrypts it with a key that the server sends."""
 _OLD: Final = b"mysql_old_password"
-"""One whose proof is soon turned into the password; the driver has it no more."""
+"""A method whose proof is easily reversed; the driver no longer supports it."""
 _FAST: Final = 3
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 120_000}
-"""A server whose machine is gone is found out within minutes, however long an answer may take (systems that have the
+"""Keepalive detects a dead server within minutes, however long an answer may take (on systems that have the
 options; the last one in ms)."""
 
 
@@ -40,9 +40,8 @@ class ServerTls:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """A server, an account, and how long its answers are waited for (None: as long as they take). Printing it shows no
-    password."""
+class ConnectionOptions:
+    """Address and account of a server, and the timeout of its answers (None: no timeout). `repr` hides the password."""
 
     host: str
     port: int
@@ -60,7 +59,7 @@ class Door:
 
 
 def driver() -> Any:
-    """Return PyMySQL. EnvironmentFault where it is not installed."""
+    """Return PyMySQL. Raises EnvironmentFault if it is not installed."""
     try:
         import pymysql
     except ImportError as missing:
@@ -73,34 +72,34 @@ def faults(*more: type[Exception]) -> tuple[type[Exception], ...]:
     return (driver().MySQLError, RuntimeError, *more)
 
 
-def connect(door: Door, *, many: bool = False, flags: int = 0, **form: Any) -> Any:
+def connect(options: ConnectionOptions, *, many: bool = False, flags: int = 0, **form: Any) -> Any:
     """Return a connection of PyMySQL, with autocommit; `form` are words of the driver about statements and answers.
 
     Raises ConfigError, EnvironmentFault, and the driver's errors."""
     pymysql = driver()
-    clear = {} if door.tls else {**dict.fromkeys(_IN_CLEAR, _Refused), b"caching_sha2_password": _Proof}
-    dial_s = max(1, round(door.dial_s))
+    clear = {} if options.tls else {**dict.fromkeys(_IN_CLEAR, _Refused), b"caching_sha2_password": _Proof}
+    dial_s = max(1, round(options.dial_s))
     try:
         connection = pymysql.connect(
-            host=door.host,
-            port=door.port,
-            user=door.user,
-            password=door.password,
+            host=options.host,
+            port=options.port,
+            user=options.user,
+            password=options.password,
             charset="utf8mb4",
             connect_timeout=dial_s,
-            read_timeout=door.read_s or dial_s,
-            write_timeout=door.write_s,
+            read_timeout=options.read_s or dial_s,
+            write_timeout=options.write_s,
             autocommit=True,
             local_infile=False,
             client_flag=flags | (pymysql.constants.CLIENT.MULTI_STATEMENTS if many else 0),
-            ssl=_context(door.tls) if door.tls else None,
-            ssl_disabled=not door.tls,
+            ssl=_context(options.tls) if options.tls else None,
+            ssl_disabled=not options.tls,
             auth_plugin_map={_OLD: _Refused, **clear},
             **form,
         )
     except OSError as error:
-        raise ConfigError(f"{door.place}: a file of its TLS cannot be used: {error}") from error
-    connection._read_timeout = door.read_s  # noqa: SLF001  until here no server takes longer than to be reached
+        raise ConfigError(f"{options.place}: a file of its TLS cannot be used: {error}") from error
+    connection._read_timeout = options.read_s  # noqa: SLF001  until here no server takes longer than to be reached
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):
             connection._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)  # noqa: SLF001

@@ -42,7 +42,7 @@ _EXCEPTIONS: Final = {
     **{char: ord(char) for char in "\u019e\u03d9\u03f5\u048b\u04c6\u04ca\u04ce"},
     **{chr(code): code for code in range(0x500, 0x510)},
 }
-"""What differs from the rule: ß, the short i, and letters whose capitals came after Unicode 3.0."""
+"""Exceptions from the rule: ß, the short i, and letters whose capitals came after Unicode 3.0."""
 _REPLACEMENT: Final = b"\xff\xfd"
 _PRINTABLE: Final = range(0x20, 0x7F)
 _BREAKS: Final = {code: bytes((2, code - 8)) for code in range(9, 14)}

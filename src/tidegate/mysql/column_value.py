@@ -79,7 +79,7 @@ from tidegate.mysql.packed_time import (
 
 CODEC: Final = "column value"
 KvValue: TypeAlias = Datum | Time | Decimal
-"""What a column holds; see the table above."""
+"""The value of a column; see the table above."""
 _SIZES: Final = (1, 2, 4, 8)
 
 
@@ -168,7 +168,7 @@ def write_uint(value: int) -> bytes:
 
 
 def _whole(read: Callable[[bytes, int], tuple[Any, int]]) -> Callable[[bytes], Any]:
-    """A reader of a value that takes all the bytes."""
+    """Return a reader that requires the value to take all the bytes."""
 
     def read_all(data: bytes) -> object:
         value, end = read(data, 0)
@@ -202,7 +202,7 @@ def _kind(column_type: ColumnType, error: type[DecodeError | EncodeError]) -> _K
 _WIDE: Final = Context(prec=100, rounding=ROUND_HALF_UP)
 _SINGLE: Final = struct.Struct("<f")
 _SINGLE_DIGITS: Final = 9
-"""Nine significant digits name every 32-bit float."""
+"""Nine significant digits identify every 32-bit float."""
 
 
 def column_text(column_type: ColumnType, value: KvValue, zone: tzinfo = UTC) -> str:
@@ -232,7 +232,7 @@ def _vector(_type: ColumnType, value: Vector, _zone: tzinfo) -> str:
 
 
 def _shortest(number: float) -> str:
-    """The fewest digits that name a 32-bit float, without an exponent."""
+    """Return the fewest digits that identify a 32-bit float, without an exponent."""
     texts = (f"{number:.{digits}g}" for digits in range(1, _SINGLE_DIGITS))
     text = next((text for text in texts if _single(float(text)) == number), f"{number:.{_SINGLE_DIGITS}g}")
     return format(Decimal(text), "f")
@@ -277,22 +277,22 @@ def parse_value(kind: ColumnType, value: Value, zone: tzinfo = UTC) -> KvValue:
 
 
 def _parse_moment(kind: ColumnType, value: str, zone: tzinfo) -> KvValue:
-    found = _MOMENT.fullmatch(value)
-    if found is None:
+    match = _MOMENT.fullmatch(value)
+    if match is None:
         raise ValueError(value)
-    parts = [int(part or 0) for part in found.groups()[:6]]
-    time = Time._make([*parts, int((found[7] or "").ljust(6, "0"))])
+    parts = [int(part or 0) for part in match.groups()[:6]]
+    time = Time._make([*parts, int((match[7] or "").ljust(6, "0"))])
     pack_time(time)
     return to_utc(time, zone) if kind.code is MysqlType.TIMESTAMP else time
 
 
 def _parse_span(_kind: ColumnType, value: str, _zone: tzinfo) -> KvValue:
-    found = _SPAN.fullmatch(value)
-    if found is None:
+    match = _SPAN.fullmatch(value)
+    if match is None:
         raise ValueError(value)
-    hours, minutes, seconds = (int(found[part]) for part in (2, 3, 4))
-    micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int((found[5] or "").ljust(6, "0"))
-    return Duration(-micros * 1000 if found[1] else micros * 1000)
+    hours, minutes, seconds = (int(match[part]) for part in (2, 3, 4))
+    micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int((match[5] or "").ljust(6, "0"))
+    return Duration(-micros * 1000 if match[1] else micros * 1000)
 
 
 def parse_document(text: str) -> JsonValue:

@@ -58,7 +58,7 @@ MAX_FLOAT32: Final = struct.unpack("<f", bytes.fromhex("ffff7f7f"))[0]
 MAX_FLOAT64: Final = math.ldexp(2.0 - 2.0**-52, 1023)
 MAX_DIGITS: Final = 100
 HUGE: Final = 10**100
-"""More than any MySQL number; what is larger is as good as infinite and never spelled out."""
+"""Larger than any MySQL number; larger values count as infinite and are never written out."""
 WIDE: Final = Context(prec=400, rounding=ROUND_HALF_UP)
 """Room for every digit of a double or of DECIMAL(65,30)."""
 
@@ -67,8 +67,8 @@ _PREFIX: Final = re.compile(r"[ \t\n\v\f\r]*+([+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:
 
 def numeric_prefix(text: str) -> Decimal:
     """Return the number that `text` starts with, garbage after it ignored; 0 when there is none."""
-    found = _PREFIX.match(text)
-    return Decimal(found[1]) if found else Decimal(0)
+    match = _PREFIX.match(text)
+    return Decimal(match[1]) if match else Decimal(0)
 
 
 def round_exact(number: Decimal) -> int:
@@ -185,12 +185,12 @@ def float_text(value: float, *, single: bool) -> str:
 
 def nearest_single(value: float) -> float:
     """Return the 32-bit float that is nearest."""
-    found: float = struct.unpack("<f", struct.pack("<f", value))[0]
-    return found
+    single: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    return single
 
 
 def shortest_single(value: float) -> str:
-    """Return the fewest significant digits that name the 32-bit float `value`."""
+    """Return the fewest significant digits that identify the 32-bit float `value`."""
     packed = struct.pack("<f", value)
     for digits in range(1, 9):
         text = f"{value:.{digits}g}"
@@ -228,8 +228,8 @@ def decode_bytes(data: bytes, charset: str) -> str:
 
 def enum_index(elems: tuple[str, ...]) -> Callable[[str], int]:
     """Return the 1-based index of a name; 0 for the empty, invalid value."""
-    places = {name: index for index, name in enumerate(elems, 1)}
-    return lambda name: places.get(name, 0)
+    indexes = {name: index for index, name in enumerate(elems, 1)}
+    return lambda name: indexes.get(name, 0)
 
 
 def set_mask(elems: tuple[str, ...]) -> Callable[[str], int]:
@@ -284,13 +284,13 @@ _OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)")
 
 
 def session_zone(name: str, otherwise: tzinfo) -> tzinfo:
-    """Return the zone of a session: an IANA name or an offset such as "+05:30"; `otherwise` where it is not known."""
+    """Return the time zone of a session: an IANA name or an offset such as "+05:30"; `otherwise` if it is unknown."""
     if not name:
         return otherwise
-    if (found := _OFFSET.fullmatch(name)) is None:
+    if (match := _OFFSET.fullmatch(name)) is None:
         return zone_of(name)
-    east = timedelta(hours=int(found[2]), minutes=int(found[3]))
-    return timezone(-east if found[1] == "-" else east)
+    east = timedelta(hours=int(match[2]), minutes=int(match[3]))
+    return timezone(-east if match[1] == "-" else east)
 
 
 def fsp_of(kind: ColumnType) -> int:
@@ -358,17 +358,17 @@ def parse_moment(text: str, fsp: int, zone: tzinfo = UTC, *, any_day: bool = Fal
 
 def split_zone(text: str) -> tuple[str, timedelta | None]:
     """`text` without its trailing UTC offset (Z, +08, +0800, +08:00), and that offset if it has one."""
-    found = _ZONE.fullmatch(text)
-    if found is None:
+    match = _ZONE.fullmatch(text)
+    if match is None:
         return text, None
-    rest = found["rest"]
-    if found["sign"] is None:
+    rest = match["rest"]
+    if match["sign"] is None:
         return rest, timedelta(0)
     timed = len(_FIELDS.findall(rest)) >= 6 or re.fullmatch(r"\d{12}|\d{14}", rest.partition(".")[0]) is not None
     if not timed:
         return text, None
-    offset = timedelta(hours=int(found["hour"]), minutes=int(found["minute"] or 0))
-    return rest, -offset if found["sign"] == "-" else offset
+    offset = timedelta(hours=int(match["hour"]), minutes=int(match["minute"] or 0))
+    return rest, -offset if match["sign"] == "-" else offset
 
 
 def in_zone(moment: Time, offset: timedelta, zone: tzinfo) -> Time:
@@ -384,8 +384,8 @@ def in_zone(moment: Time, offset: timedelta, zone: tzinfo) -> Time:
 
 def fraction_after(body: str, fields: list[str]) -> str:
     """Return the digits after the point that follows the sixth field."""
-    found = re.match(r"(?:\D*+\d++){6}\.(\d+)", body, re.ASCII) if len(fields) > 6 else None
-    return found[1] if found else ""
+    match = re.match(r"(?:\D*+\d++){6}\.(\d+)", body, re.ASCII) if len(fields) > 6 else None
+    return match[1] if match else ""
 
 
 def add_fraction(moment: Time, digits: str, fsp: int) -> Time:
@@ -398,8 +398,8 @@ def add_fraction(moment: Time, digits: str, fsp: int) -> Time:
 
 def parse_compact(body: str, fsp: int, *, any_day: bool = False) -> tuple[Time, bool]:
     """(wall clock, whether it has seconds) of YYYYMMDD[HHMMSS] or YYMMDD[HHMMSS] with an optional fraction."""
-    found = re.match(r"(\d+)(?:[^\w\s]*\.(\d*))?", body, re.ASCII)
-    digits, fraction = (found[1], found[2] or "") if found else ("", "")
+    match = re.match(r"(\d+)(?:[^\w\s]*\.(\d*))?", body, re.ASCII)
+    digits, fraction = (match[1], match[2] or "") if match else ("", "")
     width = _COMPACT.get(len(digits))
     if width is None:
         return ZERO, False
@@ -495,21 +495,21 @@ def round_span(span: int, fsp: int) -> int:
 def parse_span(text: str, fsp: int) -> int | None:
     """Return the TIME that MySQL reads in `text`, rounded to `fsp`; None when it reads as no time."""
     text = text.strip()
-    found = _SPAN.match(text)
-    if found is None or (found.end() < len(text) and len(text.lstrip("-")) >= 12):
+    match = _SPAN.match(text)
+    if match is None or (match.end() < len(text) and len(text.lstrip("-")) >= 12):
         return None
-    if found["compact"] is not None and found["day"] is None:
-        number = int(found["compact"][:20])
+    if match["compact"] is not None and match["day"] is None:
+        number = int(match["compact"][:20])
         hour, minute, second = number // 10**4, number // 100 % 100, number % 100
     else:
-        hour = int((found["hour"] or found["compact"])[:9]) + 24 * int((found["day"] or "0")[:9])
-        minute, second = int((found["minute"] or "0")[:9]), int((found["second"] or "0")[:9])
+        hour = int((match["hour"] or match["compact"])[:9]) + 24 * int((match["day"] or "0")[:9])
+        minute, second = int((match["minute"] or "0")[:9]), int((match["second"] or "0")[:9])
     if minute > 59 or second > 59 or (hour > 838 and _DATED.match(text)):
         return None
-    digits = found["fraction"] or ""
+    digits = match["fraction"] or ""
     kept = int(digits[:fsp].ljust(fsp, "0") or 0) + (1 if digits[fsp : fsp + 1] >= "5" else 0)
     span = clamp(((hour * 60 + minute) * 60 + second) * 10**6 + kept * 10 ** (6 - fsp))
-    return -span if found["sign"] else span
+    return -span if match["sign"] else span
 
 
 def span_number(span: int, fsp: int) -> Decimal:

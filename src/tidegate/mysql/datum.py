@@ -95,7 +95,7 @@ class PackedTime(int):
 
 
 class DecimalDatum(NamedTuple):
-    """A number with its precision and scale; None takes the digits that the number has."""
+    """A decimal with its precision and scale; None derives them from the number."""
 
     value: Decimal
     form: DecimalForm | None = None

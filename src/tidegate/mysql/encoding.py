@@ -139,13 +139,13 @@ def encode_uvarint(value: int) -> bytes:
 def decode_uvarint(buf: bytes, at: int = 0) -> tuple[int, int]:
     """Return an unsigned number and the offset after it; DecodeError after 10 bytes or beyond 64 bits."""
     value = 0
-    for place in range(_VARINT_BYTES):
-        byte = take_byte(buf, at + place, CODEC)
-        value |= (byte & 0x7F) << 7 * place
+    for index in range(_VARINT_BYTES):
+        byte = take_byte(buf, at + index, CODEC)
+        value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             if value > MAX_UINT:
                 break
-            return value, at + place + 1
+            return value, at + index + 1
     raise DecodeError("a varint of more than 64 bits", CODEC, at)
 
 
@@ -218,7 +218,7 @@ class DecimalForm(NamedTuple):
 
 
 def form_of(value: Decimal) -> DecimalForm:
-    """Return the form of a number for which none is prescribed: the digits that it has, 0.00 as (2, 2)."""
+    """Return the default form of a number: its own digits, 0.00 as (2, 2)."""
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), value
     scale = max(-exponent, 0)
@@ -241,7 +241,7 @@ def encode_decimal(value: Decimal, form: DecimalForm) -> bytes:
     if len(text) > form.precision:
         raise EncodeError(f"{value} does not fit into DECIMAL{tuple(form)}")
     chunks = _cut(form)
-    ends = [sum(chunks[: place + 1]) for place in range(len(chunks))]
+    ends = [sum(chunks[: index + 1]) for index in range(len(chunks))]
     data = b"".join(
         int(text[end - size : end]).to_bytes(_BYTES[size], "big") for size, end in zip(chunks, ends, strict=True)
     )

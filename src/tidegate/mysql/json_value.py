@@ -201,19 +201,19 @@ def _write_object(members: dict[str, JsonValue], depth: int) -> tuple[int, bytes
     named = [(key.encode("utf-8", "surrogateescape"), value) for key, value in members.items()]
     ordered = sorted(named, key=itemgetter(0))
     offset = _HEAD.size + (_KEY.size + _ENTRY.size) * len(ordered)
-    places = bytearray()
+    key_entries = bytearray()
     for key, _ in ordered:
         if len(key) > 0xFFFF:
             raise EncodeError("a JSON key of more than 65,535 bytes")
-        places += _KEY.pack(offset, len(key))
+        key_entries += _KEY.pack(offset, len(key))
         offset += len(key)
     entries, values = _lay_out([value for _, value in ordered], offset, depth)
-    body = bytes(places) + entries + b"".join(key for key, _ in ordered) + values
+    body = bytes(key_entries) + entries + b"".join(key for key, _ in ordered) + values
     return OBJECT, _HEAD.pack(len(ordered), _HEAD.size + len(body)) + body
 
 
 def _lay_out(items: list[JsonValue], offset: int, depth: int) -> tuple[bytes, bytes]:
-    """The entries of `items` and the bytes of those that are not literals, which begin at `offset`."""
+    """Return the entries of `items` and the bytes of those that are not literals, which begin at `offset`."""
     entries, values = bytearray(), bytearray()
     for item in items:
         kind, body = _encode(item, depth + 1)
@@ -252,7 +252,7 @@ def _read_double(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
 
 
 def _sized_reader(head: int, make: Callable[[bytes, bytes], JsonValue]) -> "Read":
-    """A reader of `head` bytes and the bytes whose number follows them."""
+    """Return a reader of `head` bytes, a length, and that many bytes."""
 
     def read(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
         size, start = decode_uvarint(buf, at + head)
@@ -274,7 +274,7 @@ def _time_reader(kind: int) -> "Read":
 
 
 def _container(buf: bytes, at: int, entry_size: int) -> tuple[int, bytes]:
-    """The number of members of a container, and its bytes; offsets inside count from their start."""
+    """Return the number of members of a container, and its bytes; offsets inside count from their start."""
     count, size = _HEAD.unpack(take(buf, at, _HEAD.size, CODEC))
     body = take(buf, at, size, CODEC)
     if _HEAD.size + count * entry_size > size:
@@ -283,18 +283,18 @@ def _container(buf: bytes, at: int, entry_size: int) -> tuple[int, bytes]:
 
 
 def _members(body: bytes, entries: int, count: int, start: int, depth: int) -> list[JsonValue]:
-    """The values of `count` entries; each lies behind the one before, so that no byte is read twice on one level."""
-    found: list[JsonValue] = []
+    """Return the values of `count` entries; they must not overlap, so that no byte is read twice on one level."""
+    members: list[JsonValue] = []
     for entry_at in range(entries, entries + _ENTRY.size * count, _ENTRY.size):
         kind, offset = _ENTRY.unpack_from(body, entry_at)
         if kind == LITERAL:
-            found.append(_literal(offset & 0xFF, entry_at + 1))
+            members.append(_literal(offset & 0xFF, entry_at + 1))
             continue
         if offset < start:
             raise DecodeError("a value that begins inside another one", CODEC, entry_at)
         value, start = _decode(kind, body, offset, depth + 1)
-        found.append(value)
-    return found
+        members.append(value)
+    return members
 
 
 def _read_array(buf: bytes, at: int, depth: int) -> tuple[JsonValue, int]:
@@ -308,8 +308,8 @@ def _read_object(buf: bytes, at: int, depth: int) -> tuple[JsonValue, int]:
     entries = _HEAD.size + _KEY.size * count
     values = _members(body, entries, count, entries + _ENTRY.size * count, depth)
     members: dict[str, JsonValue] = {}
-    for place, value in enumerate(values):
-        offset, size = _KEY.unpack_from(body, _HEAD.size + _KEY.size * place)
+    for index, value in enumerate(values):
+        offset, size = _KEY.unpack_from(body, _HEAD.size + _KEY.size * index)
         members[take(body, offset, size, CODEC).decode("utf-8", "surrogateescape")] = value
     return members, at + len(body)
 

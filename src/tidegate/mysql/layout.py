@@ -1,4 +1,4 @@
-"""What the bytes of a table depend on, and nothing else: ids, types, collations, keys, the kind of handle.
+"""The properties of a table that its bytes depend on: ids, types, collations, keys, the kind of handle.
 
     TableLayout
       columns        by id; names play no part
@@ -6,7 +6,7 @@
       common_handle  the primary key whose columns are the handle, or neither: rows have a hidden number
       indexes        parts by column id and length of the prefix
 
-`restored(column)` tells whether the sort key of a column loses something, so that index entries keep its original.
+`restored(column)` is true if the sort key of a column loses information, so that index entries keep the original.
 
 Source: TiDB pkg/meta/model (TableInfo), pkg/types (NeedRestoredData).
 """
@@ -29,7 +29,7 @@ _KEEPS_SPACES: Final = "utf8mb4_0900_bin"
 
 
 class ColumnLayout(msgspec.Struct, frozen=True):
-    """One column. `keeps_null`: its NULLs are written, since a missing value would mean its default."""
+    """A column. `keeps_null`: its NULLs are written, since a missing value would mean its default."""
 
     id: int
     type: ColumnType
@@ -38,7 +38,7 @@ class ColumnLayout(msgspec.Struct, frozen=True):
     virtual: bool = False
     keeps_null: bool = False
     writable: bool = True
-    """False in the states delete-only and delete-reorganization: nobody writes such a column."""
+    """False in the states delete-only and delete-reorganization, in which a column is not written."""
 
 
 class IndexPart(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ class TableLayout:
         return {index.id: index for index in self.indexes}
 
     def restored(self, column: ColumnLayout) -> bool:
-        """Return whether an index entry keeps the original of this column."""
+        """Return whether index entries keep the original value of this column."""
         if not self.new_collation or column.type.code not in STRINGS or column.collation == "binary":
             return False
         if column.collation == _KEEPS_SPACES:

@@ -50,7 +50,7 @@ def pack_time(time: Time) -> int:
 
 
 def unpack_time(packed: int) -> Time:
-    """Return the time of a number; DecodeError for parts that no calendar or clock has."""
+    """Return the time of a number; DecodeError for parts out of their range."""
     seconds, microsecond = packed >> 24, packed & 0xFFFFFF
     date, clock = seconds >> 17, seconds & 0x1FFFF
     year, month = divmod(date >> 5, 13)
@@ -86,7 +86,7 @@ def _checked(time: Time, number: int) -> Time:
 
 
 def from_utc(time: Time, zone: tzinfo) -> Time:
-    """Return a stored TIMESTAMP on the clocks of `zone`; DecodeError when there is no such moment."""
+    """Return a stored TIMESTAMP in the time zone `zone`; DecodeError for an invalid time."""
     if time == ZERO or zone is UTC:
         return time
     try:
@@ -97,8 +97,7 @@ def from_utc(time: Time, zone: tzinfo) -> Time:
 
 
 def to_utc(time: Time, zone: tzinfo) -> Time:
-    """Return what is stored for a TIMESTAMP that the clocks of `zone` show; of an hour that comes twice the first
-    one."""
+    """Return the stored TIMESTAMP of a local time in `zone`; an ambiguous time is the first of the two."""
     if time == ZERO or zone is UTC:
         return time
     try:

@@ -1,14 +1,14 @@
-"""What the error of a server of MySQL's protocol means: whether the same statement may do later. Pure.
+"""The meaning of a MySQL server's error: whether the same statement may succeed later. Pure.
 
     1213, 1205, 1040, 1290, 9007, ..    locks, limits, a server that is read-only or going down      later
     2003, 2013, ..                      the driver: no answer                                        later
     1044, 1045, 1142, 1227, ..          the account: somebody may GRANT it                           the account's
-    1105 ERROR 1231 (42000): ..         of a TiDB: what it carries inside counts
+    1105 ERROR 1231 (42000): ..         of a TiDB: the error inside counts
     1064, 1146, 1231, 1300, 3140, ..    the statement, the table, the value                          never
     8000 and above                      of a TiDB: its storage and its schema                        later, but for some
 
-An error of the server that is in none of the lists will not pass: its statement is refused, and a person is told,
-instead of being asked again for ever.
+An error of the server that is in none of the lists is permanent: its statement is refused and reported
+instead of being retried for ever.
 
 Source: MySQL and MariaDB reference manuals, "Server Error Message Reference"; TiDB documentation, "Error Codes and
 Troubleshooting", pkg/errno/errcode.go.
@@ -20,7 +20,7 @@ from typing import Final
 
 
 class AnswerKind(Enum):
-    """What can be done about an error of a server."""
+    """The possible reactions to a server's error."""
 
     PASSES = "later"
     ACCOUNT = "the account's rights"
@@ -66,21 +66,21 @@ _PASSES: Final = frozenset(
 )
 _REFUSED_BY_TIDB: Final = frozenset(
     {
-        # too large a transaction or entry, auto-random ids that are used up
+        # oversized transactions and entries, exhausted auto-random ids
         *(8004, 8025, 8059),
-        # what TiDB does not do
+        # features that TiDB does not support
         *(8026, 8047, 8048, 8051, 8108, 8130, 8200, 8216, 8230, 8231, 8232, 8233, 8236, 8237, 8239, 8240, 8242, 8264),
     }
 )
 _TIDB: Final = 8000
-"""Numbers of its own begin here."""
+"""TiDB's own error numbers begin here."""
 _INSIDE: Final = re.compile(r"ERROR (\d{4}) \(|\[[a-z]+:(\d{4})\]")
-"""How a TiDB carries an error in the text of another."""
+"""A TiDB error inside the text of another."""
 _CLIENT: Final = range(2000, 3000)
 
 
 def answer_kind(number: int, text: str) -> AnswerKind:
-    """Return what can be done about the error `number` with its `text`."""
+    """Return the reaction to the error `number` with its `text`."""
     inside = _INSIDE.match(text) if number == 1105 else None
     if inside is not None:
         return answer_kind(int(inside[1] or inside[2]), "")

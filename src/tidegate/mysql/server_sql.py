@@ -1,7 +1,7 @@
 """Every statement that is sent to a server of MySQL's protocol, by its name: by the sink of a database, by `verify`,
 and by the reader that completes large rows from the upstream.
 
-    {name}    a part of the statement: names, quoted by their user, and what is made of them
+    {name}    a part of the statement: names, already quoted, and lists of them
     %s        a parameter, which the driver writes as a literal; %% stands for a percent sign where there are some
 
 Names stand in backquotes, those of information_schema too: each server has reserved words of its own, and a TiDB takes
@@ -16,7 +16,7 @@ from typing import Final
 
 VERSION: Final = "SELECT VERSION()"
 IN_INFORMATION: Final = "USE `information_schema`"
-"""A TiDB shows variables to those alone who have chosen a database."""
+"""A TiDB shows variables only to sessions that have chosen a database."""
 VARIABLE: Final = "SHOW SESSION VARIABLES LIKE '{name}'"
 SETTING: Final = "SET SESSION {name} = {value}"
 BEGIN: Final = "BEGIN"
@@ -191,7 +191,7 @@ FILES: Final = (
     "CAST(CONVERT(`table_name` USING filename) AS BINARY) "
     f"FROM `information_schema`.`tables` {_ONE_TABLE}"
 )
-"""A name as InnoDB has it: `my@002dtable`."""
+"""A name in InnoDB's form: `my@002dtable`."""
 FILE_NUMBERS: Final = (
     "SELECT `name`, `table_id` FROM `information_schema`.{relation} WHERE `name` = %s OR `name` LIKE %s"
 )
@@ -264,7 +264,7 @@ STORED: Final = "SELECT {same} FROM {table} WHERE {key}"
 REPEATABLE: Final = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 SNAPSHOT: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 AT_TS: Final = "SET SESSION tidb_snapshot = %s"
-"""TiDB's way to read the past; its parameter is a TSO."""
+"""TiDB's historical read; its parameter is a TSO."""
 COUNT: Final = "SELECT COUNT(*) FROM {table}"
 SUMS: Final = "SELECT {chunk}, COUNT(*), SUM({digest}) FROM {table} GROUP BY 1"
 ROWS: Final = "SELECT {chunk}, {row} FROM {table}{some}"

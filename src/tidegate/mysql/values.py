@@ -85,12 +85,12 @@ class Named(str):
 
     def __new__(cls, text: str, number: int) -> Self:
         """`number` is the index of an ENUM (from 1; 0 = none) or the mask of a SET."""
-        made = super().__new__(cls, text)
-        made.number = number
-        return made
+        named = super().__new__(cls, text)
+        named.number = number
+        return named
 
     def __reduce__(self) -> tuple[type, tuple[str, int]]:
-        """Keeps the number through pickle and copy."""
+        """Keep the number through pickle and copy."""
         return Named, (str(self), self.number)
 
 
@@ -144,7 +144,7 @@ DEFAULT_COLLATION: Final = "utf8mb4_bin"
 
 @dataclass(frozen=True, slots=True)
 class SqlWarning:
-    """One line of SHOW WARNINGS."""
+    """A line of SHOW WARNINGS."""
 
     level: Literal["Note", "Warning", "Error"]
     code: int
@@ -152,7 +152,7 @@ class SqlWarning:
 
 
 class UserLocks(Protocol):
-    """The port of user-level locks (GET_LOCK ..), for one session."""
+    """A port of user-level locks (GET_LOCK ..), for one session."""
 
     def take(self, name: str, wait_s: float) -> bool:
         """GET_LOCK."""
@@ -180,7 +180,7 @@ class Context:
     sql_mode: frozenset[str] = frozenset()
     database: str = ""
     variables: Mapping[str, SqlValue] = field(default_factory=dict)
-    """Session variables, lower-case names; what is not here is looked up in `global_variables`."""
+    """Session variables by lower-case name; missing ones are looked up in `global_variables`."""
     global_variables: Mapping[str, SqlValue] = field(default_factory=dict)
     user_variables: dict[str, SqlValue] = field(default_factory=dict)
     """Lower-case names without @."""
@@ -191,7 +191,7 @@ class Context:
     user: str = "root@%"
     warnings: list[SqlWarning] = field(default_factory=list)
     new_timestamp: Callable[[], int] | None = None
-    """The oracle, for functions that ask for a timestamp."""
+    """The timestamp oracle, for functions that need it."""
     locks: UserLocks | None = None
     start_ts: int = 0
     writing: bool = False
@@ -207,7 +207,7 @@ class Context:
 
 
 NO_CONTEXT: Final = Context(datetime(1970, 1, 1, tzinfo=UTC))
-"""For literals, which do not look at it."""
+"""The context of literals, which ignore it."""
 
 
 Text: TypeAlias = str | bytes
@@ -303,11 +303,11 @@ def number_of(value: SqlValue, kind: ColumnType, context: Context) -> Number | N
 
 
 def text_number(text: str, context: Context, what: str = "DOUBLE") -> float:
-    """Return the double that `text` begins with; a warning when that is not all of it."""
-    found = _PREFIX.match(text)
-    if found is None or found.end() < len(text):
+    """Return the double that `text` begins with; warns if more text follows."""
+    match = _PREFIX.match(text)
+    if match is None or match.end() < len(text):
         _truncated(text, what, context)
-    return clamped(float(found[1])) if found else 0.0
+    return clamped(float(match[1])) if match else 0.0
 
 
 def clamped(value: float) -> float:
@@ -362,10 +362,10 @@ def decimal_of(value: SqlValue, kind: ColumnType, context: Context) -> Decimal |
     """Return `value` as an exact number; text is read digit by digit."""
     if isinstance(value, str | bytes) and not isinstance(value, Named | Bits):
         text = value if isinstance(value, str) else value.decode("latin-1")
-        found = _PREFIX.match(text)
-        if found is None or found.end() < len(text):
+        match = _PREFIX.match(text)
+        if match is None or match.end() < len(text):
             _truncated(text, "DECIMAL", context)
-        return Decimal(found[1]) if found else Decimal(0)
+        return Decimal(match[1]) if match else Decimal(0)
     number = number_of(value, kind, context)
     return None if number is None else exact_number(number)
 
@@ -375,10 +375,10 @@ def integer_of(value: SqlValue, kind: ColumnType, context: Context) -> int | Non
     if value is None or type(value) is int or type(value) is Unsigned:
         return value
     if isinstance(value, str) and not isinstance(value, Named):
-        found = _PREFIX.match(value)
-        if found is None or found.end() < len(value):
+        match = _PREFIX.match(value)
+        if match is None or match.end() < len(value):
             _truncated(value, "INTEGER", context)
-        return to_integer(exact_number(Decimal(found[1]))) if found else 0
+        return to_integer(exact_number(Decimal(match[1]))) if match else 0
     number = number_of(value, kind, context)
     return None if number is None else number if isinstance(number, Unsigned) else to_integer(number)
 
@@ -393,8 +393,8 @@ def truth_of(value: SqlValue, kind: ColumnType, context: Context) -> bool | None
 
 def rounded(value: Decimal, scale: int) -> Decimal:
     """`value` with exactly `scale` decimals, halves away from zero, no negative zero."""
-    made = value.quantize(Decimal(1).scaleb(-scale), context=EXACT)
-    return made.copy_abs() if made.is_zero() else made
+    result = value.quantize(Decimal(1).scaleb(-scale), context=EXACT)
+    return result.copy_abs() if result.is_zero() else result
 
 
 def wrapped(value: int) -> int:
@@ -423,9 +423,9 @@ def wrong_value(what: str, text: object, context: Context) -> None:
 @lru_cache(maxsize=4096)
 def parse_time(text: str, fsp: int = 6) -> Time | None:
     """Return the date (and clock) in `text`; None when it holds none."""
-    found = parse_moment(text, fsp)
-    if any(found):
-        return found
+    time = parse_moment(text, fsp)
+    if any(time):
+        return time
     return ZERO if _ZEROS.match(text) else None
 
 
@@ -440,10 +440,10 @@ def moment_of(value: SqlValue, kind: ColumnType, context: Context) -> Time | Non
     if isinstance(value, str | bytes | JsonDatum):
         text = string_of(value, kind) or ""
         text = text.strip('"') if isinstance(value, JsonDatum) else text
-        found = parse_time(text)
-        if found is None:
+        time = parse_time(text)
+        if time is None:
             wrong_value("datetime", text, context)
-        return found
+        return time
     number = number_of(value, kind, context)
     assert number is not None, value
     whole = int(number)
@@ -464,8 +464,8 @@ def span_of(value: SqlValue, kind: ColumnType, context: Context) -> Duration | N
     if isinstance(value, str | bytes | JsonDatum):
         text = (string_of(value, kind) or "").strip('"')
         if _DATE_PART.match(text):
-            found = parse_time(text)
-            return None if found is None else Duration(span_of_clock(found))
+            time = parse_time(text)
+            return None if time is None else Duration(span_of_clock(time))
     else:
         number = number_of(value, kind, context)
         text = format(Decimal(str(number)), "f")
@@ -484,7 +484,7 @@ def span_of_clock(time: Time) -> int:
 
 
 def session_now(context: Context) -> datetime:
-    """Return the statement's moment on the session's clocks."""
+    """Return the statement's time in the session's time zone."""
     return context.now.astimezone(context.zone)
 
 
@@ -496,12 +496,12 @@ def clock(moment: datetime | date) -> Time:
 
 
 def is_real(time: Time) -> bool:
-    """Return whether no part of the date is zero, so that the calendar has it."""
+    """Return whether the date is a valid calendar date, without zero parts."""
     return bool(time.year and time.month and time.day)
 
 
 def to_datetime(time: Time) -> datetime | None:
-    """Return the wall clock as a datetime; None if the calendar does not have it."""
+    """Return the wall clock as a datetime; None if it is not a valid date."""
     try:
         return datetime(*time)  # noqa: DTZ001 - a wall clock
     except ValueError:
@@ -565,9 +565,9 @@ def compare(
     if isinstance(first, JsonDatum) or isinstance(second, JsonDatum):
         return json_order(_document(first, kinds[0]), _document(second, kinds[1]))
     if isinstance(first, Time | Duration) or isinstance(second, Time | Duration):
-        found = _times(first, second, kinds, context)
-        if found is not None:
-            return found
+        order = _times(first, second, kinds, context)
+        if order is not None:
+            return order
     if _is_text(first) and _is_text(second):
         return _texts(first, second, kinds, collation)
     if isinstance(first, Vector) and isinstance(second, Vector):
@@ -597,7 +597,7 @@ def _compare_bytes(text: str | bytes | None) -> bytes:
 
 
 def _times(first: SqlValue, second: SqlValue, kinds: tuple[ColumnType, ColumnType], context: Context) -> int | None:
-    """The order of two values of which one is a date or span; None when the other is a text that is neither."""
+    """Return the order of two values of which one is a date or span; None if the other is a text that is neither."""
     if isinstance(first, Time) or isinstance(second, Time):
         for value, kind in ((first, kinds[0]), (second, kinds[1])):
             if isinstance(value, str | bytes) and parse_time(str(text_of(value, kind))) is None:

@@ -12,7 +12,7 @@ Column specs name columns as they stood before the statement:
             (was a, now b) (was b, now a)           sources are found by "was", so names can swap
             (was a, now b) (was b, now a) (-, c)    AFTER is found by "now", else by "was"
 
-Ids: a new column gets max_column_id + 1; renamed, moved and modified ones keep theirs.  (TiDB gives a new id to a
+Ids: a new column gets max_column_id + 1; renamed, moved and modified columns keep their id.  (TiDB gives a new id to a
 column whose stored values are converted; here an id follows the column through its whole life.)
 
 Partition specs give the next definitions, and the partitions that lose their rows:
@@ -75,10 +75,10 @@ class _Columns:
         for slot in self.slots:
             if slot.was == folded:
                 return slot
-        found = self.now(name)
-        if found is None and not missing_ok and not self.table.inferred:
+        current = self.now(name)
+        if current is None and not missing_ok and not self.table.inferred:
             raise self.context.error(self.table.name, f"column {name!r} does not exist")
-        return found
+        return current
 
     def now(self, name: str) -> _Slot | None:
         """Return the slot of a column by its new name."""
@@ -86,7 +86,7 @@ class _Columns:
         return next((slot for slot in self.slots if lowered(slot.now.name) == folded), None)
 
     def place(self, slot: _Slot, position: sql.Position | None) -> None:
-        """Put `slot` (in the list or not) where `position` says; without one a new slot goes last."""
+        """Put `slot` (new or in the list) at `position`; without one a new slot goes last."""
         if position is None:
             if slot not in self.slots:
                 self.slots.append(slot)
@@ -220,9 +220,9 @@ def repartition(table: TableInfo, spec: sql.Spec, context: DdlContext) -> TableI
             return _with_partitions(table, partition, _added(table, partition, spec, context))
         case sql.DropPartitions(names, if_exists):
             assert partition is not None
-            known = {lowered(item.name) for item in partition.definitions}
-            wanted = tuple(name for name in names if lowered(name) in known or not if_exists)
-            gone = set(named_partitions(table, wanted, context)) if wanted else set()
+            present = {lowered(item.name) for item in partition.definitions}
+            chosen = tuple(name for name in names if lowered(name) in present or not if_exists)
+            gone = set(named_partitions(table, chosen, context)) if chosen else set()
             return _with_partitions(
                 table, partition, tuple(item for item in partition.definitions if item.name not in gone)
             )
@@ -257,8 +257,8 @@ def _added(
     if start + spec.count > MOST_PARTITIONS:
         raise context.error(table.name, f"more than {MOST_PARTITIONS} partitions")
     definitions = spec.definitions or tuple(PartitionDef(f"p{start + number}") for number in range(spec.count))
-    known = {lowered(item.name) for item in partition.definitions}
-    twice = [item.name for item in definitions if lowered(item.name) in known]
+    present = {lowered(item.name) for item in partition.definitions}
+    twice = [item.name for item in definitions if lowered(item.name) in present]
     if twice and not spec.if_not_exists:
         raise context.error(table.name, f"partition {twice[0]!r} exists already")
     return (*partition.definitions, *(item for item in definitions if item.name not in twice))
@@ -272,7 +272,7 @@ def _reorganized(
     context: DdlContext,
 ) -> tuple[PartitionDef, ...]:
     gone = set(named_partitions(table, names, context))
-    first = next(place for place, item in enumerate(partition.definitions) if item.name in gone)
+    first = next(index for index, item in enumerate(partition.definitions) if item.name in gone)
     before = partition.definitions[:first]
     after = tuple(item for item in partition.definitions[first:] if item.name not in gone)
     return (*before, *definitions, *after)
@@ -295,7 +295,7 @@ def alter_table(table: TableInfo, specs: Sequence[sql.Spec], context: DdlContext
         changed = _remove_index(changed, spec, context)
     for spec in specs:
         for index, if_not_exists in _added_indexes(spec, table):
-            exists = any(_same(found, index.name or "") for found in changed.indexes)
+            exists = any(_same(other, index.name or "") for other in changed.indexes)
             if not (if_not_exists and exists):
                 changed = add_index(changed, index, context)
     for spec in specs:
@@ -345,19 +345,19 @@ def _remove_index(table: TableInfo, spec: sql.Spec, context: DdlContext) -> Tabl
             if_exists = True  # TiDB passes over one that is as it shall be, though the same statement drops the key
         case _:
             return table
-    found = next((index for index in table.indexes if _same(index, name)), None)
-    if found is None:
+    removed = next((index for index in table.indexes if _same(index, name)), None)
+    if removed is None:
         if if_exists or table.inferred:
             return table
         raise context.error(table.name, f"key {name!r} does not exist")
     indexes: tuple[IndexInfo, ...]
     match spec:
         case sql.RenameIndex(_, new):
-            indexes = _with(table, found, msgspec.structs.replace(found, name=new))
+            indexes = _with(table, removed, msgspec.structs.replace(removed, name=new))
         case sql.SetVisibility(_, visible):
-            indexes = _with(table, found, msgspec.structs.replace(found, visible=visible))
+            indexes = _with(table, removed, msgspec.structs.replace(removed, visible=visible))
         case _:
-            indexes = tuple(index for index in table.indexes if index is not found)
+            indexes = tuple(index for index in table.indexes if index is not removed)
     return msgspec.structs.replace(table, indexes=indexes)
 
 

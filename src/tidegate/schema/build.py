@@ -24,16 +24,16 @@ from tidegate.schema.statement import ColumnDef, CreateTable, IndexDef
 
 @dataclass(frozen=True, slots=True)
 class DdlContext:
-    """One DDL event: `seq` is its place among all DDLs with this `commit_ts`."""
+    """A DDL event: `seq` is its index among all DDLs with this `commit_ts`."""
 
     commit_ts: int
     seq: int
     query: str
 
-    def incarnation(self, made: int) -> str:
-        """Return the name of the rows of the table number `made` (from 0) that this DDL creates or empties."""
+    def incarnation(self, number: int) -> str:
+        """Return the incarnation of table number `number` (from 0) that this DDL creates or truncates."""
         name = f"{self.commit_ts:x}-{self.seq}"
-        return f"{name}-{made}" if made else name
+        return f"{name}-{number}" if number else name
 
     def error(self, table: TableName | str, what: str) -> SchemaError:
         """Return the error of a DDL that does not fit the tables; names table, timestamp and DDL."""
@@ -91,17 +91,17 @@ def build_column(
 
 def inline_indexes(columns: tuple[ColumnDef, ...]) -> list[IndexDef]:
     """Return the keys written at columns: PRIMARY KEY and UNIQUE."""
-    found = []
+    indexes = []
     for column in columns:
         if column.primary:
-            found.append(IndexDef("PRIMARY", (column.name,), unique=True, primary=True, clustered=column.clustered))
+            indexes.append(IndexDef("PRIMARY", (column.name,), unique=True, primary=True, clustered=column.clustered))
         if column.unique:
-            found.append(IndexDef(None, (column.name,), unique=True))
-    return found
+            indexes.append(IndexDef(None, (column.name,), unique=True))
+    return indexes
 
 
-def build_table(statement: CreateTable, database: Database, context: DdlContext, made: int) -> TableInfo:
-    """Return the table of CREATE TABLE, number `made` of this DDL, in that database."""
+def build_table(statement: CreateTable, database: Database, context: DdlContext, number: int) -> TableInfo:
+    """Return the table of CREATE TABLE, number `number` of this DDL, in that database."""
     if len(statement.columns) > COLUMNS_MAX:
         raise context.too_many(statement.table, f"{COLUMNS_MAX} columns")
     charset, collation = statement.options.charset, statement.options.detail.collate
@@ -109,7 +109,7 @@ def build_table(statement: CreateTable, database: Database, context: DdlContext,
     columns = tuple(build_column(column, at, parent) for at, column in enumerate(statement.columns, start=1))
     table = TableInfo(
         name=statement.table,
-        incarnation=context.incarnation(made),
+        incarnation=context.incarnation(number),
         version=context.commit_ts,
         columns=columns,
         charset=parent.charset,
@@ -156,12 +156,12 @@ def add_index(
     A primary key makes its columns NOT NULL and stands first.  A foreign key brings a key of its name along unless one
     begins with its columns; to ALTER an integer row key is none.  Raises SchemaError when the name is taken or a column
     is missing, except on a table that was inferred from rows."""
-    names = {lowered(found.name) for found in table.indexes}
+    names = {lowered(other.name) for other in table.indexes}
     columns = tuple(_own_name(table, name, context) for name in index.columns)
     if index.foreign:
         table = msgspec.structs.replace(table, max_fk_id=table.max_fk_id + 1)
-        able = [found for found in table.indexes if created or found.id]
-        if any(found.columns[: len(columns)] == columns for found in able):
+        able = [other for other in table.indexes if created or other.id]
+        if any(other.columns[: len(columns)] == columns for other in able):
             return table
         index = replace(index, name=index.name or f"fk_{table.max_fk_id}")
     if len(names) >= KEYS_MAX:

@@ -58,7 +58,7 @@ _NUMBERS: Final = INTEGERS | FLOATS | {T.DECIMAL, T.YEAR}
 
 
 def keep_default(default: Default | None, column_type: ColumnType) -> tuple[str | bytes | None, bool]:
-    """(value, is expression) of a written default for a column of that type."""
+    """Return (value, is expression) of a written default for a column of that type."""
     match default:
         case None | Null():
             return None, False
@@ -117,7 +117,7 @@ def _fit_bits(value: bytes, column_type: ColumnType) -> bytes:
 
 
 def origin_default(default: Default | None, column_type: ColumnType) -> str | bytes | None:
-    """Return what rows hold that were written before a column with that default was added.
+    """Return the default of rows written before a column with that default was added.
 
     CURRENT_TIMESTAMP stays as it is: its value needs the time zone, which the schema does not know (literal.py)."""
     kept, is_expression = keep_default(default, column_type)
@@ -163,10 +163,10 @@ def character_bytes(charset: str) -> int:
 
 def charset_named(name: str) -> str:
     """Return the charset in its usual form; SqlRefused 1115 for one that TiDB lacks."""
-    found = normal_charset(name)
-    if found not in CHARSETS:
+    charset = normal_charset(name)
+    if charset not in CHARSETS:
         raise SqlRefused(1115, f"Unknown character set: '{name}'", "42000")
-    return found
+    return charset
 
 
 def collation_named(name: str) -> str:
@@ -186,15 +186,15 @@ def default_collation(charset: str) -> str:
 
 
 def implied_collation(charset: str) -> str:
-    """Return the collation of a text of which only the charset is known; `_bin` for a charset that TiDB lacks."""
-    found = normal_charset(charset)
-    return CHARSETS[found].default if found in CHARSETS else f"{found}_bin"
+    """Return the collation of a text with a known charset only; `_bin` for a charset that TiDB lacks."""
+    normal = normal_charset(charset)
+    return CHARSETS[normal].default if normal in CHARSETS else f"{normal}_bin"
 
 
 def own_collation(collation: str | None, charset: str) -> str:
     """Return the collation as tables keep it: "" for the one that its charset implies."""
-    found = (collation or "").lower().replace("utf8mb3_", "utf8_", 1)
-    return "" if charset == "binary" or found == implied_collation(charset) else found
+    normal = (collation or "").lower().replace("utf8mb3_", "utf8_", 1)
+    return "" if charset == "binary" or normal == implied_collation(charset) else normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,27 +265,27 @@ def read_type(cursor: Cursor) -> TypeDef:
     if word.code is T.VECTOR and cursor.sign("<"):
         cursor.word("a type")
         cursor.expect_sign(">")
-    found = TypeDef(word.code, flen=word.flen, charset=word.charset)
+    definition = TypeDef(word.code, flen=word.flen, charset=word.charset)
     if cursor.is_sign("(") and word.size is not Size.NONE:
-        found = _read_arguments(cursor, word, found)
+        definition = _read_arguments(cursor, word, definition)
     while attribute := cursor.accept(*_ATTRIBUTES, *_CHARSET_WORDS):
         charset = {"charset": normal_charset(read_charset_name(cursor))} if attribute in _CHARSET_WORDS else {}
-        found = replace(found, **_ATTRIBUTES.get(attribute, charset))  # type: ignore[arg-type]
-    return found
+        definition = replace(definition, **_ATTRIBUTES.get(attribute, charset))  # type: ignore[arg-type]
+    return definition
 
 
-def _read_arguments(cursor: Cursor, word: _Word, found: TypeDef) -> TypeDef:
+def _read_arguments(cursor: Cursor, word: _Word, definition: TypeDef) -> TypeDef:
     if word.size is Size.LIST:
-        return replace(found, elems=cursor.group(_read_elem))
+        return replace(definition, elems=cursor.group(_read_elem))
     cursor.expect_sign("(")
     if word.size is Size.FSP:
-        found = replace(found, decimal=cursor.integer("fractional digits"))
+        definition = replace(definition, decimal=cursor.integer("fractional digits"))
     else:
-        found = replace(found, flen=cursor.integer("a length"))
+        definition = replace(definition, flen=cursor.integer("a length"))
         if word.size in (Size.EXACT, Size.FLOAT) and cursor.sign(","):
-            found = replace(found, decimal=cursor.integer("a scale"))
+            definition = replace(definition, decimal=cursor.integer("a scale"))
     cursor.expect_sign(")")
-    return found
+    return definition
 
 
 def _read_elem(cursor: Cursor) -> str:
@@ -371,7 +371,7 @@ def parse_type(text: str, charset: str = "utf8mb4") -> ColumnType:
     definition = read_type(cursor)
     if not cursor.done() or cursor.is_sign(";"):
         raise cursor.error("unexpected text after a column type")
-    found = complete_type(definition, charset)
-    if found.code in _OPEN_WHEN_SHORT:
-        return msgspec.structs.replace(found, flen=definition.flen, decimal=definition.decimal)
-    return found
+    complete = complete_type(definition, charset)
+    if complete.code in _OPEN_WHEN_SHORT:
+        return msgspec.structs.replace(complete, flen=definition.flen, decimal=definition.decimal)
+    return complete

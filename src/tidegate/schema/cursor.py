@@ -31,7 +31,7 @@ from tidegate.schema.statement import CheckDef, IndexDef, IndexDetail, Reference
 _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
 _EXECUTED: Final = re.compile(r"/\*T?!|\A[^/]*\*/")
-"""Where a comment that TiDB executes begins or ends, in what stands between two tokens."""
+"""Begin and end of an executed comment, in the text between two tokens."""
 
 
 T = TypeVar("T")
@@ -92,10 +92,10 @@ class Cursor:
         return token.kind is TokenKind.SIGN and token.text == sign
 
     def sign(self, sign: str) -> bool:
-        """True, moving past it, if that sign stands here."""
-        found = self.is_sign(sign)
-        self.at += found
-        return found
+        """Move past that sign if it is here; return whether it was."""
+        accepted = self.is_sign(sign)
+        self.at += accepted
+        return accepted
 
     def expect_sign(self, sign: str) -> None:
         """Move past `sign`; SqlError if something else stands here."""
@@ -104,8 +104,8 @@ class Cursor:
 
     def looking_at(self, words: str, ahead: int = 0) -> bool:
         """Return True if these words (capitals, separated by blanks) stand here."""
-        wanted, at = tuple(words.split()), self.at + ahead
-        return self.words[at : at + len(wanted)] == wanted
+        expected, at = tuple(words.split()), self.at + ahead
+        return self.words[at : at + len(expected)] == expected
 
     def accept(self, *alternatives: str) -> str:
         """Return the first of the alternatives that stands here, moving past it; "" if none does."""
@@ -117,10 +117,10 @@ class Cursor:
 
     def expect(self, *alternatives: str) -> str:
         """Return the alternative that stands here, moving past it; SqlError if none does."""
-        found = self.accept(*alternatives)
-        if not found:
+        word = self.accept(*alternatives)
+        if not word:
             raise self.error("expected " + " or ".join(alternatives))
-        return found
+        return word
 
     def is_name(self, ahead: int = 0) -> bool:
         """Return True if the token there can be a name (a double-quoted one counts: ANSI_QUOTES)."""
@@ -153,27 +153,27 @@ class Cursor:
         return self.qualified().within(self.schema)
 
     def first_of(self, rules: Mapping[str, Callable[[Self], T]]) -> T | None:
-        """Return what the rule reads whose leading words stand here; None if no words of the table do."""
+        """Apply the rule whose leading words are here; None if none are."""
         words = self.accept(*rules)
         return rules[words](self) if words else None
 
     def several(self, read: Callable[["Cursor"], T]) -> tuple[T, ...]:
-        """Return what `read` finds, once and after each comma here, moving past it."""
-        found = [read(self)]
+        """Return the results of `read` for a comma-separated list here, moving past it."""
+        items = [read(self)]
         while self.sign(","):
-            found.append(read(self))
-        return tuple(found)
+            items.append(read(self))
+        return tuple(items)
 
     def names(self) -> tuple[str, ...]:
         """Return a comma-separated list of names, moving past it."""
         return self.several(Cursor.name)
 
     def group(self, read: Callable[["Cursor"], T]) -> tuple[T, ...]:
-        """Return what `read` finds in each place of `(.., ..)` here, moving past it."""
+        """Return the results of `read` for each item of `(.., ..)` here, moving past it."""
         self.expect_sign("(")
-        found = self.several(read)
+        items = self.several(read)
         self.expect_sign(")")
-        return found
+        return items
 
     def string(self) -> str:
         """Return the string here, after an optional `=` and introducer, moving past it."""
@@ -310,8 +310,8 @@ def read_constraint(cursor: Cursor) -> tuple[IndexDef | CheckDef, bool]:
             if cursor.is_name() and not cursor.looking_at("USING"):
                 name = cursor.name()
             _skip_using(cursor)
-            found = read_index_tail(cursor, IndexDef(name, (), unique=kind == "UNIQUE"))
-            return (replace(found, columns=()) if kind in ("VECTOR", "COLUMNAR") else found), if_not_exists
+            index = read_index_tail(cursor, IndexDef(name, (), unique=kind == "UNIQUE"))
+            return (replace(index, columns=()) if kind in ("VECTOR", "COLUMNAR") else index), if_not_exists
 
 
 def _skip_using(cursor: Cursor) -> None:
@@ -362,7 +362,7 @@ def _read_parts(cursor: Cursor) -> tuple[tuple[str, ...], IndexDetail]:
 
 
 def _read_part(cursor: Cursor) -> tuple[str, int, str]:
-    """(column or '', prefix length or -1, expression or '')."""
+    """Read (column or '', prefix length or -1, expression or '')."""
     name, length, expression = "", -1, ""
     if cursor.is_sign("("):
         expression = cursor.skip_group()

@@ -1,7 +1,7 @@
-"""Which tables a DDL is about, where the label of its event and its text name different ones.
+"""The tables of a DDL, in case the label of its event and its text name different ones.
 
     label   the event's schema and table: what the job changed, by its name when the job had ended
-    text    the names as the user's session took them when it asked for the job: before a RENAME that was queued first
+    text    the names as of the submission of the job: before a RENAME that was queued first
 
     statement                    the label is, of both TiCDCs              where they differ
     CREATE, DROP                 the table or view                         TEXT   as in DROP of several
@@ -33,7 +33,7 @@ from tidegate.schema.snapshot import SchemaState
 
 
 class NameSource(Enum):
-    """What names the table of a statement: its text, or the label of its event (table in the module docstring)."""
+    """The source of a statement's table name: its text, or the label of its event (table in the module docstring)."""
 
     TEXT = "text"
     LABEL = "label"
@@ -55,7 +55,7 @@ NAME_SOURCES: Final[Mapping[type, NameSource]] = {
 
 
 def name_source(statement: sql.Statement) -> NameSource:
-    """Return what names the table of a statement where the label of its event and its text differ."""
+    """Return the source of a statement's table name in case the label of its event and its text differ."""
     clauses = statement.specs if isinstance(statement, sql.AlterTable) else ()
     return next(
         (NAME_SOURCES[type(clause)] for clause in clauses if type(clause) in NAME_SOURCES),
@@ -64,7 +64,7 @@ def name_source(statement: sql.Statement) -> NameSource:
 
 
 def resolve_tables(state: SchemaState, statement: sql.Statement, ddl: Ddl) -> sql.Statement:
-    """Return the statement with the tables that its DDL is about; `state` is the schema before the DDL."""
+    """Return the statement with its table names resolved; `state` is the schema before the DDL."""
     label, source = TableName(ddl.schema, ddl.table), name_source(statement)
     known = state.table(label) if ddl.table else None
     match statement:
@@ -85,7 +85,7 @@ def resolve_tables(state: SchemaState, statement: sql.Statement, ddl: Ddl) -> sq
 
 
 def _with(clause: sql.Spec, label: TableName) -> sql.Spec:
-    """EXCHANGE PARTITION with the table of its event."""
+    """Return EXCHANGE PARTITION with the table of its event."""
     if isinstance(clause, sql.ExchangePartition) and clause.table.key != label.key:
         return replace(clause, table=label)
     return clause
@@ -95,7 +95,9 @@ def subject_table(ddl: Ddl, effects: Iterable[Effect] = ()) -> TableName:
     """Return the table by which users know a DDL, by its effects, else by its text: its label, but of EXCHANGE
     PARTITION the partitioned one."""
     label = TableName(ddl.schema, ddl.table)
-    exchanged = [(one.partitioned.name, one.other.name) for one in effects if isinstance(one, PartitionExchanged)]
+    exchanged = [
+        (effect.partitioned.name, effect.other.name) for effect in effects if isinstance(effect, PartitionExchanged)
+    ]
     for table, other in exchanged or _exchanged(ddl):
         if other.key == label.key:
             return table

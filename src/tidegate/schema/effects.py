@@ -1,9 +1,9 @@
-"""What a DDL did to the tables: the closed union that barriers and sinks act on.
+"""The effects of a DDL on tables: the closed union that barriers and sinks act on.
 
     Effect = TableCreated | TableDropped | TableTruncated | TableRenamed | TableAltered
            | PartitionsTruncated | PartitionsDropped | PartitionExchanged | TableRecovered | NoEffect
 
-Every effect carries whole tables, before and after, so that nobody has to ask the schema again.  `old.incarnation` and
+Every effect carries whole tables, before and after, so that no consumer needs the schema.  `old.incarnation` and
 `new.incarnation` tell whether rows stayed: equal after TableAltered and TableRenamed, different after TableTruncated.
 One DDL has one or more effects, in the order in which they happened.
 """
@@ -22,7 +22,7 @@ class TableCreated(msgspec.Struct, frozen=True):
 
 
 class TableDropped(msgspec.Struct, frozen=True):
-    """The table and its rows are gone."""
+    """A table was dropped with its rows."""
 
     table: TableInfo
 
@@ -49,7 +49,7 @@ class TableAltered(msgspec.Struct, frozen=True):
 
 
 class PartitionsTruncated(msgspec.Struct, frozen=True):
-    """Rows of the partitions `names` are gone; `table` is the definition by which they lay there."""
+    """Rows of the partitions `names` were deleted; `table` is the definition that locates them."""
 
     table: TableInfo
     names: tuple[str, ...]
@@ -57,7 +57,7 @@ class PartitionsTruncated(msgspec.Struct, frozen=True):
 
 
 class PartitionsDropped(msgspec.Struct, frozen=True):
-    """The partitions `names` of `old` are gone with their rows."""
+    """The partitions `names` of `old` were dropped with their rows."""
 
     old: TableInfo
     names: tuple[str, ...]
@@ -75,13 +75,13 @@ class PartitionExchanged(msgspec.Struct, frozen=True):
 
 
 class TableRecovered(msgspec.Struct, frozen=True):
-    """A dropped or truncated table is back, with its rows and its incarnation, perhaps under another name."""
+    """A dropped or truncated table was recovered with its rows and incarnation, perhaps under another name."""
 
     table: TableInfo
 
 
 class NoEffect(msgspec.Struct, frozen=True):
-    """No table that we know changed in a way that rows depend on; `reason` says why."""
+    """No known table changed in a way that rows depend on, for this `reason`."""
 
     reason: str
 

@@ -7,8 +7,8 @@ What the message leaves out is left open (-1, None); virtual columns never stand
 `incarnation` is n-{digest of the lower-case names}-{version}, so that readers of one topic agree on it.  Lakes from
 before had m- or a crc32 there; they keep the ids of tables that they know.
 
-A column's id comes of its name, above all ids that DDLs give: a message that is taken back takes no other's column
-along, although stored columns were made with both.
+A column's id is derived from its name, above all ids that DDLs assign: removing a message's column removes no
+other one, although stored columns were created with both.
 
 Fields that describe no table (`unusable`), since there are none or the key names others, are no table's.
 
@@ -38,9 +38,9 @@ from tidegate.schema.columns import complete_type, parse_type
 from tidegate.schema.statement import TypeDef
 
 NAMED_FROM: Final = 1 << 30
-"""The least column id that a name gives."""
+"""The least column id derived from a name."""
 DIGEST_CHARS: Final = 32
-"""128 bits: nobody finds two names with one digest."""
+"""128 bits, so that no two names with one digest can be found."""
 
 
 def infer_table(
@@ -66,27 +66,27 @@ def infer_table(
 
 
 def unusable(fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> str:
-    """Return why a row's fields describe no table; empty if they do."""
+    """Return the reason why a row's fields describe no table; empty if they do."""
     if not fields:
         return "a row without columns"
     nameless = next((field.name for field in fields if not field.name or "\0" in field.name), None)
     if nameless is not None:
         return f"a row with a column named {nameless!r}"
-    known = {lowered(field.name) for field in fields}
-    strangers = [name for index in _keys(fields, pk_names) for name in index.columns if lowered(name) not in known]
+    names = {lowered(field.name) for field in fields}
+    strangers = [name for index in _keys(fields, pk_names) for name in index.columns if lowered(name) not in names]
     return f"a row whose key has column {strangers[0]}, which it does not have" if strangers else ""
 
 
 def _ids(names: Iterable[str], taken: Iterable[int]) -> list[int]:
-    """Column ids derived from the names, distinct from each other and from `taken`."""
-    used, found = set(taken), []
+    """Return column ids derived from the names, distinct from each other and from `taken`."""
+    used, ids = set(taken), []
     for name in names:
         column_id = NAMED_FROM + crc32(lowered(name).encode("utf-8", "surrogatepass")) % NAMED_FROM
         while column_id in used:
             column_id += 1
         used.add(column_id)
-        found.append(column_id)
-    return found
+        ids.append(column_id)
+    return ids
 
 
 def _digest(name: TableName) -> str:
@@ -134,7 +134,7 @@ _WIDTH_KNOWN: Final = INTEGERS | {MysqlType.YEAR}
 
 
 def _keys(fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> tuple[IndexInfo, ...]:
-    """The primary key, else the unique key of the handle columns, else nothing."""
+    """Return the primary key, else the unique key of the handle columns, else nothing."""
     flagged = tuple(field.name for field in fields if (field.flag or 0) & ColumnFlag.PRIMARY_KEY)
     primary = flagged or pk_names or ()
     if primary:
@@ -147,8 +147,8 @@ def merge_inferred(tables: Sequence[TableInfo]) -> TableInfo:
     """Return the first table, extended by columns that only later ones have; names compare without case."""
     merged, *others = tables
     for other in others:
-        known = {lowered(column.name) for column in merged.columns}
-        strangers = [column for column in other.columns if lowered(column.name) not in known]
+        names = {lowered(column.name) for column in merged.columns}
+        strangers = [column for column in other.columns if lowered(column.name) not in names]
         ids = _ids([column.name for column in strangers], [column.id for column in merged.columns])
         added = tuple(
             msgspec.structs.replace(column, id=column_id, nullable=True)

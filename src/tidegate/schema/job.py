@@ -161,7 +161,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class AffectedTable(msgspec.Struct, frozen=True):
-    """One more table that a step changed."""
+    """A further table that a step changed."""
 
     schema_id: int = 0
     table_id: int = 0
@@ -170,7 +170,7 @@ class AffectedTable(msgspec.Struct, frozen=True):
 
 
 class SchemaDiff(msgspec.Struct, frozen=True):
-    """What one schema version changed: `Diff:<version>`."""
+    """The changes of one schema version: `Diff:<version>`."""
 
     version: int
     type: int = 0
@@ -192,7 +192,7 @@ class Location(msgspec.Struct, frozen=True):
 
 
 class ReorgMeta(msgspec.Struct, frozen=True):
-    """`Job.reorg_meta`: how stored rows are to be read and written."""
+    """`Job.reorg_meta`: settings for reading and writing stored rows."""
 
     sql_mode: int = STRICT
     location: Location = Location()

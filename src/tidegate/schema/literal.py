@@ -47,8 +47,8 @@ def stored_value(
     if isinstance(default, str) and family_of(kind) is Family.MOMENT and _NOW.fullmatch(default.strip()):
         clocks = zone_of(time_zone)
         zone = session_zone(session.zone, clocks)
-        told = datetime.fromisoformat(session.moment).replace(tzinfo=UTC) if session.moment else to_datetime(commit_ts)
-        now = told.astimezone(zone)
+        utc = datetime.fromisoformat(session.moment).replace(tzinfo=UTC) if session.moment else to_datetime(commit_ts)
+        now = utc.astimezone(zone)
         unit_us = 10 ** (6 - max(kind.decimal, 0))
         cut = Time(*now.timetuple()[:6], now.microsecond // unit_us * unit_us)
         return assigned(cut, kind, Context(now, zone), clocks)

@@ -1,6 +1,6 @@
-"""Which way a column changes: under its bytes, beside them, or with a look at them.
+"""The kinds of MODIFY COLUMN: stored bytes stay, are checked, or are rewritten.
 
-    old -> new                                same bytes            look at the values        new bytes
+    old -> new                                same bytes            checked values            new bytes
     INT family, same sign                     as wide or wider      narrower                  sign changes
     VARCHAR, VARBINARY                        as long or longer     shorter                   to CHAR, BINARY
     TEXT and BLOB family, VARCHAR to them     as long or longer     shorter                   other charset
@@ -8,7 +8,7 @@
     BIT                                       as long or longer                               shorter
     DECIMAL, times, FLOAT, DOUBLE, ..         the same                                        anything else
 
-NULL to NOT NULL looks at the values, unless they are rewritten anyway.
+NULL to NOT NULL checks the values, unless they are rewritten anyway.
 
 Source: TiDB pkg/ddl/modify_column.go (needReorgToChange, needChangeColumnData), recorded jobs.
 """
@@ -29,7 +29,7 @@ class ModifyKind(IntEnum):
 
     LOSSLESS = 0
     CHECKED = 1
-    """Stored values stay, but all must obey the new definition: NULL to NOT NULL, INT to SMALLINT."""
+    """Stored values stay, but all must fit the new definition: NULL to NOT NULL, INT to SMALLINT."""
     LOSSY = 2
 
 
@@ -51,7 +51,7 @@ def modify_kind(table: StoredTable, old: StoredColumn, new: StoredColumn) -> Mod
 
 
 def kind_of_types(old: ColumnType, new: ColumnType) -> ModifyKind:
-    """Return the operation that takes values of one type to another, whatever indexes and NULL ask for."""
+    """Return the operation that converts values of one type to another, regardless of indexes and NULL."""
     if old.code in INTEGER_BITS and new.code in INTEGER_BITS:
         if old.unsigned != new.unsigned:
             return _LOSSY

@@ -89,9 +89,9 @@ def _add_partition(cursor: Cursor) -> sql.Spec:
 
 
 def _drop_column(cursor: Cursor) -> sql.Spec:
-    found = sql.DropColumn(if_exists=_if_exists(cursor), name=cursor.name("a column name"))
+    spec = sql.DropColumn(if_exists=_if_exists(cursor), name=cursor.name("a column name"))
     cursor.accept("RESTRICT", "CASCADE")
-    return found
+    return spec
 
 
 def _modify(cursor: Cursor, *, renames: bool = False) -> sql.Spec:
@@ -190,7 +190,7 @@ _PASSED: Final = frozenset(
 _STARTS: Final = _PASSED | frozenset(
     """ADD DROP MODIFY CHANGE ALTER CONVERT RENAME COMMENT ENGINE DEFAULT CHARACTER CHARSET AUTO_INCREMENT""".split()  # noqa: SIM905
 )
-"""Words that begin a spec where a column of ORDER BY might stand."""
+"""Words that begin a spec rather than a column of ORDER BY."""
 _INTERVALS: Final = ("FIRST PARTITION", "LAST PARTITION", "MERGE FIRST PARTITION", "SPLIT MAXVALUE PARTITION", "SPLIT")
 _SPECS: Final[Mapping[str, Callable[[Cursor], sql.Spec]]] = _by_words(
     {
@@ -237,8 +237,8 @@ _SPECS: Final[Mapping[str, Callable[[Cursor], sql.Spec]]] = _by_words(
 
 
 def _read_spec(cursor: Cursor) -> sql.Spec:
-    if (found := cursor.first_of(_SPECS)) is not None:
-        return found
+    if (spec := cursor.first_of(_SPECS)) is not None:
+        return spec
     options, count = read_options(cursor, commas=False)
     if not count:
         raise cursor.error("unknown ALTER TABLE specification")
@@ -248,16 +248,16 @@ def _read_spec(cursor: Cursor) -> sql.Spec:
 QUERY_CHARACTERS_MAX: Final = 6 << 20
 """A DDL job with its text is one entry of TiDB's store; its default limit of one, txn-entry-size-limit, is this."""
 TABLES_MAX: Final = 10_000
-"""How many tables the statements of a text may name between them: each is a change of all tables."""
+"""Maximal number of tables in the statements of a text: each one copies the map of all tables."""
 
 
 def parse(query: str, default_schema: str, reserved: AbstractSet[str] = frozenset()) -> tuple[sql.Statement, ...]:
     """Return the statements of `query`, names completed with `default_schema`; () for blank text. Words of `reserved`
-    are no names: those of a TiDB are none for whoever runs a text, and may be some in what an older one has run.
+    cannot be names: TiDB's reserved words, but a text of an older TiDB may use some as names.
 
-    Engine and sinks ask for the statements of a DDL one after the other: the last few texts are read once.
+    The last few texts are cached, since engine and sinks parse the same DDL one after the other.
 
-    Raises SqlError, which tells the offset, for every text that is not DDL as TiDB knows it."""
+    Raises SqlError with the offset for a text that is not TiDB's DDL."""
     if len(query) > QUERY_CHARACTERS_MAX:
         raise fail(f"a DDL text of more than {QUERY_CHARACTERS_MAX} characters", query, 0)
     try:
@@ -307,7 +307,7 @@ def _alter_table(cursor: Cursor) -> sql.Statement:
         specs.append(_read_spec(cursor))
         if not cursor.sign(",") and not cursor.looking_at("PARTITION BY") and not cursor.looking_at("REMOVE"):
             break
-    renamed = any(isinstance(spec, sql.RenameTo) and spec.given for spec in specs)
+    renamed = any(isinstance(spec, sql.RenameTo) and spec.qualified for spec in specs)
     return sql.AlterTable(table.within(cursor.schema), renamed and table.schema is None, tuple(specs), if_exists)
 
 
@@ -386,12 +386,12 @@ _IGNORED: Final[Mapping[str, AbstractSet[str]]] = {
         frozenset(),
     ),
 }
-"""Statements that leave all tables as they are, by their first words; with what second words, if not all."""
+"""Statements without effect on tables, by their first words, and the second words if not all."""
 
 
 def _read_statement(cursor: Cursor) -> sql.Statement:
-    if (found := cursor.first_of(_STATEMENTS)) is not None:
-        return found
+    if (statement := cursor.first_of(_STATEMENTS)) is not None:
+        return statement
     if cursor.peek(1).word in _BEFORE_VIEW and cursor.accept("CREATE"):
         return read_view(cursor)
     seconds = _IGNORED.get(cursor.peek().word)

@@ -48,12 +48,12 @@ def read_column(cursor: Cursor) -> sql.ColumnDef:
             name = cursor.name("a column name")
     if cursor.accept("SERIAL"):
         serial = sql.TypeDef(MysqlType.LONGLONG, unsigned=True, charset="binary")
-        found = sql.ColumnDef(name, serial, nullable=False, auto_increment=True, unique=True)
+        column = sql.ColumnDef(name, serial, nullable=False, auto_increment=True, unique=True)
     else:
-        found = sql.ColumnDef(name, read_type(cursor))
-    while (more := _read_option(cursor, found)) is not None:
-        found = more
-    return found
+        column = sql.ColumnDef(name, read_type(cursor))
+    while (extended := _read_option(cursor, column)) is not None:
+        column = extended
+    return column
 
 
 _SETTINGS: Final[Mapping[str, Mapping[str, bool]]] = {
@@ -288,7 +288,7 @@ def _read_valued(cursor: Cursor, detail: sql.OptionsDetail) -> sql.OptionsDetail
 
 
 def read_partition_by(cursor: Cursor) -> tuple[PartitionInfo, str]:
-    """Return the (partitioning, what of it we cannot follow or "") after PARTITION BY, moving past it."""
+    """Return the (partitioning, the reason why it is not supported or "") after PARTITION BY, moving past it."""
     cursor.accept("LINEAR")
     method = cursor.expect("RANGE", "LIST", "HASH", "KEY")
     not_supported = ""
@@ -407,26 +407,26 @@ def read_sequence(cursor: Cursor) -> sql.StatementDetail | None:
         while cursor.sign(",") and cursor.is_name():
             names.append(cursor.table_name())
         return sql.DropSequences(tuple(names), passed)
-    found = sql.SequenceDef(name, verb == "ALTER", passed)
-    while (more := _create_read_option(cursor, found)) is not None:
-        found = more
-    return found
+    sequence = sql.SequenceDef(name, verb == "ALTER", passed)
+    while (extended := _create_read_option(cursor, sequence)) is not None:
+        sequence = extended
+    return sequence
 
 
-def _create_read_option(cursor: Cursor, found: sql.SequenceDef) -> sql.SequenceDef | None:
+def _create_read_option(cursor: Cursor, sequence: sql.SequenceDef) -> sql.SequenceDef | None:
     word = cursor.accept(*_WORDS)
     if word:
-        return replace(found, **_WORDS[word])  # type: ignore[arg-type]
+        return replace(sequence, **_WORDS[word])  # type: ignore[arg-type]
     option = cursor.accept(*_NUMBERED)
     if option:
         cursor.sign("=")
         sign = -1 if cursor.sign("-") else 1
         if cursor.peek().kind is not TokenKind.NUMBER or not all_digits(cursor.peek().text):
-            return replace(found, restart=found.start) if option == "RESTART" else None
-        return replace(found, **{_NUMBERED[option]: sign * cursor.integer()})  # type: ignore[arg-type]
+            return replace(sequence, restart=sequence.start) if option == "RESTART" else None
+        return replace(sequence, **{_NUMBERED[option]: sign * cursor.integer()})  # type: ignore[arg-type]
     if cursor.accept("COMMENT"):
         cursor.sign("=")
-        return replace(found, comment=cursor.next().text)
+        return replace(sequence, comment=cursor.next().text)
     return None
 
 
@@ -434,11 +434,11 @@ CREATED: Final = frozenset(
     """SEQUENCE PLACEMENT RESOURCE USER ROLE BINDING SESSION GLOBAL STATISTICS EXTERNAL MASKING TRIGGER PROCEDURE
     FUNCTION""".split()  # noqa: SIM905
 )
-"""What CREATE makes besides tables, which change capture passes over."""
+"""Objects of CREATE that change capture skips."""
 
 
 def ignore(cursor: Cursor) -> sql.Statement:
-    """Return the statement at the cursor as one that leaves all tables as they are, moving past it."""
+    """Return the statement at the cursor as one without effect on tables, moving past it."""
     what = " ".join(word for ahead in range(2) if (word := cursor.peek(ahead).word))
     detail = read_sequence(cursor) if what.endswith(" SEQUENCE") else None
     cursor.rest()
@@ -537,10 +537,10 @@ def _create_table(cursor: Cursor, temporary: str = "") -> sql.Statement:
 
 def read_body(cursor: Cursor) -> tuple[list[sql.ColumnDef], list[sql.IndexDef], list[sql.CheckDef]]:
     """Return the columns, keys and checks of `(..)`, moving past it."""
-    found = cursor.group(lambda here: read_constraint(here)[0] if is_constraint(here) else read_column(here))
-    columns = [one for one in found if isinstance(one, sql.ColumnDef)]
-    indexes = [one for one in found if isinstance(one, sql.IndexDef)]
-    return columns, indexes, [one for one in found if isinstance(one, sql.CheckDef)]
+    elements = cursor.group(lambda here: read_constraint(here)[0] if is_constraint(here) else read_column(here))
+    columns = [element for element in elements if isinstance(element, sql.ColumnDef)]
+    indexes = [element for element in elements if isinstance(element, sql.IndexDef)]
+    return columns, indexes, [element for element in elements if isinstance(element, sql.CheckDef)]
 
 
 CREATES: Final[Mapping[str, Callable[[Cursor], sql.Statement]]] = {

@@ -9,9 +9,9 @@
 
 DROP, TRUNCATE and EXCHANGE PARTITION move rows without saying which, so a consumer has to know.
 Texts compare by the sort keys of their column's collation (mysql/collation.py); one whose sort keys are not known is
-refused.  KEY is crc32 (IEEE) over the sort key of each value's text, for a number that of its decimal digits.  What KEY
-cannot be told for is refused: texts of a collation that ignores case, and TIMESTAMP, which TiDB hashes on the clocks of
-the session that wrote the row.
+refused.  KEY is crc32 (IEEE) over the sort key of each value's text, for a number that of its decimal digits.  KEY of
+a text whose collation ignores case is refused, and KEY of a TIMESTAMP, which TiDB hashes in the zone of the session
+that wrote the row.
 
 A bound may be the text of a moment, in the time zone of the session that wrote it.  `in_zone` replaces it by the number
 that TiDB stores, since a later DDL may come in another zone.
@@ -56,12 +56,11 @@ from tidegate.schema.statement import (
 )
 
 MOMENT: Final = re.compile(r"UNIX_TIMESTAMP\s*\(\s*['\"]", re.IGNORECASE)
-"""A bound that means another number in another zone."""
+"""A bound whose number depends on the time zone."""
 
 
 def in_zone(statement: Statement, zone: str) -> Statement:
-    """Return a statement whose bounds mean what they mean in a session of that zone; as it is where that is not
-    known."""
+    """Return a statement with its bounds converted from that time zone; unchanged if the zone is unknown."""
     match statement:
         case _ if zone in {"", "UTC", "+00:00"}:
             return statement
@@ -73,7 +72,7 @@ def in_zone(statement: Statement, zone: str) -> Statement:
 
 
 def number_of(text: str, zone: str) -> int | None:
-    """Return the number of a bound in a session of that zone; None for one that is no number."""
+    """Return the number of a bound in a session of that time zone; None for a bound that is no number."""
     try:
         return integer_of(compile_expression(text, (), time_zone=zone)({}))
     except TidegateError:
@@ -96,28 +95,28 @@ def _partition(partition: PartitionInfo, zone: str) -> PartitionInfo:
 def _definitions(definitions: Sequence[PartitionDef], zone: str) -> tuple[PartitionDef, ...]:
     return tuple(
         msgspec.structs.replace(
-            one,
-            less_than=_numbers(one.less_than, zone),
-            in_values=tuple(_numbers(values, zone) for values in one.in_values),
+            definition,
+            less_than=_numbers(definition.less_than, zone),
+            in_values=tuple(_numbers(values, zone) for values in definition.in_values),
         )
-        for one in definitions
+        for definition in definitions
     )
 
 
 def _numbers(texts: tuple[str, ...], zone: str) -> tuple[str, ...]:
-    found = ((text, number_of(text, zone) if MOMENT.search(text) else None) for text in texts)
-    return tuple(text if number is None else str(number) for text, number in found)
+    numbered = ((text, number_of(text, zone) if MOMENT.search(text) else None) for text in texts)
+    return tuple(text if number is None else str(number) for text, number in numbered)
 
 
 Locate: TypeAlias = Callable[[Row], str | None]
-"""A row's values by column name -> the name of its partition; None when it lies in none."""
+"""A row's values by column name -> the name of its partition; None if no partition fits."""
 
 _Key: TypeAlias = tuple[int, int | float | Decimal | bytes | tuple[int, ...]]
-"""Something that sorts as MySQL sorts values of one type: NULL, then values, then MAXVALUE."""
+"""A key that sorts as MySQL sorts values of one type: NULL, then values, then MAXVALUE."""
 _NULL: Final[_Key] = (0, 0)
 _MAXVALUE: Final[_Key] = (2, 0)
 _ORDERED: Final = frozenset({Family.DECIMAL, Family.MOMENT, Family.SPAN})
-"""What has texts as values that do not sort as texts."""
+"""Types whose values are texts that do not sort as texts."""
 
 
 def partition_of(
@@ -165,7 +164,7 @@ class _Table:
         return integer_of(compile_expression(text, (), time_zone=self.time_zone)({}))
 
     def keys(self, names: tuple[str, ...]) -> Callable[[Row], tuple[_Key, ...]]:
-        """Return a row's sort keys in the given columns."""
+        """Return a function from a row to its sort keys in these columns."""
         parts = [(column_reader(self.column(name).name), self.sort_key(name)) for name in names]
         return lambda row: tuple(key(read(row)) for read, key in parts)
 
@@ -238,7 +237,7 @@ def _range(info: PartitionInfo, table: _Table) -> Locate:
         return lambda row: _named(names, 0 if (key := keys(row))[0] == _NULL else bisect_right(bounds, key))
     evaluate = table.expression(info.expr)
     limits = [
-        table.constant(one) for definition in info.definitions for one in definition.less_than if not _is_max(one)
+        table.constant(bound) for definition in info.definitions for bound in definition.less_than if not _is_max(bound)
     ]
     numbers = [limit for limit in limits if limit is not None]
 
@@ -258,7 +257,7 @@ def _named(names: tuple[str, ...], index: int) -> str | None:
 
 
 def _list(info: PartitionInfo, table: _Table) -> Locate:
-    default = next((one.name for one in info.definitions if _is_default(one.in_values)), None)
+    default = next((part.name for part in info.definitions if _is_default(part.in_values)), None)
     entries = [
         (entry, definition.name)
         for definition in info.definitions
@@ -267,8 +266,8 @@ def _list(info: PartitionInfo, table: _Table) -> Locate:
     ]
     if info.columns:
         keys = table.keys(info.columns)
-        places = {table.bounds(info.columns, entry): name for entry, name in entries}
-        return lambda row: places.get(keys(row), default)
+        names = {table.bounds(info.columns, entry): name for entry, name in entries}
+        return lambda row: names.get(keys(row), default)
     evaluate = table.expression(info.expr)
     homes = {table.constant(entry[0]): name for entry, name in entries}
     return lambda row: homes.get(integer_of(evaluate(row)), default)
@@ -279,7 +278,7 @@ def _is_default(entries: tuple[tuple[str, ...], ...]) -> bool:
 
 
 def _hashed_names(info: PartitionInfo) -> tuple[str, ...]:
-    """Partition names of HASH and KEY in order; p0, p1, .. where the definition has none."""
+    """Return the partition names of HASH and KEY in order; p0, p1, .. if the definition has none."""
     if info.definitions:
         return tuple(definition.name for definition in info.definitions)
     return tuple(f"p{index}" for index in range(max(info.count, 1)))

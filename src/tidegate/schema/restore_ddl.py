@@ -81,8 +81,8 @@ def _with_tail(named: str, parts: list[str], tail: str) -> str:
 def _clause(r: SqlReader) -> str | None:
     """Return the clause here: NOTHING if it is not printed, None if there is no clause."""
     forced = r.looking_at("FORCE AUTO_INCREMENT") or r.looking_at("FORCE AUTO_RANDOM_BASE")
-    found = None if forced else r.first_of(_CLAUSES)
-    return _options(r) if found is None else found
+    clause = None if forced else r.first_of(_CLAUSES)
+    return _options(r) if clause is None else clause
 
 
 def _options(r: SqlReader) -> str | None:
@@ -254,18 +254,18 @@ def restore_ddl(sql: str, modes: Iterable[str] = (), charset: str = "", *, exact
 
 
 def settled_ddl(sql: str) -> RestoredDdl:
-    """Return `sql`, one DDL statement, as a server may be given it: printed until reading it prints the same text, so
-    that whoever reads it under no SQL mode finds what was found here, and `named` is all that it names.
+    """Return `sql`, one DDL statement, in a form to send to a server: printed repeatedly until the text stays the same,
+    so that every reader under no SQL mode parses the same, and `named` is all that it names.
 
-    SqlError for a text that nobody here reads, or that is never the same."""
+    Raises SqlError for an unreadable text, or one that does not settle."""
     text = _exact(sql)
     for _ in range(_READINGS):
         if not text:
             return RestoredDdl("", loses=False)
-        found = restore_ddl(text, exact=True)
-        if found.text == text and not any(map(_is_open, _COMMENTS.findall(text))):
-            return found
-        text = found.text
+        restored = restore_ddl(text, exact=True)
+        if restored.text == text and not any(map(_is_open, _COMMENTS.findall(text))):
+            return restored
+        text = restored.text
     raise SqlError(f"no text that reads as it is printed: {sql[:500]!r}")
 
 
@@ -341,12 +341,12 @@ def _is_database_option(r: SqlReader, ahead: int) -> bool:
 
 def _view(r: SqlReader) -> str:
     """Return a view with its options; three of them are always printed."""
-    found = {"ALGORITHM": "UNDEFINED", "DEFINER": "CURRENT_USER", "SQL SECURITY": "DEFINER"}
-    while option := r.accept(*found):
+    settings = {"ALGORITHM": "UNDEFINED", "DEFINER": "CURRENT_USER", "SQL SECURITY": "DEFINER"}
+    while option := r.accept(*settings):
         if option != "SQL SECURITY":
             r.expect_sign("=")
-        found[option] = _VIEW_OPTIONS[option](r)
-    options = "ALGORITHM = {} DEFINER = {} SQL SECURITY {} ".format(*found.values())
+        settings[option] = _VIEW_OPTIONS[option](r)
+    options = "ALGORITHM = {} DEFINER = {} SQL SECURITY {} ".format(*settings.values())
     return options + _viewed(r)
 
 
@@ -383,11 +383,11 @@ _indexed: Final = template(" ON table key_parts", key_parts=key_parts)
 
 
 def _lock_and_algorithm(r: SqlReader) -> str:
-    found: dict[str, str] = {}
+    clauses: dict[str, str] = {}
     while word := r.accept("ALGORITHM", "LOCK"):
         r.sign("=")
-        found[word] = r.next().word
-    return "".join(f" {word} = {value}" for word, value in sorted(found.items()) if value != "DEFAULT")
+        clauses[word] = r.next().word
+    return "".join(f" {word} = {value}" for word, value in sorted(clauses.items()) if value != "DEFAULT")
 
 
 # ---------------------------------------------------------------------------------------------------- sequences

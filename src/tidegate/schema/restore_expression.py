@@ -4,7 +4,7 @@
 
 Operators, from weak to strong.  They print without blanks unless they are words, and brackets stay as written, so most
 rules join the texts of their operands.  Operators that become a call (`a || b`, `a + INTERVAL 1 DAY`, `a->'$.x'`) are
-why the operands must be told apart by precedence.
+why the operands must be distinguished by precedence.
 
 Rules of their own print calls, casts, CASE, subqueries and windows, whose brackets hold more than a plain list, and the
 queries of views and CREATE TABLE .. AS.
@@ -49,7 +49,7 @@ _arguments: Final = template("([expression, ..])")
 
 
 def try_interval(r: SqlReader) -> str | None:
-    """Return the interval here; INTERVAL(1, 2) is a call: None, at the same place, for that."""
+    """Return the interval here; None, without moving, for the call INTERVAL(1, 2)."""
     at = r.at
     r.expect("INTERVAL")
     text = r.read_expression()
@@ -129,7 +129,7 @@ over: Final = template(
     "<FROM FIRST>[ FROM LAST]<RESPECT NULLS>[ IGNORE NULLS][ OVER window]",
     window=lambda r: window_spec(r) if r.is_sign("(") else r.one_name(),
 )
-"""What may follow a call: its window."""
+"""The window that may follow a call."""
 _aggregated: Final = template(
     "(distinct~<ALL>arguments)",
     distinct=lambda r: "DISTINCT " if r.accept("DISTINCT", "DISTINCTROW") else "",
@@ -156,7 +156,7 @@ def _pieces(r: SqlReader) -> str:
 
 
 def _shift(r: SqlReader) -> str:
-    """ADDDATE(a, 1) adds days; DATE_ADD takes intervals only."""
+    """Read ADDDATE and DATE_ADD: ADDDATE(a, 1) adds days; DATE_ADD takes intervals only."""
     return (try_interval(r) if r.looking_at("INTERVAL") else None) or f"INTERVAL {r.read_expression()} DAY"
 
 
@@ -252,7 +252,7 @@ def _not(r: SqlReader) -> str:
 
 
 def _truth(r: SqlReader) -> str:
-    """Comparisons and IS, from left to right."""
+    """Read comparisons and IS, from left to right."""
     text = _predicate(r)
     while True:
         if r.accept("IS"):
@@ -469,7 +469,7 @@ def default_value(r: SqlReader, *, altered: bool = False) -> str:
 
 
 def _plain_default(r: SqlReader, *, in_brackets: bool) -> str | None:
-    """Return what stands without brackets; None where it is an expression."""
+    """Return a default without brackets; None for an expression."""
     moment = None if in_brackets else now(r)
     if moment is not None:
         return moment
@@ -536,7 +536,7 @@ def _operand(r: SqlReader) -> str:
 def _is_bracketed(text: str) -> bool:
     """Return True if one pair of brackets holds all of `text`."""
     depth = 0
-    for at, sign in enumerate(re.sub(r"`[^`]*`|'[^']*'", lambda found: "x" * len(found[0]), text)):
+    for at, sign in enumerate(re.sub(r"`[^`]*`|'[^']*'", lambda match: "x" * len(match[0]), text)):
         depth += (sign == "(") - (sign == ")")
         if depth == 0:
             return sign == ")" and at == len(text) - 1
@@ -545,9 +545,9 @@ def _is_bracketed(text: str) -> bool:
 
 def _options(r: SqlReader) -> str:
     hints = _hints(r.next().text) if r.peek().kind is TokenKind.HINT else ""
-    found = {_OPTIONS[word] for word in iter(lambda: r.accept(*_OPTIONS), "")} - {""}
+    options = {_OPTIONS[word] for word in iter(lambda: r.accept(*_OPTIONS), "")} - {""}
     parts = [f"/*+ {hints}*/"] if hints else []
-    parts += [option for option in dict.fromkeys(_OPTIONS.values()) if option in found]
+    parts += [option for option in dict.fromkeys(_OPTIONS.values()) if option in options]
     return "".join(f"{part} " for part in parts)
 
 
@@ -558,14 +558,14 @@ def _from(r: SqlReader) -> str:
 
 
 def _hints(text: str) -> str:
-    """Return the hints of the comment that TiDB knows."""
-    found: list[str] = []
+    """Return the hints in a comment that TiDB knows."""
+    hints: list[str] = []
     for word, inside in re.findall(r"(\w+)\s*\(([^)]*)\)", text):
         joint = _KNOWN_HINTS.get(word.upper())
         if joint is not None:
             names = [part if all_digits(part) else quote_name(part) for part in re.findall(r"[\w$]+", inside)]
-            found.append(f"{word.upper()}({joint.join(names)})")
-    return " ".join(found)
+            hints.append(f"{word.upper()}({joint.join(names)})")
+    return " ".join(hints)
 
 
 def _field(r: SqlReader) -> str:

@@ -11,7 +11,7 @@ Most rules are templates, written as what they print:
 
     WORDS          read in any case, printed as here
     {A|B C}        one of these words
-    name           lower case: what that rule reads, one of _RULES or one given by name
+    name           lower case: the result of that rule, one of _RULES or of the keyword arguments
     name, ..       a list, with commas in the text; what stands before the dots is printed between two (`name,..`)
     [ WITH name]   optional: read if what it begins with stands here; if that is a rule, unless a bracket closes here
     <A|B>          optional, and not printed; a sign can stand for a word
@@ -67,13 +67,13 @@ class NameKind(Enum):
 
     TABLE = "table"
     BESIDE = "beside"
-    """Of a table of which the statement takes no rows: the new name of a RENAME, the parent of a foreign key."""
+    """A table whose rows the statement does not use: the new name of a RENAME, the parent of a foreign key."""
     DATABASE = "database"
     FUNCTION = "function"
     PARTITION = "partition"
     """The partition that an exchange names."""
     QUERY = "query"
-    """No name: a query that makes the rows of a table, of which no event tells."""
+    """No name: a query that fills a table, which no event reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +138,16 @@ class SqlReader(Cursor):
         return self._table(NameKind.BESIDE)
 
     def _table(self, kind: "NameKind") -> str:
-        found = self._recorded(kind, self.qualified)
+        name = self._recorded(kind, self.qualified)
         if self.is_sign("."):
             raise self.error("expected a table")
-        return found
+        return name
 
     def _recorded(self, kind: "NameKind", read: Callable[[], Qualified]) -> str:
-        before, first, found = self.peek(-1), self.peek(), read()
+        before, first, name = self.peek(-1), self.peek(), read()
         span = first.start, self.peek(-1).end
-        self.named.append(PrintedName(kind, found.table, found.schema, before.word or before.text, span))
-        return path_of(found.schema, found.table)
+        self.named.append(PrintedName(kind, name.table, name.schema, before.word or before.text, span))
+        return path_of(name.schema, name.table)
 
     def database(self) -> str:
         """Return the name of a database as printed, and record it."""
@@ -221,7 +221,7 @@ Rule = Callable[[SqlReader], str]
 
 
 class Grammar(NamedTuple):
-    """The rules that need each other: a query holds expressions, an expression queries."""
+    """Mutually recursive rules: queries contain expressions, and expressions queries."""
 
     expression: Rule
     operand: Rule
@@ -268,7 +268,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "upper": lambda r: r.word_or_string().upper(),
     "lower": lambda r: r.word_or_string().lower(),
 }
-"""What templates name."""
+"""Rules for templates by name."""
 
 
 class _Part(NamedTuple):
@@ -284,27 +284,27 @@ def template(text: str, /, **rules: Rule) -> Rule:
 
 
 def by_words(*templates: str, **rules: Rule) -> dict[str, Rule]:
-    """Return the rules of templates by the words that these begin with, which are read before a rule is asked.
+    """Return the rules of templates by their first words, which are read before the rule is called.
 
     `A|B: template` stands for one whose text begins with any of these words, and that prints none by itself."""
-    found: dict[str, Rule] = {}
+    by_word: dict[str, Rule] = {}
     for text in templates:
         if leading := _LEADING.match(text):
             keys, rest = leading[1], f"'{leading[0]}'{text[leading.end() :]}"
         if not leading or text[leading.end() : leading.end() + 1] in ("|", ":"):
             keys, _, rest = text.partition(": ")
-        found.update(dict.fromkeys(keys.split("|"), template(rest, **rules)))
-    return found
+        by_word.update(dict.fromkeys(keys.split("|"), template(rest, **rules)))
+    return by_word
 
 
 def one_of(rules: Mapping[str, Rule]) -> Rule:
-    """Return the rule that reads what one of the rules of a table does, by its leading words."""
+    """Return the rule that applies the rule of a table with its leading words."""
 
     def rule(r: SqlReader) -> str:
-        found = r.first_of(rules)
-        if found is None:
+        printed = r.first_of(rules)
+        if printed is None:
             raise r.error("expected " + " or ".join(rules))
-        return found
+        return printed
 
     return rule
 
@@ -418,7 +418,7 @@ def literal(r: SqlReader) -> str:
 
 
 def now(r: SqlReader) -> str | None:
-    """Return CURRENT_TIMESTAMP with its brackets if one of its names stands here, else None, at the same place."""
+    """Return CURRENT_TIMESTAMP with its brackets if one of its names is here, else None without moving."""
     if r.peek().word not in _NOW or (r.looking_at("NOW") and not r.is_sign("(", 1)):
         return None
     r.next()
@@ -437,31 +437,33 @@ _FLOAT_DIGITS_MAX: Final = 24
 
 
 def column_type(r: SqlReader) -> str:
-    """Return the type of a column; what a type says of charset, sign and zeros comes with it."""
+    """Return the type of a column with its charset, sign and zerofill."""
     if r.accept("SERIAL"):
         return "BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE KEY"
     is_real = r.looking_at("REAL")
-    found = read_type(r)
-    code, flen = found.code, found.flen
+    definition = read_type(r)
+    code, flen = definition.code, definition.flen
     if is_real and "REAL_AS_FLOAT" in r.modes:
         code = MysqlType.FLOAT
-    elif code is MysqlType.FLOAT and found.decimal < 0:
+    elif code is MysqlType.FLOAT and definition.decimal < 0:
         code, flen = MysqlType.FLOAT if flen <= _FLOAT_DIGITS_MAX else MysqlType.DOUBLE, -1
     elif code is MysqlType.BIT:
         flen = max(flen, 1)
-    inside = [str(number) for number in (flen, found.decimal) if number >= 0]
-    if found.elems is not None:
-        inside = [r.printed(element) for element in found.elems]
-    name = sql_name(code, binary=found.charset == "binary").upper()
-    return name + (f"({','.join(inside)})" if inside else "") + _attributes(found)
+    inside = [str(number) for number in (flen, definition.decimal) if number >= 0]
+    if definition.elems is not None:
+        inside = [r.printed(element) for element in definition.elems]
+    name = sql_name(code, binary=definition.charset == "binary").upper()
+    return name + (f"({','.join(inside)})" if inside else "") + _attributes(definition)
 
 
-def _attributes(found: TypeDef) -> str:
-    sign = (" UNSIGNED" if found.unsigned else "") + (" ZEROFILL" if found.zerofill else "")
-    if found.charset == "binary":
+def _attributes(definition: TypeDef) -> str:
+    sign = (" UNSIGNED" if definition.unsigned else "") + (" ZEROFILL" if definition.zerofill else "")
+    if definition.charset == "binary":
         return sign
-    charset = "" if found.charset is None or found.elems is not None else f" CHARACTER SET {found.charset.upper()}"
-    return sign + (" BINARY" if found.binary else "") + charset
+    charset = ""
+    if definition.charset is not None and definition.elems is None:
+        charset = f" CHARACTER SET {definition.charset.upper()}"
+    return sign + (" BINARY" if definition.binary else "") + charset
 
 
 def cast_type(r: SqlReader) -> str:

@@ -55,7 +55,7 @@ _BORDERS: Final = one_of(
 )
 _borders_in_brackets: Final = template("(borders)", borders=_BORDERS)
 split_at: Final = template("[INDEX name ][PRIMARY KEY ]borders", borders=_BORDERS)
-"""What follows SPLIT: an index, if one is named, and borders."""
+"""The rest of SPLIT: an index, if one is named, and borders."""
 
 
 def pre_split(r: SqlReader) -> str:
@@ -88,22 +88,22 @@ _OPTIONS: Final = by_words(
 )
 """In TiDB's order."""
 _OVER: Final = {"NONCLUSTERED": "CLUSTERED", "TYPE": "USING", "LOCAL": "GLOBAL", "INVISIBLE": "VISIBLE"}
-"""Options that hold against another one, in its place."""
+"""Options that replace another one."""
 
 
 def index_options(r: SqlReader, kind: str = "", *, first: bool = False) -> str:
     """Return the options of an index in TiDB's order, each after a blank.
 
-    `kind` is what USING named before the columns; it holds against the options if the `first` one does.  A columnar
+    `kind` is the type of USING before the columns; with `first` it takes precedence over the options.  A columnar
     replica that no other option stands beside is not printed."""
-    found: dict[str, str] = {}
+    written: dict[str, str] = {}
     while words := r.accept(*_OPTIONS):
-        found[_OVER.get(words, words)] = _OPTIONS[words](r)
-    if kind and (first or "USING" not in found):
-        found["USING"] = f"USING {kind}"
-    if set(found) == {"ADD_COLUMNAR_REPLICA_ON_DEMAND"}:
+        written[_OVER.get(words, words)] = _OPTIONS[words](r)
+    if kind and (first or "USING" not in written):
+        written["USING"] = f"USING {kind}"
+    if set(written) == {"ADD_COLUMNAR_REPLICA_ON_DEMAND"}:
         return ""
-    return "".join(f" {found[option]}" for option in _OPTIONS if found.get(option))
+    return "".join(f" {written[option]}" for option in _OPTIONS if written.get(option))
 
 
 _ACTIONS: Final = ("CASCADE", "SET NULL", "SET DEFAULT", "RESTRICT", "NO ACTION")
@@ -117,8 +117,8 @@ def references(r: SqlReader) -> str:
     """Return the rest of a foreign key, after REFERENCES; deletes come before updates."""
     text = _referenced(r)
     actions: dict[str, str] = {}
-    while found := r.accept(*_ON):
-        moment, action = found[: len("ON DELETE")], found[len("ON DELETE ") :]
+    while clause := r.accept(*_ON):
+        moment, action = clause[: len("ON DELETE")], clause[len("ON DELETE ") :]
         actions[moment] = action
     return text + "".join(f" {moment} {actions[moment]}" for moment in sorted(actions))
 
@@ -228,7 +228,7 @@ _KINDS: Final = one_of(
 
 
 def _values(r: SqlReader) -> str:
-    return f" {found}" if (found := r.first_of(_VALUES)) else ""
+    return f" {value}" if (value := r.first_of(_VALUES)) else ""
 
 
 def _in(r: SqlReader) -> str:
@@ -372,8 +372,8 @@ _temporary_end: Final = template("[ {ON COMMIT DELETE ROWS|ON COMMIT PRESERVE RO
 
 def elements(r: SqlReader, joint: str) -> str:
     """Return columns and constraints in brackets: columns first, whatever their order was."""
-    found = r.group(lambda _: (True, constraint(r)) if is_constraint(r) else (False, column(r)))
-    return f"({joint.join(text for _, text in sorted(found, key=itemgetter(0)))})"
+    parts = r.group(lambda _: (True, constraint(r)) if is_constraint(r) else (False, column(r)))
+    return f"({joint.join(text for _, text in sorted(parts, key=itemgetter(0)))})"
 
 
 def table_options(r: SqlReader) -> list[str]:
@@ -389,7 +389,7 @@ def table_options(r: SqlReader) -> list[str]:
 
 
 NOTHING: Final = "\0"
-"""What an option gives that leaves not even its blank."""
+"""Result of an option that prints nothing, not even its blank."""
 
 
 def table_option(r: SqlReader) -> str | None:

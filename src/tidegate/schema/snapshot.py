@@ -22,7 +22,7 @@ from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 
 KEPT_DROPPED: Final = 256
-"""Dropped tables that can be recovered; TiDB's GC forgets them after minutes, so more are never asked for."""
+"""Maximal number of recoverable tables; TiDB's GC removes them after minutes, so more are never needed."""
 
 Key = tuple[str, str]
 
@@ -49,7 +49,7 @@ class _Bytes(msgspec.Struct, frozen=True):
 def _form(kind: type[msgspec.Struct], types: Mapping[str, Any]) -> Any:
     """The JSON form of a struct: its fields, some with other types; an empty `collation` is omitted."""
     fields = msgspec.structs.fields(kind)
-    described = [(one.name, types.get(one.name, one.type)) for one in fields if one.name != "collation"]
+    described = [(field.name, types.get(field.name, field.type)) for field in fields if field.name != "collation"]
     return msgspec.defstruct(f"_{kind.__name__}", [*described, ("collation", str, "")], omit_defaults=True)
 
 
@@ -86,8 +86,8 @@ class SchemaState:
 
     def with_table(self, table: TableInfo) -> "SchemaState":
         """Return the state with `table` added or replaced under its name."""
-        found = self.found(table.name)
-        return replace(found, tables={**self.tables, table.name.key: table})
+        state = self.without_loss(table.name)
+        return replace(state, tables={**self.tables, table.name.key: table})
 
     def with_unknown(self, tables: Iterable[TableInfo]) -> "SchemaState":
         """Return the state with those of `tables` added that it does not know: their rows arrived without a DDL."""
@@ -109,11 +109,11 @@ class SchemaState:
         lost = {name.key: LostTable(name, why) for name in names}
         return replace(self, tables=tables, lost={**lost, **self.lost})
 
-    def found(self, name: TableName) -> "SchemaState":
+    def without_loss(self, name: TableName) -> "SchemaState":
         """Return the state where no table of that name is lost."""
         if name.key not in self.lost:
             return self
-        return replace(self, lost={key: one for key, one in self.lost.items() if key != name.key})
+        return replace(self, lost={key: table for key, table in self.lost.items() if key != name.key})
 
     def with_dropped(self, table: TableInfo) -> "SchemaState":
         """Return the state where `table` is the latest that can be recovered."""
@@ -153,7 +153,7 @@ class SchemaState:
                 {table.name.key: table for table in tables},
                 tuple(map(_unpack_table, state.dropped)),
                 {view.key: view for view in state.views},
-                {one.name.key: one for one in state.lost},
+                {lost.name.key: lost for lost in state.lost},
             ).distinct()
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise SchemaError(f"stored schema state cannot be read: {error}") from error

@@ -3,7 +3,7 @@
     state --CREATE t--> state --ALTER t--> state --RENAME t TO u--> state --TRUNCATE u--> state --FLASHBACK u TO v--> ..
     rows    a1-0                 a1-0                a1-0                   f7-0                 f7-0 and a1-0 again
 
-`incarnation` (hex commit_ts, dash, place among the DDLs of that ts) names the rows: CREATE and TRUNCATE make a new one,
+`incarnation` (hex commit_ts, dash, index among the DDLs of that ts) names the rows: CREATE and TRUNCATE make a new one,
 RENAME, ALTER and repartitioning keep it, RECOVER and FLASHBACK bring an old one back.  `version` is the commit_ts of
 the table's last DDL.
 
@@ -43,22 +43,22 @@ _Step = tuple[SchemaState, list[Effect]]
 
 
 def apply_ddl(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, tuple[Effect, ...]]:
-    """Return the state after `ddl`, and its effects (at least one); `seq` is its place among the DDLs of its commit_ts.
+    """Return the state after `ddl`, and its effects (at least one); `seq` is its index among the DDLs of its commit_ts.
 
     Raises SqlError (unreadable), UnsupportedError (readable, not followed), SchemaError (does not fit the tables)."""
-    found: list[Effect] = []
-    made = 0
+    caused: list[Effect] = []
+    number = 0
     try:
         context = DdlContext(_commit_ts(ddl), seq, ddl.query)
         for statement in parse(ddl.query, ddl.schema):
             resolved = in_zone(resolve_tables(state, statement, ddl), ddl.told.zone)
-            state, more = _apply(state, resolved, context, made=made)
-            found += more
-            made += _made(more)
+            state, more = _apply(state, resolved, context, number=number)
+            caused += more
+            number += sum(isinstance(effect, effects.TableCreated | effects.TableTruncated) for effect in more)
     except TidegateError as error:
         error.at(table=qualified(ddl.schema, ddl.table) if ddl.table else "", commit_ts=ddl.commit_ts or 0)
         raise
-    return state, tuple(found) or (NoEffect("empty statement"),)
+    return state, tuple(caused) or (NoEffect("empty statement"),)
 
 
 def _commit_ts(ddl: Ddl) -> int:
@@ -71,21 +71,16 @@ def _commit_ts(ddl: Ddl) -> int:
     return compose(ddl.es_ms)
 
 
-def _made(found: list[Effect]) -> int:
-    """Count the tables that these effects created or emptied."""
-    return sum(isinstance(effect, effects.TableCreated | effects.TableTruncated) for effect in found)
-
-
-def _apply(state: SchemaState, statement: sql.Statement, context: DdlContext, *, made: int) -> _Step:
+def _apply(state: SchemaState, statement: sql.Statement, context: DdlContext, *, number: int) -> _Step:
     match statement:
         case sql.CreateTable():
-            return _create_table(state, statement, context, made)
+            return _create_table(state, statement, context, number)
         case sql.CreateTableLike():
-            return _create_like(state, statement, context, made)
+            return _create_like(state, statement, context, number)
         case sql.DropTables():
             return _drop_tables(state, statement)
         case sql.TruncateTable(name):
-            return _truncate_table(state, name, context, made)
+            return _truncate_table(state, name, context, number)
         case sql.RenameTables():
             return _rename_tables(state, statement, context)
         case sql.AlterTable():
@@ -141,19 +136,19 @@ def _needed(state: SchemaState, source: TableName, name: TableName, context: Ddl
 
 def _rename_lost(state: SchemaState, old: TableName, new: TableName) -> SchemaState:
     lost = state.lost.get(old.key)
-    return state if lost is None else state.found(old).losing((new,), lost.why)
+    return state if lost is None else state.without_loss(old).losing((new,), lost.why)
 
 
 def _set_database(state: SchemaState, statement: sql.CreateDatabase | sql.AlterDatabase) -> _Step:
     key = lowered(statement.name)
-    known = state.databases.get(key)
+    existing = state.databases.get(key)
     if isinstance(statement, sql.CreateDatabase):
-        if known is not None:
+        if existing is not None:
             return state, [NoEffect(f"database {statement.name} exists already")]
         charset = statement.charset or "utf8mb4"
         database = Database(statement.name, charset, own_collation(statement.collate, charset))
     else:
-        database = known or Database(statement.name)
+        database = existing or Database(statement.name)
         if statement.charset is not None:
             collation = own_collation(statement.collate, statement.charset)
             database = Database(database.name, statement.charset, collation)
@@ -175,65 +170,65 @@ def _drop_database(state: SchemaState, statement: sql.DropDatabase) -> _Step:
     return after, drops or [NoEffect(f"database {statement.name} held no known table")]
 
 
-def _create_table(state: SchemaState, statement: sql.CreateTable, context: DdlContext, made: int) -> _Step:
-    known = state.table(statement.table)
-    if known is not None:
+def _create_table(state: SchemaState, statement: sql.CreateTable, context: DdlContext, number: int) -> _Step:
+    existing = state.table(statement.table)
+    if existing is not None:
         if statement.if_not_exists:
-            return state, [NoEffect(f"table {known.name} exists already")]
-        raise context.error(statement.table, f"it exists already, since version {known.version}")
+            return state, [NoEffect(f"table {existing.name} exists already")]
+        raise context.error(statement.table, f"it exists already, since version {existing.version}")
     if statement.not_supported:
         raise UnsupportedError(
             f"table {statement.table}: {statement.not_supported} by DDL {context.query[:500]!r} at commit_ts "
             f"{context.commit_ts} is not followed; exclude the table by a filter rule"
         )
-    table = build_table(statement, state.database(statement.table.schema), context, made)
+    table = build_table(statement, state.database(statement.table.schema), context, number)
     return state.with_table(table), [effects.TableCreated(table)]
 
 
-def _create_like(state: SchemaState, statement: sql.CreateTableLike, context: DdlContext, made: int) -> _Step:
-    known = state.table(statement.table)
-    if known is not None:
+def _create_like(state: SchemaState, statement: sql.CreateTableLike, context: DdlContext, number: int) -> _Step:
+    existing = state.table(statement.table)
+    if existing is not None:
         if statement.if_not_exists:
-            return state, [NoEffect(f"table {known.name} exists already")]
-        raise context.error(statement.table, f"it exists already, since version {known.version}")
+            return state, [NoEffect(f"table {existing.name} exists already")]
+        raise context.error(statement.table, f"it exists already, since version {existing.version}")
     source = _locate(state, statement.source, doubtful=statement.doubtful, context=context)
     if source is None:
         _needed(state, statement.source, statement.table, context)
         return state, [_unknown(statement.source)]
     table = msgspec.structs.replace(
-        source, name=statement.table, incarnation=context.incarnation(made), version=context.commit_ts
+        source, name=statement.table, incarnation=context.incarnation(number), version=context.commit_ts
     )
     return state.with_table(table), [effects.TableCreated(table)]
 
 
 def _drop_tables(state: SchemaState, statement: sql.DropTables) -> _Step:
-    found: list[Effect] = []
+    caused: list[Effect] = []
     for name in statement.tables:
         table = state.table(name)
         if table is None:
-            state = state.found(name)
-            found.append(_unknown(name))
+            state = state.without_loss(name)
+            caused.append(_unknown(name))
             continue
         state = state.without_table(name).with_dropped(table)
-        found.append(effects.TableDropped(table))
-    return state, found
+        caused.append(effects.TableDropped(table))
+    return state, caused
 
 
-def _truncate_table(state: SchemaState, name: TableName, context: DdlContext, made: int) -> _Step:
+def _truncate_table(state: SchemaState, name: TableName, context: DdlContext, number: int) -> _Step:
     old = state.table(name)
     if old is None:
         return state, [_unknown(name)]
-    new = msgspec.structs.replace(old, incarnation=context.incarnation(made), version=context.commit_ts)
+    new = msgspec.structs.replace(old, incarnation=context.incarnation(number), version=context.commit_ts)
     return state.with_table(new).with_dropped(old), [effects.TableTruncated(old, new)]
 
 
 def _locate(state: SchemaState, name: TableName, *, doubtful: bool, context: DdlContext) -> TableInfo | None:
-    """The table called so; where its schema is doubtful, the only one of that name in any database.
+    """Return the table of that name; with a doubtful schema, the only one of that name in any database.
 
-    Raises SchemaError when several databases have one, since the event does not tell the session's database."""
-    found = state.table(name)
+    Raises SchemaError if several databases have one, since the event does not carry the session's database."""
+    exact = state.table(name)
     if not doubtful:
-        return found
+        return exact
     same = [table for key, table in state.tables.items() if key[1] == name.key[1]]
     if len(same) > 1:
         where = ", ".join(str(table.name) for table in same)
@@ -242,22 +237,22 @@ def _locate(state: SchemaState, name: TableName, *, doubtful: bool, context: Ddl
 
 
 def _rename_tables(state: SchemaState, statement: sql.RenameTables, context: DdlContext) -> _Step:
-    found: list[Effect] = []
+    caused: list[Effect] = []
     for pair in statement.pairs:
         old = _locate(state, pair.old, doubtful=pair.doubtful, context=context)
         if old is None:
             state = _rename_lost(state, pair.old, pair.new)
-            found.append(_unknown(pair.old))
+            caused.append(_unknown(pair.old))
             continue
         state, effect = _rename(state, old, pair.new, context)
-        found.append(effect)
-    return state, found
+        caused.append(effect)
+    return state, caused
 
 
 def _rename(state: SchemaState, old: TableInfo, new_name: TableName, context: DdlContext) -> tuple[SchemaState, Effect]:
-    taken = state.table(new_name)
-    if taken is not None and new_name.key != old.name.key:
-        raise context.error(old.name, f"it cannot become {new_name}, which exists since version {taken.version}")
+    existing = state.table(new_name)
+    if existing is not None and new_name.key != old.name.key:
+        raise context.error(old.name, f"it cannot become {new_name}, which exists since version {existing.version}")
     new = msgspec.structs.replace(old, name=new_name, version=context.commit_ts)
     return state.without_table(old.name).with_table(new), effects.TableRenamed(old, new)
 
@@ -275,11 +270,11 @@ def _alter_table(state: SchemaState, statement: sql.AlterTable, context: DdlCont
         return _exchange_partition(state, old, exchange, context)
     new = alter_table(old, statement.specs, context, state.database(old.name.schema))
     state = state.with_table(new)
-    found = _alter_effects(old, new, statement, context)
+    caused = _alter_effects(old, new, statement, context)
     if rename is not None:
         state, effect = _rename(state, new, rename.table, context)
-        found = [*(item for item in found if not isinstance(item, NoEffect)), effect]
-    return state, found
+        caused = [*(item for item in caused if not isinstance(item, NoEffect)), effect]
+    return state, caused
 
 
 def _alter_effects(old: TableInfo, new: TableInfo, statement: sql.AlterTable, context: DdlContext) -> list[Effect]:
@@ -310,14 +305,14 @@ def _exchange_partition(state: SchemaState, old: TableInfo, spec: sql.ExchangePa
 
 def _recover_table(state: SchemaState, statement: sql.RecoverTable, context: DdlContext) -> _Step:
     name = statement.table
-    found = next((table for table in state.dropped if table.name.key == name.key), None)
-    if found is None:
+    recovered = next((table for table in state.dropped if table.name.key == name.key), None)
+    if recovered is None:
         return state, [_unknown(name)]
-    new_name = TableName(name.schema, statement.to) if statement.to is not None else found.name
-    taken = state.table(new_name)
-    if taken is not None:
-        raise context.error(name, f"it cannot come back as {new_name}, which exists since version {taken.version}")
-    table = msgspec.structs.replace(found, name=new_name, version=context.commit_ts)
-    dropped = tuple(item for item in state.dropped if item is not found)
+    new_name = TableName(name.schema, statement.to) if statement.to is not None else recovered.name
+    existing = state.table(new_name)
+    if existing is not None:
+        raise context.error(name, f"it cannot come back as {new_name}, which exists since version {existing.version}")
+    table = msgspec.structs.replace(recovered, name=new_name, version=context.commit_ts)
+    dropped = tuple(item for item in state.dropped if item is not recovered)
     after = replace(state, dropped=dropped).with_table(table)
     return after, [effects.TableRecovered(table)]

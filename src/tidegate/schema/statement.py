@@ -57,7 +57,7 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDetail:
-    """Of a column: ON UPDATE CURRENT_TIMESTAMP(fsp), AUTO_RANDOM(shard bits, range bits), COLLATE, CHECKs."""
+    """Details of a column: ON UPDATE CURRENT_TIMESTAMP(fsp), AUTO_RANDOM(shard bits, range bits), COLLATE, CHECKs."""
 
     on_update: int | None = None
     auto_random: tuple[int, int] | None = None
@@ -67,9 +67,9 @@ class ColumnDetail:
 
 @dataclass(frozen=True, slots=True)
 class IndexDetail:
-    """Of an index, part by part: prefix lengths (-1 the whole column) and expressions ("" a column).
+    """Details of an index, part by part: prefix lengths (-1 the whole column) and expressions ("" a column).
 
-    `references` of a foreign key; `using` 1 BTREE, 2 HASH, 3 RTREE."""
+    `references` is set for a foreign key; `using` 1 BTREE, 2 HASH, 3 RTREE."""
 
     lengths: tuple[int, ...] = ()
     expressions: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class IndexDetail:
 
 @dataclass(frozen=True, slots=True)
 class OptionsDetail:
-    """Of a table's options; None where not written.  `ttl` is (column, count, unit)."""
+    """Details of a table's options; None for options that were not written.  `ttl` is (column, count, unit)."""
 
     collate: str | None = None
     auto_increment: int | None = None
@@ -98,7 +98,7 @@ class OptionsDetail:
 
 @dataclass(frozen=True, slots=True)
 class TableDetail:
-    """Of CREATE TABLE: table CHECKs, GLOBAL TEMPORARY."""
+    """Details of CREATE TABLE: table CHECKs, GLOBAL TEMPORARY."""
 
     checks: tuple[CheckDef, ...] = ()
     global_temporary: bool = False
@@ -106,7 +106,7 @@ class TableDetail:
 
 @dataclass(frozen=True, slots=True)
 class ViewDetail:
-    """Of CREATE VIEW: its own column names if written, and the SELECT as written."""
+    """Details of CREATE VIEW: its own column names if written, and the SELECT as written."""
 
     select: str = ""
     columns: tuple[str, ...] = ()
@@ -377,10 +377,10 @@ class SetVisibility:
 
 @dataclass(frozen=True, slots=True)
 class RenameTo:
-    """ALTER TABLE .. RENAME TO; `given` says whether the text names the new schema."""
+    """ALTER TABLE .. RENAME TO; `qualified` if the text names the new schema."""
 
     table: TableName
-    given: bool
+    qualified: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +453,7 @@ class PartitionBy:
 
 @dataclass(frozen=True, slots=True)
 class NoChange:
-    """A spec that no row and no later statement depends on; `what` names it, `detail` says what TiDB makes of it."""
+    """A spec that no row and no later statement depends on; `what` names it, `detail` is its value in TiDB."""
 
     what: str
     detail: SpecDetail | None = field(default=None, compare=False)
@@ -461,7 +461,7 @@ class NoChange:
 
 @dataclass(frozen=True, slots=True)
 class NotSupported:
-    """A spec that changes tables in a way that we do not follow; `what` names it."""
+    """A spec whose change of tables is not supported; `what` names it."""
 
     what: str
 
@@ -620,7 +620,7 @@ class DropViews:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A statement that leaves all tables as they are; `what` names it, `detail` says what TiDB makes of it."""
+    """A statement without effect on tables; `what` names it, `detail` is its effect in TiDB."""
 
     what: str
     detail: StatementDetail | None = field(default=None, compare=False)

@@ -39,7 +39,7 @@ import msgspec
 from sqlglot import exp
 
 from tidegate.engine.filter import DEFAULT_RULES, TableFilter
-from tidegate.expr.compiler import compile_scalar, condition_node, told_collation, value_reader, wide_bit
+from tidegate.expr.compiler import assumed_collation, compile_scalar, condition_node, value_reader, wide_bit
 from tidegate.expr.scope import Scope, Slot
 from tidegate.model.errors import ConfigError, ExpressionParseFailed, SqlRefused
 from tidegate.model.event import Value
@@ -89,7 +89,7 @@ class RowText:
         Raises ExpressionParseFailed. The function raises UpstreamError, EncodeError.
         """
         slots = tuple(
-            Slot(at, name, wide_bit(types[image, name]), told_collation(types[image, name]), image)
+            Slot(at, name, wide_bit(types[image, name]), assumed_collation(types[image, name]), image)
             for at, (image, name) in enumerate(self.columns)
         )
         try:

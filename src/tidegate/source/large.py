@@ -309,7 +309,7 @@ class UpstreamRows:
     def _asked(self, statement: str, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
         if self._connection is None:
             raw = dict(driver().converters.encoders)
-            connection = connect(self._address.door, use_unicode=False, conv=raw, sql_mode="")
+            connection = connect(self._address.connection_options, use_unicode=False, conv=raw, sql_mode="")
             with connection.cursor() as cursor:
                 cursor.execute(sent.ZONE, (self._zone,))
             self._connection = connection

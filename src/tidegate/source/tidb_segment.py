@@ -278,11 +278,9 @@ def _columns_of_block(file: BinaryIO, name: str, block: Block, spans: Sequence[S
     inside = [span for span in spans if block.meets(*span)]
     if any(start <= block.first_key and (not end or block.last_key < end) for start, end in inside):
         return rows
-    return rows.filter(pa.array([_meets(key, inside) for key in rows.column(0).to_pylist()], pa.bool_()))
-
-
-def _meets(key: bytes, spans: Sequence[Span]) -> bool:
-    return any(key >= start and (not end or key < end) for start, end in spans)
+    keys = rows.column(0).to_pylist()
+    kept = [any(key >= start and (not end or key < end) for start, end in inside) for key in keys]
+    return rows.filter(pa.array(kept, pa.bool_()))
 
 
 def publish(path: Path, data: bytes) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from tidegate.model.errors import UriInvalid
-from tidegate.mysql.client import Door, ServerTls
+from tidegate.mysql.client import ConnectionOptions, ServerTls
 
 _PORT: Final = 4000
 _DURATION: Final = re.compile(r"(\d{1,9})(ms|s|m|h)")
@@ -47,11 +47,13 @@ class Address(msgspec.Struct, frozen=True):
         return f"Address({self.host}:{self.port})"
 
     @property
-    def door(self) -> Door:
+    def connection_options(self) -> ConnectionOptions:
         """How the server is reached."""
-        tls = ServerTls(self.ssl_ca, self.ssl_cert, self.ssl_key, verify=not self.insecure_skip_verify)
+        tls = None
+        if self.enable_tls:
+            tls = ServerTls(self.ssl_ca, self.ssl_cert, self.ssl_key, verify=not self.insecure_skip_verify)
         times = (self.timeout_s, self.read_timeout_s, self.read_timeout_s)
-        return Door(self.host, self.port, self.user, self.password.encode(), tls if self.enable_tls else None, *times)
+        return ConnectionOptions(self.host, self.port, self.user, self.password.encode(), tls, *times)
 
 
 def parse_address(uri: str) -> Address:

@@ -28,7 +28,7 @@ from tidegate.engine.stop_signals import stop_on_signals, wait_until
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError
 from tidegate.model.host import reaches_others
 from tidegate.model.option import TIME_MAX_MS, Option
-from tidegate.mysql.client import Door, connect, faults
+from tidegate.mysql.client import ConnectionOptions, connect, faults
 from tidegate.source.tidb_segment import base_of, safe_points, segments
 from tidegate_upstream.background import UpstreamOptions, UpstreamProcess, start_upstream, status, stop_upstream
 
@@ -47,7 +47,7 @@ TIMES: Final = by_name(
 
 
 def _secret(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """The password that is meant by @FILE or env:NAME; words of a command are seen by every user of the machine."""
+    """Resolve a password written as @FILE or env:NAME, since arguments are visible to every user of the machine."""
     if value is not None and not value.startswith(("@", "env:")):
         raise ConfigError(f"{option.opts[0]}: expected @FILE or env:NAME, not the password itself")
     return None if value is None else resolve_uri(value, option.opts[0])
@@ -105,7 +105,7 @@ def start(
     foreground: bool,
     as_json: bool,
 ) -> None:
-    """Start one and print how to connect."""
+    """Start an upstream and print how to connect."""
     times, _ = read_all(
         TIMES, {"log-keep": Given("--log-keep", log_keep), "gc-ttl": Given("--gc-ttl", gc_ttl)}, ConfigError
     )
@@ -152,9 +152,11 @@ def sql(
     as_json: bool,
 ) -> None:
     """Run STATEMENTS, separated by `;`, and print their answers."""
-    one = _only(directory)
+    upstream = _only(directory)
     try:
-        connection = connect(Door(one.host, one.port_of(node), user, password or ""), many=True, database=database)
+        connection = connect(
+            ConnectionOptions(upstream.host, upstream.port_of(node), user, password or ""), many=True, database=database
+        )
         with connection, connection.cursor() as cursor:
             cursor.execute(statements)
             for lines in _answers(cursor, as_json=as_json):
@@ -168,14 +170,16 @@ def sql(
 @DATA
 @JSON
 def show(directory: Path | None, *, as_json: bool) -> None:
-    """List those that run."""
+    """List the running upstreams."""
     running = status(directory)
     if as_json:
-        click.echo(json.dumps([_fields(one) for one in running]))
+        click.echo(json.dumps([_fields(upstream) for upstream in running]))
         return
-    for one in running:
-        click.echo(f"{_places(one)}  process {one.pid}  {'in memory' if one.temporary else one.dir}")
-        for line in _log_lines(one):
+    for upstream in running:
+        click.echo(
+            f"{_addresses(upstream)}  process {upstream.pid}  {'in memory' if upstream.temporary else upstream.dir}"
+        )
+        for line in _log_lines(upstream):
             click.echo(f"  {line}")
     if not running:
         click.echo("no upstream runs")
@@ -186,14 +190,14 @@ def show(directory: Path | None, *, as_json: bool) -> None:
 @click.option("--all", "every", is_flag=True, help="Stop all that Tidegate started.")
 @JSON
 def stop(directory: Path | None, *, every: bool, as_json: bool) -> None:
-    """Stop one; what it kept in memory goes with it."""
+    """Stop an upstream; data in memory is lost."""
     running = status(directory) if every else (_only(directory),)
-    for one in running:
-        stop_upstream(one)
+    for upstream in running:
+        stop_upstream(upstream)
         if not as_json:
-            click.echo(f"stopped {_places(one)}")
+            click.echo(f"stopped {_addresses(upstream)}")
     if as_json:
-        click.echo(json.dumps([_fields(one) for one in running]))
+        click.echo(json.dumps([_fields(upstream) for upstream in running]))
 
 
 def _only(directory: Path | None) -> UpstreamProcess:
@@ -201,7 +205,7 @@ def _only(directory: Path | None) -> UpstreamProcess:
     if not running:
         raise EnvironmentFault("no upstream runs; start one: tidegate upstream start")
     if len(running) > 1:
-        shown = "\n".join(f"  --data {one.dir}" for one in running)
+        shown = "\n".join(f"  --data {upstream.dir}" for upstream in running)
         raise EnvironmentFault(f"{len(running)} upstreams run; say which:\n{shown}")
     return running[0]
 
@@ -216,42 +220,47 @@ def _serve(directory: Path | None, options: UpstreamOptions, login: str, *, as_j
             wait_until(stop_event.is_set)
 
 
-def _tell(one: UpstreamProcess, login: str, *, as_json: bool) -> None:
+def _tell(upstream: UpstreamProcess, login: str, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(_fields(one)))
+        click.echo(json.dumps(_fields(upstream)))
         return
-    for port in one.ports.values():
-        click.echo(f"mysql -h {one.host} -P {port} {login}")
-    if one.pid:
-        words = "" if one.temporary else f" --data {one.dir}"
-        click.echo(f"process {one.pid}; stop it with: tidegate upstream stop{words}", err=True)
+    for port in upstream.ports.values():
+        click.echo(f"mysql -h {upstream.host} -P {port} {login}")
+    if upstream.pid:
+        words = "" if upstream.temporary else f" --data {upstream.dir}"
+        click.echo(f"process {upstream.pid}; stop it with: tidegate upstream stop{words}", err=True)
 
 
-def _places(one: UpstreamProcess) -> str:
-    return " ".join(f"{one.host}:{port}" for port in one.ports.values())
+def _addresses(upstream: UpstreamProcess) -> str:
+    return " ".join(f"{upstream.host}:{port}" for port in upstream.ports.values())
 
 
-def _fields(one: UpstreamProcess) -> dict[str, object]:
-    kept = {"pid": one.pid, "dir": str(one.dir), "host": one.host, "temporary": one.temporary}
-    if not one.log:
-        return {**kept, "ports": dict(one.ports)}
-    begin, end = _extent(Path(one.log))
-    log = {"dir": one.log, "begin_ts": begin, "end_ts": end, "changefeeds": to_builtins(safe_points(Path(one.log)))}
-    return {**kept, "ports": dict(one.ports), "log": log}
+def _fields(upstream: UpstreamProcess) -> dict[str, object]:
+    kept = {"pid": upstream.pid, "dir": str(upstream.dir), "host": upstream.host, "temporary": upstream.temporary}
+    if not upstream.log:
+        return {**kept, "ports": dict(upstream.ports)}
+    begin, end = _extent(Path(upstream.log))
+    log = {
+        "dir": upstream.log,
+        "begin_ts": begin,
+        "end_ts": end,
+        "changefeeds": to_builtins(safe_points(Path(upstream.log))),
+    }
+    return {**kept, "ports": dict(upstream.ports), "log": log}
 
 
 def _extent(log: Path) -> tuple[int, int]:
-    base, found = base_of(log), segments(log)
-    return base[0] if base else 0, found[-1][1] if found else 0
+    base, files = base_of(log), segments(log)
+    return base[0] if base else 0, files[-1][1] if files else 0
 
 
-def _log_lines(one: UpstreamProcess) -> Iterator[str]:
-    if not one.log:
+def _log_lines(upstream: UpstreamProcess) -> Iterator[str]:
+    if not upstream.log:
         return
-    begin, end = _extent(Path(one.log))
-    yield f"change log {one.log} from {begin} to {end}"
+    begin, end = _extent(Path(upstream.log))
+    yield f"change log {upstream.log} from {begin} to {end}"
     now_ms = time.time_ns() // 1_000_000
-    for hold in safe_points(Path(one.log)):
+    for hold in safe_points(Path(upstream.log)):
         heard = f"heard of {(now_ms - hold.time_ms) // 1000} s ago"
         yield f"changefeed {hold.changefeed} at {hold.checkpoint_ts}, {heard}"
 

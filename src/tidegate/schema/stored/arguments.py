@@ -5,7 +5,7 @@
 
 A job lives in a row of mysql.tidb_ddl_job and may change owners between two steps, so all that steps need stands here.
 Elements are named, not numbered: they get their ids at the job's first step, from the definition as it stands then.
-Members are called what TiDB calls them; those that no step of ours reads are left out, and an index comes whole.
+Members have TiDB's names; members that no step here reads are left out, and an index is complete.
 
 Source: TiDB pkg/meta/model/job_args.go; recorded jobs.
 """
@@ -50,7 +50,7 @@ class DropObjectArgs(msgspec.Struct, frozen=True):
 
 
 class CreateTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """CREATE TABLE, VIEW, SEQUENCE: the whole definition; `old_view_tbl_id` is the view that OR REPLACE takes away."""
+    """CREATE TABLE, VIEW, SEQUENCE: the whole definition; `old_view_tbl_id` is the view that OR REPLACE drops."""
 
     table_info: StoredTable
     on_exist_replace: bool = False
@@ -66,7 +66,7 @@ class NewTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RenameTableArgs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One rename. Of several, one table may have more than one: a swap goes by way of an unused name."""
+    """One rename. Of several, a table may have more than one: swaps use a temporary name."""
 
     table_id: int
     new_schema_id: int
@@ -87,7 +87,7 @@ class RecoverArgs(msgspec.Struct, frozen=True):
 
     table_info: StoredTable
     snapshot_ts: int = 0
-    """A moment when the table was there: its counters of ids go on from their values then."""
+    """A timestamp before the drop, whose counter values are restored."""
 
 
 class CommentArgs(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ class ShardBitsArgs(msgspec.Struct, frozen=True):
 
 
 class TtlArgs(msgspec.Struct, frozen=True):
-    """TTL = and what goes with it; None leaves as it is.  Nothing at all is REMOVE TTL."""
+    """TTL = and its options; None leaves a value unchanged.  All None is REMOVE TTL."""
 
     ttl_info: StoredTtl | None = None
     ttl_enable: bool | None = None
@@ -141,7 +141,7 @@ class ExchangeArgs(msgspec.Struct, frozen=True):
 
 
 class PositionArgs(msgspec.Struct, frozen=True, rename="pascal"):
-    """Where a column goes: `tp` 0 stays or last, 1 first, 2 after the column of that name (any case)."""
+    """The position of a column: `tp` 0 stays or last, 1 first, 2 after the column of that name (any case)."""
 
     tp: int = 0
     relative_column: Name | None = None
@@ -163,7 +163,7 @@ class DropColumnArgs(msgspec.Struct, frozen=True):
 
 
 class ModifyColumnArgs(msgspec.Struct, frozen=True):
-    """MODIFY, CHANGE and RENAME COLUMN: `column` as it is to be; `kind` is one of MODIFY's operations (request.py)."""
+    """MODIFY, CHANGE and RENAME COLUMN: the new `column`; `kind` is one of MODIFY's operations (request.py)."""
 
     column: StoredColumn
     old_column_name: Name

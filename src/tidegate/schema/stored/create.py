@@ -88,8 +88,8 @@ def render_create_schema(schema: StoredSchema) -> str:
 def render_create_table(
     table: StoredTable, zone: tzinfo = UTC, ids: NextIds | None = None, schema: str | None = None
 ) -> str:
-    """SHOW CREATE TABLE, VIEW or SEQUENCE. `zone` is the session's, for defaults of TIMESTAMP; `schema` is the table's
-    database, which need not be named where keys refer to tables in it."""
+    """Return SHOW CREATE TABLE, VIEW or SEQUENCE. `zone` is the session's, for defaults of TIMESTAMP; `schema` is the
+    table's database, which is omitted from references to its tables."""
     if table.is_view:
         return _render_view(table)
     if table.is_sequence:
@@ -173,7 +173,7 @@ def _default(column: StoredColumn, zone: tzinfo) -> Iterator[str]:
 
 
 def shown_default(column: StoredColumn, zone: tzinfo) -> str:
-    """Return the default as SHOW prints it: moments in `zone`, BIT as b'101', CURRENT_TIMESTAMP with its decimals."""
+    """Return the default as SHOW prints it: times in `zone`, BIT as b'101', CURRENT_TIMESTAMP with its decimals."""
     if column.type.tp == T.BIT and column.default_bit is not None:
         return f"b'{int.from_bytes(column.default_bit, 'big'):b}'"
     text = str(column.default)
@@ -236,10 +236,10 @@ def _constraints(table: StoredTable, schema: str | None) -> Iterator[str]:
 
 
 def _foreign_key(key: StoredForeignKey, schema: str | None) -> str:
-    own, theirs = (",".join(quote_name(name.original) for name in names) for names in (key.cols, key.ref_cols))
+    own, referenced = (",".join(quote_name(name.original) for name in names) for names in (key.cols, key.ref_cols))
     same = schema is not None and lowered(key.ref_schema.original) == lowered(schema)
     target = ("" if same else f"{quote_name(key.ref_schema.original)}.") + quote_name(key.ref_table.original)
-    text = f"CONSTRAINT {quote_name(key.fk_name.original)} FOREIGN KEY ({own}) REFERENCES {target} ({theirs})"
+    text = f"CONSTRAINT {quote_name(key.fk_name.original)} FOREIGN KEY ({own}) REFERENCES {target} ({referenced})"
     for event, action in (("DELETE", key.on_delete), ("UPDATE", key.on_update)):
         text += f" ON {event} {_FK_ACTIONS[action]}" if action in _FK_ACTIONS else ""
     return text
@@ -332,12 +332,12 @@ def _render_view(table: StoredTable) -> str:
 
 
 def _render_sequence(table: StoredTable) -> str:
-    found = table.sequence
-    assert found is not None
-    cache = f"cache {found.sequence_cache_value}" if found.sequence_cache else "nocache"
+    sequence = table.sequence
+    assert sequence is not None
+    cache = f"cache {sequence.sequence_cache_value}" if sequence.sequence_cache else "nocache"
     return (
-        f"CREATE SEQUENCE {quote_name(table.name.original)} start with {found.sequence_start} "
-        f"minvalue {found.sequence_min_value} maxvalue {found.sequence_max_value} "
-        f"increment by {found.sequence_increment} {cache} {'cycle' if found.sequence_cycle else 'nocycle'} "
+        f"CREATE SEQUENCE {quote_name(table.name.original)} start with {sequence.sequence_start} "
+        f"minvalue {sequence.sequence_min_value} maxvalue {sequence.sequence_max_value} "
+        f"increment by {sequence.sequence_increment} {cache} {'cycle' if sequence.sequence_cycle else 'nocycle'} "
         f"ENGINE=InnoDB"
     )

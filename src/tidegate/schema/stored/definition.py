@@ -67,7 +67,7 @@ AUTO_INCREMENT: Final = 512
 NO_DEFAULT: Final = 4096
 ON_UPDATE_NOW: Final = 8192
 PREVENT_NULL: Final = 1 << 20
-"""New NULLs are refused while stored ones are looked for."""
+"""New NULLs are refused while stored rows are checked."""
 KEYS: Final = PRIMARY | UNIQUE | MULTIPLE
 
 
@@ -228,7 +228,7 @@ class StoredCheck(msgspec.Struct, frozen=True):
 
 
 class StoredTtl(msgspec.Struct, frozen=True):
-    """`ttl_info`: rows go when `column` + the interval is past; `interval_time_unit` is TiDB's number of a unit."""
+    """`ttl_info`: rows expire at `column` + the interval; `interval_time_unit` is TiDB's number of a unit."""
 
     column: Name
     interval_expr: str
@@ -251,7 +251,7 @@ class StoredSequence(msgspec.Struct, frozen=True):
 
 
 class ViewDefiner(msgspec.Struct, frozen=True, rename="pascal"):
-    """Who defined a view; nobody by name in this TiDB."""
+    """The definer of a view; the embedded TiDB leaves it empty."""
 
     username: str = ""
     hostname: str = ""
@@ -324,17 +324,17 @@ class StoredTable(msgspec.Struct, frozen=True):
 
     @property
     def is_view(self) -> bool:
-        """Whether the definition is a view's."""
+        """True for a view."""
         return self.view is not None
 
     @property
     def is_sequence(self) -> bool:
-        """Whether the definition is a sequence's."""
+        """True for a sequence."""
         return self.sequence is not None
 
     @property
     def physical_ids(self) -> tuple[int, ...]:
-        """The ids under which rows lie: the partitions', else the table's own."""
+        """The ids under which rows are stored: the partitions', else the table's own."""
         if self.partition is None or not self.partition.enable:
             return (self.id,)
         return tuple(definition.id for definition in self.partition.definitions or ())

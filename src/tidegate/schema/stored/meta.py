@@ -2,7 +2,7 @@
 
     NextGlobalID        274        the largest id that anything has: databases, tables, partitions, jobs share it
     SchemaVersionKey    178        the newest version
-    Diff:178            what made 178 of 177; missing where the owner died between taking the number and its commit
+    Diff:178            the changes from 177; missing if the owner died between allocating the number and its commit
     DBs / DB:275        a database          DB:275 / Table:280    a table          DB:275 / TID:280    its next row id
     DDLJobHistory / 276 the job when it was over
     BDRRole             primary, secondary; missing for neither
@@ -50,7 +50,7 @@ class Meta:
 
     @property
     def newest_id(self) -> int:
-        """The largest id given out; 0 in a store without schema."""
+        """The largest allocated id; 0 in a store without schema."""
         return int(self.reader.get(NEXT_ID) or b"0")
 
     @property
@@ -64,35 +64,35 @@ class Meta:
         return (self.reader.get(BDR_ROLE) or b"").decode()
 
     def diff(self, version: int) -> SchemaDiff | None:
-        """Return the SchemaDiff of `version`; None where there is none."""
-        found = self.reader.get(diff_key(version))
-        return None if found is None else parse_stored(found, SchemaDiff)
+        """Return the SchemaDiff of `version`; None if there is none."""
+        value = self.reader.get(diff_key(version))
+        return None if value is None else parse_stored(value, SchemaDiff)
 
     def schema(self, schema_id: int) -> StoredSchema | None:
-        found = self.reader.get(schema_key(schema_id))
-        return None if found is None else parse_stored(found, StoredSchema)
+        value = self.reader.get(schema_key(schema_id))
+        return None if value is None else parse_stored(value, StoredSchema)
 
     def schemas(self) -> list[StoredSchema]:
         return [parse_stored(value, StoredSchema) for _, value in self._members(_SCHEMAS)]
 
     def table(self, schema_id: int, table_id: int) -> StoredTable | None:
-        found = self.reader.get(table_key(schema_id, table_id))
-        return None if found is None else parse_stored(found, StoredTable)
+        value = self.reader.get(table_key(schema_id, table_id))
+        return None if value is None else parse_stored(value, StoredTable)
 
     def tables(self, schema_id: int) -> list[StoredTable]:
         members = self._members(f"DB:{schema_id}")
-        found = [parse_stored(value, StoredTable) for field, value in members if field.startswith(b"Table:")]
-        return sorted(found, key=lambda table: table.id)
+        tables = [parse_stored(value, StoredTable) for field, value in members if field.startswith(b"Table:")]
+        return sorted(tables, key=lambda table: table.id)
 
     def counter(self, kind: str, schema_id: int, table_id: int) -> int | None:
         """Return one of COUNTERS of a table."""
-        found = self.reader.get(counter_key(kind, schema_id, table_id))
-        return None if found is None else int(found)
+        value = self.reader.get(counter_key(kind, schema_id, table_id))
+        return None if value is None else int(value)
 
     def job(self, job_id: int) -> Job | None:
         """Return a finished job."""
-        found = self.reader.get(hash_key(JOB_HISTORY, job_field(job_id)))
-        return None if found is None else parse_job(found)
+        value = self.reader.get(hash_key(JOB_HISTORY, job_field(job_id)))
+        return None if value is None else parse_job(value)
 
     def history(self) -> list[Job]:
         """Return all finished jobs, by id."""

@@ -22,7 +22,7 @@ Jobs come in the order of their commit_ts; each counts once, however often its r
 difference names keeps its object, so `is` tells what changed.
 
     own 181, newest 184      Diff:182  Diff:183  Diff:184      three small reads and the tables they name
-    own 181, newest 184      Diff:182  missing   Diff:184      183 was taken and never used: passed over
+    own 181, newest 184      Diff:182  missing   Diff:184      183 was never committed: skipped
     own 181, newest 184      Diff:182  Diff:183  missing       184 is not committed yet: stop at 183
     own 12, newest 184       too far: all definitions anew
 
@@ -223,7 +223,7 @@ class _Draft:
 
     def finish(self) -> StoredSnapshot:
         owners = {
-            physical: table_id for table_id, found in self.tables.items() for physical in found.stored.physical_ids
+            physical: table_id for table_id, table in self.tables.items() for physical in table.stored.physical_ids
         }
         return replace(
             self.old,
@@ -246,15 +246,15 @@ class _Draft:
         return SchemaError(f"DDL job {self.job.id} at {self.ts} ({self.job.query!a:.200}): {what}")
 
     def remove(self, table_id: int) -> TableVersion:
-        found = self.tables.pop(table_id, None)
-        if found is None:
+        table = self.tables.pop(table_id, None)
+        if table is None:
             raise self.error(f"table {table_id} is not in the schema")
-        return found
+        return table
 
     def add(self, stored: StoredTable, schema_id: int, schema: str = "") -> None:
-        known = self.schemas.get(schema_id)
-        name = known.name.original if known else schema or self.job.schema_name
-        if known is None:
+        existing = self.schemas.get(schema_id)
+        name = existing.name.original if existing else schema or self.job.schema_name
+        if existing is None:
             self.schemas[schema_id] = StoredSchema(schema_id, Name.of(name))
         self.tables[stored.id] = TableVersion(schema_id, name, stored, self.ts)
 
@@ -271,13 +271,13 @@ def _create_schema(draft: _Draft) -> None:
 
 def _drop_schema(draft: _Draft) -> None:
     draft.schemas.pop(draft.job.schema_id, None)
-    draft.tables = {i: found for i, found in draft.tables.items() if found.schema_id != draft.job.schema_id}
+    draft.tables = {i: table for i, table in draft.tables.items() if table.schema_id != draft.job.schema_id}
 
 
 def _create_table(draft: _Draft) -> None:
     for stored in (draft.job.binlog and draft.job.binlog.tables) or [draft.definition]:
-        for table_id, found in list(draft.tables.items()) if stored.is_view else ():
-            if found.stored.is_view and (found.schema_id, found.stored.name.lower) == (
+        for table_id, other in list(draft.tables.items()) if stored.is_view else ():
+            if other.stored.is_view and (other.schema_id, other.stored.name.lower) == (
                 draft.job.schema_id,
                 stored.name.lower,
             ):
@@ -319,7 +319,7 @@ def is_circle(job: Job) -> bool:
 
 
 def rename_steps(job: Job) -> list[RenameTableArgs]:
-    """Return what a RENAME of several tables moves where, in order; SchemaError for arguments of another job.
+    """Return the moves of a RENAME of several tables, in order; SchemaError for arguments of another job.
 
     They are an object since version 2, before that lists: of old schemas, new schemas, new names, table ids, names of
     old schemas, old names."""
@@ -328,8 +328,8 @@ def rename_steps(job: Job) -> list[RenameTableArgs]:
         if job.version > 1:
             return msgspec.json.decode(raw, type=RenameTablesArgs).rename_table_infos
         lists = msgspec.json.decode(raw, type=list[list[Any]])
-        given = [one if len(one) == len(lists[3]) else [{}] * len(lists[3]) for one in lists]
-        steps = [dict(zip(_OLD_ARGUMENTS, step, strict=True)) for step in zip(*given, strict=True)]
+        filled = [values if len(values) == len(lists[3]) else [{}] * len(lists[3]) for values in lists]
+        steps = [dict(zip(_OLD_ARGUMENTS, step, strict=True)) for step in zip(*filled, strict=True)]
         return [msgspec.convert(step, RenameTableArgs) for step in steps]
     except (msgspec.MsgspecError, IndexError, ValueError, RecursionError) as error:
         raise SchemaError(
@@ -351,7 +351,7 @@ def _exchange_partition(draft: _Draft) -> None:
     gone = set(old.stored.physical_ids) - set(stored.physical_ids)
     come = set(stored.physical_ids) - set(old.stored.physical_ids)
     if len(gone) != 1 or len(come) != 1:
-        raise draft.error(f"partitions {sorted(gone)} went and {sorted(come)} came where one table changes places")
+        raise draft.error(f"partitions {sorted(gone)} went and {sorted(come)} came where one table is exchanged")
     other = draft.remove(come.pop())
     draft.add(stored, old.schema_id)
     draft.add(msgspec.structs.replace(other.stored, id=gone.pop()), other.schema_id)
@@ -373,15 +373,15 @@ _STEPS: Final[Mapping[int, Callable[[_Draft], None]]] = {
 
 
 class SchemaHistory:
-    """Snapshots by the commit_ts of the DDL that made them, oldest first."""
+    """Snapshots by the commit_ts of their DDL, oldest first."""
 
     def __init__(self, start: StoredSnapshot | None = None) -> None:
         self._snapshots = [start or StoredSnapshot()]
         self._jobs: set[int] = set()
 
     def apply(self, job: Job, commit_ts: int) -> None:
-        """Add what a finished job makes of the newest snapshot; other jobs, and one that comes again, change nothing.
-        SchemaError for a job that contradicts it: the history then stays as it was."""
+        """Apply a finished job to the newest snapshot; other and repeated jobs change nothing. SchemaError for a job
+        that contradicts it: the history then stays unchanged."""
         if job.state not in (JobState.DONE, JobState.SYNCED) or job.id in self._jobs:
             return
         newest = self._snapshots[-1]
@@ -394,19 +394,19 @@ class SchemaHistory:
 
     def at(self, ts: int) -> StoredSnapshot:
         """Return the snapshot at `ts`: all DDLs up to it. SchemaError below the oldest one."""
-        place = bisect_right(self._snapshots, ts, key=lambda snapshot: snapshot.ts)
-        if place == 0:
+        index = bisect_right(self._snapshots, ts, key=lambda snapshot: snapshot.ts)
+        if index == 0:
             raise SchemaError(f"the schema at {ts} is forgotten; the oldest known one is at {self._snapshots[0].ts}")
-        return self._snapshots[place - 1]
+        return self._snapshots[index - 1]
 
     def forget(self, ts: int) -> None:
         """Drop the snapshots that no row above `ts` needs."""
-        place = bisect_right(self._snapshots, ts, key=lambda snapshot: snapshot.ts)
-        del self._snapshots[: max(place - 1, 0)]
+        index = bisect_right(self._snapshots, ts, key=lambda snapshot: snapshot.ts)
+        del self._snapshots[: max(index - 1, 0)]
 
 
 DIFFS_MAX: Final = 100
-"""Differences that are read one by one; with more of them reading everything costs less."""
+"""Maximal number of diffs that are read one by one; beyond it a full load is cheaper."""
 
 _CREATE_SCHEMA, _DROP_SCHEMA, _ALTER_SCHEMA, _RECOVER_SCHEMA = 1, 2, 26, 63
 
@@ -420,7 +420,7 @@ class LoadedSchema:
 
 
 def load(meta: Meta, ts: int, known: LoadedSchema | None = None) -> LoadedSchema:
-    """Return the schema at `ts`, read by differences from `known` where they allow it."""
+    """Return the schema at `ts`, read by diffs from `known` if possible."""
     newest = _usable(meta)
     if known is None or newest < known.version or newest - known.version > DIFFS_MAX:
         return load_all(meta, ts)
@@ -437,7 +437,7 @@ def load(meta: Meta, ts: int, known: LoadedSchema | None = None) -> LoadedSchema
 
 
 def load_all(meta: Meta, ts: int) -> LoadedSchema:
-    """Return the schema at `ts`, read whole."""
+    """Return the schema at `ts`, fully loaded."""
     schemas = {schema.id: schema for schema in meta.schemas()}
     tables = {
         table.id: TableVersion(schema.id, schema.name.original, table, table.update_timestamp)
@@ -448,7 +448,7 @@ def load_all(meta: Meta, ts: int) -> LoadedSchema:
 
 
 def _usable(meta: Meta) -> int:
-    """The newest version whose step is committed or was abandoned."""
+    """Return the newest version whose step is committed or was abandoned."""
     newest = meta.version
     return newest if newest == 0 or meta.diff(newest) is not None else newest - 1
 
@@ -467,7 +467,7 @@ def _note(diff: SchemaDiff, changed: set[int], schemas: set[int]) -> None:
 
 
 def _updated(meta: Meta, ts: int, old: StoredSnapshot, changed: set[int], named: set[int]) -> StoredSnapshot:
-    """The old snapshot with these tables and databases read again."""
+    """Return the old snapshot with these tables and databases read again."""
     named = (named | {old.tables[table].schema_id for table in changed if table in old.tables}) - {0}
     schemas, tables = dict(old.schemas), dict(old.tables)
     fresh: set[int] = set()
@@ -499,8 +499,8 @@ def _snapshot(
     old: StoredSnapshot | None = None,
 ) -> StoredSnapshot:
     if old is not None:
-        tables = {number: _same(old.tables.get(number), found) for number, found in tables.items()}
-    logical = {physical: number for number, found in tables.items() for physical in found.stored.physical_ids}
+        tables = {number: _same(old.tables.get(number), table) for number, table in tables.items()}
+    logical = {physical: number for number, table in tables.items() for physical in table.stored.physical_ids}
     return replace(StoredSnapshot(), ts=ts, schemas=schemas, tables=tables, logical=logical)
 
 

@@ -35,7 +35,7 @@ from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
 from tidegate.model.option import TIME_MAX_MS, Local, Option
 from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.mysql import server_sql as sent
-from tidegate.mysql.client import Door, ServerTls, connect, driver, faults
+from tidegate.mysql.client import ConnectionOptions, ServerTls, connect, driver, faults
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
 
 Atomicity: TypeAlias = Literal["none", "table", "global"]
@@ -146,10 +146,10 @@ class SqlOptions:
             f"{name}: {given} is more than {most}, which is taken" for name, given, most in capped if given > most
         )
 
-    def door(self, read_s: float | None) -> Door:
+    def connection_options(self, read_s: float | None) -> ConnectionOptions:
         """Return how the server is reached, with the time that its answers may take."""
         tls = ServerTls(self.ssl_ca, self.ssl_cert, self.ssl_key) if self.tls else None
-        return Door(self.host, self.port, self.user, self.password, tls, self.dial_s, read_s, self.write_s)
+        return ConnectionOptions(self.host, self.port, self.user, self.password, tls, self.dial_s, read_s, self.write_s)
 
 
 class ServerKind(Enum):
@@ -388,7 +388,8 @@ class TargetSession:
     def __init__(self, options: SqlOptions, *, read_s: float | None = None, many: bool = False) -> None:
         self.options = options
         with self._errors():
-            self.connection = connect(options.door(read_s), many=many, flags=driver().constants.CLIENT.FOUND_ROWS)
+            flags = driver().constants.CLIENT.FOUND_ROWS
+            self.connection = connect(options.connection_options(read_s), many=many, flags=flags)
             for name, setting, _ in ROWS:
                 self.connection.query(sent.SETTING.format(name=name, value=setting))
 
