@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 LOOKS: Final = 5
 LOOK_PAUSE_S: Final = 0.02
-"""Between fork and the end of exec a process shows no command line for some microseconds; then we look again."""
+"""Reads of a process's command line, which is empty for some microseconds between fork and the end of exec."""
 
 _children: dict[int, subprocess.Popen[bytes]] = {}
-"""Processes that this one started: the handle of an unreaped child says for certain whether it runs."""
+"""Children of this process by pid: the handle of an unreaped child tells reliably whether it still runs."""
 
 
 def started(child: subprocess.Popen[bytes]) -> None:
@@ -55,7 +55,7 @@ def child_of(pid: int) -> subprocess.Popen[bytes]:
 
 
 class Process(Protocol):
-    """One that was started by us; `temporary` says that its directory goes when it goes."""
+    """A background process started by this package; a `temporary` directory is deleted when the process stops."""
 
     @property
     def pid(self) -> int: ...
@@ -70,10 +70,11 @@ P = TypeVar("P", bound=Process)
 
 @dataclass(frozen=True, slots=True)
 class Processes(Generic[P]):
-    """The background processes of one kind: `what` names one, `extra` of the package brings psutil.
+    """Manages the background processes of one kind: `what` is its name in messages, `extra` the extra that installs
+    psutil.
 
-    `folder` of the cache has their notes, `prefix` is how their temporary directories begin, `is_ours` tells one by the
-    words of its command line; `start_s` and `stop_s` bound the waits."""
+    Notes of running processes are files in `folder` of the cache, temporary directories begin with `prefix`, `is_ours`
+    recognizes a process by its command line, and `start_s` and `stop_s` limit the waits."""
 
     kind: Callable[..., P]
     what: str
@@ -85,7 +86,8 @@ class Processes(Generic[P]):
     stop_s: float
 
     def serving(self, directory: Path | None, start: Callable[[Path], P]) -> P:
-        """Return the one that serves `directory`, else what `start` makes; None stands for a temporary directory.
+        """Return the process that serves `directory`, started by `start` if there is none; None is a temporary
+        directory.
 
         Raises EnvironmentFault for a directory that cannot be used, and what `start` raises."""
         home = (directory or Path(tempfile.mkdtemp(prefix=self.prefix))).expanduser().resolve()
@@ -101,22 +103,22 @@ class Processes(Generic[P]):
             raise
 
     def status(self, directory: Path | None = None) -> tuple[P, ...]:
-        """Return those that run, of all directories or of one; those that died are forgotten on the way."""
+        """Return the running processes, of all directories or of one; notes of dead processes are deleted."""
         if directory is not None:
-            found = self._find(directory.expanduser().resolve())
-            return (found,) if found else ()
+            running = self._find(directory.expanduser().resolve())
+            return (running,) if running else ()
         notes = sorted(cache_dir(self.folder).glob("*.json"))
-        return tuple(one for note in notes if (one := self._read(note)) is not None)
+        return tuple(record for note in notes if (record := self._read(note)) is not None)
 
-    def stop(self, one: P) -> None:
-        """End it if it still runs, forget it, and delete its directory if that was temporary."""
-        self.end(one)
-        if one.temporary and one.dir.name.startswith(self.prefix):
-            shutil.rmtree(one.dir, ignore_errors=True)
+    def stop(self, record: P) -> None:
+        """End a process if it still runs, delete its note, and delete its directory if that was temporary."""
+        self.end(record)
+        if record.temporary and record.dir.name.startswith(self.prefix):
+            shutil.rmtree(record.dir, ignore_errors=True)
 
-    def end(self, one: P) -> None:
-        """Ask it to end, and make it if it does not; forget it, but leave its directory."""
-        if (process := self.process(one)) is not None:
+    def end(self, record: P) -> None:
+        """Send SIGTERM to a process, then SIGKILL if it does not end; delete its note, but keep its directory."""
+        if (process := self.process(record)) is not None:
             psutil = self._psutil()
             for sign in (signal.SIGTERM, signal.SIGKILL):
                 with suppress(psutil.NoSuchProcess):
@@ -124,47 +126,48 @@ class Processes(Generic[P]):
                 with suppress(psutil.TimeoutExpired):
                     process.wait(self.stop_s)
                     break
-            if (child := _children.pop(one.pid, None)) is not None:
+            if (child := _children.pop(record.pid, None)) is not None:
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(self.stop_s)
-        self.note(one.dir).unlink(missing_ok=True)
+        self.note(record.dir).unlink(missing_ok=True)
 
-    def process(self, one: P) -> "psutil.Process | None":
-        """Return the process of `one`; None when it ended, or when its pid now names another one."""
+    def process(self, record: P) -> "psutil.Process | None":
+        """Return the operating system's process of `record`; None if it ended, or if another process has its pid
+        now."""
         psutil = self._psutil()
         try:
-            process = psutil.Process(one.pid)
-            if (child := _children.get(one.pid)) is not None:
+            process = psutil.Process(record.pid)
+            if (child := _children.get(record.pid)) is not None:
                 return process if child.poll() is None else None
             for _ in range(LOOKS):
                 if words := process.cmdline():
-                    return process if self.is_ours(one, words) else None
+                    return process if self.is_ours(record, words) else None
                 time.sleep(LOOK_PAUSE_S)
         except psutil.Error:
             return None
         return None
 
     def note(self, home: Path) -> Path:
-        """Return the file that tells of the one that serves a directory."""
+        """Return the note of the process that serves the directory `home`."""
         return cache_dir(self.folder) / f"{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}.json"
 
-    def put(self, one: P) -> None:
-        """Write its note."""
-        write_whole(self.note(one.dir), json.dumps(asdict(one), default=str))  # type: ignore[call-overload]
+    def put(self, record: P) -> None:
+        """Write the note of a process."""
+        write_whole(self.note(record.dir), json.dumps(asdict(record), default=str))  # type: ignore[call-overload]
 
     def _find(self, home: Path) -> P | None:
         return self._read(self.note(home))
 
     def _read(self, note: Path) -> P | None:
-        """The one that a note tells of, if it lives; None for a note that we could not have written, too."""
+        """Return the process of a note if it still runs; None for a dead process or an unreadable note."""
         try:
             fields = json.loads(note.read_text())
-            one = self.kind(**{**fields, "dir": Path(fields["dir"])})
+            record = self.kind(**{**fields, "dir": Path(fields["dir"])})
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        if self.process(one) is not None:
-            return one
-        self.stop(one)
+        if self.process(record) is not None:
+            return record
+        self.stop(record)
         return None
 
     def _psutil(self) -> ModuleType:
@@ -178,7 +181,7 @@ class Processes(Generic[P]):
 
 PREFIX: Final = "tidegate-upstream-"
 READY: Final = "ready.json"
-"""What the process writes once its ports are open: {node: port}."""
+"""The file that the process writes once its ports are open: {node: port}."""
 _LOG: Final = "upstream.log"
 _MODULE: Final = "tidegate_upstream.serve"
 _START_TIMEOUT_S: Final = 30.0
@@ -188,7 +191,7 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class UpstreamOptions:
-    """How it runs; `port` 0 means any free ones, else that and the ones after it, one a node."""
+    """Options of an upstream process; nodes take consecutive ports from `port`, or any free ports if it is 0."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -197,19 +200,19 @@ class UpstreamOptions:
     metadata_lock: bool = True
     in_memory: bool = True
     log: str = ""
-    """Where its change log is written as segments; nowhere if empty."""
+    """Directory of the change log's segments; no change log if empty."""
     log_keep_ms: int = 0
-    """How long the log is kept at least; 0: all of it."""
+    """Minimal retention of the change log; 0 keeps all of it."""
     gc_ttl_ms: int = GC_TTL_MS
-    """How long the log is kept for a changefeed that is not heard of any more."""
+    """Retention for a changefeed that no longer reports its checkpoint."""
     user: str = ""
-    """Who may come in, with the password of `password_hash`; anybody if empty."""
+    """The user who may log in, with the password of `password_hash`; anybody if empty."""
     password_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamProcess:
-    """One that runs: its ports by node; `temporary` says that its directory goes when it goes."""
+    """A running upstream and its ports by node; a `temporary` directory is deleted when it stops."""
 
     pid: int
     dir: Path
@@ -220,34 +223,34 @@ class UpstreamProcess:
 
     def port_of(self, node: int) -> int:
         """Return the port of node number 1, 2, ..; EnvironmentFault when there is no such node."""
-        found = self.ports.get(f"n{node}")
-        if found is None:
+        port = self.ports.get(f"n{node}")
+        if port is None:
             raise EnvironmentFault(f"there is no node {node}; there are {', '.join(self.ports)}")
-        return found
+        return port
 
 
 def start_upstream(options: UpstreamOptions, directory: Path | None = None) -> UpstreamProcess:
-    """Return one that answers: the one that already serves `directory`, or a new one.
+    """Return the running upstream that serves `directory`, started if there is none.
 
-    No directory means in memory. Raises EnvironmentFault with the end of its log when it does not come up."""
-    one = UPSTREAMS.serving(directory, lambda home: _start(home, options, temporary=directory is None))
-    if options.port and options.port != next(iter(one.ports.values())):
-        raise EnvironmentFault(f"{one.dir} is already served at {dict(one.ports)}; stop that upstream first")
-    return one
+    Without a directory it runs in memory. Raises EnvironmentFault with the end of its log if it does not start."""
+    upstream = UPSTREAMS.serving(directory, lambda home: _start(home, options, temporary=directory is None))
+    if options.port and options.port != next(iter(upstream.ports.values())):
+        raise EnvironmentFault(f"{upstream.dir} is already served at {dict(upstream.ports)}; stop that upstream first")
+    return upstream
 
 
 def check_apart(log: str, host: str, port: int) -> None:
-    """Raise SameUpstream where an upstream of this machine, whose log is read, is the server that is to be written."""
-    writes = [one for one in status() if one.log and Path(one.log).resolve() == Path(log).resolve()]
-    if not any(port in one.ports.values() for one in writes):
+    """Raise SameUpstream if the server to write to is the local upstream whose change log is read."""
+    running = [upstream for upstream in status() if port in upstream.ports.values()]
+    if not any(upstream.log and Path(upstream.log).resolve() == Path(log).resolve() for upstream in running):
         return
     import psutil
 
     try:
-        found = {place[0] for *_, place in socket.getaddrinfo(host, None)}
+        addresses = {address[0] for *_, address in socket.getaddrinfo(host, None)}
     except OSError:
         return
-    if found & {one.address for each in psutil.net_if_addrs().values() for one in each}:
+    if addresses & {own.address for interface in psutil.net_if_addrs().values() for own in interface}:
         raise SameUpstream(
             f"sink-uri: {host}:{port} is the TiDB that writes the log {log}: what is written there comes back in the "
             "log, again and again; write into another server"
@@ -271,9 +274,9 @@ def _start(home: Path, options: UpstreamOptions, *, temporary: bool) -> Upstream
     until = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < until and child.poll() is None:
         if (ports := _ready(home)) is not None:
-            one = UpstreamProcess(child.pid, home, options.host, ports, temporary, options.log)
-            UPSTREAMS.put(one)
-            return one
+            upstream = UpstreamProcess(child.pid, home, options.host, ports, temporary, options.log)
+            UPSTREAMS.put(upstream)
+            return upstream
         time.sleep(_POLL_S)
     child.kill()
     child.wait(_STOP_TIMEOUT_S)
@@ -283,10 +286,10 @@ def _start(home: Path, options: UpstreamOptions, *, temporary: bool) -> Upstream
 
 def _ready(home: Path) -> dict[str, int] | None:
     try:
-        found: dict[str, int] = json.loads((home / READY).read_text())
+        ports: dict[str, int] = json.loads((home / READY).read_text())
     except (OSError, ValueError):
         return None
-    return found
+    return ports
 
 
 UPSTREAMS: Final = Processes(
@@ -295,7 +298,7 @@ UPSTREAMS: Final = Processes(
     "upstream",
     "upstreams",
     PREFIX,
-    lambda one, words: _MODULE in words and str(one.dir) in words,
+    lambda upstream, words: _MODULE in words and str(upstream.dir) in words,
     _START_TIMEOUT_S,
     _STOP_TIMEOUT_S,
 )

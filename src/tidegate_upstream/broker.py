@@ -38,7 +38,7 @@ MESSAGE_MAX_BYTES: Final = 96 << 20
 START_TIMEOUT_S: Final = 60
 STOP_TIMEOUT_S: Final = 15
 TRIES: Final = 3
-"""A port that was free when we asked may be taken when the broker binds it; with ports of our choice we ask again."""
+"""Attempts to start on free ports: one may be in use by the time the broker binds it."""
 
 JVM_OPTIONS: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
 FORMAT_OPTIONS: Final = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -92,7 +92,7 @@ appender.file.strategy.max = 2
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker that was started by us; `temporary` says that its directory goes when it goes."""
+    """A broker started by this package; a `temporary` directory is deleted when it stops."""
 
     bootstrap: str
     pid: int
@@ -101,10 +101,10 @@ class Broker:
 
 
 def start_broker(dir: Path | None = None, port: int = 0) -> Broker:  # noqa: A002  the command's own word
-    """Return a broker that answers: the one that already serves `dir`, or a new one.
+    """Return the running broker that serves `dir`, started if there is none.
 
-    No `dir` means a temporary one, deleted on stop; port 0 means any free one. Raises EnvironmentFault with the end of
-    the broker's log when it does not come up."""
+    Without `dir` a temporary directory is used and deleted on stop. Port 0 is any free port. Raises EnvironmentFault
+    with the end of the broker's log if it does not start."""
     broker = BROKERS.serving(dir, lambda home: _start(home, port, temporary=dir is None))
     if port and not broker.bootstrap.endswith(f":{port}"):
         raise EnvironmentFault(f"{broker.dir} is already served at {broker.bootstrap}; stop that broker first")
@@ -113,7 +113,7 @@ def start_broker(dir: Path | None = None, port: int = 0) -> Broker:  # noqa: A00
 
 @contextmanager
 def running_broker(dir: Path | None = None, port: int = 0) -> Iterator[Broker]:  # noqa: A002
-    """A broker for the time of a `with` block; stopped at its end, whatever happens inside."""
+    """Run a broker for the time of a `with` block."""
     broker = start_broker(dir, port)
     try:
         yield broker
@@ -145,14 +145,14 @@ def _start(home: Path, port: int, *, temporary: bool) -> Broker:
 
 
 def _free_ports(port: int) -> tuple[int, int]:
-    """Two distinct ports that nobody listens on; the first is `port` when one is given."""
+    """Return two distinct free ports; the first is `port` unless that is 0."""
     with socket.socket() as first, socket.socket() as second:
-        for sock, wanted in ((first, port), (second, 0)):
+        for sock, number in ((first, port), (second, 0)):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                sock.bind((HOST, wanted))
+                sock.bind((HOST, number))
             except (OSError, OverflowError) as fault:
-                raise EnvironmentFault(f"port {wanted} cannot be bound on {HOST} ({fault}); name another") from fault
+                raise EnvironmentFault(f"port {number} cannot be bound on {HOST} ({fault}); name another") from fault
         return first.getsockname()[1], second.getsockname()[1]
 
 
@@ -171,7 +171,7 @@ def _configure(home: Path, port: int, controller_port: int) -> None:
 
 
 def _format(java: JavaHome, classpath: str, home: Path) -> None:
-    """Give the directory its cluster id; a directory that has one keeps it, and its topics."""
+    """Give a new directory its cluster id; an existing one keeps its id and topics."""
     if (home / "data" / "meta.properties").exists():
         return
     command = [str(java.java), *FORMAT_OPTIONS, *_log_option(home), "-cp", classpath, "kafka.tools.StorageTool"]
@@ -217,7 +217,7 @@ def _await_answer(broker: Broker) -> str | None:
 
 
 def _answers(bootstrap: str) -> bool:
-    """Whether the broker at `bootstrap` speaks Kafka; a machine without the client takes the open port for it."""
+    """Return True if the broker at `bootstrap` answers; without the Kafka client an open port counts as an answer."""
     host, _, port = bootstrap.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=1).close()

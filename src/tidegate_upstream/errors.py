@@ -39,7 +39,7 @@ class KeyLocked(UpstreamError):
 
 
 class TransactionGone(UpstreamError):
-    """The transaction's lock is away, since somebody rolled it back: (start_ts, key)."""
+    """The transaction's lock was rolled back by another transaction: (start_ts, key)."""
 
     code = "kv:8022"
     mysql_code = 8022
@@ -53,7 +53,7 @@ class TransactionGone(UpstreamError):
 
 
 class SchemaOutdated(UpstreamError):
-    """A node cannot tell whether its schema still holds; the message names schema version and start_ts."""
+    """A node's schema lease has expired; the message names schema version and start_ts."""
 
     code = "domain:8027"
     mysql_code = 8027
@@ -85,7 +85,7 @@ class HistoryCollected(UpstreamError):
 
 
 class SnapshotTooOld(HistoryCollected):
-    """A historical read was asked for below the GC safe point: (ts, safe_point)."""
+    """A historical read is below the GC safe point: (ts, safe_point)."""
 
     code = "variable:8055"
     mysql_code = 8055
@@ -95,7 +95,7 @@ class SnapshotTooOld(HistoryCollected):
 
 
 class EntryTooLarge(UpstreamError):
-    """One key with its value exceeds the limit; the message names key, bytes and limit."""
+    """The size of a key with its value exceeds the limit; the message names key, bytes and limit."""
 
     code = "kv:8025"
     retry = Retry.NEVER
@@ -103,7 +103,7 @@ class EntryTooLarge(UpstreamError):
 
 
 class TransactionTooLarge(UpstreamError):
-    """What a transaction wrote exceeds the limit; the message names start_ts, bytes and limit."""
+    """The size of a transaction exceeds the limit; the message names start_ts, bytes and limit."""
 
     code = "kv:8004"
     retry = Retry.NEVER

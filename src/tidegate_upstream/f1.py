@@ -45,7 +45,7 @@ from tidegate.schema.stored.definition import ElementState
 
 
 class ElementKind(Enum):
-    """What has a state: it decides what the state lets a transaction do."""
+    """The kind of a schema element, which decides what its states allow."""
 
     COLUMN = "column"
     INDEX = "index"
@@ -57,21 +57,21 @@ class ElementKind(Enum):
 
 
 class Touch(Enum):
-    """What an INSERT or UPDATE does to an element's data."""
+    """The effect of an INSERT or UPDATE on an element's data."""
 
     LEAVE = "leave"
-    """What is stored stays, nothing comes."""
+    """Keep what is stored, write nothing."""
     DROP = "drop"
-    """What is stored goes, nothing comes."""
+    """Delete what is stored, write nothing."""
     FILL = "fill"
-    """The stored value stays; without one, the origin default or the cast of the column that it changes from."""
+    """Keep the stored value; without one, write the origin default or the cast of the old column's value."""
     PUT = "put"
-    """What is stored goes, the row's new value comes.  Of a constraint: the row is checked."""
+    """Replace what is stored by the row's new value.  A constraint is checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a transaction may do to an element; of a constraint, `read` means that stored rows are taken to obey it."""
+    """The operations that a transaction may do on an element; a constraint with `read` is assumed for stored rows."""
 
     read: bool
     insert: Touch
@@ -80,20 +80,20 @@ class Access:
 
 
 class Work(Enum):
-    """What the owner finishes, with all nodes at a step, before the job goes on."""
+    """Work that the owner completes at a step, while all nodes are there."""
 
     NOTHING = "nothing"
     BACKFILL = "backfill"
     """Bring old rows, then index entries or copies, up to date, batch by batch; duplicates roll the job back."""
     VALIDATE = "validate"
-    """Look whether stored rows obey a constraint; if not, the job rolls back."""
+    """Check stored rows against a constraint; the job rolls back on a violation."""
     DELETE_RANGE = "delete range"
-    """Remove what is left of an element, all at once."""
+    """Remove the remaining data of an element at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A part that an element plays in an operation, such as `new index`."""
+    """An element's role in an operation, such as `new index`."""
 
     name: str
     kind: ElementKind
@@ -172,23 +172,21 @@ ACCESS: Final[Mapping[ElementKind, Mapping[ElementState, Access]]] = {
     ElementKind.PARTITION: _ALL_OR_NOTHING,
     ElementKind.ATTRIBUTE: {_S.NONE: _NOTHING, _S.PUBLIC: _ALL},
 }
-"""Kind -> state -> access.  A row is one key-value pair written whole, so who does not know a column drops it."""
+"""Kind -> state -> access.  A row is one key-value pair, so a writer that does not know a column drops its value."""
 
 
 def access(kind: ElementKind, state: ElementState) -> Access:
-    """Return what a transaction may do to an element of `kind` at `state`; a pair that no operation has is a
-    KeyError."""
+    """Return the operations allowed on an element of `kind` at `state`; KeyError for a pair that no operation has."""
     return ACCESS[kind][state]
 
 
 def next_step(operation: Operation, at: int) -> int | None:
-    """Return the step after step `at`; None when there is none."""
+    """Return the step after step `at`; None if there is none."""
     return at + 1 if at + 1 < len(operation.steps) else None
 
 
 def rollback(operation: Operation, at: int) -> tuple[Step, ...] | None:
-    """Return the steps that take back an operation cancelled at step `at`; None where it can only go on, or is at its
-    end.
+    """Return the steps that undo an operation cancelled at step `at`; None if it can only go on, or has ended.
 
     Empty at step 0: nothing has happened yet, the job is `cancelled`; after any others it is `rollback_done`."""
     return operation.back[at] if at <= operation.revertible and next_step(operation, at) is not None else None
@@ -198,44 +196,43 @@ MULTI_SCHEMA_CHANGE: Final = 61
 
 
 def interleave(parts: Sequence[Operation]) -> tuple[tuple[int, ...], ...]:
-    """For each version of the job the step that each of `parts` is at; the first is the schema before."""
+    """Return for each version of the job the step of each of `parts`; the first is the schema before the job."""
     at = [0] * len(parts)
-    found = [tuple(at)]
+    positions = [tuple(at)]
     for index, part in enumerate(parts):
         for step in range(1, part.revertible + 1):
             at[index] = step
-            found.append(tuple(at))
+            positions.append(tuple(at))
     ends = [len(part.steps) - 1 for part in parts]
     at = [min(step + 1, end) for step, end in zip(at, ends, strict=True)]
-    found.append(tuple(at))
+    positions.append(tuple(at))
     keepers = [index for index, part in enumerate(parts) if part.keeps and at[index] < ends[index]]
     for index in sorted(range(len(parts)), key=lambda index: index in keepers):
         for step in range(at[index] + 1, ends[index] + (index not in keepers)):
             at[index] = step
-            found.append(tuple(at))
-    return (*found, tuple(ends)) if keepers else tuple(found)
+            positions.append(tuple(at))
+    return (*positions, tuple(ends)) if keepers else tuple(positions)
 
 
 def combine(name: str, parts: Sequence[Operation]) -> Operation:
-    """Return the multi-schema change of `parts` as one operation; role `x` of the n-th part (from 1) is called `n
-    x`."""
-    places = interleave(parts)
+    """Return the multi-schema change of `parts` as one operation; role `x` of the n-th part (from 1) is named `n x`."""
+    positions = interleave(parts)
     revertible = sum(part.revertible for part in parts)
     roles = tuple(
         Role(f"{number} {role.name}", role.kind) for number, part in enumerate(parts, 1) for role in part.roles
     )
-    steps = [_joined(parts, place, before) for place, before in zip(places, (None, *places), strict=False)]
+    steps = [_joined(parts, position, before) for position, before in zip(positions, (None, *positions), strict=False)]
     ranges = tuple(role for step in steps if step.work is Work.DELETE_RANGE for role in step.on)
     steps = [Step(step.job, step.states) if step.work is Work.DELETE_RANGE else step for step in steps]
     if ranges:
         steps[-1] = Step(steps[-1].job, steps[-1].states, Work.DELETE_RANGE, ranges)
-    back = tuple(_way_back(parts, place) for place in places[: revertible + 1])
+    back = tuple(_way_back(parts, position) for position in positions[: revertible + 1])
     return Operation(name, (MULTI_SCHEMA_CHANGE,), roles, tuple(steps), revertible, back)
 
 
-def _joined(parts: Sequence[Operation], place: tuple[int, ...], before: tuple[int, ...] | None) -> Step:
-    current = [part.steps[at] for part, at in zip(parts, place, strict=True)]
-    moved = [index for index, at in enumerate(place) if before is not None and at != before[index]]
+def _joined(parts: Sequence[Operation], position: tuple[int, ...], before: tuple[int, ...] | None) -> Step:
+    current = [part.steps[at] for part, at in zip(parts, position, strict=True)]
+    moved = [index for index, at in enumerate(position) if before is not None and at != before[index]]
     busy = [index for index in moved if current[index].work is not Work.NOTHING]
     work = current[busy[0]].work if busy else Work.NOTHING
     assert all(current[index].work is work for index in busy), "two kinds of work in one version"
@@ -243,18 +240,18 @@ def _joined(parts: Sequence[Operation], place: tuple[int, ...], before: tuple[in
     return Step(ElementState.NONE, tuple(state for step in current for state in step.states), work, on)
 
 
-def _way_back(parts: Sequence[Operation], place: tuple[int, ...]) -> tuple[Step, ...]:
-    states = [part.steps[at].states for part, at in zip(parts, place, strict=True)]
-    found: list[Step] = []
+def _way_back(parts: Sequence[Operation], position: tuple[int, ...]) -> tuple[Step, ...]:
+    states = [part.steps[at].states for part, at in zip(parts, position, strict=True)]
+    steps: list[Step] = []
     ranges: tuple[str, ...] = ()
     for index in reversed(range(len(parts))):
-        for step in parts[index].back[place[index]]:
+        for step in parts[index].back[position[index]]:
             states[index] = step.states
-            found.append(Step(ElementState.NONE, tuple(state for part in states for state in part)))
+            steps.append(Step(ElementState.NONE, tuple(state for part in states for state in part)))
             ranges += tuple(f"{index + 1} {role}" for role in step.on)
     if ranges:
-        found[-1] = Step(ElementState.NONE, found[-1].states, Work.DELETE_RANGE, ranges)
-    return tuple(found)
+        steps[-1] = Step(ElementState.NONE, steps[-1].states, Work.DELETE_RANGE, ranges)
+    return tuple(steps)
 
 
 N, DO, WO, WR, DR, P, RO = (
@@ -283,12 +280,12 @@ def operation(
     done: int = -1,
     keeps: bool = False,
 ) -> Operation:
-    """Return an operation from its lines (job state, then the roles' states), `work` by line, and one way `back` for
-    all."""
+    """Return an operation from its lines (job state, then the roles' states), `work` by line, and one rollback `back`
+    for all."""
     todo = work or {}
     steps = tuple(Step(line[0], line[1:], *todo.get(at, ())) for at, line in enumerate(lines))
-    places = tuple(Role(role, kind) for role, kind in roles)
-    return Operation(name, actions, places, steps, revertible, ((), *[back] * revertible), done, keeps)
+    typed_roles = tuple(Role(role, kind) for role, kind in roles)
+    return Operation(name, actions, typed_roles, steps, revertible, ((), *[back] * revertible), done, keeps)
 
 
 _INDEX_BACK: Final = (Step(DO, (DO,)), Step(DR, (DR,)), Step(N, (N,), Work.DELETE_RANGE, ("index",)))
@@ -503,4 +500,4 @@ BY_ACTION: Final[Mapping[int, tuple[Operation, ...]]] = {
     action: tuple(item for item in OPERATIONS if action in item.actions)
     for action in sorted({action for item in OPERATIONS for action in item.actions})
 }
-"""TiDB's ActionType -> the operations that it can be: three for MODIFY COLUMN, two for CREATE TABLE, else one."""
+"""Operations by TiDB's ActionType: three for MODIFY COLUMN, two for CREATE TABLE, else one."""

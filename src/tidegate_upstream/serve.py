@@ -53,20 +53,22 @@ TRIM_S: Final = 30.0
 
 
 class LogKeep(NamedTuple):
-    """How long a log stays: `keep_ms` for everybody, longer for changefeeds heard of within `ttl_ms`."""
+    """Retention of a change log: `keep_ms`, and more for changefeeds seen within `ttl_ms`."""
 
     keep_ms: int
     ttl_ms: int = GC_TTL_MS
 
 
 def trim_log(directory: Path, keep: LogKeep, now_ms: int) -> int | None:
-    """Take away what may go; where the log begins then, None if nothing went. Raises as `trim` does."""
+    """Delete segments past their retention; return the new begin of the log, None if nothing was deleted. Raises as
+    `trim`."""
     bound, held = compose(max(now_ms - keep.keep_ms, 0)), safe_point(directory, now_ms, keep.ttl_ms)
     return trim(directory, bound if held is None else min(bound, held))
 
 
 class UpstreamLog:
-    """Writes the log of `cluster` to `directory` between `start` and `stop`. Raises EnvironmentFault as said above."""
+    """Writes the change log of `cluster` to `directory` between `start` and `stop`. Raises EnvironmentFault as
+    above."""
 
     def __init__(self, cluster: Cluster, directory: Path, *, in_memory: bool, keep: LogKeep | None = None) -> None:
         if in_memory and segments(directory):
@@ -86,12 +88,12 @@ class UpstreamLog:
         self._told_s = time.monotonic()
 
     def start(self) -> Self:
-        """Begin."""
+        """Start writing."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Write what is left and end."""
+        """Write the rest and stop."""
         self._ended.set()
         wait_until(lambda: not self._thread.is_alive())
         self._write(empty=True)
@@ -139,7 +141,7 @@ def open_upstream(home: Path, options: UpstreamOptions) -> Upstream:
 
 @contextmanager
 def written_log(upstream: Upstream, options: UpstreamOptions) -> Iterator[None]:
-    """The change log is written meanwhile, if that is asked for. Raises EnvironmentFault."""
+    """Write the change log for the time of a `with` block, if it is enabled. Raises EnvironmentFault."""
     if not options.log:
         yield
         return
@@ -153,10 +155,10 @@ def written_log(upstream: Upstream, options: UpstreamOptions) -> Iterator[None]:
 
 def serve(home: Path, options: UpstreamOptions) -> None:
     """Serve until a signal. Raises EnvironmentFault, StoreUnavailable."""
-    with stop_on_signals(interrupts=False) as told:
+    with stop_on_signals(interrupts=False) as stop:
         with open_upstream(home, options) as upstream, written_log(upstream, options):
             write_whole(home / READY, json.dumps(dict(upstream.ports)))
-            wait_until(told.is_set)
+            wait_until(stop.is_set)
         (home / READY).unlink(missing_ok=True)
 
 

@@ -17,7 +17,7 @@ from tidegate.cli.sink import session_of
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Field, Insert
 from tidegate.model.mysql import MysqlType
-from tidegate.mysql.client import Door, connect, driver
+from tidegate.mysql.client import ConnectionOptions, connect, driver
 from tidegate.sink.sql.connection import DdlConnection, SqlOptions, TargetSession
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.source.large import UpstreamRows
@@ -103,7 +103,7 @@ def test_a_server_that_says_nothing_is_not_waited_for() -> None:
     """Also where answers may take as long as they take, a server that does not answer a login is told as one that is
     not there."""
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(driver().MySQLError, match="timed out"):
-        connect(Door("127.0.0.1", silent.getsockname()[1], "reader", dial_s=1))
+        connect(ConnectionOptions("127.0.0.1", silent.getsockname()[1], "reader", dial_s=1))
 
 
 def test_one_place_opens_connections() -> None:

@@ -51,7 +51,7 @@ from tidegate_upstream.f1 import Work
 
 
 def missing_table(name: TableName) -> SqlRefused:
-    """MySQL's 1146."""
+    """Return MySQL's error 1146."""
     return SqlRefused(1146, f"Table '{name.schema}.{name.table}' doesn't exist", "42S02")
 
 
@@ -63,56 +63,56 @@ class Catalog:
             schema.name.lower: schema for schema in snapshot.schemas.values() if schema.state == ElementState.PUBLIC
         }
         self._tables = {
-            (snapshot.schemas[found.schema_id].name.lower, found.stored.name.lower): found
-            for found in snapshot.tables.values()
-            if found.stored.state == ElementState.PUBLIC and found.schema_id in snapshot.schemas
+            (snapshot.schemas[table.schema_id].name.lower, table.stored.name.lower): table
+            for table in snapshot.tables.values()
+            if table.stored.state == ElementState.PUBLIC and table.schema_id in snapshot.schemas
         }
 
     def find_schema(self, name: str) -> StoredSchema | None:
-        """Return the database of that name; None when there is none."""
+        """Return the database of that name; None if there is none."""
         return self._schemas.get(lowered(name))
 
     def schema(self, name: str) -> StoredSchema:
-        """Return the database of that name; SqlRefused 1049, or 1046 where no database was chosen."""
+        """Return the database of that name; SqlRefused 1049, or 1046 if no database is selected."""
         if not name:
             raise SqlRefused(1046, "No database selected", "3D000")
-        found = self.find_schema(name)
-        if found is None:
+        schema = self.find_schema(name)
+        if schema is None:
             raise SqlRefused(1049, f"Unknown database '{name}'", "42000")
-        return found
+        return schema
 
     def find(self, name: TableName) -> TableVersion | None:
-        """Return the table, view or sequence of that name; None when there is none."""
+        """Return the table, view or sequence of that name; None if there is none."""
         return self._tables.get(name.key)
 
     def table(self, name: TableName) -> TableVersion:
         """Return the base table of that name; SqlRefused 1046, 1049 or 1146, 1347 for a view or sequence."""
         if not name.schema:
             raise SqlRefused(1046, "No database selected", "3D000")
-        found = self.find(name)
-        if found is None:
+        table = self.find(name)
+        if table is None:
             raise missing_table(name)
-        if found.stored.is_view or found.stored.is_sequence:
+        if table.stored.is_view or table.stored.is_sequence:
             raise SqlRefused(1347, f"'{name.schema}.{name.table}' is not BASE TABLE", "HY000")
-        return found
+        return table
 
     def children(self, name: TableName) -> Iterator[tuple[TableVersion, StoredForeignKey]]:
         """Return the tables, and their foreign keys, that refer to the table of that name."""
-        for found in self._tables.values():
-            for key in found.stored.fk_info or ():
+        for table in self._tables.values():
+            for key in table.stored.fk_info or ():
                 if (key.ref_schema.lower, key.ref_table.lower) == name.key:
-                    yield found, key
+                    yield table, key
 
-    def renamed(self, old: TableName, new: TableName, found: TableVersion) -> None:
-        """From now on `found` has the name `new`."""
+    def renamed(self, old: TableName, new: TableName, table: TableVersion) -> None:
+        """Rename a table."""
         del self._tables[old.key]
         schema = self.schema(new.schema)
-        stored: StoredTable = msgspec.structs.replace(found.stored, name=type(found.stored.name).of(new.table))
-        self._tables[new.key] = TableVersion(schema.id, schema.name.original, stored, found.version)
+        stored: StoredTable = msgspec.structs.replace(table.stored, name=type(table.stored.name).of(new.table))
+        self._tables[new.key] = TableVersion(schema.id, schema.name.original, stored, table.version)
 
 
 class Definitions(Protocol):
-    """The definitions as the transaction of a step finds them: a read of TiDB's meta keys."""
+    """The definitions that the transaction of a step reads from TiDB's meta keys."""
 
     def schema(self, schema_id: int) -> StoredSchema | None:
         """Return the database DB:<id>; None when there is none."""
@@ -168,7 +168,7 @@ class DeleteRange:
 
 @dataclass(frozen=True, slots=True)
 class CounterChange:
-    """What happens to a counter of ids: `kind` TID, IID, TARID, SID of table `table_id`.
+    """A change of an id counter: `kind` TID, IID, TARID or SID of table `table_id`.
 
     `value` None deletes it.  Otherwise it becomes `value`, or the greatest of `value`, with `raise_only` its own value,
     with `at_ts` its own value at that timestamp, with `like` the value of that (schema id, table id)."""
@@ -184,10 +184,10 @@ class CounterChange:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What the transaction of one step writes, besides the job's own row.
+    """The writes of one step's transaction, besides the job's own row.
 
-    `request` is the request from now on.  `state` is the job's `schema_state`.  `table`, `schema`, `tables` are
-    Binlog's members for the step that is `done`."""
+    `request` is the request with its ids filled in. `state` is the job's `schema_state`. `table`, `schema`, `tables`
+    are Binlog's members for the step that is `done`."""
 
     request: Request
     state: ElementState
@@ -229,25 +229,25 @@ class Draft:
         self.schema_result: StoredSchema | None = None
 
     def schema(self, schema_id: int, name: str) -> StoredSchema:
-        """Return the database of that id; SqlRefused 1049 when it is gone."""
-        found = self.definitions.schema(schema_id)
-        if found is None:
+        """Return the database of that id; SqlRefused 1049 if it no longer exists."""
+        schema = self.definitions.schema(schema_id)
+        if schema is None:
             raise SqlRefused(1049, f"Unknown database '{name}'", "42000")
-        return found
+        return schema
 
     def find(self, schema_id: int, table_id: int) -> StoredTable | None:
-        """Return the table of that id as it is now; None when there is none."""
+        """Return the current table of that id; None if there is none."""
         key = (schema_id, table_id)
         if key in self.puts or key in self.removes:
             return self.puts.get(key)
         return self.definitions.table(schema_id, table_id)
 
     def table(self, request: Request) -> StoredTable:
-        """Return the request's own table; SqlRefused 1146 when it is gone."""
-        found = self.find(request.schema_id, request.table_id)
-        if found is None:
+        """Return the request's own table; SqlRefused 1146 if it no longer exists."""
+        table = self.find(request.schema_id, request.table_id)
+        if table is None:
             raise SqlRefused(1146, f"Table '{request.schema_name}.{request.table_name}' doesn't exist", "42S02")
-        return found
+        return table
 
     def put(self, schema_id: int, table: StoredTable, *, stamped: bool = False) -> StoredTable:
         """Write a table without counting a revision; `stamped` gives it the transaction's start_ts."""
@@ -265,12 +265,12 @@ class Draft:
         return self.put(request.schema_id, table, stamped=stamped)
 
     def remove(self, schema_id: int, table_id: int) -> None:
-        """Take a table's key away."""
+        """Remove a table's key."""
         self.puts.pop((schema_id, table_id), None)
         self.removes[schema_id, table_id] = None
 
     def free_name(self, request: Request, schema_id: int, name: str, *, but: int = 0) -> None:
-        """SqlRefused 1050 where another table of that database has that name."""
+        """Raise SqlRefused 1050 if another table of that database has that name."""
         put = [table for (schema, _), table in self.puts.items() if schema == schema_id]
         others = [
             table
@@ -281,7 +281,7 @@ class Draft:
             raise SqlRefused(1050, f"Table '{request.schema_name}.{name}' already exists", "42S01")
 
     def finish(self, request: Request, state: ElementState, *, done: bool) -> StepOutcome:
-        """Return the outcome, whose Binlog members only the step has that is `done`."""
+        """Return the outcome; Binlog members are set only for the step that is `done`."""
         return StepOutcome(
             request,
             state,
@@ -301,7 +301,7 @@ class Draft:
 
 
 Move: TypeAlias = Callable[[Draft, Request, States, States], None]
-"""What a step does: (draft, request, the roles' states before, the roles' states after)."""
+"""Applies one step: (draft, request, states of the roles before, states after)."""
 
 
 def column_of(table: StoredTable, name: str) -> StoredColumn | None:
@@ -317,9 +317,9 @@ def index_of(table: StoredTable, name: str) -> StoredIndex | None:
 
 
 def with_columns(table: StoredTable, columns: list[StoredColumn]) -> StoredTable:
-    """`table` with these columns in this order; offsets, also those in indexes and of related columns, follow.
+    """`table` with these columns in this order; offsets in indexes and of related columns follow.
 
-    A column of the table keeps its place in indexes by its id, whatever it is called now."""
+    Indexes refer to a column by its id, so a renamed column stays in its indexes."""
     offsets = {column.id: offset for offset, column in enumerate(columns)}
     ids = [column.id for column in table.cols or ()]
     placed = []
@@ -345,22 +345,22 @@ def _placed(part: StoredPart, ids: list[int], offsets: Mapping[int, int], column
 
 def known_index(table: StoredTable, name: str) -> StoredIndex:
     """Return the index of that name in any case; SqlRefused 1176."""
-    found = index_of(table, name)
-    if found is None:
+    index = index_of(table, name)
+    if index is None:
         raise SqlRefused(1176, f"Key '{name}' doesn't exist in table '{table.name.original}'", "42000")
-    return found
+    return index
 
 
 def move_column(table: StoredTable, column: StoredColumn, to: int) -> StoredTable:
-    """`table` with `column` (by its id, in this new form) at place `to`."""
+    """`table` with `column` (by its id, in this new form) at offset `to`."""
     rest = [other for other in table.cols or () if other.id != column.id]
     return with_columns(table, [*rest[:to], column, *rest[to:]])
 
 
 def with_index(table: StoredTable, index: StoredIndex) -> StoredTable:
-    """`table` with the index of that id in this form, at its place or last."""
+    """Return `table` with the index of that id in this form, at its old position or last."""
     indexes = list(table.index_info or ())
-    at = next((place for place, found in enumerate(indexes) if found.id == index.id), len(indexes))
+    at = next((offset for offset, other in enumerate(indexes) if other.id == index.id), len(indexes))
     return msgspec.structs.replace(table, index_info=[*indexes[:at], index, *indexes[at + 1 :]])
 
 
@@ -392,7 +392,7 @@ def with_index_flags(table: StoredTable, index: StoredIndex) -> StoredTable:
 
 def without_index(table: StoredTable, index: StoredIndex) -> StoredTable:
     """`table` without `index`; its columns keep the bits that other indexes give them."""
-    rest = [found for found in table.index_info or () if found.id != index.id]
+    rest = [kept for kept in table.index_info or () if kept.id != index.id]
     table = with_flag(msgspec.structs.replace(table, index_info=rest), _offsets(index), remove=_bit(index))
     for other in rest:
         if other.idx_cols and other.idx_cols[0].offset in _offsets(index):

@@ -81,7 +81,8 @@ _STRICT: Final = frozenset({"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"})
 
 
 def kept_moment(kind: StoredType, value: str, session: DdlSession, refused: SqlRefused) -> str:
-    """`value` in the definition's form; raises `refused` for no moment, and for a zero date where sql_mode forbids it.
+    """Return `value` in the definition's form; raises `refused` for an invalid time, or a zero date forbidden by
+    sql_mode.
 
     Forms without signs between the numbers ("20200102") are kept as they were written."""
     text = value.strip()
@@ -89,12 +90,12 @@ def kept_moment(kind: StoredType, value: str, session: DdlSession, refused: SqlR
         if "NO_ZERO_DATE" in session.sql_mode and session.sql_mode & _STRICT:
             raise refused
         return value
-    found = _MOMENT.match(text)
-    if found is None:
+    match = _MOMENT.match(text)
+    if match is None:
         if not all_digits(text[:1]):
             raise refused
         return value
-    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
     try:
         moment = datetime(year, month, day, hour, minute, second, tzinfo=session.zone)
     except ValueError:
@@ -102,7 +103,7 @@ def kept_moment(kind: StoredType, value: str, session: DdlSession, refused: SqlR
     if kind.tp == T.DATE:
         return moment.date().isoformat()
     digits = max(kind.decimal, 0)
-    fraction = Decimal("0" + (found[7] or ".0")).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+    fraction = Decimal("0" + (match[7] or ".0")).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
     if fraction == 1:
         moment, fraction = moment + timedelta(seconds=1), Decimal(0)
     if kind.tp == T.TIMESTAMP:
@@ -133,13 +134,13 @@ def zero_default(column: StoredColumn) -> str | None:
     return _ZEROS.get(kind.tp, "")
 
 
-def with_origin(column: StoredColumn, now: str) -> StoredColumn:
-    """`column` with the origin default that adding it at the moment `now` (UTC, as text) gives it."""
+def with_origin(column: StoredColumn, moment: str) -> StoredColumn:
+    """`column` with the origin default for a column added at `moment` (UTC, as text)."""
     if column.generated_expr_string:
         return column
     default, bits = column.default, column.default_bit
     if is_moment(default):
-        default = now
+        default = moment
     elif column.default_is_expr:
         default = None
     if default is None and column.type.flag & NOT_NULL:
@@ -212,7 +213,7 @@ def _length(name: str, kind: ColumnType) -> int:
 def make_column(
     definition: ColumnDef, offset: int, charset: str, collate: str, session: DdlSession, *, in_key: bool = False
 ) -> StoredColumn:
-    """Return the column of a definition, public and without id; `in_key` when the primary key has it."""
+    """Return the stored column of a definition, public and without id; `in_key`: the primary key contains it."""
     kind = make_type(definition.name, definition.type, charset, collate, definition.detail.collate)
     never_null = definition.nullable is False or definition.primary or definition.auto_increment or in_key
     flag = kind.flag
@@ -230,12 +231,12 @@ def make_column(
         comment=definition.comment,
     )
     if definition.generated is not None:
-        found = restore(definition.generated)
+        expression = restore(definition.generated)
         return msgspec.structs.replace(
             column,
-            generated_expr_string=found.text,
+            generated_expr_string=expression.text,
             generated_stored=definition.stored,
-            dependences={name: Raw(b"{}") for name in sorted(found.columns)},
+            dependences={name: Raw(b"{}") for name in sorted(expression.columns)},
         )
     return with_default(column, definition.default, session)
 
@@ -287,7 +288,7 @@ def _go_text(value: bytes) -> str:
 
 
 def _checked(column: StoredColumn, value: str, session: DdlSession) -> str:
-    """`value` if the column can hold it; SqlRefused 1067 if not.  Moments of TIMESTAMP become UTC."""
+    """Return `value` if the column can hold it, TIMESTAMP in UTC; SqlRefused 1067 if not."""
     kind, name = column.type, column.name.original
     refused = SqlRefused(1067, f"Invalid default value for '{name}'", "42000")
     if kind.tp in _NUMBERS:
@@ -295,7 +296,11 @@ def _checked(column: StoredColumn, value: str, session: DdlSession) -> str:
             float(value)
         except ValueError:
             raise refused from None
-    if kind.tp == T.ENUM and kind.elems is not None and value.lower() not in {one.lower() for one in kind.elems}:
+    if (
+        kind.tp == T.ENUM
+        and kind.elems is not None
+        and value.lower() not in {element.lower() for element in kind.elems}
+    ):
         raise refused
     if kind.tp in (T.STRING, T.VARCHAR) and len(value) > kind.flen >= 0:
         raise refused
@@ -324,7 +329,7 @@ def chosen_name(index: IndexDef, taken: Iterable[str]) -> str:
 
 
 def make_index(table: StoredTable, index: IndexDef, name: str) -> tuple[StoredIndex, list[StoredColumn]]:
-    """(the index, the hidden columns of its expressions), neither with ids; parts name columns of `table`."""
+    """Return (the index, the hidden columns of its expressions), both without ids; parts name columns of `table`."""
     if not index.primary and lowered(name) == "primary":
         raise SqlRefused(1280, f"Incorrect index name '{name}'", "42000")
     if len(name) > 64:
@@ -332,17 +337,17 @@ def make_index(table: StoredTable, index: IndexDef, name: str) -> tuple[StoredIn
     lengths = index.detail.lengths or (-1,) * len(index.columns)
     expressions = index.detail.expressions or ("",) * len(index.columns)
     parts, hidden = [], []
-    for place, (column, length, expression) in enumerate(zip(index.columns, lengths, expressions, strict=True)):
+    for number, (column, length, expression) in enumerate(zip(index.columns, lengths, expressions, strict=True)):
         if column:
             parts.append(_part(table, column, length))
             continue
         if index.primary:
             raise SqlRefused(3756, "The primary key cannot be an expression index", "HY000")
-        hidden.append(_hidden(table, expression, f"_V$_{name}_{place}"))
+        hidden.append(_hidden(table, expression, f"_V$_{name}_{number}"))
         parts.append(StoredPart(hidden[-1].name))
     check_parts(table, parts)
     null = Raw(b"null")
-    made = StoredIndex(
+    stored = StoredIndex(
         0,
         Name.of(name),
         idx_cols=parts,
@@ -356,7 +361,7 @@ def make_index(table: StoredTable, index: IndexDef, name: str) -> tuple[StoredIn
         full_text_index=null,
         condition_expr_string="",
     )
-    return made, hidden
+    return stored, hidden
 
 
 def _part(table: StoredTable, name: str, length: int) -> StoredPart:
@@ -380,7 +385,7 @@ def _part(table: StoredTable, name: str, length: int) -> StoredPart:
 
 
 def check_parts(table: StoredTable, parts: list[StoredPart]) -> None:
-    """SqlRefused 1060 for a column twice, 1071 for a key that is too long."""
+    """Raise SqlRefused 1060 for a duplicate column, 1071 for a key that is too long."""
     names = [part.name.lower for part in parts]
     twice = next((part for part in parts if names.count(part.name.lower) > 1), None)
     if twice is not None:
@@ -397,7 +402,7 @@ def check_parts(table: StoredTable, parts: list[StoredPart]) -> None:
 
 
 def check_indexes(table: StoredTable, old: StoredColumn, new: StoredColumn) -> None:
-    """SqlRefused where an index on the column could not be on its new type: 1170, 1089, 3152, 1071."""
+    """Raise SqlRefused if an index on the column is not allowed on its new type: 1170, 1089, 3152, 1071."""
     for index in table.index_info or ():
         if any(part.offset == old.offset for part in index.idx_cols):
             changed = move_column(table, msgspec.structs.replace(new, id=old.id), old.offset)
@@ -409,34 +414,37 @@ def check_indexes(table: StoredTable, old: StoredColumn, new: StoredColumn) -> N
 
 
 def _expression_type(expression: Restored, table: StoredTable) -> StoredType:
-    """The type of an expression over a table's columns; SqlRefused for one that is not computed here."""
+    """Return the type of an expression over a table's columns; SqlRefused for one that cannot be computed here."""
     columns = table.cols or ()
-    slots = [Slot(at, one.name.original, column_type(one.type), one.type.collate) for at, one in enumerate(columns)]
-    found = compile_text(expression.text, Scope(tuple(slots), collation=table.collate, clause="expression index"))
-    kind = found.type
+    slots = [
+        Slot(at, column.name.original, column_type(column.type), column.type.collate)
+        for at, column in enumerate(columns)
+    ]
+    compiled = compile_text(expression.text, Scope(tuple(slots), collation=table.collate, clause="expression index"))
+    kind = compiled.type
     if kind.code in INTEGERS or kind.code is T.NULL:
         flag, flen = BINARY | (UNSIGNED if kind.unsigned else 0), 22 if expression.text.startswith("cast(") else 20
         return StoredType(T.LONGLONG, flag, flen, 0, "binary", "binary")
     if kind.charset == "binary":
         flen = 23 if kind.code is T.DOUBLE else kind.flen
         return StoredType(kind.code, BINARY, flen, kind.decimal, "binary", "binary")
-    used = [one.type for one in columns if one.name.lower in expression.columns]
-    flen = sum(one.flen for one in used if one.charset != "binary") or -1
-    return StoredType(T.VAR_STRING, 0, flen if kind.flen < 0 else kind.flen, -1, kind.charset, found.collation)
+    used = [column.type for column in columns if column.name.lower in expression.columns]
+    flen = sum(column.flen for column in used if column.charset != "binary") or -1
+    return StoredType(T.VAR_STRING, 0, flen if kind.flen < 0 else kind.flen, -1, kind.charset, compiled.collation)
 
 
 def _hidden(table: StoredTable, expression: str, name: str) -> StoredColumn:
-    found = restore(expression)
-    columns = [column_of(table, used) for used in found.columns]
-    unknown = next((used for used, column in zip(found.columns, columns, strict=True) if column is None), None)
+    restored = restore(expression)
+    columns = [column_of(table, used) for used in restored.columns]
+    unknown = next((used for used, column in zip(restored.columns, columns, strict=True) if column is None), None)
     if unknown is not None:
         raise SqlRefused(1054, f"Unknown column '{unknown}' in 'expression index'", "42S22")
-    kind = _expression_type(found, table)
+    kind = _expression_type(restored, table)
     return StoredColumn(
         0,
         Name.of(name),
-        generated_expr_string=found.text,
-        dependences={used: Raw(b"{}") for used in sorted(found.columns)},
+        generated_expr_string=restored.text,
+        dependences={used: Raw(b"{}") for used in sorted(restored.columns)},
         type=kind,
         hidden=True,
     )
@@ -444,27 +452,25 @@ def _hidden(table: StoredTable, expression: str, name: str) -> StoredColumn:
 
 def covers(table: StoredTable, columns: tuple[str, ...]) -> bool:
     """Return whether the row key or an index of the table begins with these columns."""
-    wanted = [lowered(name) for name in columns]
-    if table.pk_is_handle and len(wanted) == 1:
-        column = column_of(table, wanted[0])
+    names = [lowered(name) for name in columns]
+    if table.pk_is_handle and len(names) == 1:
+        column = column_of(table, names[0])
         if column is not None and column.type.flag & 2:
             return True
-    return any(
-        [part.name.lower for part in index.idx_cols[: len(wanted)]] == wanted for index in table.index_info or ()
-    )
+    return any([part.name.lower for part in index.idx_cols[: len(names)]] == names for index in table.index_info or ())
 
 
 def make_foreign_key(
     schema: str, table: StoredTable, index: IndexDef, number: int
 ) -> tuple[StoredForeignKey, IndexDef]:
-    """(the foreign key without id, the index of the same name that it brings along).
+    """Return (the foreign key without id, the index of the same name that comes with it).
 
-    SqlRefused 1072 for a column that is not there, 1239 for unequal numbers of columns."""
+    Raises SqlRefused 1072 for an unknown column, 1239 for unequal numbers of columns."""
     references = index.detail.references
     assert references is not None
     name = index.name or f"fk_{number}"
     columns = [column_of(table, column) for column in index.columns]
-    missing = next((one for one, column in zip(index.columns, columns, strict=True) if column is None), None)
+    missing = next((name for name, column in zip(index.columns, columns, strict=True) if column is None), None)
     if missing is not None:
         raise SqlRefused(1072, f"Key column '{missing}' doesn't exist in table", "42000")
     if len(references.columns) != len(index.columns):
@@ -492,7 +498,8 @@ MOST_PARTITIONS: Final = 8192
 def make_partition(info: PartitionInfo, table: StoredTable) -> StoredPartition:
     """Return the partitioning of a table, partitions without ids.
 
-    SqlRefused 1054 for an unknown column, 1492 without partitions, 1503, 1517 and 1493 of the checks below."""
+    Raises SqlRefused 1054 for an unknown column, 1492 without partitions, and 1503, 1517 and 1493 by the checks
+    below."""
     columns = list(info.columns)
     empty = info.method == "KEY" and not columns
     if empty:
@@ -504,7 +511,7 @@ def make_partition(info: PartitionInfo, table: StoredTable) -> StoredPartition:
     if not info.definitions:
         raise SqlRefused(1492, f"For {info.method} partitions each partition must be defined", "HY000")
     names = [column.name for name in columns if (column := column_of(table, name)) is not None]
-    made = StoredPartition(
+    partition = StoredPartition(
         _TYPES[info.method],
         "" if expr is None else expr.text,
         names or None,
@@ -512,20 +519,20 @@ def make_partition(info: PartitionInfo, table: StoredTable) -> StoredPartition:
         definitions=make_definitions(info.definitions, by_columns=expr is None),
         num=len(info.definitions),
     )
-    check_names(made.definitions or [])
-    check_order(made, made.definitions or [])
-    check_keys(table, made)
-    return made
+    check_names(partition.definitions or [])
+    check_order(partition, partition.definitions or [])
+    check_keys(table, partition)
+    return partition
 
 
 def make_definitions(definitions: Sequence[PartitionDef], *, by_columns: bool) -> list[StoredPartitionDef]:
-    """Partitions without ids; bounds of an expression's values are calculated."""
-    made = []
-    for one in definitions:
-        less_than = [_bound(value, by_columns=by_columns) for value in one.less_than]
-        in_values = [[_bound(value, by_columns=by_columns) for value in values] for values in one.in_values]
-        made.append(StoredPartitionDef(0, Name.of(one.name), less_than or None, in_values or None))
-    return made
+    """Return partitions without ids; bounds that are expressions are evaluated."""
+    stored = []
+    for definition in definitions:
+        less_than = [_bound(value, by_columns=by_columns) for value in definition.less_than]
+        in_values = [[_bound(value, by_columns=by_columns) for value in values] for values in definition.in_values]
+        stored.append(StoredPartitionDef(0, Name.of(definition.name), less_than or None, in_values or None))
+    return stored
 
 
 def _bound(value: str, *, by_columns: bool) -> str:
@@ -539,8 +546,8 @@ def _bound(value: str, *, by_columns: bool) -> str:
 
 
 def check_names(definitions: Iterable[StoredPartitionDef]) -> None:
-    """SqlRefused 1517 for a name that comes twice, 1499 for too many partitions."""
-    names = [one.name for one in definitions]
+    """Raise SqlRefused 1517 for a duplicate name, 1499 for too many partitions."""
+    names = [definition.name for definition in definitions]
     if len(names) > MOST_PARTITIONS:
         raise SqlRefused(1499, "Too many partitions (including subpartitions) were defined", "HY000")
     seen: set[str] = set()
@@ -551,13 +558,13 @@ def check_names(definitions: Iterable[StoredPartitionDef]) -> None:
 
 
 def check_order(partition: StoredPartition, definitions: Sequence[StoredPartitionDef]) -> None:
-    """SqlRefused 1493 where ranges of numbers do not grow, 1481 where MAXVALUE is not last."""
+    """Raise SqlRefused 1493 if ranges are not ascending, 1481 if MAXVALUE is not last."""
     if partition.type != 1:
         return
     least: int | None = None
-    for place, one in enumerate(definitions):
-        bound = (one.less_than or [""])[0]
-        if bound == "MAXVALUE" and len(one.less_than or ()) == 1 and place + 1 < len(definitions):
+    for position, definition in enumerate(definitions):
+        bound = (definition.less_than or [""])[0]
+        if bound == "MAXVALUE" and len(definition.less_than or ()) == 1 and position + 1 < len(definitions):
             raise SqlRefused(1481, "MAXVALUE can only be used in last partition definition", "HY000")
         if partition.columns or not all_digits(bound.removeprefix("-")):
             continue
@@ -568,7 +575,7 @@ def check_order(partition: StoredPartition, definitions: Sequence[StoredPartitio
 
 
 def check_keys(table: StoredTable, partition: StoredPartition) -> None:
-    """SqlRefused 1503 for a unique key that lacks a column of the partitioning, which local indexes could not keep."""
+    """Raise SqlRefused 1503 for a unique key that lacks a partitioning column: local indexes could not enforce it."""
     used = {name.lower for name in partition.columns or ()}
     if partition.expr:
         used |= set(restore(partition.expr).columns)

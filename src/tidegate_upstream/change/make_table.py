@@ -51,7 +51,7 @@ _LONGEST_NAME: Final = 64
 
 
 def with_charset(charset: str | None, collate: str | None, of: tuple[str, str]) -> tuple[str, str]:
-    """(charset, collation) of options, completed by each other, else those `of` what holds the object."""
+    """Return (charset, collation) of options, each completed by the other, else `of` of the containing object."""
     if charset is None and collate is None:
         return of
     charset = charset if charset is not None else charset_of_collation(collate or "")
@@ -63,7 +63,7 @@ def with_charset(charset: str | None, collate: str | None, of: tuple[str, str]) 
 
 
 def check_name(name: str, what: str = "table") -> None:
-    """SqlRefused 1103 or 1059 for a name that TiDB does not take."""
+    """Raise SqlRefused 1103 or 1059 for an invalid name."""
     if not name or name.endswith(" "):
         raise SqlRefused(1103, f"Incorrect {what} name '{name}'", "42000")
     if len(name) > _LONGEST_NAME:
@@ -71,7 +71,7 @@ def check_name(name: str, what: str = "table") -> None:
 
 
 def make_table(statement: CreateTable, schema: StoredSchema, session: DdlSession) -> StoredTable:
-    """Return the table of CREATE TABLE, without ids of its own and of its partitions; SqlRefused for what TiDB
+    """Return the stored table of CREATE TABLE, without ids of the table and its partitions; SqlRefused as TiDB
     refuses."""
     check_name(statement.table.table)
     if statement.not_supported:
@@ -84,12 +84,12 @@ def make_table(statement: CreateTable, schema: StoredSchema, session: DdlSession
     indexes = [*statement.indexes, *inline_indexes(statement.columns)]
     table = _with_columns(table, statement.columns, indexes, session)
     table = _with_indexes(table, indexes, session)
-    table = _with_foreign_keys(table, [one for one in indexes if one.foreign], schema)
+    table = _with_foreign_keys(table, [index for index in indexes if index.foreign], schema)
     checks = [*statement.detail.checks, *(check for column in statement.columns for check in column.detail.checks)]
     for check in checks if session.check_constraints else ():
-        made = msgspec.structs.replace(made_check(table, check), id=table.max_cst_id + 1, state=int(_PUBLIC))
+        constraint = msgspec.structs.replace(make_check(table, check), id=table.max_cst_id + 1, state=int(_PUBLIC))
         table = msgspec.structs.replace(
-            table, constraint_info=[*(table.constraint_info or ()), made], max_cst_id=made.id
+            table, constraint_info=[*(table.constraint_info or ()), constraint], max_cst_id=constraint.id
         )
     table = _with_options(table, options, statement.columns)
     if statement.detail.global_temporary:
@@ -102,12 +102,12 @@ def make_table(statement: CreateTable, schema: StoredSchema, session: DdlSession
 def _with_columns(
     table: StoredTable, columns: Sequence[ColumnDef], indexes: Sequence[IndexDef], session: DdlSession
 ) -> StoredTable:
-    primary = [one for one in indexes if one.primary]
+    primary = [index for index in indexes if index.primary]
     if len(primary) > 1:
         raise SqlRefused(1068, "Multiple primary key defined", "42000")
     if len(columns) > _MOST_COLUMNS:
         raise SqlRefused(1117, "Too many columns", "HY000")
-    keyed = {lowered(name) for one in primary for name in one.columns}
+    keyed = {lowered(name) for index in primary for name in index.columns}
     for definition in columns:
         check_name(definition.name, "column")
         if column_of(table, definition.name) is not None:
@@ -127,18 +127,18 @@ def _with_columns(
 
 
 def _with_indexes(table: StoredTable, indexes: Sequence[IndexDef], session: DdlSession) -> StoredTable:
-    taken = {lowered(one.name) for one in indexes if one.name is not None and not one.foreign}
-    for one in indexes:
-        if one.foreign:
+    taken = {lowered(index.name) for index in indexes if index.name is not None and not index.foreign}
+    for index in indexes:
+        if index.foreign:
             continue
-        column = column_of(table, one.columns[0]) if one.primary and len(one.columns) == 1 else None
-        if column is not None and column.type.tp in INTEGERS and _is_clustered(one, session):
+        column = column_of(table, index.columns[0]) if index.primary and len(index.columns) == 1 else None
+        if column is not None and column.type.tp in INTEGERS and _is_clustered(index, session):
             table = msgspec.structs.replace(with_flag(table, [column.offset], add=PRIMARY), pk_is_handle=True)
             continue
-        name = chosen_name(one, taken)
-        table = _with_index(table, one, name)
+        name = chosen_name(index, taken)
+        table = _with_index(table, index, name)
         taken.add(lowered(name))
-        if one.primary and _is_clustered(one, session):
+        if index.primary and _is_clustered(index, session):
             table = msgspec.structs.replace(table, is_common_handle=True, common_handle_version=1)
     auto = [column for column in table.cols or () if column.type.flag & AUTO_INCREMENT]
     if len(auto) > 1 or any(not column.type.flag & 14 for column in auto):
@@ -147,39 +147,39 @@ def _with_indexes(table: StoredTable, indexes: Sequence[IndexDef], session: DdlS
     return table
 
 
-def _with_index(table: StoredTable, one: IndexDef, name: str) -> StoredTable:
+def _with_index(table: StoredTable, definition: IndexDef, name: str) -> StoredTable:
     if any(index.idx_name.lower == lowered(name) for index in table.index_info or ()):
         raise SqlRefused(1061, f"Duplicate key name '{name}'", "42000")
-    made, hidden = make_index(table, one, name)
+    stored, hidden = make_index(table, definition, name)
     for column in hidden:
         table = append_column(table, column, _PUBLIC)
-    table = append_index(table, made, _PUBLIC)
+    table = append_index(table, stored, _PUBLIC)
     return with_index_flags(table, (table.index_info or [])[-1])
 
 
-def _is_clustered(one: IndexDef, session: DdlSession) -> bool:
-    return session.clustered_index if one.clustered is None else one.clustered
+def _is_clustered(index: IndexDef, session: DdlSession) -> bool:
+    return session.clustered_index if index.clustered is None else index.clustered
 
 
 def _with_foreign_keys(table: StoredTable, keys: Sequence[IndexDef], schema: StoredSchema) -> StoredTable:
-    made: list[StoredForeignKey] = []
-    for number, one in enumerate(keys, start=1):
-        key, brought = make_foreign_key(schema.name.original, table, one, number)
-        if any(other.fk_name.lower == key.fk_name.lower for other in made):
+    stored: list[StoredForeignKey] = []
+    for number, index in enumerate(keys, start=1):
+        key, brought = make_foreign_key(schema.name.original, table, index, number)
+        if any(other.fk_name.lower == key.fk_name.lower for other in stored):
             raise SqlRefused(1826, f"Duplicate foreign key constraint name '{key.fk_name.original}'", "HY000")
-        made.append(msgspec.structs.replace(key, id=number, state=int(_PUBLIC)))
-        if not covers(table, one.columns):
+        stored.append(msgspec.structs.replace(key, id=number, state=int(_PUBLIC)))
+        if not covers(table, index.columns):
             table = _with_index(table, brought, key.fk_name.original)
-    if not made:
+    if not stored:
         return table
-    return msgspec.structs.replace(table, fk_info=made, max_fk_id=len(made))
+    return msgspec.structs.replace(table, fk_info=stored, max_fk_id=len(stored))
 
 
-def made_check(table: StoredTable, check: CheckDef) -> StoredCheck:
-    """Return the stored form of a check, without id and state; unnamed ones are called <table>_chk_<n>."""
-    found = restore(check.expression)
-    columns = [column_of(table, name) for name in found.columns]
-    unknown = next((name for name, column in zip(found.columns, columns, strict=True) if column is None), None)
+def make_check(table: StoredTable, check: CheckDef) -> StoredCheck:
+    """Return the stored form of a CHECK, without id and state; the default name is <table>_chk_<n>."""
+    restored = restore(check.expression)
+    columns = [column_of(table, name) for name in restored.columns]
+    unknown = next((name for name, column in zip(restored.columns, columns, strict=True) if column is None), None)
     if unknown is not None:
         name = check.name or f"{table.name.original}_chk_{table.max_cst_id + 1}"
         raise SqlRefused(3820, f"Check constraint '{name}' refers to non-existing column '{unknown}'.", "HY000")
@@ -190,12 +190,12 @@ def made_check(table: StoredTable, check: CheckDef) -> StoredCheck:
         [column.name for column in columns if column is not None],
         check.enforced,
         check.in_column,
-        found.text,
+        restored.text,
     )
 
 
 def make_ttl(table: StoredTable, detail: OptionsDetail) -> StoredTtl:
-    """`ttl_info` of options that have one; SqlRefused 8148 where the column holds no moments."""
+    """Return `ttl_info` of options that have one; SqlRefused 8148 if the column is not a date or time."""
     assert detail.ttl is not None
     name, count, unit = detail.ttl
     column = column_of(table, name)

@@ -89,21 +89,21 @@ _NONE, _PUBLIC, _WRITE_ONLY, _DELETE_ONLY = (
 
 
 def append_column(table: StoredTable, column: StoredColumn, state: ElementState) -> StoredTable:
-    """`table` with a new column, last, with the next id."""
+    """`table` with a new last column, which gets the next id."""
     columns = list(table.cols or ())
     added = msgspec.structs.replace(column, id=table.max_col_id + 1, offset=len(columns), state=state)
     return msgspec.structs.replace(table, cols=[*columns, added], max_col_id=added.id)
 
 
-def place_of(table: StoredTable, place: PositionArgs, stay: int) -> int:
-    """Return the offset that a position means for a column that is at `stay`; SqlRefused 1054 for an unknown AFTER."""
-    if place.tp == 1:
+def column_offset(table: StoredTable, position: PositionArgs, stay: int) -> int:
+    """Return the offset that a position means for a column now at `stay`; SqlRefused 1054 for an unknown AFTER."""
+    if position.tp == 1:
         return 0
-    if place.tp != 2 or place.relative_column is None:
+    if position.tp != 2 or position.relative_column is None:
         return stay
-    after = column_of(table, place.relative_column.lower)
+    after = column_of(table, position.relative_column.lower)
     if after is None or after.state != _PUBLIC:
-        name = place.relative_column.original
+        name = position.relative_column.original
         raise SqlRefused(1054, f"Unknown column '{name}' in '{table.name.original}'", "42S22")
     return after.offset if stay < after.offset else after.offset + 1
 
@@ -112,17 +112,17 @@ def _add(draft: Draft, request: Request, old: States, new: States) -> None:
     arguments = request.arguments
     assert isinstance(arguments, AddColumnArgs)
     table, state = draft.table(request), new["column"]
-    found = column_of(table, arguments.column_info.name.lower)
+    added = column_of(table, arguments.column_info.name.lower)
     if old["column"] is _NONE:
         draft.update(request, append_column(table, arguments.column_info, state))
         return
-    assert found is not None
+    assert added is not None
     if state is _NONE:
-        draft.update(request, with_columns(table, [column for column in table.cols or () if column is not found]))
+        draft.update(request, with_columns(table, [column for column in table.cols or () if column is not added]))
         return
-    found = msgspec.structs.replace(found, state=state)
-    to = place_of(table, arguments.position, found.offset) if state is _PUBLIC else found.offset
-    draft.update(request, move_column(table, found, to))
+    added = msgspec.structs.replace(added, state=state)
+    to = column_offset(table, arguments.position, added.offset) if state is _PUBLIC else added.offset
+    draft.update(request, move_column(table, added, to))
 
 
 def own_indexes(table: StoredTable, column: StoredColumn) -> list[StoredIndex]:
@@ -135,7 +135,7 @@ def own_indexes(table: StoredTable, column: StoredColumn) -> list[StoredIndex]:
 
 
 def check_uncovered(table: StoredTable, column: StoredColumn) -> None:
-    """SqlRefused 8200 for a column that cannot go alone: of the primary key, or of an index with others."""
+    """Raise SqlRefused 8200 for a column of the primary key, or of an index with other columns."""
     covering = [
         index
         for index in table.index_info or ()
@@ -152,28 +152,28 @@ def _drop(draft: Draft, request: Request, _old: States, new: States) -> None:
     arguments = request.arguments
     assert isinstance(arguments, DropColumnArgs)
     table, state = draft.table(request), new["column"]
-    found = column_of(table, arguments.column_name.lower)
-    if found is None:
+    dropped = column_of(table, arguments.column_name.lower)
+    if dropped is None:
         name = arguments.column_name.original
         raise SqlRefused(1091, f"Can't DROP '{name}'; check that column/key exists", "42000")
     if state is _WRITE_ONLY:
-        check_uncovered(table, found)
-    for index in own_indexes(table, found):
+        check_uncovered(table, dropped)
+    for index in own_indexes(table, dropped):
         if state is _WRITE_ONLY:
             table = with_index(table, msgspec.structs.replace(index, state=state))
         else:
             table = without_index(table, index)
             draft.ranges += [DeleteRange(physical, index.id) for physical in table.physical_ids]
-    found = column_of(table, found.name.lower)
-    assert found is not None
+    dropped = column_of(table, dropped.name.lower)
+    assert dropped is not None
     if state is _NONE:
-        draft.update(request, with_columns(table, [column for column in table.cols or () if column is not found]))
+        draft.update(request, with_columns(table, [column for column in table.cols or () if column is not dropped]))
         return
-    found = msgspec.structs.replace(found, state=state)
-    if state is _WRITE_ONLY and found.type.flag & NOT_NULL and found.origin_default is None:
-        found = msgspec.structs.replace(found, origin_default=zero_default(found))
+    dropped = msgspec.structs.replace(dropped, state=state)
+    if state is _WRITE_ONLY and dropped.type.flag & NOT_NULL and dropped.origin_default is None:
+        dropped = msgspec.structs.replace(dropped, origin_default=zero_default(dropped))
     last = len(table.cols or ()) - 1
-    draft.update(request, move_column(table, found, last if state in (_WRITE_ONLY, _DELETE_ONLY) else found.offset))
+    draft.update(request, move_column(table, dropped, last if state in (_WRITE_ONLY, _DELETE_ONLY) else dropped.offset))
 
 
 COLUMN_MOVES: Final[Mapping[int, Move]] = {5: _add, 6: _drop}
@@ -186,15 +186,15 @@ def _name(item: StoredCheck | StoredForeignKey) -> str:
     return item.fk_name.lower if isinstance(item, StoredForeignKey) else item.constraint_name.lower
 
 
-def _appended(items: list[_T], wanted: _T, last_id: int, state: ElementState, refused: SqlRefused) -> list[_T]:
-    """`items` and the new one, with the next id; raises `refused` where its name is taken."""
-    if any(_name(item) == _name(wanted) for item in items):
+def _appended(items: list[_T], new: _T, last_id: int, state: ElementState, refused: SqlRefused) -> list[_T]:
+    """Return `items` with `new` and the next id; raises `refused` for a duplicate name."""
+    if any(_name(item) == _name(new) for item in items):
         raise refused
-    return [*items, msgspec.structs.replace(wanted, id=last_id + 1, state=int(state))]
+    return [*items, msgspec.structs.replace(new, id=last_id + 1, state=int(state))]
 
 
 def _moved(items: list[_T], name: Name, state: ElementState, refused: SqlRefused | None = None) -> list[_T]:
-    """`items` with the one of that name in `state`, or gone; raises `refused` where there is none."""
+    """Return `items` with the named one in `state`, or removed; raises `refused` if there is none."""
     if refused is not None and all(_name(item) != name.lower for item in items):
         raise refused
     if state is ElementState.NONE:
@@ -204,13 +204,13 @@ def _moved(items: list[_T], name: Name, state: ElementState, refused: SqlRefused
 
 def _add_key(draft: Draft, request: Request, old: States, new: States) -> None:
     assert isinstance(request.arguments, AddForeignKeyArgs)
-    wanted, table, state = request.arguments.fk_info, draft.table(request), new["foreign key"]
+    key, table, state = request.arguments.fk_info, draft.table(request), new["foreign key"]
     keys, most = table.fk_info or [], table.max_fk_id
     if old["foreign key"] is ElementState.NONE:
-        message = f"Duplicate foreign key constraint name '{wanted.fk_name.original}'"
-        keys, most = _appended(keys, wanted, most, state, SqlRefused(1826, message, "HY000")), most + 1
+        message = f"Duplicate foreign key constraint name '{key.fk_name.original}'"
+        keys, most = _appended(keys, key, most, state, SqlRefused(1826, message, "HY000")), most + 1
     else:
-        keys = _moved(keys, wanted.fk_name, state)
+        keys = _moved(keys, key.fk_name, state)
     draft.update(request, msgspec.structs.replace(table, fk_info=keys, max_fk_id=most))
 
 
@@ -224,13 +224,13 @@ def _drop_key(draft: Draft, request: Request, _old: States, new: States) -> None
 
 def _add_check(draft: Draft, request: Request, old: States, new: States) -> None:
     assert isinstance(request.arguments, CheckArgs)
-    wanted, table, state = request.arguments.constraint_info, draft.table(request), new["check"]
+    check, table, state = request.arguments.constraint_info, draft.table(request), new["check"]
     checks, most = table.constraint_info or [], table.max_cst_id
     if old["check"] is ElementState.NONE:
-        message = f"Duplicate check constraint name '{wanted.constraint_name.original}'."
-        checks, most = _appended(checks, wanted, most, state, SqlRefused(3822, message, "HY000")), most + 1
+        message = f"Duplicate check constraint name '{check.constraint_name.original}'."
+        checks, most = _appended(checks, check, most, state, SqlRefused(3822, message, "HY000")), most + 1
     else:
-        checks = _moved(checks, wanted.constraint_name, state)
+        checks = _moved(checks, check.constraint_name, state)
     draft.update(request, msgspec.structs.replace(table, constraint_info=checks, max_cst_id=most))
 
 
@@ -246,7 +246,7 @@ CONSTRAINT_MOVES: Final[Mapping[int, Move]] = {9: _add_key, 10: _drop_key, 43: _
 
 
 def append_index(table: StoredTable, index: StoredIndex, state: ElementState) -> StoredTable:
-    """`table` with a new index, last, with the next id; SqlRefused 1072 where it names a column that is not there."""
+    """`table` with a new last index, which gets the next id; SqlRefused 1072 for an unknown column."""
     parts = []
     for part in index.idx_cols:
         column = column_of(table, part.name.lower)
@@ -260,15 +260,15 @@ def append_index(table: StoredTable, index: StoredIndex, state: ElementState) ->
 def _index_add(draft: Draft, request: Request, old: States, new: States) -> None:
     arguments = request.arguments
     assert isinstance(arguments, AddIndexArgs)
-    table, state, wanted = draft.table(request), new["index"], arguments.index
+    table, state, added = draft.table(request), new["index"], arguments.index
     if old["index"] is _NONE:
         for column in arguments.hidden:
             table = append_column(table, column, state)
-        draft.update(request, append_index(table, wanted, state))
+        draft.update(request, append_index(table, added, state))
         return
-    index = index_of(table, wanted.idx_name.lower)
+    index = index_of(table, added.idx_name.lower)
     assert index is not None
-    if wanted.is_primary and old["not null"] is not new["not null"]:
+    if added.is_primary and old["not null"] is not new["not null"]:
         table = _with_not_null(table, index, new["not null"])
     if state is _NONE:
         table = without_index(table, index)
@@ -277,9 +277,9 @@ def _index_add(draft: Draft, request: Request, old: States, new: States) -> None
     else:
         table = with_index(table, msgspec.structs.replace(index, state=state))
         for hidden in arguments.hidden:
-            found = column_of(table, hidden.name.lower)
-            assert found is not None
-            table = move_column(table, msgspec.structs.replace(found, state=state), found.offset)
+            own = column_of(table, hidden.name.lower)
+            assert own is not None
+            table = move_column(table, msgspec.structs.replace(own, state=state), own.offset)
         if state is _PUBLIC:
             table = with_index_flags(table, index)
     draft.update(request, table)
@@ -325,7 +325,7 @@ INDEX_MOVES: Final[Mapping[int, Move]] = {7: _index_add, 32: _index_add, 8: _ind
 
 
 def changing_name(name: str) -> str:
-    """Return the name of the column that grows behind column `name`."""
+    """Return the name of the hidden column that replaces column `name`."""
     return f"_Col$_{name}_0"
 
 
@@ -344,10 +344,10 @@ def _arguments(request: Request) -> ModifyColumnArgs:
 
 
 def _find(table: StoredTable, name: Name) -> StoredColumn:
-    found = column_of(table, name.lower)
-    if found is None:
+    column = column_of(table, name.lower)
+    if column is None:
         raise SqlRefused(1054, f"Unknown column '{name.original}' in '{table.name.original}'", "42S22")
-    return found
+    return column
 
 
 def _replaced(table: StoredTable, old: StoredColumn, arguments: ModifyColumnArgs) -> StoredTable:
@@ -360,7 +360,7 @@ def _replaced(table: StoredTable, old: StoredColumn, arguments: ModifyColumnArgs
         origin_default_bit=old.origin_default_bit,
         type=msgspec.structs.replace(new.type, flag=new.type.flag | (old.type.flag & KEYS)),
     )
-    table = move_column(table, column, place_of(table, arguments.position, old.offset))
+    table = move_column(table, column, column_offset(table, arguments.position, old.offset))
     return _renamed(table, old.name, new.name)
 
 
@@ -382,11 +382,11 @@ def _renamed(table: StoredTable, old: Name, new: Name) -> StoredTable:
 
 
 def _planned(table: StoredTable, arguments: ModifyColumnArgs) -> StoredColumn:
-    """The column to change; SqlRefused 8200 where jobs in between have made it one that needs more than was planned."""
-    found = _find(table, arguments.old_column_name)
-    if modify_kind(table, found, arguments.column) > arguments.kind:
-        raise SqlRefused(8200, f"Unsupported modify column: '{found.name.original}' has changed meanwhile; ask again")
-    return found
+    """Return the column to change; SqlRefused 8200 if earlier jobs changed it to need more than was planned."""
+    column = _find(table, arguments.old_column_name)
+    if modify_kind(table, column, arguments.column) > arguments.kind:
+        raise SqlRefused(8200, f"Unsupported modify column: '{column.name.original}' has changed meanwhile; ask again")
+    return column
 
 
 def _lossless(draft: Draft, request: Request, _old: States, _new: States) -> None:
@@ -396,17 +396,17 @@ def _lossless(draft: Draft, request: Request, _old: States, _new: States) -> Non
 
 def _checked(draft: Draft, request: Request, _old: States, new: States) -> None:
     arguments, table = _arguments(request), draft.table(request)
-    found = _find(table, arguments.old_column_name)
+    column = _find(table, arguments.old_column_name)
     state = new["not null"]
     if state is _PUBLIC:
-        draft.update(request, _replaced(table, found, arguments))
+        draft.update(request, _replaced(table, column, arguments))
         return
-    found = _unguarded(found) if state is _NONE else guarded(_planned(table, arguments), arguments.column)
-    draft.update(request, move_column(table, found, found.offset))
+    column = _unguarded(column) if state is _NONE else guarded(_planned(table, arguments), arguments.column)
+    draft.update(request, move_column(table, column, column.offset))
 
 
 def guarded(old: StoredColumn, new: StoredColumn) -> StoredColumn:
-    """`old` while its new values must obey `new` as well."""
+    """Return `old` with the restriction that new values must fit `new` as well."""
     kind = old.type
     if not kind.flag & NOT_NULL and new.type.flag & NOT_NULL:
         kind = msgspec.structs.replace(kind, flag=kind.flag | PREVENT_NULL)
@@ -432,12 +432,12 @@ def copied_indexes(table: StoredTable, name: str) -> list[tuple[StoredIndex, Sto
 
 
 def check_lossy(table: StoredTable, old: StoredColumn) -> None:
-    """SqlRefused 8200 where values cannot be converted behind the users' backs."""
+    """Raise SqlRefused 8200 for a conversion that could change stored values unnoticed."""
     if table.partition is not None:
         raise SqlRefused(8200, "Unsupported modify column: table is partition table", "HY000")
     if old.type.flag & PRIMARY:
         raise SqlRefused(8200, "Unsupported modify column: this column has primary key flag", "HY000")
-    if old.generated_expr_string or any(old.name.lower in (one.dependences or ()) for one in table.cols or ()):
+    if old.generated_expr_string or any(old.name.lower in (column.dependences or ()) for column in table.cols or ()):
         message = "Unsupported modify column: oldCol is referenced by a generated column or is one"
         raise SqlRefused(8200, message, "HY000")
 
@@ -513,12 +513,12 @@ def _shrink(draft: Draft, table: StoredTable, arguments: ModifyColumnArgs) -> St
 
 
 def _swap(table: StoredTable, arguments: ModifyColumnArgs, new: States) -> StoredTable:
-    """`table` where the new column and its indexes have the names and places of the old ones."""
+    """`table` with the new column and its indexes under the names and offsets of the old ones."""
     old = _find(table, arguments.old_column_name)
     growing = column_of(table, changing_name(arguments.column.name.original))
     assert growing is not None
     pairs = copied_indexes(table, arguments.old_column_name.lower)
-    place, last = old.offset, growing.offset
+    offset, last = old.offset, growing.offset
     grown = msgspec.structs.replace(
         growing,
         name=arguments.column.name,
@@ -534,10 +534,10 @@ def _swap(table: StoredTable, arguments: ModifyColumnArgs, new: States) -> Store
         change_state_info=ChangeState(last),
     )
     columns = list(table.cols or ())
-    columns[place], columns[last] = grown, gone
+    columns[offset], columns[last] = grown, gone
     table = with_columns(table, columns)
     table = move_column(table, (table.cols or [])[last], len(columns) - 1)
-    table = move_column(table, (table.cols or [])[place], place_of(table, arguments.position, place))
+    table = move_column(table, (table.cols or [])[offset], column_offset(table, arguments.position, offset))
     return _with_swapped_indexes(table, pairs, new["old index"])
 
 

@@ -109,7 +109,7 @@ def _charset(table: StoredTable, arguments: CharsetArgs) -> StoredTable:
 
 
 def converted(column: StoredColumn, charset: str, collate: str) -> StoredColumn:
-    """`column` in another charset, if it holds text."""
+    """Return `column` in another charset if it is a text column."""
     if column.type.charset in ("binary", ""):
         return column
     return msgspec.structs.replace(column, type=msgspec.structs.replace(column.type, charset=charset, collate=collate))
@@ -117,21 +117,21 @@ def converted(column: StoredColumn, charset: str, collate: str) -> StoredColumn:
 
 def _set_default(table: StoredTable, arguments: SetDefaultArgs) -> StoredTable:
     new = arguments.column_info
-    found = column_of(table, new.name.lower)
-    if found is None:
+    old = column_of(table, new.name.lower)
+    if old is None:
         raise SqlRefused(1054, f"Unknown column '{new.name.original}' in '{table.name.original}'", "42S22")
-    flag = (new.type.flag & NO_DEFAULT) | (found.type.flag & ~NO_DEFAULT)
-    if msgspec.structs.replace(new.type, flag=0) != msgspec.structs.replace(found.type, flag=0):
-        message = f"Unsupported alter column: '{found.name.original}' has another type meanwhile; ask again"
+    flag = (new.type.flag & NO_DEFAULT) | (old.type.flag & ~NO_DEFAULT)
+    if msgspec.structs.replace(new.type, flag=0) != msgspec.structs.replace(old.type, flag=0):
+        message = f"Unsupported alter column: '{old.name.original}' has another type meanwhile; ask again"
         raise SqlRefused(8200, message, "HY000")
     column = msgspec.structs.replace(
-        found,
+        old,
         default=new.default,
         default_bit=new.default_bit,
         default_is_expr=new.default_is_expr,
-        type=msgspec.structs.replace(found.type, flag=flag),
+        type=msgspec.structs.replace(old.type, flag=flag),
     )
-    return move_column(table, column, found.offset)
+    return move_column(table, column, old.offset)
 
 
 def _enforced(table: StoredTable, arguments: CheckNameArgs) -> StoredTable:
@@ -148,14 +148,14 @@ def _enforced(table: StoredTable, arguments: CheckNameArgs) -> StoredTable:
 
 
 def _ttl(table: StoredTable, arguments: TtlArgs) -> StoredTable:
-    now = table.ttl_info
-    changed = arguments.ttl_info or now
+    current = table.ttl_info
+    changed = arguments.ttl_info or current
     if changed is None:
         raise SqlRefused(8150, "Cannot set TTL_ENABLE on a table without TTL config", "HY000")
-    if arguments.ttl_info is not None and now is not None and arguments.ttl_enable is None:
-        changed = msgspec.structs.replace(changed, enable=now.enable)
-    if arguments.ttl_info is not None and now is not None and arguments.ttl_cron_job_schedule is None:
-        changed = msgspec.structs.replace(changed, job_interval=now.job_interval)
+    if arguments.ttl_info is not None and current is not None and arguments.ttl_enable is None:
+        changed = msgspec.structs.replace(changed, enable=current.enable)
+    if arguments.ttl_info is not None and current is not None and arguments.ttl_cron_job_schedule is None:
+        changed = msgspec.structs.replace(changed, job_interval=current.job_interval)
     if arguments.ttl_enable is not None:
         changed = msgspec.structs.replace(changed, enable=arguments.ttl_enable)
     if arguments.ttl_cron_job_schedule is not None:
@@ -186,7 +186,7 @@ _AFTER: Final[Mapping[int, Callable[[StoredTable, Any], StoredTable]]] = {
     65: _ttl,
     67: lambda table, _: msgspec.structs.replace(table, ttl_info=None),
 }
-"""The table after a change of its definition alone, by the action of the job."""
+"""Rules that change only the definition, by the action of the job: (table, arguments) -> table."""
 
 
 def _change(draft: Draft, request: Request, _old: States, new: States) -> None:
@@ -211,7 +211,7 @@ def counter_home(schema_id: int, table: StoredTable) -> int:
 
 
 def counters_deleted(schema_id: int, table: StoredTable) -> list[CounterChange]:
-    """Return all counters of a table, to be deleted."""
+    """Return the deletion of every counter of a table."""
     kinds = ("SID",) if table.is_sequence else ("TID", "IID", "TARID")
     return [CounterChange(kind, counter_home(schema_id, table), table.id, None) for kind in kinds]
 
@@ -222,11 +222,11 @@ def _diff(request: Request, schema_id: int, table_id: int, **members: object) ->
 
 def _create_schema(draft: Draft, request: Request, _old: States, _new: States) -> None:
     assert isinstance(request.arguments, CreateSchemaArgs)
-    made = msgspec.structs.replace(request.arguments.db_info, state=_PUBLIC)
-    if any(schema.name.lower == made.name.lower for schema in draft.definitions.schemas()):
-        raise SqlRefused(1007, f"Can't create database '{made.name.original}'; database exists", "HY000")
-    draft.schemas_put.append(made)
-    draft.schema_result = made
+    created = msgspec.structs.replace(request.arguments.db_info, state=_PUBLIC)
+    if any(schema.name.lower == created.name.lower for schema in draft.definitions.schemas()):
+        raise SqlRefused(1007, f"Can't create database '{created.name.original}'; database exists", "HY000")
+    draft.schemas_put.append(created)
+    draft.schema_result = created
 
 
 def _alter_schema(draft: Draft, request: Request, _old: States, _new: States) -> None:
@@ -265,20 +265,20 @@ def _create_table(draft: Draft, request: Request, old: States, new: States) -> N
     assert isinstance(request.arguments, CreateTableArgs)
     draft.schema(request.schema_id, request.schema_name)
     if old["table"] is not _NONE:
-        made = msgspec.structs.replace(draft.table(request), state=new["table"])
-        draft.update(request, made)
+        created = msgspec.structs.replace(draft.table(request), state=new["table"])
+        draft.update(request, created)
         return
-    made, replaced = request.arguments.table_info, request.arguments.old_view_tbl_id
-    draft.free_name(request, request.schema_id, made.name.original, but=replaced)
+    created, replaced = request.arguments.table_info, request.arguments.old_view_tbl_id
+    draft.free_name(request, request.schema_id, created.name.original, but=replaced)
     if replaced:
         draft.remove(request.schema_id, replaced)
-        draft.diff = _diff(request, request.schema_id, made.id, old_table_id=replaced)
-    draft.put(request.schema_id, msgspec.structs.replace(made, state=new["table"]), stamped=True)
-    if made.is_sequence:
-        draft.counters.append(CounterChange("SID", request.schema_id, made.id, 0))
-    for kind, base in ((counter_kind(made), made.auto_inc_id), ("TARID", made.auto_rand_id)):
+        draft.diff = _diff(request, request.schema_id, created.id, old_table_id=replaced)
+    draft.put(request.schema_id, msgspec.structs.replace(created, state=new["table"]), stamped=True)
+    if created.is_sequence:
+        draft.counters.append(CounterChange("SID", request.schema_id, created.id, 0))
+    for kind, base in ((counter_kind(created), created.auto_inc_id), ("TARID", created.auto_rand_id)):
         if base > 1:
-            draft.counters.append(CounterChange(kind, request.schema_id, made.id, base - 1))
+            draft.counters.append(CounterChange(kind, request.schema_id, created.id, base - 1))
 
 
 def _drop_table(draft: Draft, request: Request, _old: States, new: States) -> None:
@@ -289,7 +289,7 @@ def _drop_table(draft: Draft, request: Request, _old: States, new: States) -> No
         draft.remove(request.schema_id, table.id)
         draft.counters += counters_deleted(request.schema_id, table)
         draft.ranges += _row_ranges(table)
-        gone = [AffectedTable(table_id=one, old_table_id=one) for one in table.physical_ids]
+        gone = [AffectedTable(table_id=physical_id, old_table_id=physical_id) for physical_id in table.physical_ids]
         options = None if table.partition is None else gone
         draft.diff = _diff(request, request.schema_id, table.id, affected_options=options)
 
@@ -304,8 +304,8 @@ def _truncate(draft: Draft, request: Request, _old: States, _new: States) -> Non
             name = table.name.original
             raise SqlRefused(8200, f"Unsupported truncate table: the partitions of '{name}' have changed; ask again")
         definitions: list[StoredPartitionDef] = [
-            msgspec.structs.replace(one, id=new_id)
-            for one, new_id in zip(table.partition.definitions or (), ids, strict=True)
+            msgspec.structs.replace(definition, id=new_id)
+            for definition, new_id in zip(table.partition.definitions or (), ids, strict=True)
         ]
         fresh = msgspec.structs.replace(
             fresh, partition=msgspec.structs.replace(table.partition, definitions=definitions)
@@ -317,30 +317,30 @@ def _truncate(draft: Draft, request: Request, _old: States, _new: States) -> Non
     draft.diff = _diff(request, request.schema_id, fresh.id, old_table_id=table.id)
 
 
-def _renamed(draft: Draft, one: RenameTableArgs, table_id: int, request: Request) -> list[AffectedTable]:
-    """Write the table under its new name and key; the tables that refer to it, which change as well."""
-    table = draft.find(one.old_schema_id, table_id)
+def _renamed(draft: Draft, rename: RenameTableArgs, table_id: int, request: Request) -> list[AffectedTable]:
+    """Write the table under its new name and key; return the child tables, which change as well."""
+    table = draft.find(rename.old_schema_id, table_id)
     if table is None:
-        name = f"{one.old_schema_name.original}.{one.old_table_name.original or request.table_name}"
+        name = f"{rename.old_schema_name.original}.{rename.old_table_name.original or request.table_name}"
         raise SqlRefused(1146, f"Table '{name}' doesn't exist", "42S02")
-    draft.free_name(request, one.new_schema_id, one.new_table_name.original, but=table_id)
-    home = counter_home(one.old_schema_id, table)
-    old = draft.schema(one.old_schema_id, one.old_schema_name.original).name.lower, table.name.lower
-    new = draft.schema(one.new_schema_id, request.schema_name).name, one.new_table_name
+    draft.free_name(request, rename.new_schema_id, rename.new_table_name.original, but=table_id)
+    home = counter_home(rename.old_schema_id, table)
+    old = draft.schema(rename.old_schema_id, rename.old_schema_name.original).name.lower, table.name.lower
+    new = draft.schema(rename.new_schema_id, request.schema_name).name, rename.new_table_name
     children = _children_renamed(draft, table_id, old, new)
     if table.fk_info:
         table = msgspec.structs.replace(table, fk_info=_referring(table.fk_info, old, new))
-    draft.remove(one.old_schema_id, table_id)
+    draft.remove(rename.old_schema_id, table_id)
     moved = msgspec.structs.replace(
-        table, name=one.new_table_name, old_schema_id=UNSET if home == one.new_schema_id else home
+        table, name=rename.new_table_name, old_schema_id=UNSET if home == rename.new_schema_id else home
     )
-    draft.put(one.new_schema_id, moved)
+    draft.put(rename.new_schema_id, moved)
     return children
 
 
 def _children_renamed(draft: Draft, table_id: int, old: tuple[str, str], new: tuple[Name, Name]) -> list[AffectedTable]:
-    """The tables whose foreign keys refer to the table, which now do so by its new name; written."""
-    found = []
+    """Rename the parent in the foreign keys of its child tables; return these tables."""
+    affected = []
     for schema in draft.definitions.schemas():
         for stored in draft.definitions.tables(schema.id):
             child = draft.find(schema.id, stored.id)
@@ -352,8 +352,8 @@ def _children_renamed(draft: Draft, table_id: int, old: tuple[str, str], new: tu
             renamed = _referring(keys, old, new)
             child = msgspec.structs.replace(child, fk_info=renamed, revision=child.revision + 1)
             draft.put(schema.id, child, stamped=True)
-            found.append(AffectedTable(schema.id, child.id, child.id, schema.id))
-    return found
+            affected.append(AffectedTable(schema.id, child.id, child.id, schema.id))
+    return affected
 
 
 def _referring(keys: list[StoredForeignKey], old: tuple[str, str], new: tuple[Name, Name]) -> list[StoredForeignKey]:
@@ -367,16 +367,16 @@ def _referring(keys: list[StoredForeignKey], old: tuple[str, str], new: tuple[Na
 
 def _rename(draft: Draft, request: Request, old: States, new: States) -> None:
     assert isinstance(request.arguments, RenameTableArgs)
-    one = request.arguments
+    rename = request.arguments
     first = old["new name"] is not new["new name"]
     children: list[AffectedTable] = []
     if first:
-        children = _renamed(draft, one, request.table_id, request)
+        children = _renamed(draft, rename, request.table_id, request)
     else:
         draft.result = draft.table(request)
-    before = one.old_schema_id if first else one.new_schema_id
+    before = rename.old_schema_id if first else rename.new_schema_id
     draft.diff = _diff(
-        request, one.new_schema_id, request.table_id, old_schema_id=before, affected_options=children or None
+        request, rename.new_schema_id, request.table_id, old_schema_id=before, affected_options=children or None
     )
 
 
@@ -385,16 +385,16 @@ def _rename_all(draft: Draft, request: Request, old: States, new: States) -> Non
     first = old["new name"] is not new["new name"]
     affected, children = [], []
     results: dict[int, StoredTable] = {}
-    for one in request.arguments.rename_table_infos:
+    for rename in request.arguments.rename_table_infos:
         if first:
-            children += _renamed(draft, one, one.table_id, request)
+            children += _renamed(draft, rename, rename.table_id, request)
         else:
-            found = results.get(one.table_id) or _last_place(draft, request.arguments, one.table_id)
-            results[one.table_id] = found
-            draft.results.append(found)
-            draft.result = found
-        before = one.old_schema_id if first else one.new_schema_id
-        affected.append(AffectedTable(one.new_schema_id, one.table_id, one.table_id, before))
+            table = results.get(rename.table_id) or _final_table(draft, request.arguments, rename.table_id)
+            results[rename.table_id] = table
+            draft.results.append(table)
+            draft.result = table
+        before = rename.old_schema_id if first else rename.new_schema_id
+        affected.append(AffectedTable(rename.new_schema_id, rename.table_id, rename.table_id, before))
     head = affected[0]
     draft.diff = _diff(
         request,
@@ -405,12 +405,12 @@ def _rename_all(draft: Draft, request: Request, old: States, new: States) -> Non
     )
 
 
-def _last_place(draft: Draft, arguments: RenameTablesArgs, table_id: int) -> StoredTable:
-    schema_id = [one.new_schema_id for one in arguments.rename_table_infos if one.table_id == table_id][-1]
-    found = draft.find(schema_id, table_id)
-    if found is None:
+def _final_table(draft: Draft, arguments: RenameTablesArgs, table_id: int) -> StoredTable:
+    schema_id = [rename.new_schema_id for rename in arguments.rename_table_infos if rename.table_id == table_id][-1]
+    table = draft.find(schema_id, table_id)
+    if table is None:
         raise SqlRefused(1146, f"Table {table_id} doesn't exist", "42S02")
-    return found
+    return table
 
 
 def _recover(draft: Draft, request: Request, _old: States, new: States) -> None:
@@ -430,7 +430,7 @@ def _recover(draft: Draft, request: Request, _old: States, new: States) -> None:
         request,
         request.schema_id,
         table.id,
-        affected_options=[AffectedTable(table_id=one, old_table_id=one) for one in table.physical_ids],
+        affected_options=[AffectedTable(table_id=number, old_table_id=number) for number in table.physical_ids],
     )
 
 
@@ -452,30 +452,31 @@ TABLE_MOVES: Final[Mapping[int, Move]] = {
 
 
 def partition_of(table: StoredTable) -> StoredPartition:
-    """Return the partitioning of a table; SqlRefused 1505 where it has none."""
+    """Return the partitioning of a table; SqlRefused 1505 if it has none."""
     if table.partition is None:
         raise SqlRefused(1505, "Partition management on a not partitioned table is not possible", "HY000")
     return table.partition
 
 
 def definitions_named(table: StoredTable, names: list[str]) -> list[StoredPartitionDef]:
-    """Return the partitions of those names in any case, in the table's order; SqlRefused 1735 for an unknown one."""
+    """Return the partitions of those names (case-insensitive) in the table's order; SqlRefused 1735 for an unknown
+    one."""
     definitions = partition_of(table).definitions or []
-    wanted = {lowered(name) for name in names}
-    unknown = wanted - {one.name.lower for one in definitions}
+    keys = {lowered(name) for name in names}
+    unknown = keys - {definition.name.lower for definition in definitions}
     if unknown:
         message = f"Unknown partition '{min(unknown)}' in table '{table.name.original}'"
         raise SqlRefused(1735, message, "HY000")
-    return [one for one in definitions if one.name.lower in wanted]
+    return [definition for definition in definitions if definition.name.lower in keys]
 
 
 def under_way(partition: StoredPartition, action: int, state: ElementState) -> StoredPartition:
-    """`partition` with an action at that state."""
+    """Return `partition` with an action in that state."""
     return msgspec.structs.replace(partition, ddl_action=action, ddl_state=int(state))
 
 
 def at_rest(partition: StoredPartition) -> StoredPartition:
-    """`partition` with nothing under way."""
+    """Return `partition` without an action under way."""
     return msgspec.structs.replace(
         partition,
         adding_definitions=None,
@@ -489,8 +490,7 @@ def at_rest(partition: StoredPartition) -> StoredPartition:
 
 
 def affected(new: list[int], old: list[int]) -> list[AffectedTable]:
-    """Return the affected tables of a diff: ids that come and ids that go, in pairs, 0 where there are more of the
-    others."""
+    """Return the affected tables of a diff: new and old ids in pairs, padded with 0."""
     return [AffectedTable(table_id=to, old_table_id=of) for to, of in zip_longest(new, old, fillvalue=0)]
 
 
@@ -499,7 +499,7 @@ def _write(draft: Draft, request: Request, table: StoredTable, partition: Stored
 
 
 def _finish(draft: Draft, request: Request, new: list[int], old: list[int]) -> None:
-    draft.ranges += [DeleteRange(one) for one in old]
+    draft.ranges += [DeleteRange(physical_id) for physical_id in old]
     draft.diff = SchemaDiff(0, request.action, request.schema_id, request.table_id, affected_options=affected(new, old))
 
 
@@ -513,7 +513,7 @@ def _add(draft: Draft, request: Request, _old: States, new: States) -> None:
         changed = msgspec.structs.replace(at_rest(partition), definitions=[*present, *coming])
     elif state is _NONE:
         changed = at_rest(partition)
-        draft.ranges += [DeleteRange(one.id) for one in coming]
+        draft.ranges += [DeleteRange(definition.id) for definition in coming]
     else:
         check_names([*present, *coming])
         check_order(partition, [*present, *coming])
@@ -527,13 +527,13 @@ def _drop(draft: Draft, request: Request, _old: States, new: States) -> None:
     partition = partition_of(table)
     if state is _WRITE_ONLY:
         going = definitions_named(table, request.arguments.part_names)
-        rest = [one for one in partition.definitions or () if one not in going]
+        rest = [definition for definition in partition.definitions or () if definition not in going]
         partition = msgspec.structs.replace(partition, definitions=rest, dropping_definitions=going)
         _write(draft, request, table, under_way(partition, request.action, state))
         draft.result = _at_the_end(draft.table(request), steps_left=3)
         return
     if state is _NONE:
-        old_ids = [one.id for one in partition.dropping_definitions or ()]
+        old_ids = [definition.id for definition in partition.dropping_definitions or ()]
         _write(draft, request, table, at_rest(partition))
         _finish(draft, request, old_ids, old_ids)
         return
@@ -546,7 +546,7 @@ def _partition_truncate(draft: Draft, request: Request, _old: States, new: State
     table, state = draft.table(request), new["old partition"]
     partition = partition_of(table)
     if state is _WRITE_ONLY:
-        gone = set(arguments.old_partition_ids) - {one.id for one in partition.definitions or ()}
+        gone = set(arguments.old_partition_ids) - {definition.id for definition in partition.definitions or ()}
         if gone:
             raise SqlRefused(1735, f"Unknown partition 'pid:{sorted(gone)}' in table '{table.name.original}'", "HY000")
         partition = msgspec.structs.replace(partition, new_partition_ids=arguments.new_partition_ids)
@@ -555,8 +555,8 @@ def _partition_truncate(draft: Draft, request: Request, _old: States, new: State
         present = list(partition.definitions or ())
         partition = msgspec.structs.replace(
             partition,
-            definitions=[msgspec.structs.replace(one, id=ids.get(one.id, one.id)) for one in present],
-            dropping_definitions=[one for one in present if one.id in ids],
+            definitions=[msgspec.structs.replace(item, id=ids.get(item.id, item.id)) for item in present],
+            dropping_definitions=[item for item in present if item.id in ids],
         )
         _write(draft, request, table, under_way(partition, request.action, state))
         draft.result = _at_the_end(draft.table(request), steps_left=2)
@@ -569,7 +569,7 @@ def _partition_truncate(draft: Draft, request: Request, _old: States, new: State
 
 
 def _at_the_end(table: StoredTable, *, steps_left: int) -> StoredTable:
-    """A table that has the partitions of the end as the steps to come will leave it, but for their timestamps."""
+    """Return the table with its final partitions, as the steps to come will leave it, but for their timestamps."""
     return msgspec.structs.replace(table, partition=at_rest(partition_of(table)), revision=table.revision + steps_left)
 
 
@@ -578,7 +578,7 @@ PARTITION_MOVES: Final[Mapping[int, Move]] = {19: _add, 20: _drop, 23: _partitio
 
 FULL_TABLE: Final = Name("pFullTable", "pfulltable")
 _WHOLE_COMMENT: Final = "Intermediate partition during ALTER TABLE ... PARTITION BY ..."
-"""What TiDB writes into the definition, to the letter."""
+"""TiDB's own text in the definition."""
 _REORGANIZE: Final = 64
 _DELETE_REORG: Final = ElementState.DELETE_REORG
 
@@ -604,7 +604,7 @@ def _reorganize(draft: Draft, request: Request, old: States, new: States) -> Non
 
 
 def _whole(table: StoredTable) -> StoredPartition:
-    """A table without partitions as one with a single one."""
+    """Return a table without partitions as one with a single partition."""
     whole = StoredPartitionDef(table.id, FULL_TABLE, comment=_WHOLE_COMMENT)
     return StoredPartition(0, definitions=[whole], num=1)
 
@@ -615,9 +615,11 @@ def _prepared(
     comes = arguments.part_info
     whole = msgspec.structs.replace(table, partition=partition)
     going = definitions_named(whole, arguments.part_names)
-    kept = {one.name.lower for one in partition.definitions or ()} - {one.name.lower for one in going}
-    if request.action == _REORGANIZE and (taken := kept & {one.name.lower for one in comes.definitions or ()}):
-        raise SqlRefused(1517, f"Duplicate partition name {min(taken)}")
+    kept = {definition.name.lower for definition in partition.definitions or ()} - {item.name.lower for item in going}
+    if request.action == _REORGANIZE and (
+        duplicates := kept & {definition.name.lower for definition in comes.definitions or ()}
+    ):
+        raise SqlRefused(1517, f"Duplicate partition name {min(duplicates)}")
     partition = msgspec.structs.replace(
         partition,
         adding_definitions=comes.definitions,
@@ -628,17 +630,17 @@ def _prepared(
     )
     if request.action != _REORGANIZE:
         return msgspec.structs.replace(partition, new_table_id=comes.new_table_id)
-    order = [one.id for one in partition.definitions or ()]
+    order = [definition.id for definition in partition.definitions or ()]
     return msgspec.structs.replace(partition, original_partition_ids_order=order)
 
 
 def _switched(request: Request, partition: StoredPartition) -> StoredPartition:
     adding = list(partition.adding_definitions or ())
-    going = {one.id for one in partition.dropping_definitions or ()}
+    going = {definition.id for definition in partition.dropping_definitions or ()}
     if request.action == _REORGANIZE:
         present = list(partition.definitions or ())
-        at = next(place for place, one in enumerate(present) if one.id in going)
-        kept = [[one for one in half if one.id not in going] for half in (present[:at], present[at:])]
+        at = next(index for index, item in enumerate(present) if item.id in going)
+        kept = [[item for item in half if item.id not in going] for half in (present[:at], present[at:])]
         definitions = [*kept[0], *adding, *kept[1]]
         return msgspec.structs.replace(partition, definitions=definitions, num=len(definitions))
     columns = None if partition.ddl_columns is UNSET else partition.ddl_columns
@@ -656,14 +658,14 @@ def _switched(request: Request, partition: StoredPartition) -> StoredPartition:
 
 
 def _reorganize_finish(draft: Draft, request: Request, table: StoredTable) -> None:
-    """Only the new partitions are left, of PARTITION BY and REMOVE PARTITIONING below a new table id."""
+    """Keep only the new partitions; PARTITION BY and REMOVE PARTITIONING put them under a new table id."""
     partition = partition_of(table)
-    come = [one.id for one in partition.adding_definitions or ()]
-    gone = [one.id for one in partition.dropping_definitions or ()]
+    come = [definition.id for definition in partition.adding_definitions or ()]
+    gone = [definition.id for definition in partition.dropping_definitions or ()]
     if request.action == _REORGANIZE:
         draft.update(request, msgspec.structs.replace(table, partition=at_rest(partition)))
         draft.diff = SchemaDiff(0, request.action, request.schema_id, table.id, affected_options=affected(come, gone))
-        draft.ranges += [DeleteRange(one) for one in gone]
+        draft.ranges += [DeleteRange(physical_id) for physical_id in gone]
         return
     assert partition.new_table_id is not UNSET
     new_id = partition.new_table_id
@@ -674,7 +676,7 @@ def _reorganize_finish(draft: Draft, request: Request, table: StoredTable) -> No
     draft.remove(request.schema_id, table.id)
     draft.put(request.schema_id, fresh, stamped=True)
     gone += [table.id] if table.id not in gone else []
-    draft.ranges += [DeleteRange(one) for one in gone]
+    draft.ranges += [DeleteRange(physical_id) for physical_id in gone]
     home = counter_home(request.schema_id, table), table.id
     draft.counters += [CounterChange(kind, request.schema_id, new_id, 0, like=home) for kind in ("TID", "IID", "TARID")]
     draft.counters += counters_deleted(request.schema_id, table)
@@ -690,7 +692,7 @@ def _reorganize_finish(draft: Draft, request: Request, table: StoredTable) -> No
 
 def _give_up(draft: Draft, request: Request, arguments: NewPartitionsArgs, table: StoredTable) -> None:
     partition, was = partition_of(table), arguments.part_info
-    draft.ranges += [DeleteRange(one.id) for one in partition.adding_definitions or ()]
+    draft.ranges += [DeleteRange(definition.id) for definition in partition.adding_definitions or ()]
     rest = None
     if partition.type:
         rest = msgspec.structs.replace(
@@ -700,14 +702,20 @@ def _give_up(draft: Draft, request: Request, arguments: NewPartitionsArgs, table
 
 
 def exchange_shape(table: StoredTable) -> tuple[object, ...]:
-    """Return what two tables that exchange rows must have in common."""
+    """Return the parts of a definition that two tables must share to exchange rows."""
     columns = [
         (column.id, column.name.lower, column.type, column.generated_expr_string, column.generated_stored)
         for column in table.cols or ()
     ]
     indexes = sorted(
-        (one.id, one.idx_name.lower, one.is_unique, one.is_primary, tuple(part.name.lower for part in one.idx_cols))
-        for one in table.index_info or ()
+        (
+            index.id,
+            index.idx_name.lower,
+            index.is_unique,
+            index.is_primary,
+            tuple(part.name.lower for part in index.idx_cols),
+        )
+        for index in table.index_info or ()
     )
     return columns, indexes, table.pk_is_handle, table.is_common_handle, table.charset, table.collate
 
@@ -724,8 +732,8 @@ def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
     if old["rows fit"] is _NONE and not swapped:
         if exchange_shape(parent) != exchange_shape(table):
             raise SqlRefused(1736, "Tables have different definitions", "HY000")
-        (found,) = definitions_named(parent, [arguments.partition_name])
-        if found.id != arguments.partition_id:
+        (definition,) = definitions_named(parent, [arguments.partition_name])
+        if definition.id != arguments.partition_id:
             message = f"Unknown partition 'pid:{arguments.partition_id}' in table '{parent.name.original}'"
             raise SqlRefused(1735, message, "HY000")
     new_id = own_id
@@ -766,8 +774,8 @@ def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
 def _swap_parent(draft: Draft, arguments: ExchangeArgs, parent: StoredTable, new_id: int) -> None:
     partition = partition_of(parent)
     definitions = [
-        msgspec.structs.replace(one, id=new_id) if one.id == arguments.partition_id else one
-        for one in partition.definitions or ()
+        msgspec.structs.replace(definition, id=new_id) if definition.id == arguments.partition_id else definition
+        for definition in partition.definitions or ()
     ]
     changed = msgspec.structs.replace(partition, definitions=definitions)
     draft.put(

@@ -163,9 +163,9 @@ _COLLAPSED: Final = "CollapsedPartitions"
 
 
 def _coming(partition: StoredPartition, definitions: list[StoredPartitionDef]) -> StoredPartition:
-    """What a job's `part_info` says of partitions to come under the table's own partitioning.
+    """Return `part_info` of a job that adds partitions under the table's own partitioning.
 
-    The `ddl_` members are left over from an earlier REORGANIZE; the way back needs them."""
+    The `ddl_` members are left over from an earlier REORGANIZE; a rollback needs them."""
     return StoredPartition(
         partition.type,
         partition.expr,
@@ -188,21 +188,21 @@ def add_partitions(alteration: Alteration, spec: AddPartitions) -> Iterator[Alte
     partition = partition_of(alteration.table)
     present = list(partition.definitions or ())
     if partition.type in _COUNTED:
-        if any(one.less_than or one.in_values for one in spec.definitions):
+        if any(definition.less_than or definition.in_values for definition in spec.definitions):
             kind = "RANGE" if spec.definitions[0].less_than else "LIST"
             values = "LESS THAN" if kind == "RANGE" else "IN"
             message = f"Only {kind} PARTITIONING can use VALUES {values} in partition definition"
             raise SqlRefused(1480, message, "HY000")
-        named = [one.name for one in spec.definitions]
+        named = [definition.name for definition in spec.definitions]
         named = named or [f"p{len(present) + number}" for number in range(spec.count)]
-        yield _resized(partition, [one.name.original for one in present] + named)
+        yield _resized(partition, [definition.name.original for definition in present] + named)
         return
     if not spec.definitions:
         kind = "RANGE" if partition.type == 1 else "LIST"
         raise SqlRefused(1492, f"For {kind} partitions each partition must be defined", "HY000")
     added = _definitions(partition, spec.definitions)
-    taken = {one.name.lower for one in present}
-    twice = next((one for one in added if one.name.lower in taken), None)
+    taken = {definition.name.lower for definition in present}
+    twice = next((definition for definition in added if definition.name.lower in taken), None)
     if twice is not None and spec.if_not_exists:
         alteration.pass_over(1517, f"Duplicate partition name {twice.name.original}", "HY000", accepted=True)
         return
@@ -211,9 +211,9 @@ def add_partitions(alteration: Alteration, spec: AddPartitions) -> Iterator[Alte
     yield AlterPart(19, NewPartitionsArgs(_coming(partition, added)))
 
 
-def _resized(partition: StoredPartition, wanted: list[str]) -> AlterPart:
-    names = [one.name.lower for one in partition.definitions or ()]
-    definitions = [StoredPartitionDef(0, Name.of(name)) for name in wanted]
+def _resized(partition: StoredPartition, coming: list[str]) -> AlterPart:
+    names = [definition.name.lower for definition in partition.definitions or ()]
+    definitions = [StoredPartitionDef(0, Name.of(name)) for name in coming]
     check_names(definitions)
     return AlterPart(64, NewPartitionsArgs(_coming(partition, definitions), names))
 
@@ -228,7 +228,7 @@ def coalesce(alteration: Alteration, spec: CoalescePartitions) -> Iterator[Alter
         raise SqlRefused(1515, "At least one partition must be coalesced", "HY000")
     if spec.count >= len(present):
         raise SqlRefused(1508, "Cannot remove all partitions, use DROP TABLE instead", "HY000")
-    yield _resized(partition, [one.name.original for one in present[: len(present) - spec.count]])
+    yield _resized(partition, [definition.name.original for definition in present[: len(present) - spec.count]])
 
 
 def drop_partitions(alteration: Alteration, spec: DropPartitions) -> Iterator[AlterPart]:
@@ -236,26 +236,26 @@ def drop_partitions(alteration: Alteration, spec: DropPartitions) -> Iterator[Al
     partition = partition_of(alteration.table)
     if partition.type in _COUNTED:
         raise SqlRefused(1512, "DROP PARTITION can only be used on RANGE/LIST partitions", "HY000")
-    known = {one.name.lower for one in partition.definitions or ()}
+    present = {definition.name.lower for definition in partition.definitions or ()}
     names = [lowered(name) for name in spec.names]
-    if not known >= set(names):
+    if not present >= set(names):
         alteration.pass_over(1507, "Error in list of partitions to DROP", "HY000", accepted=spec.if_exists)
         return
-    if known == set(names):
+    if present == set(names):
         raise SqlRefused(1508, "Cannot remove all partitions, use DROP TABLE instead", "HY000")
     yield AlterPart(20, DropPartitionsArgs(names))
 
 
 def truncate_partitions(alteration: Alteration, spec: TruncatePartitions) -> Iterator[AlterPart]:
-    """TRUNCATE PARTITION; no names = ALL."""
+    """TRUNCATE PARTITION; no names mean ALL."""
     table = alteration.table
-    names = list(spec.names) or [one.name.lower for one in partition_of(table).definitions or ()]
+    names = list(spec.names) or [definition.name.lower for definition in partition_of(table).definitions or ()]
     chosen = definitions_named(table, names)
-    yield AlterPart(23, TruncatePartitionsArgs([one.id for one in chosen]))
+    yield AlterPart(23, TruncatePartitionsArgs([definition.id for definition in chosen]))
 
 
 def reorganize(alteration: Alteration, spec: ReorganizePartitions) -> Iterator[AlterPart]:
-    """REORGANIZE PARTITION .. INTO; of ranges only neighbours, which keep their upper end."""
+    """REORGANIZE PARTITION .. INTO; of ranges only adjacent ones, whose upper end stays."""
     partition = partition_of(alteration.table)
     if partition.type in _COUNTED:
         message = "REORGANIZE PARTITION can only be used to reorganize partitions not to change their numbers"
@@ -266,7 +266,7 @@ def reorganize(alteration: Alteration, spec: ReorganizePartitions) -> Iterator[A
     at = present.index(going[0])
     if partition.type == 1 and present[at : at + len(going)] != going:
         raise SqlRefused(1519, "When reorganizing a set of partitions they must be in consecutive order", "HY000")
-    rest = [one for one in present if one not in going]
+    rest = [definition for definition in present if definition not in going]
     after = [*rest[:at], *added, *rest[at:]]
     check_names(after)
     check_order(partition, after)
@@ -276,24 +276,24 @@ def reorganize(alteration: Alteration, spec: ReorganizePartitions) -> Iterator[A
             "extend the range"
         )
         raise SqlRefused(1520, message, "HY000")
-    yield AlterPart(64, NewPartitionsArgs(_coming(partition, added), [one.name.lower for one in going]))
+    yield AlterPart(64, NewPartitionsArgs(_coming(partition, added), [definition.name.lower for definition in going]))
 
 
 def partition_by(alteration: Alteration, spec: PartitionBy) -> Iterator[AlterPart]:
-    """PARTITION BY on a table that has partitions or none."""
+    """PARTITION BY on a table with or without partitions."""
     table = alteration.table
-    made = make_partition(spec.partition, table)
-    now = table.partition or made
-    made = msgspec.structs.replace(
-        made, new_table_id=0, ddl_type=now.ddl_type, ddl_expr=now.ddl_expr, ddl_columns=now.ddl_columns
+    partition = make_partition(spec.partition, table)
+    current = table.partition or partition
+    partition = msgspec.structs.replace(
+        partition, new_table_id=0, ddl_type=current.ddl_type, ddl_expr=current.ddl_expr, ddl_columns=current.ddl_columns
     )
-    yield AlterPart(71, NewPartitionsArgs(made, _all_names(table)))
+    yield AlterPart(71, NewPartitionsArgs(partition, _all_names(table)))
 
 
 def _all_names(table: StoredTable) -> list[str]:
     if table.partition is None:
         return [FULL_TABLE.lower]
-    return [one.name.lower for one in table.partition.definitions or ()]
+    return [definition.name.lower for definition in table.partition.definitions or ()]
 
 
 def remove_partitioning(alteration: Alteration, _spec: RemovePartitioning) -> Iterator[AlterPart]:
@@ -306,7 +306,7 @@ def remove_partitioning(alteration: Alteration, _spec: RemovePartitioning) -> It
 
 
 def exchange(alteration: Alteration, spec: ExchangePartition) -> Iterator[AlterPart]:
-    """EXCHANGE PARTITION: the job belongs to the other table."""
+    """EXCHANGE PARTITION; the job belongs to the other table."""
     parent = alteration.found
     partition_of(parent.stored)
     (definition,) = definitions_named(parent.stored, [spec.name])
@@ -317,7 +317,7 @@ def exchange(alteration: Alteration, spec: ExchangePartition) -> Iterator[AlterP
         raise SqlRefused(1733, f"Table to exchange with partition is temporary: '{spec.table.table}'", "HY000")
     if exchange_shape(parent.stored) != exchange_shape(other.stored):
         raise SqlRefused(1736, "Tables have different definitions", "HY000")
-    involved = tuple(Involved(lowered(one.schema), one.stored.name.lower) for one in (parent, other))
+    involved = tuple(Involved(lowered(table.schema), table.stored.name.lower) for table in (parent, other))
     arguments = ExchangeArgs(
         definition.id, parent.schema_id, parent.stored.id, definition.name.lower, spec.with_validation
     )
@@ -337,7 +337,7 @@ PARTITION_RULES: Final[Mapping[type[Spec], Callable[[Alteration, Any], Iterator[
 
 
 def set_options(alteration: Alteration, spec: TableOptions) -> Iterator[AlterPart]:
-    """Options of a table."""
+    """ALTER TABLE with table options."""
     table, detail = alteration.table, spec.detail
     if spec.charset is not None or detail.collate is not None:
         charset, collate = with_charset(spec.charset, detail.collate, (table.charset, table.collate))
@@ -367,16 +367,16 @@ def _counters(alteration: Alteration, detail: OptionsDetail) -> Iterator[AlterPa
 
 
 def _ttl(alteration: Alteration, detail: OptionsDetail) -> AlterPart:
-    made = None
+    ttl = None
     if detail.ttl is not None:
-        made = make_ttl(alteration.table, detail)
+        ttl = make_ttl(alteration.table, detail)
     elif alteration.table.ttl_info is None:
         raise SqlRefused(8150, "Cannot set TTL_ENABLE on a table without TTL config", "HY000")
-    return AlterPart(65, TtlArgs(made, detail.ttl_enable, detail.ttl_job_interval))
+    return AlterPart(65, TtlArgs(ttl, detail.ttl_enable, detail.ttl_job_interval))
 
 
 def convert_charset(alteration: Alteration, spec: ConvertCharset) -> Iterator[AlterPart]:
-    """CONVERT TO: the table's charset and that of its text columns."""
+    """CONVERT TO CHARACTER SET: of the table and its text columns."""
     table, schema = alteration.table, alteration.schema
     charset, collate = with_charset(spec.charset, spec.collate, (schema.charset, schema.collate))
     columns = [column.type for column in table.cols or () if column.type.charset not in ("binary", "")]
@@ -393,7 +393,7 @@ _TOGETHER: Final = frozenset({5, 6, 7, 8, 9, 12, 13, 15, 17, 18, 22, 32, 33, 41}
 
 
 def check_multi_schema(table: StoredTable, parts: Sequence[AlterPart]) -> None:
-    """SqlRefused 8200 where parts of a change of `table` cannot be one job."""
+    """Raise SqlRefused 8200 if parts of a change of `table` cannot be one job."""
     alone = next((part for part in parts if part.action not in _TOGETHER), None)
     if alone is not None:
         raise SqlRefused(8200, f"Unsupported multi schema change for action {alone.action}", "HY000")
@@ -405,8 +405,8 @@ def check_multi_schema(table: StoredTable, parts: Sequence[AlterPart]) -> None:
         _refuse_same("index", own & indexes)
         changed |= columns
         indexes |= own
-    for place, part in enumerate(parts):
-        others = {name for at, other in enumerate(parts) if at != place for name in _columns(other)}
+    for index, part in enumerate(parts):
+        others = {name for at, other in enumerate(parts) if at != index for name in _columns(other)}
         _refuse_same("column", others & set(_used(part)))
 
 
@@ -438,14 +438,14 @@ def _indexes(table: StoredTable, part: AlterPart) -> Iterator[str]:
             yield from (index.idx_name.lower for index in own_indexes(table, column)) if column is not None else ()
         case ModifyColumnArgs(old_column_name=old, kind=ModifyKind.LOSSY):
             for index in table.index_info or ():
-                if any(one.name.lower == old.lower for one in index.idx_cols):
+                if any(key_part.name.lower == old.lower for key_part in index.idx_cols):
                     yield index.idx_name.lower
 
 
 def _used(part: AlterPart) -> Iterator[str]:
     match part.arguments:
         case AddIndexArgs(index=index, hidden=hidden):
-            yield from (one.name.lower for one in index.idx_cols)
+            yield from (key_part.name.lower for key_part in index.idx_cols)
             yield from (name for column in hidden for name in column.dependences or ())
         case AddColumnArgs(position=PositionArgs(relative_column=after), column_info=column):
             yield from column.dependences or ()
@@ -480,22 +480,22 @@ _RULES: Final[Mapping[type[Spec], Callable[[Alteration, Any], Iterator[AlterPart
 
 
 def plan_alter(statement: AlterTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """Return one job, or none where nothing changes; SqlRefused for what TiDB refuses."""
+    """Return one job, or none if nothing changes; SqlRefused as TiDB refuses."""
     if any(isinstance(spec, RenameTo) for spec in statement.specs):
         return _rename(statement, catalog)
-    found = catalog.table(statement.table)
-    alteration = Alteration(found, catalog, session)
+    table = catalog.table(statement.table)
+    alteration = Alteration(table, catalog, session)
     parts = [part for spec in statement.specs for part in _RULES[type(spec)](alteration, spec)]
     parts = _merged(parts)
     if not parts:
         return StatementPlan(warnings=tuple(alteration.notes))
-    involved = _involved(lowered(found.schema), found.stored.name.lower, parts)
+    involved = _involved(lowered(table.schema), table.stored.name.lower, parts)
     if len(parts) == 1:
         (only,) = parts
-        request = request_on(only.action, only.table or found, only.arguments, *(involved or only.involved))
+        request = request_on(only.action, only.table or table, only.arguments, *(involved or only.involved))
         return StatementPlan((request,), tuple(alteration.notes))
-    request = request_on(MULTI_SCHEMA_CHANGE, found, None, *involved)
-    subs = tuple(request_on(part.action, found, part.arguments) for part in parts)
+    request = request_on(MULTI_SCHEMA_CHANGE, table, None, *involved)
+    subs = tuple(request_on(part.action, table, part.arguments) for part in parts)
     check_multi_schema(alteration.table, parts)
     return StatementPlan((msgspec.structs.replace(request, parts=subs),), tuple(alteration.notes))
 
@@ -529,39 +529,39 @@ def _whole(name: str) -> tuple[Involved, ...]:
 
 
 def create_database(statement: CreateDatabase, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """Return one job, or a note when the database exists and may."""
+    """Return one job, or a note with IF NOT EXISTS."""
     check_name(statement.name, "database")
     if catalog.find_schema(statement.name) is not None:
         message = f"Can't create database '{statement.name}'; database exists"
         return passed_over(1007, message, "HY000", accepted=statement.if_not_exists)
     charset, collate = with_charset(statement.charset, statement.collate, (session.charset, session.collate))
     name = Name.of(statement.name)
-    made = StoredSchema(0, name, charset, collate, state=ElementState.NONE)
-    return StatementPlan((Request(1, 0, 0, name.lower, "", CreateSchemaArgs(made), involved=_whole(name.lower)),))
+    schema = StoredSchema(0, name, charset, collate, state=ElementState.NONE)
+    return StatementPlan((Request(1, 0, 0, name.lower, "", CreateSchemaArgs(schema), involved=_whole(name.lower)),))
 
 
 def alter_database(statement: AlterDatabase, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """Return one job unless the database is that way already."""
-    found = catalog.schema(statement.name or session.database)
-    charset, collate = with_charset(statement.charset, statement.collate, (found.charset, found.collate))
-    if (charset, collate) == (found.charset, found.collate):
+    """Return one job, or none if nothing changes."""
+    schema = catalog.schema(statement.name or session.database)
+    charset, collate = with_charset(statement.charset, statement.collate, (schema.charset, schema.collate))
+    if (charset, collate) == (schema.charset, schema.collate):
         return StatementPlan()
-    name = found.name.lower
-    return StatementPlan((Request(26, found.id, 0, name, "", CharsetArgs(charset, collate), involved=_whole(name)),))
+    name = schema.name.lower
+    return StatementPlan((Request(26, schema.id, 0, name, "", CharsetArgs(charset, collate), involved=_whole(name)),))
 
 
 def drop_database(statement: DropDatabase, catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """Return one job, or a note when there is no such database and need not be."""
-    found = catalog.find_schema(statement.name)
-    if found is None:
+    """Return one job, or a note with IF EXISTS."""
+    schema = catalog.find_schema(statement.name)
+    if schema is None:
         message = f"Can't drop database '{statement.name}'; database doesn't exist"
         return passed_over(1008, message, "HY000", accepted=statement.if_exists)
-    name = found.name.lower
-    return StatementPlan((Request(2, found.id, 0, name, "", DropObjectArgs(), involved=_whole(name)),))
+    name = schema.name.lower
+    return StatementPlan((Request(2, schema.id, 0, name, "", DropObjectArgs(), involved=_whole(name)),))
 
 
 def recover_database(statement: RecoverDatabase, _catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """Not in this TiDB: SqlRefused 8200."""
+    """Raise SqlRefused 8200: not supported."""
     raise SqlRefused(8200, f"Unsupported FLASHBACK DATABASE {statement.name}", "HY000")
 
 
@@ -584,10 +584,9 @@ _STATEMENT_RULES: Final[Mapping[type[Statement], Callable[[Any, Catalog, DdlSess
 
 
 def plan(statement: Statement, snapshot: StoredSnapshot, session: DdlSession) -> StatementPlan:
-    """Return the jobs that `statement` asks for, without ids (request.number gives them), in the order of their
-    submission.
+    """Return the jobs of `statement` in the order of their submission, without ids (request.number assigns them).
 
     Raises SqlRefused, with MySQL's number and message, for a statement that TiDB would not accept."""
-    found = _STATEMENT_RULES[type(statement)](statement, Catalog(snapshot), session)
-    requests = tuple(msgspec.structs.replace(request, query=session.query) for request in found.requests)
-    return StatementPlan(requests, found.warnings)
+    planned = _STATEMENT_RULES[type(statement)](statement, Catalog(snapshot), session)
+    requests = tuple(msgspec.structs.replace(request, query=session.query) for request in planned.requests)
+    return StatementPlan(requests, planned.warnings)

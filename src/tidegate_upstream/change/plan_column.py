@@ -88,7 +88,7 @@ from tidegate_upstream.change.make_column import (
     with_default,
     with_origin,
 )
-from tidegate_upstream.change.make_table import check_name, made_check
+from tidegate_upstream.change.make_table import check_name, make_check
 from tidegate_upstream.change.move_column import check_lossy, check_uncovered
 from tidegate_upstream.change.request import Involved
 from tidegate_upstream.change.session import DdlSession, StatementNote, passed_over
@@ -97,7 +97,8 @@ from tidegate_upstream.change.step import partition_columns
 
 @dataclass(frozen=True, slots=True)
 class AlterPart:
-    """What becomes a job or a part of one; `table` is another table than the statement's that the job belongs to."""
+    """A job, or a part of a multi-schema change; `table` is set if the job belongs to another table than the
+    statement's."""
 
     action: int
     arguments: Arguments
@@ -107,14 +108,14 @@ class AlterPart:
 
 @dataclass(slots=True)
 class Alteration:
-    """The statement's table, where to look up others, and notes for the user."""
+    """The state of planning one ALTER TABLE: its table, the catalog, and notes for the user."""
 
     found: TableVersion
     catalog: Catalog
     session: DdlSession
     notes: list[StatementNote] = field(default_factory=list)
     unnamed_keys: int = 0
-    """How many foreign keys without a name its specs have added so far."""
+    """Number of foreign keys without a name that its specs have added so far."""
 
     @property
     def table(self) -> StoredTable:
@@ -125,7 +126,7 @@ class Alteration:
         return self.catalog.schema(self.found.schema)
 
     def pass_over(self, code: int, message: str, state: str, *, accepted: bool) -> None:
-        """Tell the user what IF [NOT] EXISTS passed over; SqlRefused where it is not accepted."""
+        """Note what IF [NOT] EXISTS skipped; SqlRefused without that clause."""
         self.notes += passed_over(code, message, state, accepted=accepted).warnings
 
     def column(self, name: str) -> StoredColumn:
@@ -142,28 +143,30 @@ class Alteration:
 
 def _own(alteration: Alteration, name: str) -> str | None:
     keys = alteration.table.fk_info or ()
-    return next((key.fk_name.original for key in keys if any(one.lower == name for one in key.cols)), None)
+    return next((key.fk_name.original for key in keys if any(column.lower == name for column in key.cols)), None)
 
 
 def _others(alteration: Alteration, name: str) -> tuple[str, str] | None:
-    """(foreign key, its table) of another table that refers to column `name`."""
+    """Return (foreign key, its table) of another table that refers to column `name`."""
     own = TableName(alteration.found.schema, alteration.table.name.original)
     for child, key in alteration.catalog.children(own):
-        if any(one.lower == name for one in key.ref_cols):
+        if any(column.lower == name for column in key.ref_cols):
             return key.fk_name.original, child.stored.name.original
     return None
 
 
 def _refuse_checked(alteration: Alteration, column: StoredColumn) -> None:
     for check in alteration.table.constraint_info or ():
-        if any(one.lower == column.name.lower for one in check.constraint_cols or ()):
-            known, name = check.constraint_name.original, column.name.original
-            message = f"Check constraint '{known}' uses column '{name}', hence column cannot be dropped or renamed."
+        if any(used.lower == column.name.lower for used in check.constraint_cols or ()):
+            constraint, name = check.constraint_name.original, column.name.original
+            message = (
+                f"Check constraint '{constraint}' uses column '{name}', hence column cannot be dropped or renamed."
+            )
             raise SqlRefused(3959, message, "HY000")
 
 
 def check_dropped(alteration: Alteration, column: StoredColumn) -> None:
-    """SqlRefused where a constraint needs the column."""
+    """Raise SqlRefused if a constraint needs the column."""
     name = column.name.original
     own, others = _own(alteration, column.name.lower), _others(alteration, column.name.lower)
     if own is not None:
@@ -176,7 +179,7 @@ def check_dropped(alteration: Alteration, column: StoredColumn) -> None:
 
 
 def check_modified(alteration: Alteration, old: StoredColumn, new: StoredColumn) -> None:
-    """SqlRefused where a constraint fixes the column's type or name."""
+    """Raise SqlRefused if a constraint fixes the column's type or name."""
     name = old.name.original
     own, others = _own(alteration, old.name.lower), _others(alteration, old.name.lower)
     if old.name.lower != new.name.lower:
@@ -204,7 +207,7 @@ def _place(alteration: Alteration, position: Position | None) -> PositionArgs:
 
 
 def _now(alteration: Alteration, column: StoredColumn) -> str:
-    """The statement's moment as an origin default: UTC for TIMESTAMP, else the session's zone."""
+    """Return the statement's time as an origin default: UTC for TIMESTAMP, else in the session's time zone."""
     zone = UTC if column.type.tp == 7 else alteration.session.zone
     moment = alteration.session.now.astimezone(zone)
     text = moment.strftime("%Y-%m-%d %H:%M:%S")
@@ -213,7 +216,7 @@ def _now(alteration: Alteration, column: StoredColumn) -> str:
 
 
 def add_columns(alteration: Alteration, spec: AddColumns) -> Iterator[AlterPart]:
-    """ADD COLUMN, one part a column, and its keys."""
+    """ADD COLUMN: one part a column, and one a key."""
     table = alteration.table
     for definition in spec.columns:
         check_name(definition.name, "column")
@@ -245,14 +248,14 @@ def add_columns(alteration: Alteration, spec: AddColumns) -> Iterator[AlterPart]
 
 
 def drop_column(alteration: Alteration, spec: DropColumn) -> Iterator[AlterPart]:
-    """DROP COLUMN; an index on that column alone goes with it."""
+    """DROP COLUMN; an index on that column alone is dropped as well."""
     table = alteration.table
     column = column_of(table, spec.name)
     if column is None or column.hidden:
         message = f"Can't DROP '{spec.name}'; check that column/key exists"
         alteration.pass_over(1091, message, "42000", accepted=spec.if_exists)
         return
-    visible = [one for one in table.cols or () if one.state == ElementState.PUBLIC and not one.hidden]
+    visible = [other for other in table.cols or () if other.state == ElementState.PUBLIC and not other.hidden]
     if len(visible) == 1:
         raise SqlRefused(1090, "You can't delete all columns with ALTER TABLE; use DROP TABLE instead", "42000")
     check_dropped(alteration, column)
@@ -327,7 +330,7 @@ def rename_column(alteration: Alteration, spec: RenameColumn) -> Iterator[AlterP
 
 
 def set_default(alteration: Alteration, spec: SetDefault) -> Iterator[AlterPart]:
-    """ALTER COLUMN .. SET DEFAULT, or DROP DEFAULT: then the column has none, even if it may be NULL."""
+    """ALTER COLUMN .. SET DEFAULT or DROP DEFAULT; a dropped default is not NULL, even for a nullable column."""
     column = with_default(alteration.column(spec.column), spec.default, alteration.session)
     if spec.default is None:
         flag = column.type.flag | NO_DEFAULT
@@ -341,7 +344,7 @@ def add_index(alteration: Alteration, spec: AddIndex) -> Iterator[AlterPart]:
     if index.foreign:
         yield from add_foreign_key(alteration, AddForeignKey(index))
         return
-    if index.primary and (table.pk_is_handle or any(one.is_primary for one in table.index_info or ())):
+    if index.primary and (table.pk_is_handle or any(other.is_primary for other in table.index_info or ())):
         raise SqlRefused(1068, "Multiple primary key defined", "42000")
     if index.primary and index.clustered:
         message = (
@@ -351,7 +354,7 @@ def add_index(alteration: Alteration, spec: AddIndex) -> Iterator[AlterPart]:
         raise SqlRefused(8200, message, "HY000")
     if not index.columns:
         raise SqlRefused(8200, "Unsupported VECTOR and COLUMNAR indexes", "HY000")
-    name = chosen_name(index, (one.idx_name.lower for one in table.index_info or ()))
+    name = chosen_name(index, (other.idx_name.lower for other in table.index_info or ()))
     if index_of(table, name) is not None:
         alteration.pass_over(1061, f"Duplicate key name '{name}'", "42000", accepted=spec.if_not_exists)
         return
@@ -360,15 +363,15 @@ def add_index(alteration: Alteration, spec: AddIndex) -> Iterator[AlterPart]:
 
 def _index_part(alteration: Alteration, index: IndexDef, name: str, *, if_not_exists: bool = False) -> AlterPart:
     table = alteration.table
-    made, hidden = make_index(table, index, name)
-    made = msgspec.structs.replace(made, state=ElementState.NONE)
+    stored, hidden = make_index(table, index, name)
+    stored = msgspec.structs.replace(stored, state=ElementState.NONE)
     if table.partition is not None:
-        check_keys(msgspec.structs.replace(table, index_info=[made], pk_is_handle=False), table.partition)
-    return AlterPart(32 if index.primary else 7, AddIndexArgs(made, hidden, if_not_exists))
+        check_keys(msgspec.structs.replace(table, index_info=[stored], pk_is_handle=False), table.partition)
+    return AlterPart(32 if index.primary else 7, AddIndexArgs(stored, hidden, if_not_exists))
 
 
 def add_foreign_key(alteration: Alteration, spec: AddForeignKey) -> Iterator[AlterPart]:
-    """ADD FOREIGN KEY, after the index that it needs; an integer row key is none to TiDB here."""
+    """ADD FOREIGN KEY, after the index that it needs; TiDB does not count an integer row key as one here."""
     table, schema = alteration.table, alteration.found.schema
     names = {key.fk_name.lower for key in table.fk_info or ()}
     alteration.unnamed_keys += spec.index.name is None
@@ -377,10 +380,10 @@ def add_foreign_key(alteration: Alteration, spec: AddForeignKey) -> Iterator[Alt
         raise SqlRefused(1826, f"Duplicate foreign key constraint name '{key.fk_name.original}'", "HY000")
     parent = TableName(key.ref_schema.original, key.ref_table.original)
     if alteration.session.foreign_key_checks:
-        found = alteration.catalog.find(parent)
-        if found is None:
+        referenced = alteration.catalog.find(parent)
+        if referenced is None:
             raise SqlRefused(1824, f"Failed to open the referenced table '{parent.table}'", "HY000")
-        if not covers(found.stored, tuple(name.lower for name in key.ref_cols)):
+        if not covers(referenced.stored, tuple(name.lower for name in key.ref_cols)):
             message = (
                 f"Failed to add the foreign key constraint. Missing index for constraint '{key.fk_name.original}' "
                 f"in the referenced table '{parent.table}'"
@@ -392,67 +395,69 @@ def add_foreign_key(alteration: Alteration, spec: AddForeignKey) -> Iterator[Alt
 
 
 def drop_index(alteration: Alteration, spec: DropIndex) -> Iterator[AlterPart]:
-    """DROP INDEX; of a primary key too."""
+    """DROP INDEX, also of a primary key."""
     table = alteration.table
     if lowered(spec.name) == "primary":
         yield from drop_primary_key(alteration, DropPrimaryKey())
         return
-    found = index_of(table, spec.name)
-    if found is None:
+    dropped = index_of(table, spec.name)
+    if dropped is None:
         message = f"Can't DROP '{spec.name}'; check that column/key exists"
         alteration.pass_over(1091, message, "42000", accepted=spec.if_exists)
         return
-    rest = msgspec.structs.replace(table, index_info=[one for one in table.index_info or () if one is not found])
+    rest = msgspec.structs.replace(
+        table, index_info=[index for index in table.index_info or () if index is not dropped]
+    )
     for key in table.fk_info or () if alteration.session.foreign_key_checks else ():
         columns = tuple(name.lower for name in key.cols)
         if covers(table, columns) and not covers(rest, columns):
-            message = f"Cannot drop index '{found.idx_name.original}': needed in a foreign key constraint"
+            message = f"Cannot drop index '{dropped.idx_name.original}': needed in a foreign key constraint"
             raise SqlRefused(1553, message, "HY000")
-    yield AlterPart(8, DropIndexArgs(found.idx_name, spec.if_exists))
+    yield AlterPart(8, DropIndexArgs(dropped.idx_name, spec.if_exists))
 
 
 def drop_primary_key(alteration: Alteration, _spec: DropPrimaryKey) -> Iterator[AlterPart]:
-    """DROP PRIMARY KEY, of NONCLUSTERED ones."""
+    """DROP PRIMARY KEY, if it is NONCLUSTERED."""
     table = alteration.table
     if table.pk_is_handle or table.is_common_handle:
         message = "Unsupported drop primary key when the table is using clustered index"
         raise SqlRefused(8200, message, "HY000")
-    found = next((one for one in table.index_info or () if one.is_primary), None)
-    if found is None:
+    primary = next((index for index in table.index_info or () if index.is_primary), None)
+    if primary is None:
         raise SqlRefused(1091, "Can't DROP 'PRIMARY'; check that column/key exists", "42000")
-    yield AlterPart(33, DropIndexArgs(found.idx_name))
+    yield AlterPart(33, DropIndexArgs(primary.idx_name))
 
 
 def rename_index(alteration: Alteration, spec: RenameIndex) -> Iterator[AlterPart]:
     """RENAME INDEX."""
-    found = known_index(alteration.table, spec.old)
-    taken = index_of(alteration.table, spec.new)
-    if taken is not None and taken is not found:
+    index = known_index(alteration.table, spec.old)
+    other = index_of(alteration.table, spec.new)
+    if other is not None and other is not index:
         raise SqlRefused(1061, f"Duplicate key name '{spec.new}'", "42000")
-    if found.idx_name.original == spec.new:
+    if index.idx_name.original == spec.new:
         return
-    yield AlterPart(18, RenameIndexArgs(found.idx_name, Name.of(spec.new)))
+    yield AlterPart(18, RenameIndexArgs(index.idx_name, Name.of(spec.new)))
 
 
 def set_visibility(alteration: Alteration, spec: SetVisibility) -> Iterator[AlterPart]:
     """ALTER INDEX .. VISIBLE and INVISIBLE."""
-    found = known_index(alteration.table, spec.index)
-    if found.is_primary:
+    index = known_index(alteration.table, spec.index)
+    if index.is_primary:
         raise SqlRefused(3522, "A primary key index cannot be invisible", "HY000")
-    if found.is_invisible == spec.visible:
-        yield AlterPart(41, VisibilityArgs(found.idx_name, not spec.visible))
+    if index.is_invisible == spec.visible:
+        yield AlterPart(41, VisibilityArgs(index.idx_name, not spec.visible))
 
 
 def detailed(alteration: Alteration, spec: NoChange) -> Iterator[AlterPart]:
-    """Specs on checks, foreign keys and TTL; others of no consequence ask for nothing."""
+    """Specs on checks, foreign keys and TTL; specs without effect give no part."""
     match spec.detail:
         case AddCheck(check):
             if alteration.session.check_constraints:
-                made = made_check(alteration.table, check)
-                name = made.constraint_name
-                if any(one.constraint_name.lower == name.lower for one in alteration.table.constraint_info or ()):
+                constraint = make_check(alteration.table, check)
+                name = constraint.constraint_name
+                if any(other.constraint_name.lower == name.lower for other in alteration.table.constraint_info or ()):
                     raise SqlRefused(3822, f"Duplicate check constraint name '{name.original}'.", "HY000")
-                yield AlterPart(43, CheckArgs(made))
+                yield AlterPart(43, CheckArgs(constraint))
         case AlterCheck(name, enforced):
             yield AlterPart(45, CheckNameArgs(_check(alteration, name), enforced))
         case DropForeignKey(name, if_exists):

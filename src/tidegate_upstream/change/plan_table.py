@@ -70,32 +70,32 @@ def _exists(name: TableName, *, accepted: bool) -> StatementPlan:
 
 
 def create_table(statement: CreateTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """Return one job, or a note when the table exists and may."""
+    """Return one job, or a note with IF NOT EXISTS."""
     schema = catalog.schema(statement.table.schema)
     if catalog.find(statement.table) is not None:
         return _exists(statement.table, accepted=statement.if_not_exists)
-    made = make_table(statement, schema, session)
-    keys = made.fk_info or ()
+    table = make_table(statement, schema, session)
+    keys = table.fk_info or ()
     parents = [TableName(key.ref_schema.original, key.ref_table.original) for key in keys]
     for parent in parents if session.foreign_key_checks else ():
         if parent.key != statement.table.key and catalog.find(parent) is None:
             raise SqlRefused(1824, f"Failed to open the referenced table '{parent.table}'", "HY000")
     involved = (
-        Involved(schema.name.lower, made.name.lower),
+        Involved(schema.name.lower, table.name.lower),
         *(Involved(*parent.key, mode=1) for parent in parents if parent.key != statement.table.key),
     )
-    return StatementPlan((request_new(3, schema, CreateTableArgs(made), *(involved if parents else ())),))
+    return StatementPlan((request_new(3, schema, CreateTableArgs(table), *(involved if parents else ())),))
 
 
 def create_table_like(statement: CreateTableLike, catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """Return one job: what is public of the source's definition, without its foreign keys and counters."""
+    """Return one job: the public part of the source's definition, without its foreign keys and counters."""
     source = catalog.table(statement.source)
     schema = catalog.schema(statement.table.schema)
     check_name(statement.table.table)
     if catalog.find(statement.table) is not None:
         return _exists(statement.table, accepted=statement.if_not_exists)
     stored, name = source.stored, Name.of(statement.table.table)
-    made = msgspec.structs.replace(
+    table = msgspec.structs.replace(
         stored,
         id=0,
         name=name,
@@ -109,7 +109,7 @@ def create_table_like(statement: CreateTableLike, catalog: Catalog, _session: Dd
         partition=None if stored.partition is None else at_rest(stored.partition),
     )
     own, shared = Involved(schema.name.lower, name.lower), Involved(lowered(source.schema), stored.name.lower, mode=1)
-    return StatementPlan((request_new(3, schema, CreateTableArgs(made), own, shared),))
+    return StatementPlan((request_new(3, schema, CreateTableArgs(table), own, shared),))
 
 
 def _unknown(names: Sequence[TableName]) -> str:
@@ -117,18 +117,18 @@ def _unknown(names: Sequence[TableName]) -> str:
 
 
 def drop_tables(statement: DropTables, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """Return one job a table; SqlRefused 1051 where one does not exist, 3730 where others refer to one that does."""
-    found: list[TableVersion] = []
+    """Return one job a table; SqlRefused 1051 for an unknown table, 3730 if other tables refer to one."""
+    tables: list[TableVersion] = []
     missing: list[TableName] = []
     for name in statement.tables:
-        one = catalog.find(name)
-        if one is None or one.stored.is_view or one.stored.is_sequence:
+        table = catalog.find(name)
+        if table is None or table.stored.is_view or table.stored.is_sequence:
             missing.append(name)
         else:
-            found.append(one)
+            tables.append(table)
     if missing and not statement.if_exists:
         raise SqlRefused(1051, _unknown(missing), "42S02")
-    dropped = {(lowered(one.schema), one.stored.name.lower) for one in found}
+    dropped = {(lowered(table.schema), table.stored.name.lower) for table in tables}
     for name in statement.tables if session.foreign_key_checks else ():
         for child, key in catalog.children(name):
             if (lowered(child.schema), child.stored.name.lower) not in dropped:
@@ -137,24 +137,24 @@ def drop_tables(statement: DropTables, catalog: Catalog, session: DdlSession) ->
                     f"'{key.fk_name.original}' on table '{child.stored.name.original}'."
                 )
                 raise SqlRefused(3730, message, "HY000")
-    requests = tuple(request_on(4, one, DropObjectArgs()) for one in found)
+    requests = tuple(request_on(4, table, DropObjectArgs()) for table in tables)
     return StatementPlan(requests, tuple(StatementNote("Note", 1051, _unknown([name])) for name in missing))
 
 
 def truncate_table(statement: TruncateTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """Return one job; SqlRefused 1701 where other tables refer to it."""
-    one = catalog.find(statement.table)
-    if one is None or one.stored.is_view or one.stored.is_sequence:
+    """Return one job; SqlRefused 1701 if other tables refer to the table."""
+    table = catalog.find(statement.table)
+    if table is None or table.stored.is_view or table.stored.is_sequence:
         raise missing_table(statement.table)
     for child, key in catalog.children(statement.table) if session.foreign_key_checks else ():
-        if child.stored.id != one.stored.id:
+        if child.stored.id != table.stored.id:
             message = (
                 "Cannot truncate a table referenced in a foreign key constraint "
                 f"({key.fk_name.original} of `{child.schema}`.`{child.stored.name.original}`)"
             )
             raise SqlRefused(1701, message, "42000")
-    old = None if one.stored.partition is None else list(one.stored.physical_ids)
-    return StatementPlan((request_on(11, one, NewTableArgs(old_partition_ids=old)),))
+    old = None if table.stored.partition is None else list(table.stored.physical_ids)
+    return StatementPlan((request_on(11, table, NewTableArgs(old_partition_ids=old)),))
 
 
 def rename_tables(statement: RenameTables, catalog: Catalog, _session: DdlSession) -> StatementPlan:
@@ -163,13 +163,13 @@ def rename_tables(statement: RenameTables, catalog: Catalog, _session: DdlSessio
 
 
 def rename_pairs(pairs: Sequence[RenamePair], catalog: Catalog) -> StatementPlan:
-    """Return one job; each rename sees the names as the ones before left them."""
+    """Return one job; each rename sees the names that the ones before it left."""
     moves: list[RenameTableArgs] = []
     involved: list[Involved] = []
     schema_name = ""
     for pair in pairs:
-        one = catalog.find(pair.old)
-        if one is None or one.stored.is_sequence:
+        table = catalog.find(pair.old)
+        if table is None or table.stored.is_sequence:
             raise missing_table(pair.old)
         target = catalog.schema(pair.new.schema)
         check_name(pair.new.table)
@@ -177,17 +177,17 @@ def rename_pairs(pairs: Sequence[RenamePair], catalog: Catalog) -> StatementPlan
             raise SqlRefused(1050, f"Table '{pair.new.schema}.{pair.new.table}' already exists", "42S01")
         moves.append(
             RenameTableArgs(
-                one.stored.id,
+                table.stored.id,
                 target.id,
-                one.schema_id,
-                Name.of(one.schema),
-                one.stored.name,
+                table.schema_id,
+                Name.of(table.schema),
+                table.stored.name,
                 Name.of(pair.new.table),
             )
         )
         involved += [Involved(*pair.old.key), Involved(*pair.new.key)]
         schema_name = target.name.lower
-        catalog.renamed(pair.old, pair.new, one)
+        catalog.renamed(pair.old, pair.new, table)
     several = len(moves) > 1
     request = Request(
         47 if several else 14,
@@ -202,7 +202,7 @@ def rename_pairs(pairs: Sequence[RenamePair], catalog: Catalog) -> StatementPlan
 
 
 def recover_table(statement: RecoverTable, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """Return one job; SqlRefused 1050 where the name is taken, 1105 where no such table was dropped."""
+    """Return one job; SqlRefused 1050 if the name is in use, 1105 if no such table was dropped."""
     name = statement.table
     if not name.table:
         raise SqlRefused(8200, "Unsupported RECOVER TABLE BY JOB; name the table", "HY000")
@@ -210,16 +210,16 @@ def recover_table(statement: RecoverTable, catalog: Catalog, session: DdlSession
     target = TableName(name.schema, statement.to or name.table)
     if catalog.find(target) is not None:
         raise SqlRefused(1050, f"Table '{target.schema}.{target.table}' already exists", "42S01")
-    found = session.dropped(name.schema, name.table)
-    if found is None:
+    dropped = session.dropped(name.schema, name.table)
+    if dropped is None:
         raise SqlRefused(
             1105, f"Can't find dropped/truncated table: {name.schema}.{name.table} in DDL history", "HY000"
         )
-    table: StoredTable = found.stored
+    table: StoredTable = dropped.stored
     if statement.to is not None:
         table = msgspec.structs.replace(table, name=Name.of(statement.to))
     involved = (Involved(*name.key), Involved(*target.key)) if target.key != name.key else ()
-    arguments = RecoverArgs(table, found.version)
+    arguments = RecoverArgs(table, dropped.version)
     return StatementPlan(
         (Request(25, schema.id, table.id, schema.name.lower, table.name.lower, arguments, involved=involved),)
     )
@@ -230,7 +230,7 @@ _NO_TYPE: Final = StoredType(0, 0, 0, 0, "", "")
 
 
 def create_view(statement: CreateView, catalog: Catalog, session: DdlSession) -> StatementPlan:
-    """Return one job, or a note when the view exists and may; SqlRefused 1050, 1064, 1146, 1353."""
+    """Return one job, or a note with IF NOT EXISTS; SqlRefused 1050, 1064, 1146, 1353."""
     schema = catalog.schema(statement.view.schema)
     check_name(statement.view.table)
     old = catalog.find(statement.view)
@@ -250,7 +250,7 @@ def create_view(statement: CreateView, catalog: Catalog, session: DdlSession) ->
         StoredColumn(number, Name.of(name), offset=number - 1, type=_NO_TYPE, version=0)
         for number, name in enumerate(names, start=1)
     ]
-    made = StoredTable(
+    stored = StoredTable(
         0,
         Name.of(statement.view.table),
         session.charset,
@@ -260,12 +260,12 @@ def create_view(statement: CreateView, catalog: Catalog, session: DdlSession) ->
         state=ElementState.NONE,
         view=view,
     )
-    arguments = CreateTableArgs(made, statement.detail.or_replace, 0 if old is None else old.stored.id)
+    arguments = CreateTableArgs(stored, statement.detail.or_replace, 0 if old is None else old.stored.id)
     return StatementPlan((request_new(21, schema, arguments),))
 
 
 def _written_out(select: str, catalog: Catalog, database: str) -> tuple[str, list[str]]:
-    """(the SELECT with all names written out, the names of its columns)."""
+    """Return (the SELECT with all names qualified, the names of its columns)."""
     try:
         tree = sqlglot.parse_one(select, read=_DIALECT)
     except sqlglot.errors.SqlglotError as error:
@@ -278,54 +278,54 @@ def _written_out(select: str, catalog: Catalog, database: str) -> tuple[str, lis
         if not table.db and lowered(table.name) in common:
             continue
         name = TableName(table.db or database, table.name)
-        found = catalog.find(name)
-        if found is None:
+        relation = catalog.find(name)
+        if relation is None:
             raise SqlRefused(1146, f"Table '{name.schema}.{name.table}' doesn't exist", "42S02")
         table.set("db", exp.to_identifier(name.schema))
-        sources[lowered(table.alias_or_name)] = found.stored
+        sources[lowered(table.alias_or_name)] = relation.stored
     if not isinstance(tree, exp.Select):
-        return _text(tree), [one.alias_or_name for one in tree.selects]
-    selects = [shown for one in tree.expressions for shown in _shown(one, sources)]
+        return _text(tree), [item.alias_or_name for item in tree.selects]
+    selects = [shown for item in tree.expressions for shown in _shown(item, sources)]
     tree.set("expressions", None)
     rest = _text(tree).removeprefix("SELECT").removeprefix(" DISTINCT")
     distinct = "DISTINCT " if tree.args.get("distinct") else ""
-    listed = ",".join(_text(one) for one in selects)
-    return f"SELECT {distinct}{listed} {rest.strip()}".strip(), [one.alias for one in selects]
+    listed = ",".join(_text(item) for item in selects)
+    return f"SELECT {distinct}{listed} {rest.strip()}".strip(), [item.alias for item in selects]
 
 
 def _text(tree: exp.Expression) -> str:
     return str(tree.sql(dialect=_DIALECT, identify=True))
 
 
-def _shown(one: exp.Expression, sources: dict[str, StoredTable]) -> list[exp.Alias]:
-    table = one.table if isinstance(one, exp.Column) else ""
-    if isinstance(one, exp.Star) or (isinstance(one, exp.Column) and isinstance(one.this, exp.Star)):
-        wanted = [source for name, source in sources.items() if not table or name == lowered(table)]
+def _shown(item: exp.Expression, sources: dict[str, StoredTable]) -> list[exp.Alias]:
+    table = item.table if isinstance(item, exp.Column) else ""
+    if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
+        chosen = [source for name, source in sources.items() if not table or name == lowered(table)]
         return [
             exp.alias_(exp.column(column.name.original, table=table or None, quoted=True), column.name.original)
-            for source in wanted
+            for source in chosen
             for column in source.cols or ()
             if not column.hidden and column.state == ElementState.PUBLIC
         ]
-    if isinstance(one, exp.Alias):
-        return [one]
-    name = one.name if isinstance(one, exp.Column) else one.sql(dialect=_DIALECT)
-    return [exp.alias_(one, name, quoted=True)]
+    if isinstance(item, exp.Alias):
+        return [item]
+    name = item.name if isinstance(item, exp.Column) else item.sql(dialect=_DIALECT)
+    return [exp.alias_(item, name, quoted=True)]
 
 
 def drop_views(statement: DropViews, catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """Return one job a view; SqlRefused 1051 where there is none, 1347 for a table."""
+    """Return one job a view; SqlRefused 1051 for an unknown view, 1347 for a table."""
     requests = []
     notes: list[StatementNote] = []
     for name in statement.views:
-        found = catalog.find(name)
-        if found is None:
+        view = catalog.find(name)
+        if view is None:
             message = f"Unknown table '{name.schema}.{name.table}'"
             notes += passed_over(1051, message, "42S02", accepted=statement.if_exists).warnings
             continue
-        if not found.stored.is_view:
+        if not view.stored.is_view:
             raise SqlRefused(1347, f"'{name.schema}.{name.table}' is not VIEW", "HY000")
-        requests.append(request_on(24, found, DropObjectArgs()))
+        requests.append(request_on(24, view, DropObjectArgs()))
     return StatementPlan(tuple(requests), tuple(notes))
 
 
@@ -334,7 +334,7 @@ _LEAST: Final = 1 - (1 << 63)
 
 
 def plan_ignored(statement: Ignored, catalog: Catalog, _session: DdlSession) -> StatementPlan:
-    """Return the job of a statement on sequences; none for any other."""
+    """Return the job of a statement on sequences; none for statements without effect."""
     match statement.detail:
         case SequenceDef(alter=True) as definition:
             return _alter(definition, catalog)
@@ -347,7 +347,7 @@ def plan_ignored(statement: Ignored, catalog: Catalog, _session: DdlSession) -> 
 
 
 def _made(definition: SequenceDef) -> StoredSequence:
-    """The sequence of a complete definition; SqlRefused 4136 where its values conflict."""
+    """Return the stored sequence of a definition; SqlRefused 4136 if its values conflict."""
     increment = 1 if definition.increment is None else definition.increment
     up = increment >= 0
     least = (1 if up else _LEAST) if definition.minimum is None else definition.minimum
@@ -368,7 +368,7 @@ def _create(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
     if catalog.find(name) is not None:
         message = f"Table '{name.schema}.{name.table}' already exists"
         return passed_over(1050, message, "42S01", accepted=definition.if_exists)
-    made = StoredTable(
+    table = StoredTable(
         0,
         Name.of(name.table),
         "",
@@ -377,39 +377,39 @@ def _create(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
         comment=definition.comment or "",
         sequence=_made(definition),
     )
-    return StatementPlan((request_new(34, schema, CreateTableArgs(made)),))
+    return StatementPlan((request_new(34, schema, CreateTableArgs(table)),))
 
 
 def _alter(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
-    found = catalog.find(definition.name)
+    table = catalog.find(definition.name)
     name = f"{definition.name.schema}.{definition.name.table}"
-    now = None if found is None else found.stored.sequence
-    if found is None or now is None:
+    current = None if table is None else table.stored.sequence
+    if table is None or current is None:
         if definition.if_exists:
             return StatementPlan(warnings=(StatementNote("Note", 4139, f"Unknown SEQUENCE: '{name}'"),))
         raise SqlRefused(1146, f"Table '{name}' doesn't exist", "42S02")
     whole = replace(
         definition,
-        start=now.sequence_start if definition.start is None else definition.start,
-        increment=now.sequence_increment if definition.increment is None else definition.increment,
-        minimum=now.sequence_min_value if definition.minimum is None else definition.minimum,
-        maximum=now.sequence_max_value if definition.maximum is None else definition.maximum,
-        cache=now.sequence_cache_value if definition.cache is None else definition.cache,
-        cycle=now.sequence_cycle if definition.cycle is None else definition.cycle,
-        comment=now.sequence_comment if definition.comment is None else definition.comment,
+        start=current.sequence_start if definition.start is None else definition.start,
+        increment=current.sequence_increment if definition.increment is None else definition.increment,
+        minimum=current.sequence_min_value if definition.minimum is None else definition.minimum,
+        maximum=current.sequence_max_value if definition.maximum is None else definition.maximum,
+        cache=current.sequence_cache_value if definition.cache is None else definition.cache,
+        cycle=current.sequence_cycle if definition.cycle is None else definition.cycle,
+        comment=current.sequence_comment if definition.comment is None else definition.comment,
     )
     arguments = AlterSequenceArgs(_made(whole), None if definition.restart is None else definition.restart - 1)
-    return StatementPlan((request_on(35, found, arguments),))
+    return StatementPlan((request_on(35, table, arguments),))
 
 
 def _drop(dropped: DropSequences, catalog: Catalog) -> StatementPlan:
     requests: list[Request] = []
     notes: list[StatementNote] = []
     for name in dropped.names:
-        found = catalog.find(name)
-        if found is None or not found.stored.is_sequence:
+        sequence = catalog.find(name)
+        if sequence is None or not sequence.stored.is_sequence:
             message = f"Unknown SEQUENCE: '{name.schema}.{name.table}'"
             notes += passed_over(4139, message, "42S02", accepted=dropped.if_exists).warnings
             continue
-        requests.append(request_on(36, found, DropObjectArgs()))
+        requests.append(request_on(36, sequence, DropObjectArgs()))
     return StatementPlan(tuple(requests), tuple(notes))

@@ -40,23 +40,32 @@ from tidegate.schema.stored.snapshot import TableVersion
 from tidegate_upstream.f1 import BY_ACTION, MULTI_SCHEMA_CHANGE, OPERATIONS, Operation, combine
 
 NewIds: TypeAlias = Callable[[int], Sequence[int]]
-"""The next n ids of the counter of databases, tables, partitions and jobs, in order."""
+"""Returns the next n ids, which databases, tables, partitions and jobs share."""
 _REMOVE_PARTITIONING: Final = 72
+_SHARED: Final = 1
 
 
 class Involved(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table that a job needs for itself (`table` "*" all of a database), or with `mode` 1 shares with others."""
+    """A table that a job locks for itself (`table` "*": all of a database), or shares with other jobs (`mode` 1)."""
 
     database: str
     table: str
     mode: int = 0
 
+    def conflicts(self, other: "Involved") -> bool:
+        """Return whether jobs that involve these tables must run one after the other."""
+        shared = self.mode == other.mode == _SHARED
+        if shared or lowered(self.database) != lowered(other.database):
+            return False
+        tables = {lowered(self.table), lowered(other.table)}
+        return len(tables) == 1 or not tables.isdisjoint({"*", ""})
+
 
 class Request(msgspec.Struct, frozen=True):
-    """One job to be.
+    """A DDL job before its submission.
 
-    `table_id` 0 and ids in `arguments` 0 are still to be given.  `parts` of a multi-schema change (action 61) are its
-    sub-jobs in order, and it has no arguments of its own."""
+    `table_id` 0 and ids 0 in `arguments` are assigned on submission. `parts` of a multi-schema change (action 61) are
+    its sub-jobs in order; it has no arguments of its own."""
 
     action: int
     schema_id: int
@@ -73,14 +82,14 @@ class Request(msgspec.Struct, frozen=True):
         return self.involved or (Involved(lowered(self.schema_name), lowered(self.table_name)),)
 
 
-def request_on(action: int, found: TableVersion, arguments: Arguments | None, *involved: Involved) -> Request:
-    """Return the request of a job on a table, view or sequence that is there."""
-    names = lowered(found.schema), found.stored.name.lower
-    return Request(action, found.schema_id, found.stored.id, *names, arguments, involved=involved)
+def request_on(action: int, table: TableVersion, arguments: Arguments | None, *involved: Involved) -> Request:
+    """Return the request of a job on an existing table, view or sequence."""
+    names = lowered(table.schema), table.stored.name.lower
+    return Request(action, table.schema_id, table.stored.id, *names, arguments, involved=involved)
 
 
 def request_new(action: int, schema: StoredSchema, arguments: CreateTableArgs, *involved: Involved) -> Request:
-    """Return the request of a job that makes a table, view or sequence in that database."""
+    """Return the request of a job that creates a table, view or sequence in that database."""
     names = schema.name.lower, arguments.table_info.name.lower
     return Request(action, schema.id, 0, *names, arguments, involved=involved)
 
@@ -91,10 +100,10 @@ def operation_of(request: Request) -> Operation:
         return combine("multi-schema change", [operation_of(part) for part in request.parts])
     choices = BY_ACTION.get(request.action)
     if choices is None:
-        known = next((item for item in OPERATIONS if request.action in item.actions), None)
-        if known is None:
+        operation = next((item for item in OPERATIONS if request.action in item.actions), None)
+        if operation is None:
             raise SchemaError(f"no DDL operation has action {request.action}; the job of {request.query!a:.200} fails")
-        return known
+        return operation
     match request.arguments:
         case ModifyColumnArgs(kind=kind):
             return choices[kind]
@@ -105,7 +114,7 @@ def operation_of(request: Request) -> Operation:
 
 
 def number(request: Request, new_ids: NewIds) -> Request:
-    """Return the request with the ids of all that it makes; unchanged where it makes nothing that has one."""
+    """Return the request with ids for all that it creates."""
     replace = msgspec.structs.replace
     match request.arguments:
         case CreateSchemaArgs(schema):
@@ -137,12 +146,13 @@ def _definitions(partition: StoredPartition | None) -> Sequence[object]:
 def _numbered(partition: StoredPartition | None, ids: Iterator[int]) -> StoredPartition | None:
     if partition is None:
         return None
-    definitions = [msgspec.structs.replace(one, id=next(ids)) for one in partition.definitions or ()]
+    definitions = [msgspec.structs.replace(definition, id=next(ids)) for definition in partition.definitions or ()]
     return msgspec.structs.replace(partition, definitions=definitions)
 
 
 def _new_partitions(request: Request, partition: StoredPartition, new_ids: NewIds) -> StoredPartition:
-    """PARTITION BY takes one more id, for the table; REMOVE PARTITIONING has one partition, the table to be."""
+    """Return the new ids: PARTITION BY takes one for the table too; REMOVE PARTITIONING has one partition, the new
+    table."""
     whole = partition.new_table_id is not UNSET
     extra = whole and request.action != _REMOVE_PARTITIONING
     ids = list(new_ids(len(_definitions(partition)) + extra))
@@ -157,7 +167,7 @@ def raw_arguments(request: Request) -> Raw:
 
 
 def request_of(job: Job) -> Request:
-    """Return the request that a job came of; SchemaError where its arguments are not those of its action."""
+    """Return the request of a stored job; SchemaError if its arguments do not belong to its action."""
     parts: tuple[Request, ...] = ()
     request = Request(
         job.type,

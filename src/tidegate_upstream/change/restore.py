@@ -33,21 +33,22 @@ _LITERAL_WORDS: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
 
 @dataclass(slots=True)
 class Restored:
-    """The text in TiDB's form, and the columns in it, in lower case and in order."""
+    """A text in TiDB's form and the columns it refers to, in lower case and in order."""
 
     text: str
     columns: list[str] = field(default_factory=list)
 
 
 def restore(text: str, *, upper: bool = False, introducers: bool = True) -> Restored:
-    """`text` in TiDB's form; `upper` for words in capitals, as in partitioning, where strings have no introducers.
+    """Return `text` in TiDB's form; `upper` for keywords in capitals, as in partitioning, where strings have no
+    introducers.
 
     Raises SqlRefused 1064 for a text that cannot be cut into words."""
     return _Writer(text, upper=upper, introducers=introducers).whole()
 
 
 def restore_bound(text: str) -> str:
-    """Return a bound of a partition as definitions hold it: a value's own text, MAXVALUE and NULL in capitals."""
+    """Return a bound of a partition as stored: the value's own text, MAXVALUE and NULL in capitals."""
     tokens = lex(text)[:-1]
     if len(tokens) == 1 and tokens[0].kind is TokenKind.STRING:
         return quote(tokens[0].text)
@@ -72,7 +73,7 @@ class _Writer(Cursor):
         return Restored("".join(self.parts).strip(), list(dict.fromkeys(self.columns)))
 
     def put(self, text: str, *, spaced: bool = True) -> None:
-        """Write `text`, with a blank before it unless it follows an opening or a blank, or is not `spaced`."""
+        """Write `text`, with a space before it unless it follows an opening bracket or a space, or is not `spaced`."""
         last = self.parts[-1] if self.parts else ""
         if spaced and last and not last.endswith((" ", "(")):
             self.parts.append(" ")
@@ -109,11 +110,11 @@ class _Writer(Cursor):
                 self.glue()
 
     def is_prefix(self) -> bool:
-        """Return True if the sign just read stands before a value, not between two."""
+        """Return True if the last sign read is a prefix operator."""
         return self.at < 2 or (self.peek(-2).kind is TokenKind.SIGN and not self.is_sign(")", -2))
 
     def glue(self) -> None:
-        """Write the value after a prefix operator without a blank."""
+        """Write the value after a prefix operator without a space."""
         if self.peek().kind is not TokenKind.END:
             mark = len(self.parts)
             self.one()
@@ -121,7 +122,7 @@ class _Writer(Cursor):
                 del self.parts[mark]
 
     def arrow(self, sign: str) -> None:
-        """Column -> path: a call of json_extract on the column that was written last."""
+        """Write column -> path as a call of json_extract on the column written last."""
         column = self.parts.pop()
         path = quote(self.next().text)
         call = f"json_extract({column}, {'_utf8mb4' if self.introducers else ''}{path})"
@@ -146,7 +147,7 @@ class _Writer(Cursor):
             self.put_name(token.text)
 
     def put_name(self, name: str) -> None:
-        """Write a column, whose schema and table are left out."""
+        """Write a column without its schema and table."""
         while self.sign(".") and self.peek().kind is not TokenKind.END:
             name = self.next().text
         self.columns.append(lowered(name))

@@ -40,8 +40,10 @@ _SAFE: Final = frozenset(
 
 
 def check_role(role: str, request: Request, table: StoredTable | None) -> None:
-    """Raise SqlRefused 8263 for a DDL that users may not run in that role; `table` is what it changes, as it is."""
-    if role == SECONDARY or (role == PRIMARY and not all(_is_safe(one, table) for one in request.parts or (request,))):
+    """Raise SqlRefused 8263 for a DDL that the cluster's BDR role forbids users; `table` is the current definition."""
+    if role == SECONDARY or (
+        role == PRIMARY and not all(_is_safe(part, table) for part in request.parts or (request,))
+    ):
         message = f"The operation is not allowed while the bdr role of this cluster is set to {role}."
         raise SqlRefused(_REFUSED, message, "HY000")
 
@@ -53,13 +55,13 @@ def _is_safe(part: Request, table: StoredTable | None) -> bool:
         case AddIndexArgs(index):
             return part.action in _SAFE and not index.is_unique
         case ModifyColumnArgs(new, name, position):
-            known = {column.name.lower: column for column in (table and table.cols) or ()}
-            return position.tp == 0 and name.lower in known and _kept(known[name.lower]) == _kept(new)
+            columns = {column.name.lower: column for column in (table and table.cols) or ()}
+            return position.tp == 0 and name.lower in columns and _kept(columns[name.lower]) == _kept(new)
         case _:
             return part.action in _SAFE
 
 
 def _kept(column: StoredColumn) -> tuple[str, StoredType, str, bool]:
-    """What a change of a default or a comment leaves as it is."""
+    """Return the properties that a change of default or comment must not touch."""
     kind = msgspec.structs.replace(column.type, flag=column.type.flag & ~NO_DEFAULT)
     return column.name.original, kind, column.generated_expr_string, column.generated_stored

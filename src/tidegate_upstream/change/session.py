@@ -1,4 +1,4 @@
-"""What of a session decides what its DDL statements mean, and what planning one gives back.
+"""The session variables that DDL statements depend on, and the plan of a statement.
 
     plan(statement, snapshot, session) -> StatementPlan(requests, warnings)        plan.py
 
@@ -16,7 +16,7 @@ from tidegate_upstream.change.request import Request
 
 @dataclass(frozen=True, slots=True)
 class DdlSession:
-    """The variables that DDL reads; the defaults are TiDB's own, but checks are kept.
+    """The session variables that DDL reads; defaults are TiDB's, except that CHECK constraints are enforced.
 
     `database` is the current one, "" for none; `charset` and `collate` are those of the server, for new databases.
     `dropped(schema, table)` finds the definition that a dropped or truncated table had just before, for RECOVER and
@@ -39,7 +39,7 @@ class DdlSession:
 
 @dataclass(frozen=True, slots=True)
 class StatementNote:
-    """A warning or note of a statement that goes on all the same: "Note" or "Warning", MySQL's number, its text."""
+    """A warning or note of a statement that succeeds: "Note" or "Warning", MySQL's number, its text."""
 
     level: str
     code: int
@@ -48,14 +48,14 @@ class StatementNote:
 
 @dataclass(frozen=True, slots=True)
 class StatementPlan:
-    """What a statement asks for: jobs to be done one after the other, and what the user is told."""
+    """The plan of a statement: its jobs in order, and warnings for the user."""
 
     requests: tuple[Request, ...] = ()
     warnings: tuple[StatementNote, ...] = ()
 
 
 def passed_over(code: int, message: str, state: str, *, accepted: bool) -> StatementPlan:
-    """Return the plan that does nothing but note why, where IF [NOT] EXISTS accepts it; else raises SqlRefused."""
+    """Return the plan without jobs of a statement that IF [NOT] EXISTS skips, with a note; else raise SqlRefused."""
     if not accepted:
         raise SqlRefused(code, message, state)
     return StatementPlan(warnings=(StatementNote("Note", code, message),))

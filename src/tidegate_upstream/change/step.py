@@ -13,7 +13,7 @@ queued behind another may find a table that it was not planned for.  Before the 
 to the current definitions without writing; SqlRefused then cancels the job before it has changed anything.  Since
 nobody else changes the table between the steps, no later step is refused where a job might have no way back.
 
-    asked for                           done first                       refused with
+    statement                           done first                       refused with
     DROP COLUMN a                       ADD INDEX ((concat(a, 'x')))     3108 a generated column needs it
     RENAME COLUMN a                     ADD COLUMN b AS (a + 1)          3108
     ADD COLUMN b AS (a + 1)             DROP COLUMN a                    1054 unknown column
@@ -67,7 +67,7 @@ from tidegate_upstream.f1 import MULTI_SCHEMA_CHANGE, Operation, Step, Work, rol
 
 
 def check_invariants(before: StoredTable, after: StoredTable) -> None:
-    """SqlRefused where a job, which makes `after` of `before`, takes away what something needs."""
+    """Raise SqlRefused if a job, which turns `before` into `after`, removes something that is still needed."""
     _check_names(after)
     old = {column.id for column in before.cols or ()}
     for column in after.cols or ():
@@ -95,8 +95,8 @@ def _check_names(table: StoredTable) -> None:
 
 
 def _stays(before: StoredTable, after: StoredTable, name: str) -> bool:
-    found, earlier = column_of(after, name), column_of(before, name)
-    return found is not None and (_is_public(found) or earlier is None or not _is_public(earlier))
+    later, earlier = column_of(after, name), column_of(before, name)
+    return later is not None and (_is_public(later) or earlier is None or not _is_public(earlier))
 
 
 def _is_public(column: StoredColumn) -> bool:
@@ -126,9 +126,9 @@ _RECOVER: Final = 25
 
 
 def step(request: Request, at: int, definitions: Definitions, start_ts: int) -> StepOutcome:
-    """Return what the transaction of `start_ts` writes that moves the job from step `at` - 1 to step `at`.
+    """Return the writes that move a job from step `at` - 1 to step `at`, in the transaction of `start_ts`.
 
-    Raises SqlRefused where the definitions do not allow it, SchemaError for a step that the operation does not have."""
+    Raises SqlRefused if the definitions do not allow it, SchemaError for a step that the operation does not have."""
     operation = operation_of(request)
     if not 0 < at < len(operation.steps):
         raise SchemaError(
@@ -153,7 +153,7 @@ def step(request: Request, at: int, definitions: Definitions, start_ts: int) -> 
 
 
 def step_back(request: Request, at: int, back: int, definitions: Definitions, start_ts: int) -> StepOutcome:
-    """Return what step `back` (from 1) of the way back writes, of a job that was cancelled at step `at`.
+    """Return the writes of step `back` (from 1) of the rollback of a job that was cancelled at step `at`.
 
     After the last one the job is `rollback_done`; a job cancelled at step 0 has none.  SchemaError where the operation
     can only go on (f1.rollback)."""
@@ -175,7 +175,7 @@ def _move(
     moved = _move_parts(draft, request, old, new, backwards=backwards) if request.parts else [request]
     if not request.parts:
         roles = [role.name for role in operation.roles]
-        before, after = (dict(zip(roles, one.states, strict=True)) for one in (old, new))
+        before, after = (dict(zip(roles, step.states, strict=True)) for step in (old, new))
         _MOVES[request.action](draft, request, before, after)
     if new.work in (Work.BACKFILL, Work.VALIDATE):
         tasks = [_TASKS[part.action](part, draft.table(part)) for part in moved if part.action in _TASKS]
@@ -245,8 +245,8 @@ def _copy_rows(request: Request, table: StoredTable) -> Task:
         "new rows",
         request.schema_id,
         table.id,
-        partitions=tuple(one.id for one in partition.dropping_definitions or ()),
-        targets=tuple(one.id for one in partition.adding_definitions or ()),
+        partitions=tuple(definition.id for definition in partition.dropping_definitions or ()),
+        targets=tuple(definition.id for definition in partition.adding_definitions or ()),
     )
 
 
@@ -275,11 +275,12 @@ _TASKS: Final[Mapping[int, Callable[[Request, StoredTable], Task]]] = {
 
 
 def _move_parts(draft: Draft, request: Request, old: Step, new: Step, *, backwards: bool) -> list[Request]:
-    """The parts of a multi-schema change that moved; the diff names their actions if there are several."""
+    """Move the parts of a multi-schema change whose states change; the diff names their actions if there are
+    several."""
     moved = []
     for part, first, operation in reversed(_places(request.parts)) if backwards else _places(request.parts):
         roles = [role.name for role in operation.roles]
-        before, after = (dict(zip(roles, one.states[first : first + len(roles)], strict=True)) for one in (old, new))
+        before, after = (dict(zip(roles, step.states[first : first + len(roles)], strict=True)) for step in (old, new))
         if before != after:
             _MOVES[part.action](draft, part, before, after)
             moved.append(part)
@@ -296,16 +297,16 @@ def _move_parts(draft: Draft, request: Request, old: Step, new: Step, *, backwar
 
 
 def _places(parts: Sequence[Request]) -> list[tuple[Request, int, Operation]]:
-    found, first = [], 0
+    placed, first = [], 0
     for part in parts:
         operation = operation_of(part)
-        found.append((part, first, operation))
+        placed.append((part, first, operation))
         first += len(operation.roles)
-    return found
+    return placed
 
 
 class DryRun:
-    """Definitions with the outcomes of some steps over them."""
+    """Definitions overlaid with the outcomes of some steps."""
 
     def __init__(self, below: Definitions) -> None:
         self._below = below
@@ -313,23 +314,23 @@ class DryRun:
         self._schemas: dict[int, StoredSchema | None] = {}
 
     def take(self, draft: Draft) -> None:
-        """Lay what a step made over the rest."""
+        """Overlay the outcome of a step."""
         self._tables |= dict.fromkeys(draft.removes) | draft.puts
-        self._schemas |= dict.fromkeys(draft.schemas_removed) | {one.id: one for one in draft.schemas_put}
+        self._schemas |= dict.fromkeys(draft.schemas_removed) | {schema.id: schema for schema in draft.schemas_put}
 
     def schema(self, schema_id: int) -> StoredSchema | None:
         return self._schemas[schema_id] if schema_id in self._schemas else self._below.schema(schema_id)
 
     def schemas(self) -> Iterator[StoredSchema]:
-        ids = dict.fromkeys((*(one.id for one in self._below.schemas()), *self._schemas))
-        return (found for found in map(self.schema, ids) if found is not None)
+        ids = dict.fromkeys((*(schema.id for schema in self._below.schemas()), *self._schemas))
+        return (schema for schema in map(self.schema, ids) if schema is not None)
 
     def table(self, schema_id: int, table_id: int) -> StoredTable | None:
         key = (schema_id, table_id)
         return self._tables[key] if key in self._tables else self._below.table(schema_id, table_id)
 
     def tables(self, schema_id: int) -> Iterator[StoredTable]:
-        ids = {one.id for one in self._below.tables(schema_id)} | {
-            one for home, one in self._tables if home == schema_id
+        ids = {table.id for table in self._below.tables(schema_id)} | {
+            table_id for home, table_id in self._tables if home == schema_id
         }
-        return (found for found in (self.table(schema_id, one) for one in sorted(ids)) if found is not None)
+        return (table for table in (self.table(schema_id, number) for number in sorted(ids)) if table is not None)

@@ -57,32 +57,33 @@ def start(directory: Path | None, port: int, *, foreground: bool, as_json: bool)
 @click.option("--all", "every", is_flag=True, help="Stop all brokers that Tidegate started.")
 @JSON
 def stop(directory: Path | None, *, every: bool, as_json: bool) -> None:
-    """Stop a broker; its temporary directory goes with it."""
+    """Stop a broker and delete its temporary directory."""
     running = status(directory)
     if not running and not every:
         raise EnvironmentFault(f"no broker runs{f' in {directory}' if directory else ''}; see `tidegate broker status`")
     if len(running) > 1 and not every:
-        shown = "\n".join(f"  {_stop_words(one)}" for one in running)
+        shown = "\n".join(f"  {_stop_words(broker)}" for broker in running)
         raise EnvironmentFault(f"{len(running)} brokers run; say which, or --all:\n{shown}")
-    for one in running:
-        stop_broker(one)
+    for broker in running:
+        stop_broker(broker)
         if not as_json:
-            click.echo(f"stopped {one.bootstrap} ({one.dir})")
+            click.echo(f"stopped {broker.bootstrap} ({broker.dir})")
     if as_json:
-        click.echo(json.dumps([_fields(one) for one in running]))
+        click.echo(json.dumps([_fields(broker) for broker in running]))
 
 
 @broker.command(name="status")
 @DIR
 @JSON
 def show(directory: Path | None, *, as_json: bool) -> None:
-    """List the brokers that run."""
+    """List the running brokers."""
     running = status(directory)
     if as_json:
-        click.echo(json.dumps([_fields(one) for one in running]))
+        click.echo(json.dumps([_fields(broker) for broker in running]))
         return
-    for one in running:
-        click.echo(f"{one.bootstrap}  process {one.pid}  {one.dir}{'  (temporary)' if one.temporary else ''}")
+    for broker in running:
+        temporary = "  (temporary)" if broker.temporary else ""
+        click.echo(f"{broker.bootstrap}  process {broker.pid}  {broker.dir}{temporary}")
     if not running:
         click.echo("no broker runs")
 
@@ -95,16 +96,16 @@ def _tell(started: Broker, *, as_json: bool) -> None:
     click.echo(f"broker of {started.dir}, process {started.pid}; stop it with: {_stop_words(started)}", err=True)
 
 
-def _fields(one: Broker) -> dict[str, str | int | bool]:
-    return {"bootstrap": one.bootstrap, "pid": one.pid, "dir": str(one.dir), "temporary": one.temporary}
+def _fields(broker: Broker) -> dict[str, str | int | bool]:
+    return {"bootstrap": broker.bootstrap, "pid": broker.pid, "dir": str(broker.dir), "temporary": broker.temporary}
 
 
-def _stop_words(one: Broker) -> str:
-    return f"tidegate broker stop --dir {one.dir}"
+def _stop_words(broker: Broker) -> str:
+    return f"tidegate broker stop --dir {broker.dir}"
 
 
 def _wait(stop_event: StopEvent, started: Broker) -> None:
-    """Wait for a signal. Raises EnvironmentFault if the broker ends before."""
+    """Wait for a signal. Raises EnvironmentFault if the broker ends first."""
     while not stop_event.wait(1.0):
         if started not in status(started.dir):
             raise EnvironmentFault(f"the broker of {started.dir} has ended; somebody stopped it, or see its broker.log")

@@ -3,7 +3,7 @@
 demo                    demo/live.py       SQL and online DDL on a TiDB of our own, while the chain runs
   demo/live.py            what live demos share
   demo/upstream.py        what is done       demo/upstream.py   by whom, step by step
-  demo/live.py           what is told       demo/live.py     upstream at a ts against lake at that ts
+  demo/live.py           the reports        demo/live.py     upstream at a ts against lake at that ts
 demo --replica tidb     demo/replica.py    the same into a database, with a reader that adds the bank up
 demo --recorded         demo/recorded.py   a recorded topic of real TiCDC, replayed
 demo --recording DIR                       one of yours
@@ -73,12 +73,12 @@ def _play_live(
 
     logging.configure(json=as_json)
     tell = Teller(as_json)
-    with stop_on_signals() as stop, scratch(home) as place:
-        options = LiveOptions(place, seed, WorkPace.over(seconds))
-        given = (
+    with stop_on_signals() as stop, scratch(home) as directory:
+        options = LiveOptions(directory, seed, WorkPace.over(seconds))
+        demo = (
             LiveDemo(options, protocols, stop, tell) if replica is None else ReplicaDemo(options, replica, stop, tell)
         )
-        with given as run:
+        with demo as run:
             verdict = run.play()
     if verdict is None:
         click.echo("stopped", err=True)

@@ -81,7 +81,7 @@ _Cell: TypeAlias = dict[str, int | float | str] | None
 
 
 class MomentReport(NamedTuple):
-    """All tables at one timestamp; `balance` is the sum of the bank's balances in the lake."""
+    """The comparison of all tables at one timestamp; `balance` is the sum of the bank's balances in the lake."""
 
     note: NotedTs
     tables: tuple[TableReport, ...]
@@ -93,8 +93,8 @@ class MomentReport(NamedTuple):
 
 
 def choose(notes: Sequence[NotedTs], count: int) -> list[NotedTs]:
-    """At most `count` of the notes in order of time: the last one; for half of them one of each kind of DDL in a state
-    between none and public; for a quarter one of each other kind; then some of no DDL, and whatever is left, evenly."""
+    """Choose at most `count` notes in order of time: the last one; half of them one for each kind of DDL in a state
+    between none and public; a quarter one for each other kind; the rest without DDL, evenly."""
     *earlier, last = sorted(notes)
     groups: dict[bool | None, dict[str, list[NotedTs]]] = {True: {}, False: {}, None: {}}
     for note in earlier:
@@ -102,7 +102,7 @@ def choose(notes: Sequence[NotedTs], count: int) -> list[NotedTs]:
         group.setdefault(note.kind or str(note.ts), []).append(note)
     chosen: list[NotedTs] = []
     for group, room in zip(groups.values(), (count // 2, count * 3 // 4, count - 1), strict=True):
-        middles = sorted(found[len(found) // 2] for found in group.values())
+        middles = sorted(members[len(members) // 2] for members in group.values())
         chosen += _spread(middles, room - len(chosen))
     left = [note for note in earlier if note not in chosen]
     return sorted([*chosen, *_spread(left, count - 1 - len(chosen)), last])
@@ -114,13 +114,13 @@ def _spread(notes: Sequence[NotedTs], count: int) -> list[NotedTs]:
 
 
 def compare_at(session: Session, root: str, note: NotedTs) -> MomentReport:
-    """Return the tables at a note's ts: what has landed up to it on top of the snapshot before it."""
+    """Return the comparison at a note's ts: landed changes up to it on top of the snapshot before it."""
     with Lake(root).at(note.ts).live() as view:
         return compare_view(truth_at(session, note.ts), view, note)
 
 
 def compare_merged(session: Session, root: str) -> MomentReport:
-    """Return the tables of the newest published snapshot at its own ts."""
+    """Return the comparison of the newest published snapshot at its own ts."""
     lake = Lake(root)
     ts = lake.checkpoint_ts
     return compare_view(truth_at(session, ts), lake, NotedTs(ts, "merged tables of the last snapshot"))
@@ -133,13 +133,13 @@ def truth_at(session: Session, ts: int) -> Truth:
         columns: dict[str, list[tuple[SqlValue, ...]]] = {}
         for schema, table, *rest in _rows(session, _COLUMNS).rows:
             columns.setdefault(f"{schema!s}.{table!s}", []).append(tuple(rest))
-        return Truth(0, ts, {name: _table(session, name, found) for name, found in columns.items()})
+        return Truth(0, ts, {name: _table(session, name, described) for name, described in columns.items()})
     finally:
         session.execute("SET tidb_snapshot = ''")
 
 
 def compare_view(truth: Truth, view: Lake | Live, note: NotedTs) -> MomentReport:
-    """Return what SQL showed against what the lake shows."""
+    """Return the comparison of a lake's view with the SQL result."""
     names = view.tables()
     tables = tuple(compare_tables(truth, names, view.arrow))
     balance = None
@@ -156,15 +156,15 @@ def _rows(session: Session, query: str) -> ResultSet:
 
 
 def _table(session: Session, name: str, columns: Sequence[tuple[SqlValue, ...]]) -> TruthTable:
-    found = _rows(session, f"SELECT * FROM {name}")
-    kinds = [column.type for column in found.columns]
+    result = _rows(session, f"SELECT * FROM {name}")
+    kinds = [column.type for column in result.columns]
     return TruthTable(
         key=tuple(str(column) for column, *_, key in columns if key == "PRI"),
         columns=tuple(
             TruthColumn(str(column), str(kind), nullable == "YES", "virtual" if "VIRTUAL" in str(extra) else "")
             for column, kind, nullable, extra, _ in columns
         ),
-        rows=[tuple(_cell(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in found.rows],
+        rows=[tuple(_cell(value, kind) for value, kind in zip(row, kinds, strict=True)) for row in result.rows],
     )
 
 
@@ -186,11 +186,11 @@ def _cell(value: SqlValue, kind: ColumnType) -> _Cell:
 
 
 SHOWN = 5
-"""Differences of a table that are told."""
+"""Maximal number of differences that are printed for a table."""
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a chain is. Rates are rows, or commits, per second since the report before; None: not yet."""
+    """Progress of a chain. Rates are rows, or commits, per second since the last report; None: not known yet."""
 
     protocol: str
     elapsed_s: float
@@ -211,7 +211,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaFlow(msgspec.Struct, frozen=True):
-    """How far a replica is, and what its reader saw: how often it looked, and how many different totals."""
+    """Progress of a replica, and its reader's counts: totals read, and different totals."""
 
     elapsed_s: float
     commits: int
@@ -224,7 +224,7 @@ class ReplicaFlow(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What became of all comparisons: `tables` are different names, `wrong` the names that differed somewhere."""
+    """The result of all comparisons: `tables` are distinct names, `wrong` those that differed at some timestamp."""
 
     equal: bool
     tables: int
@@ -234,14 +234,14 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def ddl_line(report: DdlReport) -> str:
-    """Return a DDL's states; a state that several versions share is told once, with their number."""
-    told = []
-    for state, found in groupby(report.steps, key=lambda step: step.state):
-        steps = list(found)
+    """Return a DDL's states; a state that spans several versions is printed once, with their number."""
+    parts = []
+    for state, group in groupby(report.steps, key=lambda step: step.state):
+        steps = list(group)
         versions = "/".join(map(str, steps[-1].versions))
-        told.append(f"{state}{f' x{len(steps)}' if len(steps) > 1 else ''} {versions}")
+        parts.append(f"{state}{f' x{len(steps)}' if len(steps) > 1 else ''} {versions}")
     name = f"{report.kind} {report.table}".strip()
-    return f"{name}: {', '.join(told)}; {report.seconds:.1f} s, {report.commits} commits meanwhile"
+    return f"{name}: {', '.join(parts)}; {report.seconds:.1f} s, {report.commits} commits meanwhile"
 
 
 def _age(ms: int | None) -> str:
@@ -249,13 +249,13 @@ def _age(ms: int | None) -> str:
 
 
 def moment_lines(report: MomentReport) -> list[str]:
-    """Return one line for all tables of a timestamp, and the first differences of each table that has some."""
+    """Return a line for all tables of a timestamp, and the first differences of each table."""
     rows, note = sum(table.rows for table in report.tables), report.note
     wrong = [table for table in report.tables if not table.equal]
-    told = f"{len(wrong)} of {len(report.tables)} tables differ" if wrong else f"{len(report.tables)} tables equal"
+    outcome = f"{len(wrong)} of {len(report.tables)} tables differ" if wrong else f"{len(report.tables)} tables equal"
     where = f"in the middle of {note.what}" if note.kind else note.what
     balance = "" if report.balance is None else f", balances {report.balance:,f}"
-    lines = [f"{note.ts}  {to_datetime(note.ts):%H:%M:%S.%f}  {told}, {rows:,} rows{balance}  ({where})"]
+    lines = [f"{note.ts}  {to_datetime(note.ts):%H:%M:%S.%f}  {outcome}, {rows:,} rows{balance}  ({where})"]
     for table in wrong:
         lines.append(f"    {table.name}: {len(table.differences):,} differences ({table.rows:,} rows expected)")
         lines += [f"        {difference}" for difference in table.differences[:SHOWN]]
@@ -265,16 +265,16 @@ def moment_lines(report: MomentReport) -> list[str]:
 
 
 def table_lines(reports: Sequence[MomentReport]) -> list[str]:
-    """Return a line a table: at how many timestamps it was compared, and how it came out."""
+    """Return a line a table: the number of timestamps compared, and the result."""
     by_name: dict[str, list[tuple[int, bool]]] = {}
     for report in reports:
         for table in report.tables:
             by_name.setdefault(table.name, []).append((table.rows, table.equal))
     lines = []
-    for name, found in sorted(by_name.items()):
-        sizes, equal = [rows for rows, _ in found], sum(same for _, same in found)
-        outcome = "equal" if equal == len(found) else f"different at {len(found) - equal}, equal at {equal}"
-        lines.append(f"{name}: {outcome} at {len(found)} timestamps, {min(sizes):,} to {max(sizes):,} rows")
+    for name, compared in sorted(by_name.items()):
+        sizes, equal = [rows for rows, _ in compared], sum(same for _, same in compared)
+        outcome = "equal" if equal == len(compared) else f"different at {len(compared) - equal}, equal at {equal}"
+        lines.append(f"{name}: {outcome} at {len(compared)} timestamps, {min(sizes):,} to {max(sizes):,} rows")
     return lines
 
 
@@ -288,7 +288,7 @@ def verdict_of(reports: Sequence[MomentReport], lakes: int) -> Verdict:
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """Return the last line."""
+    """Return the last line of the report."""
     if verdict.equal:
         where = f" in {verdict.lakes} lakes" if verdict.lakes > 1 else ""
         return f"all {verdict.tables} tables equal at {verdict.timestamps} timestamps{where}"
@@ -299,21 +299,21 @@ def verdict_line(verdict: Verdict) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Teller:
-    """Writes to stdout: text, or JSON when asked for."""
+    """Writes reports to stdout, as text or JSON."""
 
     as_json: bool
 
     def say(self, text: str) -> None:
-        """A line for people."""
+        """Print a line of text."""
         if not self.as_json:
             click.echo(text)
 
     def ddl(self, at_s: float, report: DdlReport) -> None:
-        """A DDL that is over."""
+        """Report a finished DDL."""
         self._tell({"at_s": round(at_s, 1), "ddl": report._asdict()}, [f"{at_s:6.1f} s  ddl   {ddl_line(report)}"])
 
     def flow(self, flow: Flow) -> None:
-        """How far a chain is."""
+        """Report the progress of a chain."""
         line = (
             f"{flow.commits:,} commits {flow.commit_rate:.0f}/s > {flow.protocol} {flow.topic_rows:,} rows "
             f"{flow.topic_rate:.0f}/s, resolved {_age(flow.resolved_age_ms)} > landed {flow.landed_rows:,} "
@@ -324,7 +324,7 @@ class Teller:
         self._flow("flow", flow, line)
 
     def replica(self, flow: ReplicaFlow) -> None:
-        """How far a replica is."""
+        """Report the progress of a replica."""
         line = (
             f"{flow.commits:,} commits > replica {flow.rows:,} rows, {flow.ddls} DDLs, checkpoint "
             f"{_age(flow.checkpoint_age_ms)}; {flow.totals} total of the bank in {flow.looks:,} looks"
@@ -336,17 +336,21 @@ class Teller:
         self._tell({kind: flow}, [f"{flow.elapsed_s:6.1f} s  flow  {line}{waits}"])
 
     def moment(self, lake: str, report: MomentReport) -> None:
-        """The tables at a timestamp."""
+        """Report the comparison at a timestamp."""
         tables = [
-            {"table": one.name, "rows": one.rows, "differences": [str(found) for found in one.differences[:SHOWN]]}
-            for one in report.tables
+            {
+                "table": table.name,
+                "rows": table.rows,
+                "differences": [*map(str, table.differences[:SHOWN])],
+            }
+            for table in report.tables
         ]
         balance = None if report.balance is None else str(report.balance)
-        told = {"lake": lake, **report.note._asdict(), "balance": balance, "equal": report.equal, "tables": tables}
-        self._tell({"moment": told}, moment_lines(report))
+        fields = {"lake": lake, **report.note._asdict(), "balance": balance, "equal": report.equal, "tables": tables}
+        self._tell({"moment": fields}, moment_lines(report))
 
     def verdict(self, verdict: Verdict) -> None:
-        """The end."""
+        """Report the result."""
         self._tell(verdict, [verdict_line(verdict)])
 
     def _tell(self, event: object, lines: Iterable[str]) -> None:
@@ -357,15 +361,15 @@ class Teller:
 _TELL_S: Final = 2.0
 LOOK_S: Final = 0.2
 STUCK_S: Final = 180.0
-"""So long a chain may stand still while it catches up; first rows may wait for Spark that long on a busy machine."""
+"""Time without progress after which catching up fails; on a busy machine the first rows wait long for Spark."""
 
 
 class Chain:
-    """Changefeeds that run in threads of this process; everything up to `checkpoint_ts` has come to their end."""
+    """Changefeeds that run in threads of this process; each has applied everything up to `checkpoint_ts`."""
 
     checkpoint_ts = 0
     error: str | None = None
-    """What one of them waits out."""
+    """The error after which a changefeed is waiting to retry."""
 
     def __init__(self, name: str, feeds: int) -> None:
         self.name = name
@@ -373,25 +377,25 @@ class Chain:
         self._threads = ThreadPoolExecutor(feeds, thread_name_prefix=f"demo-{name}")
         self._running: list[Future[object]] = []
 
-    def run(self, feed: Changefeed, told: Callable[[Progress], None]) -> None:
-        """Run one more."""
-        self._running.append(self._threads.submit(feed.run, on_progress=told, stop=self._stop))
+    def run(self, feed: Changefeed, on_progress: Callable[[Progress], None]) -> None:
+        """Start one more changefeed."""
+        self._running.append(self._threads.submit(feed.run, on_progress=on_progress, stop=self._stop))
 
     def check(self) -> None:
-        """Raise what ended a changefeed that was not told to end."""
-        for one in self._running:
-            if one.done():
-                one.result(0)
+        """Raise the error of a changefeed that ended although it was not stopped."""
+        for future in self._running:
+            if future.done():
+                future.result(0)
 
     def stop(self) -> None:
-        """Stop all and wait. Raises what they ended with."""
+        """Stop all changefeeds and wait for them. Raises their errors."""
         self.abandon()
         self.check()
 
     def abandon(self) -> None:
-        """Stop all, whatever they ended with; twice is once."""
+        """Stop all changefeeds and ignore their errors; idempotent."""
         self._stop.set()
-        wait_until(lambda: all(one.done() for one in self._running))
+        wait_until(lambda: all(future.done() for future in self._running))
         self._threads.shutdown()
 
 
@@ -400,7 +404,7 @@ C = TypeVar("C", bound=Chain)
 
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
-    """What is shown; `moments` timestamps are compared, and what is there at the end."""
+    """Options of the demo; `moments` timestamps are compared, and the final state."""
 
     home: Path
     seed: int = 1
@@ -409,7 +413,7 @@ class LiveOptions:
 
 
 class Play(ABC, Generic[C]):
-    """One run: `start`, `work`, `catch_up`, `compare`. Use it in a `with` block."""
+    """One run of the demo: `start`, `work`, `catch_up`, `compare`. Use it in a `with` block."""
 
     def __init__(self, options: LiveOptions, stop: threading.Event, tell: Teller) -> None:
         self.options, self.stop, self.tell = options, stop, tell
@@ -435,18 +439,18 @@ class Play(ABC, Generic[C]):
 
     @abstractmethod
     def begin(self) -> None:
-        """Start what the demo is about, and its chains."""
+        """Start the demo's servers and chains."""
 
     @abstractmethod
     def compare(self) -> Iterator[MomentReport]:
-        """Step 4."""
+        """Step 4: compare the tables."""
 
     @abstractmethod
     def tell_flow(self, chain: C, at_s: float) -> None:
-        """Tell how far a chain is, some seconds after the begin."""
+        """Report the progress of a chain, seconds after the start."""
 
     def play(self) -> Verdict | None:
-        """Return all of it; None when it was stopped."""
+        """Run all steps; return None if the run was stopped."""
         for step in (self.start, self.work, self.catch_up):
             step()
             if self.stop.is_set():
@@ -461,11 +465,11 @@ class Play(ABC, Generic[C]):
         return verdict
 
     def judge(self, reports: list[MomentReport]) -> Verdict:
-        """Step 5."""
+        """Step 5: return the result."""
         return verdict_of(reports, len(self.chains))
 
     def start(self) -> None:
-        """Step 1."""
+        """Step 1: start the upstream and the chains."""
         self.log.mkdir(parents=True)
         self.stack.callback(shutil.rmtree, self.scratch, ignore_errors=True)
         self.upstream = DemoUpstream(self.options.seed, self.options.pace, self.log, self.scripts)
@@ -475,18 +479,19 @@ class Play(ABC, Generic[C]):
         self.begin()
 
     def take(self, chain: C) -> None:
-        """Take a chain in, which is stopped at the end."""
+        """Add a chain, which is stopped at the end."""
         self.stack.callback(chain.abandon)
         self.chains.append(chain)
 
     def wait_for(self, true: Callable[[], bool]) -> None:
-        """Wait until it is true, or for as long as a chain may stand still. Raises what ended a changefeed."""
+        """Wait until the condition is true, at most as long as a chain may make no progress. Raises errors of
+        changefeeds."""
         until_s = time.monotonic() + STUCK_S
         while not true() and time.monotonic() < until_s and not self.stop.wait(LOOK_S):
             self._check()
 
     def work(self) -> None:
-        """Step 2."""
+        """Step 2: run the workload."""
         self._began_s = time.monotonic()
         self.upstream.work()
         while not self.upstream.settled() and not self.stop.wait(LOOK_S):
@@ -495,17 +500,18 @@ class Play(ABC, Generic[C]):
         self.tell.say(self.upstream.summary())
 
     def catch_up(self) -> None:
-        """Step 3. Raises what ends a changefeed, SourceError when one stands still."""
+        """Step 3: wait until the chains have caught up. Raises errors of changefeeds, SourceError for one without
+        progress."""
         end = self.upstream.note("after all work")
         assert end is not None, "a DDL is left"
         self.upstream.end_log()
         moved_s, before = time.monotonic(), [chain.checkpoint_ts for chain in self.chains]
         while any(chain.checkpoint_ts < end.ts for chain in self.chains) and not self.stop.wait(LOOK_S):
             self._look(note=False)
-            now = [chain.checkpoint_ts for chain in self.chains]
-            moved_s, before = (time.monotonic(), now) if now != before else (moved_s, before)
+            current = [chain.checkpoint_ts for chain in self.chains]
+            moved_s, before = (time.monotonic(), current) if current != before else (moved_s, before)
             if time.monotonic() - moved_s > STUCK_S:
-                raise SourceError(f"a chain stands still before {end.ts}: {self._errors() or 'no error is told'}")
+                raise SourceError(f"a chain makes no progress towards {end.ts}: {self._errors() or 'no error'}")
         for chain in self.chains:
             chain.stop()
 
@@ -532,14 +538,14 @@ class Play(ABC, Generic[C]):
 
 
 PROTOCOLS: Final = {"open-protocol": "", "canal-json": "&enable-tidb-extension=true"}
-"""The parameters that each needs."""
+"""Parameters of the sink by protocol."""
 PARTITIONS: Final = 3
 _QUERY: Final = "select status, count(*), sum(total) from shop.orders group by status"
 RULES: Final = tuple(f"{name}.*" for name in DATABASES)
 
 
 class LakeChain(Chain):
-    """Both changefeeds of a protocol; `topic_progress` and `lake_progress` are their last reports."""
+    """The two changefeeds of a protocol; `topic_progress` and `lake_progress` are their last reports."""
 
     def __init__(self, protocol: str, log: Path, bootstrap: str, home: Path) -> None:
         super().__init__(protocol.partition("-")[0], 2)
@@ -549,7 +555,7 @@ class LakeChain(Chain):
         self.topic_progress = self.lake_progress = Progress("starting")
 
     def start(self) -> None:
-        """Make the topic and start both. Raises SourceError when the broker does not answer."""
+        """Create the topic and start both changefeeds. Raises SourceError if the broker does not answer."""
         create_topic(self.bootstrap, self.topic, PARTITIONS)
         address = f"kafka://{self.bootstrap}/{self.topic}?protocol={self.protocol}{PROTOCOLS[self.protocol]}"
         topic = load(

@@ -42,7 +42,7 @@ from tidegate.verify.local import lake_beside, load_truth
 FEED_S: Final = 8.0
 SLICES: Final = 80
 HEAD_SLICES: Final = 8
-"""What is in the topic before the changefeed comes; the rest is fed while it runs."""
+"""Slices of the recording sent before the changefeed starts; the rest is sent while it runs."""
 
 HEAD_WAIT_S: Final = 60.0
 TOPIC_WAIT_S: Final = 60.0
@@ -54,7 +54,7 @@ Frame = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """What became of one protocol's run."""
+    """The result of one protocol's run."""
 
     protocol: str
     messages: int
@@ -66,11 +66,11 @@ class RecordedRun:
 
 
 def find_recording() -> Path:
-    """Return the recording of the source tree that this package runs from. Raises ConfigError outside of one."""
+    """Return the recording in the source tree. Raises ConfigError if the package does not run from one."""
     for parent in Path(__file__).resolve().parents:
-        found = parent / "tests" / "data" / "workload"
-        if (found / "truth").is_dir():
-            return found
+        folder = parent / "tests" / "data" / "workload"
+        if (folder / "truth").is_dir():
+            return folder
     raise ConfigError(
         "no recording here: the demo's data lies in the source tree (tests/data/workload); name another "
         "with --recording DIR"
@@ -78,8 +78,8 @@ def find_recording() -> Path:
 
 
 def time_zone(recording: Path) -> str:
-    """Return the zone in which the recorded changefeed wrote TIMESTAMP values: no message tells it, the manifest
-    does."""
+    """Return the time zone of TIMESTAMP values in the recorded messages, from the manifest: messages do not carry
+    it."""
     try:
         manifest = msgspec.json.decode((recording / "manifest.json").read_bytes())
     except (OSError, msgspec.DecodeError):
@@ -99,8 +99,7 @@ def read_partitions(where: Path) -> list[list[Frame]]:
 
 
 def slices(partitions: Sequence[Sequence[Frame]], count: int) -> Iterator[list[tuple[int, Frame]]]:
-    """Return all messages in `count` steps, each taking the same share of every partition; order in a partition is
-    kept."""
+    """Return all messages in `count` slices with the same share of every partition, in the partition's order."""
     for step in range(count):
         yield [
             (number, frame)
@@ -110,7 +109,7 @@ def slices(partitions: Sequence[Sequence[Frame]], count: int) -> Iterator[list[t
 
 
 class Feeder(threading.Thread):
-    """Sends a recording to a topic over some seconds. Once it has ended, `failure` tells whether all of it arrived."""
+    """Sends a recording to a topic over some seconds. `failure` is set at the end unless all of it arrived."""
 
     def __init__(
         self, bootstrap: str, topic: str, partitions: Sequence[Sequence[Frame]], stop: threading.Event
@@ -119,12 +118,12 @@ class Feeder(threading.Thread):
         self.bootstrap, self.topic, self.partitions, self.stop = bootstrap, topic, partitions, stop
         self.failure: str | None = None
         self.landing = threading.Event()
-        """Set by the reader when first rows have landed; most of the recording waits for it."""
+        """Set by the reader when the first rows have landed; most of the recording is sent after that."""
         self.ended = threading.Event()
-        """Set by the reader when it needs nothing more."""
+        """Set by the reader to stop the feeder."""
 
     def run(self) -> None:
-        """Send all of it; a failure stops the changefeed, which would wait for the rest for ever."""
+        """Send the recording; a failure stops the changefeed, which would otherwise wait for the rest."""
         from confluent_kafka import KafkaException
 
         try:
@@ -170,17 +169,17 @@ class Feeder(threading.Thread):
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """Make the topic and wait until every partition answers: for a moment a new one has no leader."""
+    """Create the topic and wait until every partition answers: a new one has no leader for a moment."""
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
-    places = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+    offsets = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
     until = time.monotonic() + TOPIC_WAIT_S
     try:
         for future in admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=30).values():
             future.result(TOPIC_WAIT_S)
-        while failures := [error for future in admin.list_offsets(places).values() if (error := future.exception(30))]:
+        while failures := [error for future in admin.list_offsets(offsets).values() if (error := future.exception(30))]:
             if time.monotonic() > until:
                 raise SourceError(f"the topic {topic} does not answer: {failures[0]}")
             time.sleep(0.1)
@@ -189,17 +188,17 @@ def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
 
 
 @contextmanager
-def scratch(given: Path | None) -> Iterator[Path]:
-    """A fresh directory to work in: one that goes away, or the next free `demo-N` under `given`."""
-    if given is None:
+def scratch(parent: Path | None) -> Iterator[Path]:
+    """Give a fresh working directory: a temporary one, or the next free `demo-N` under `parent`."""
+    if parent is None:
         where = Path(tempfile.mkdtemp(prefix="tidegate-demo-"))
         try:
             yield where
         finally:
             shutil.rmtree(where, ignore_errors=True)
         return
-    number = 1 + sum(1 for _ in given.glob("demo-*"))
-    while (where := given.resolve() / f"demo-{number}").exists():
+    number = 1 + sum(1 for _ in parent.glob("demo-*"))
+    while (where := parent.resolve() / f"demo-{number}").exists():
         number += 1
     where.mkdir(parents=True)
     yield where
@@ -211,7 +210,7 @@ class _Stage:
         self.truths = load_truth(recording)
 
     def play(self, protocol: str) -> RecordedRun | None:
-        """Feed, run and verify one protocol; None when it was stopped."""
+        """Feed, run and verify one protocol; return None if it was stopped."""
         partitions = read_partitions(self.recording / _DIRS[protocol])
         topic, lake = f"demo-{_DIRS[protocol]}", self.home / f"lake-{_DIRS[protocol]}"
         create_topic(self.bootstrap, topic, len(partitions))
@@ -239,17 +238,17 @@ class _Stage:
         return outcome
 
     def carry(self, config: FeedConfig, feeder: Feeder) -> Progress | None:
-        """Run the changefeed while the feeder feeds, until the recording's last moment is in the lake."""
+        """Run the changefeed during the feed, until the recording's last timestamp is in the lake."""
         from tidegate.config.changefeed import Changefeed
 
         feeder.start()
         try:
             with display(json=self.as_json, color=True, out=sys.stdout, err=sys.stderr) as show:
 
-                def report(now: Progress) -> None:
-                    if now.rows_landed:
+                def report(progress: Progress) -> None:
+                    if progress.rows_landed:
                         feeder.landing.set()
-                    show(now)
+                    show(progress)
 
                 done = Changefeed(config).run(on_progress=report, stop=self.stop, until=self.truths[-1].ts)
         finally:
@@ -260,12 +259,12 @@ class _Stage:
         return None if self.stop.is_set() else done
 
     def say(self, text: str) -> None:
-        """A line for people."""
+        """Print a line of text."""
         if not self.as_json:
             click.echo(text)
 
     def tell(self, outcome: RecordedRun, reports: Sequence[TableReport]) -> None:
-        """Print what became of a protocol."""
+        """Print the result of a protocol."""
         if self.as_json:
             click.echo(msgspec.json.encode(outcome).decode())
             return
@@ -279,14 +278,14 @@ class _Stage:
 
 
 def play_recording(recording: Path | None, protocols: Sequence[str], home: Path | None, *, as_json: bool) -> int:
-    """Replay a recording, the source tree's if none is given, and compare; the exit status."""
+    """Replay a recording, by default the source tree's, and compare; return the exit status."""
     where = recording or find_recording()
     outcomes: list[RecordedRun] = []
-    with stop_on_signals() as stop, scratch(home) as place:
+    with stop_on_signals() as stop, scratch(home) as directory:
         from tidegate_upstream.broker import running_broker
 
-        with running_broker(place / "broker") as broker:
-            stage = _Stage(where, broker.bootstrap, place, stop, as_json=as_json)
+        with running_broker(directory / "broker") as broker:
+            stage = _Stage(where, broker.bootstrap, directory, stop, as_json=as_json)
             for name in protocols:
                 outcome = stage.play(name)
                 if outcome is None:

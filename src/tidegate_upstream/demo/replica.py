@@ -57,23 +57,23 @@ _OPTIONS: Final = ("--bind-address=127.0.0.1", "--innodb-buffer-pool-size=16M", 
 
 
 def programs() -> list[str]:
-    """Return the paths of the programs of the server. EnvironmentFault where they are not installed."""
+    """Return the paths of the server's programs. Raises EnvironmentFault if they are not installed."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
-    found = [shutil.which(name, path=path) for name in _PROGRAMS]
-    if None in found:
+    located = [shutil.which(name, path=path) for name in _PROGRAMS]
+    if None in located:
         raise EnvironmentFault("no MariaDB server on this machine; Debian, Ubuntu: apt-get install mariadb-server")
-    return [str(one) for one in found]
+    return [str(program) for program in located]
 
 
 class MariaDb:
-    """A server that `home` is made for, with `options`; it may die and come back, at the same port."""
+    """A server whose data directory is created in `home`; it can be killed and started again at the same port."""
 
     def __init__(self, home: Path, options: Sequence[str] = ()) -> None:
         install, self._daemon = programs()
         self._user = ["--user=root"] if os.getuid() == 0 else []
         data = f"--datadir={home / 'data'}"
-        made = [install, "--no-defaults", *self._user, data, "--auth-root-authentication-method=normal"]
-        subprocess.run([*made, "--skip-test-db"], check=True, capture_output=True, timeout=_START_S)
+        command = [install, "--no-defaults", *self._user, data, "--auth-root-authentication-method=normal"]
+        subprocess.run([*command, "--skip-test-db"], check=True, capture_output=True, timeout=_START_S)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
@@ -83,7 +83,8 @@ class MariaDb:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *more: str) -> None:
-        """Start it, with `more` options, and wait until it answers. EnvironmentFault with the end of its log."""
+        """Start the server with `more` options and wait until it answers. Raises EnvironmentFault with the end of its
+        log."""
         with self._log.open("ab") as log:
             words = [self._daemon, "--no-defaults", *self._user, *self._options, *more]
             self._process = subprocess.Popen(words, stdout=log, stderr=log)
@@ -97,13 +98,13 @@ class MariaDb:
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """End it by SIGKILL."""
+        """Send SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(_STOP_S)
 
     def stop(self) -> None:
-        """End it, if it runs."""
+        """Stop the server if it runs."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait(_STOP_S)
@@ -111,7 +112,7 @@ class MariaDb:
 
 @contextmanager
 def running_mariadb(home: Path, options: Sequence[str] = ()) -> Iterator[int]:
-    """Run a server in a directory; give its port once it answers. EnvironmentFault with the end of its log."""
+    """Run a server in a directory and give its port. Raises EnvironmentFault with the end of its log."""
     server = MariaDb(home, options)
     try:
         server.start()
@@ -127,7 +128,7 @@ _LOOK_S: Final = 0.02
 
 
 class BankReader(threading.Thread):
-    """Adds up what all accounts of the replica hold, in one statement, until it is told to end."""
+    """Sums the balances of all accounts in the replica, in one statement, again and again until `end`."""
 
     def __init__(self, options: SqlOptions) -> None:
         super().__init__(name="demo-reader", daemon=True)
@@ -137,7 +138,7 @@ class BankReader(threading.Thread):
         self.totals: set[int] = set()
 
     def run(self) -> None:
-        """Look again and again; a table that is not there yet, or changes just now, is no answer."""
+        """Read the sum repeatedly; a table that does not exist yet, or changes just now, is skipped."""
         while not self._over.is_set():
             try:
                 self._read()
@@ -153,13 +154,13 @@ class BankReader(threading.Thread):
                     self.looks += 1
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop reading."""
         self._over.set()
         self.join(60.0)
 
 
 class ReplicaChain(Chain):
-    """The changefeed into the replica, `progress` its last report."""
+    """The changefeed into the replica; `progress` is its last report."""
 
     progress = Progress("starting")
 
@@ -174,7 +175,7 @@ class ReplicaChain(Chain):
 
 @contextmanager
 def embedded_tidb(_: Path) -> Iterator[str]:
-    """Run an embedded TiDB in memory; give its address."""
+    """Run an embedded TiDB in memory and give its address."""
     upstream = start_upstream(UpstreamOptions())
     try:
         yield f"tidb://root@127.0.0.1:{upstream.port_of(1)}/"
@@ -184,7 +185,7 @@ def embedded_tidb(_: Path) -> Iterator[str]:
 
 @contextmanager
 def mariadb(home: Path) -> Iterator[str]:
-    """Run a MariaDB; give its address. EnvironmentFault where none is installed."""
+    """Run a MariaDB and give its address. Raises EnvironmentFault if none is installed."""
     home.mkdir()
     with running_mariadb(home) as port:
         yield f"mysql://root@127.0.0.1:{port}/"
@@ -194,7 +195,7 @@ TARGETS: Final[dict[str, Callable[[Path], Any]]] = {"tidb": embedded_tidb, "mari
 
 
 class ReplicaDemo(Play[ReplicaChain]):
-    """The demo with a replica: in `target` of TARGETS, or in the server of a sink-uri."""
+    """The demo with a replica: a server of TARGETS, or the server of a sink-uri."""
 
     def __init__(self, options: LiveOptions, target: str, stop: threading.Event, tell: Teller) -> None:
         super().__init__(options, stop, tell)
@@ -233,7 +234,7 @@ class ReplicaDemo(Play[ReplicaChain]):
                 yield report
 
     def judge(self, reports: list[MomentReport]) -> Verdict:
-        """Count what the reader saw against the bank."""
+        """Return the result, with the sums of the bank's balances that the reader saw."""
         verdict, seen = super().judge(reports), self.reader.totals
         self.tell.say(f"a reader added the bank up {self.reader.looks:,} times: {', '.join(map(str, sorted(seen)))}")
         if seen == {TOTAL}:
@@ -247,14 +248,14 @@ class ReplicaDemo(Play[ReplicaChain]):
         self.tell.replica(ReplicaFlow(round(at_s, 1), *counts, age_ms, chain.error))
 
     def _points(self) -> list[int]:
-        with closing(self._session()) as asked:
-            rows = asked.ask(sent.READABLE_POINTS, values=(changefeed_name(NAME),))
+        with closing(self._session()) as session:
+            rows = session.ask(sent.READABLE_POINTS, values=(changefeed_name(NAME),))
         return sorted(int(primary) for (primary,) in rows)
 
     def _compared(self, ts: int, what: str) -> MomentReport:
         asking = self.upstream.session(0)
-        with closing(self._session()) as asked:
-            side, _ = replica_at(asked, NAME, WantedMoment(ts), TableFilter.parse(RULES).matches)
+        with closing(self._session()) as session:
+            side, _ = replica_at(session, NAME, WantedMoment(ts), TableFilter.parse(RULES).matches)
             tables = tuple(compare_sides(RecordingReader("the upstream", truth_at(asking, ts)), side))
         return MomentReport(NotedTs(ts, what), tables)
 

@@ -62,7 +62,7 @@ _FLAGS: Final = ("", "new", "sale", "new,hot", "new,sale,hot")
 
 
 def _script(text: str) -> tuple[str, ...]:
-    return tuple(" ".join(one.split()) for one in text.split(";") if one.strip())
+    return tuple(" ".join(statement.split()) for statement in text.split(";") if statement.strip())
 
 
 _ORDERS: Final = (
@@ -147,17 +147,17 @@ ALTER TABLE shop.baskets COMMENT = 'what is left';
 DROP TABLE shop.baskets;
 """)
 Scripts: TypeAlias = tuple[tuple[str, ...], ...]
-"""What each administrator does, in order."""
+"""The DDL scripts of the administrators, each in order."""
 DDLS: Final[Scripts] = (_SHOP_DDLS, _SIDE_DDLS)
 
 
 def without_recovery(scripts: Scripts) -> Scripts:
-    """Return scripts without what only a TiDB can do: bring back a table that was dropped."""
-    return tuple(tuple(one for one in script if not one.startswith("RECOVER TABLE")) for script in scripts)
+    """Return scripts without RECOVER TABLE, which only a TiDB can run."""
+    return tuple(tuple(sql for sql in script if not sql.startswith("RECOVER TABLE")) for script in scripts)
 
 
 class Stream(NamedTuple):
-    """Who works, and at which node (from 0)."""
+    """A stream of transactions and its node (from 0)."""
 
     name: str
     node: int
@@ -178,13 +178,13 @@ def setup(seed: int) -> Iterator[str]:
 
 
 def transactions(seed: int, stream: Stream) -> Iterator[Transaction]:
-    """Return what a stream does, for ever."""
+    """Return the endless transactions of a stream."""
     random = Random(f"{seed} {stream.name}")
-    made = _MAKERS[stream.name.partition("-")[0]]
+    make = _MAKERS[stream.name.partition("-")[0]]
     number = 0
     while True:
         number += 1
-        yield made(random, number)
+        yield make(random, number)
 
 
 def _customer(random: Random, at: int) -> str:
@@ -206,8 +206,8 @@ def _product(random: Random, at: int) -> str:
 
 
 def _month(order: int) -> int:
-    """An order's month follows from its number, so that whoever changes it later finds its partition; that of 0 is
-    emptied once, that of 1 dropped, whose orders lie in the next one from then on."""
+    """Return the month of an order, which follows from its number so that later changes find its partition. Month 0 is
+    truncated once, month 1 dropped; its orders then go to the next one."""
     return order % 7
 
 
@@ -295,14 +295,14 @@ NODES: Final = ("n1", "n2", "n3")
 _TAKES_AWAY: Final = frozenset(
     {"drop column", "drop table", "drop schema", "drop view", "alter table multi-schema change"}
 )
-"""DDLs of which SQL shows something before they are done; others show it where a job that runs on is public."""
+"""DDLs that SQL shows before they are done; other DDLs show once their job is public."""
 _TRIES: Final = 20
-"""How often a transaction is begun again that met another one, or a change of its tables."""
+"""Attempts of a transaction after a write conflict or a schema change."""
 _RETRY_S: Final = 0.01
 
 
 class NotedTs(NamedTuple):
-    """A timestamp taken while people worked; `kind` and `state` are those of the DDL in whose middle it was, if any."""
+    """A timestamp during the workload; `kind` and `state` are those of the DDL that was running, if any."""
 
     ts: int
     what: str
@@ -311,14 +311,14 @@ class NotedTs(NamedTuple):
 
 
 class DdlStep(NamedTuple):
-    """A schema state of a job, and the versions of the nodes when the first of them had it."""
+    """A schema state of a job, and the nodes' versions when the first node had loaded it."""
 
     state: str
     versions: tuple[int, ...]
 
 
 class DdlReport(NamedTuple):
-    """A DDL that is over; `commits` came while it ran."""
+    """A finished DDL; `commits` is the number of commits while it ran."""
 
     kind: str
     table: str
@@ -330,7 +330,7 @@ class DdlReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkPace:
-    """How much is done and how fast: transactions a stream, seconds for all of it, rest between two moves of DDLs."""
+    """The amount and speed of work: transactions a stream, seconds in total, pause between two moves of DDLs."""
 
     transactions: int = 480
     seconds: float = 40.0
@@ -338,17 +338,17 @@ class WorkPace:
 
     @classmethod
     def over(cls, seconds: float) -> "WorkPace":
-        """Twelve transactions a second and stream."""
+        """Return the pace of twelve transactions per second and stream."""
         return cls(round(12 * seconds), seconds)
 
 
 class WatchedCluster(Cluster):
-    """A cluster that tells its moves."""
+    """A cluster that reports its moves."""
 
     moved: Callable[[Move], None] | None = None
 
     def tick(self, choice: int | None = None) -> Move | None:
-        """Return a move as ever, told before the next one."""
+        """Return the next move, which is reported before it is made."""
         move = super().tick(choice)
         if move is not None and self.moved is not None:
             self.moved(move)
@@ -362,7 +362,7 @@ class _Watched:
     commits: int
     steps: list[DdlStep] = field(default_factory=list)
     fresh: str = ""
-    """The state that no node has loaded yet."""
+    """The newest state, which no node has loaded yet."""
 
 
 class _Watch:
@@ -374,12 +374,12 @@ class _Watch:
         self.reports: list[DdlReport] = []
         self.notes: list[NotedTs] = []
         self._ahead: list[tuple[int, int]] = []
-        """Between which timestamps SQL may have seen what a job changed that was not done."""
+        """Intervals of timestamps in which SQL may have shown changes of an unfinished job."""
         self._looked_ts = 0
         self._since_ts: int | None = None
 
     def moved(self, move: Move) -> None:
-        """Look at what a move has done, and let others work."""
+        """Record the outcome of a move, and let the workers run."""
         if move.kind == "job":
             with suppress(KeyLocked):
                 self._stepped(move.job_id)
@@ -399,7 +399,7 @@ class _Watch:
             self._since_ts = before_ts
 
     def is_settled_at(self, ts: int) -> bool:
-        """Return whether SQL at `ts` shows what was done, and no more."""
+        """Return whether SQL at `ts` shows exactly the finished DDLs."""
         begun = self._since_ts is not None and ts > self._since_ts
         return not begun and not any(since < ts <= until for since, until in self._ahead)
 
@@ -424,7 +424,7 @@ class _Watch:
                 watched.fresh = ""
 
     def note(self, what: str, kind: str = "", state: str = "") -> NotedTs | None:
-        """Take a timestamp; None where a DDL is seen that is not over."""
+        """Take a timestamp; None while SQL shows an unfinished DDL."""
         if any(map(_is_ahead, self.jobs.values())):
             return None
         self.notes.append(NotedTs(self.cluster.storage.oracle.next(), what, kind, state))
@@ -459,10 +459,10 @@ class _Worker:
     refused: int = 0
 
     def work(self, todo: Iterator[Transaction], pace: WorkPace, stop: threading.Event) -> None:
-        """All transactions, at even intervals."""
+        """Run all transactions at even intervals."""
         began_s = time.monotonic()
-        for number, one in enumerate(todo, 1):
-            self._run(one)
+        for number, transaction in enumerate(todo, 1):
+            self._run(transaction)
             if stop.wait(max(0.0, began_s + pace.seconds * number / pace.transactions - time.monotonic())):
                 return
 
@@ -487,14 +487,14 @@ class _Worker:
 
 
 class DemoUpstream:
-    """The upstream of a demo, from `start` to `close`; its log is written to `log`, its DDLs are those of `scripts`."""
+    """The upstream of a demo; its change log is written to `log`, its DDLs are those of `scripts`."""
 
     def __init__(self, seed: int, pace: WorkPace, log: Path, scripts: Scripts = DDLS) -> None:
         self.seed, self.pace, self._scripts = seed, pace, scripts
         self._stop = threading.Event()
         self.cluster = WatchedCluster(MemoryEngine(), nodes=NODES)
         self._watch = _Watch(self.cluster, lambda: self.commits, pace, self._stop)
-        self.workers = [_Worker(one, self.session(one.node)) for one in STREAMS]
+        self.workers = [_Worker(stream, self.session(stream.node)) for stream in STREAMS]
         self.refused_ddls: list[str] = []
         self._log, self._logs = UpstreamLog(self.cluster, log, in_memory=True), False
         self._threads = ThreadPoolExecutor(len(STREAMS) + len(scripts), thread_name_prefix="demo-session")
@@ -514,14 +514,14 @@ class DemoUpstream:
 
     @property
     def commits(self) -> int:
-        return sum(one.commits for one in self.workers)
+        return sum(worker.commits for worker in self.workers)
 
     def session(self, node: int) -> Session:
         """Return a new session at a node, by its number from 0."""
         return Session(self.cluster.nodes[NODES[node]])
 
     def start(self) -> None:
-        """Make the tables and begin to write the log."""
+        """Create the tables and begin the change log."""
         self.cluster.start_thread()
         session = self.session(0)
         for statement in setup(self.seed):
@@ -531,7 +531,7 @@ class DemoUpstream:
         self.cluster.moved = self._watch.moved
 
     def work(self) -> None:
-        """Let everybody begin."""
+        """Start all workers."""
         for worker in self.workers:
             todo = islice(transactions(self.seed, worker.stream), self.pace.transactions)
             self._at_work.append(self._threads.submit(worker.work, todo, self.pace, self._stop))
@@ -539,41 +539,42 @@ class DemoUpstream:
             self._at_work.append(self._threads.submit(self._administer, self.session(number), script))
 
     def note(self, what: str) -> NotedTs | None:
-        """Return a timestamp of now; None where a DDL is seen that is not over."""
+        """Return the current timestamp; None while SQL shows an unfinished DDL."""
         with self.cluster.guard:
             return self._watch.note(what)
 
     def is_settled_at(self, ts: int) -> bool:
-        """Return whether `ts` is one that can be compared: SQL shows no DDL there that was not done."""
+        """Return whether `ts` can be compared: SQL shows no unfinished DDL there."""
         with self.cluster.guard:
             return self._watch.is_settled_at(ts)
 
     def settled(self) -> bool:
-        """Return whether all work is done. Raises what ended a piece of it."""
-        for one in self._at_work:
-            if one.done():
-                one.result(0)
-        return all(one.done() for one in self._at_work)
+        """Return whether all work is done. Raises the error of a worker."""
+        for future in self._at_work:
+            if future.done():
+                future.result(0)
+        return all(future.done() for future in self._at_work)
 
     def summary(self) -> str:
-        """Return what was done, in a line."""
-        retries, refused = (sum(getattr(one, name) for one in self.workers) for name in ("retries", "refused"))
+        """Return a one-line summary of the work."""
+        retries, refused = (sum(getattr(worker, name) for worker in self.workers) for name in ("retries", "refused"))
         done = (
             f"{self.commits:,} transactions committed, {retries:,} begun again, {refused:,} refused by the schema then"
         )
-        lost = "".join(f"\n  refused: {one}" for one in self.refused_ddls)
-        return f"upstream: {done}; {len(self.reports)} DDLs of {len({one.kind for one in self.reports})} kinds{lost}"
+        lost = "".join(f"\n  refused: {ddl}" for ddl in self.refused_ddls)
+        kinds = {report.kind for report in self.reports}
+        return f"upstream: {done}; {len(self.reports)} DDLs of {len(kinds)} kinds{lost}"
 
     def end_log(self) -> None:
-        """Write the last segment, which ends behind everything that was done; twice is once."""
+        """Write the last segment, which ends after the last commit; idempotent."""
         if self._logs:
             self._logs = False
             self._log.stop()
 
     def close(self) -> None:
-        """End what still runs."""
+        """Stop everything that still runs."""
         self._stop.set()
-        wait_until(lambda: all(one.done() for one in self._at_work))
+        wait_until(lambda: all(future.done() for future in self._at_work))
         self._threads.shutdown()
         self.end_log()
         self.cluster.close()

@@ -67,7 +67,7 @@ class RegionMap:
         self._last_id = 1
 
     def __iter__(self) -> Iterator[Region]:
-        """The regions of now, whatever becomes of them while somebody looks at them."""
+        """Iterate over a copy of the current regions."""
         return iter(tuple(self._regions))
 
     def find(self, region_id: int) -> Region | None:
@@ -75,7 +75,7 @@ class RegionMap:
         return next((region for region in self._regions if region.id == region_id), None)
 
     def split(self, key: bytes) -> Region | None:
-        """Cut the region of `key` there; the region that was, None if one starts there already."""
+        """Split the region of `key` there; return the old region, None if one starts at `key` already."""
         at = bisect_right(self._regions, key, key=lambda region: region.start) - 1
         old = self._regions[at]
         if old.start == key:
@@ -86,7 +86,7 @@ class RegionMap:
         return old
 
     def merge(self, region_id: int) -> tuple[Region, Region] | None:
-        """Join a region with its right neighbour; the two that were, None if there is no neighbour."""
+        """Merge a region with its right neighbour; return the two old regions, None if there is no neighbour."""
         at = next((at for at, region in enumerate(self._regions) if region.id == region_id), len(self._regions))
         if at + 1 >= len(self._regions):
             return None
@@ -96,7 +96,7 @@ class RegionMap:
         return left, right
 
     def move_leader(self, region_id: int) -> Region | None:
-        """Give a region another leader; the region that was."""
+        """Transfer a region's leader; return the old region."""
         for at, region in enumerate(self._regions):
             if region.id == region_id:
                 self._regions[at] = replace(region, term=region.term + 1)
@@ -105,13 +105,13 @@ class RegionMap:
 
 
 QUEUE_EVENTS: Final = 1 << 20
-"""Live events that may wait for one reader; with more it is sent away (congested) and scans anew later."""
+"""Maximal number of live events queued for one reader; beyond it the reader is congested and has to scan again."""
 
 _OPS: Final = {WriteKind.PUT: KvOp.PUT, WriteKind.DELETE: KvOp.DELETE}
 
 
 class Registration:
-    """One reader's place at one region: events of keys in [start, end) with commit_ts above `checkpoint_ts`."""
+    """A reader's registration for one region: events of keys in [start, end) with commit_ts above `checkpoint_ts`."""
 
     def __init__(self, region: Region, start: bytes, end: bytes, checkpoint_ts: int) -> None:
         self.region, self.start, self.end = region, start, end
@@ -127,7 +127,7 @@ class Registration:
 
 
 class ChangeLog:
-    """The log of a store; what it needs of the past it reads from the store's versions."""
+    """The change log of a store; past changes are read from the store's versions."""
 
     def __init__(self, store: Store, oracle: Oracle, regions: RegionMap | None = None) -> None:
         self.store, self.oracle, self.regions = store, oracle, regions or RegionMap()
@@ -135,9 +135,9 @@ class ChangeLog:
         store.observers.append(self._hear)
 
     def register(self, region: Region, start: bytes, end: bytes, checkpoint_ts: int) -> Registration:
-        """Begin to listen to the part [start, end) of a region, as the caller knows it.
+        """Register for the part [start, end) of a region, as the caller knows the region.
 
-        A region that has changed since answers with its fault. Raises HistoryLost below the GC safe point.
+        If the region has changed since, the reader gets the fault. Raises HistoryLost below the GC safe point.
         """
         with self.store.guard:
             reader = Registration(region, start, end, checkpoint_ts)
@@ -146,7 +146,7 @@ class ChangeLog:
                 return reader
             if checkpoint_ts < self.store.safe_point:
                 raise HistoryLost(
-                    f"changes after ts {checkpoint_ts} are asked for, and the GC safe point is "
+                    f"cannot read changes after ts {checkpoint_ts}: the GC safe point is "
                     f"{self.store.safe_point}; start at or above it, with a new copy of the data"
                 )
             reader.scanned.extend(self._scan(start, end, checkpoint_ts))
@@ -154,7 +154,8 @@ class ChangeLog:
         return reader
 
     def poll(self, reader: Registration, scan_rows: int = 1024) -> list[KvEvent]:
-        """Return what has come since, with at most `scan_rows` more rows of the scan; the last event may be a fault."""
+        """Return the events since the last call, with at most `scan_rows` rows of the scan; the last event may be a
+        fault."""
         with self.store.guard:
             if reader.open and not reader.initialized:
                 for _ in range(min(scan_rows, len(reader.scanned))):
@@ -162,12 +163,12 @@ class ChangeLog:
                 if not reader.scanned:
                     reader.initialized = True
                     reader.queue.append(KvChange(LogType.INITIALIZED, b"", 0))
-            found = list(reader.queue)
+            events = list(reader.queue)
             reader.queue.clear()
-        return found
+        return events
 
     def advance(self) -> None:
-        """Tell every initialized reader how far its span is complete."""
+        """Send the resolved ts to every initialized reader."""
         with self.store.guard:
             now = self.oracle.next()
             locks = self.store.locks()
@@ -181,7 +182,7 @@ class ChangeLog:
                     reader.queue.append(ResolvedSpan(reader.start, reader.end, ts))
 
     def deregister(self, reader: Registration) -> None:
-        """Stop telling a reader anything."""
+        """End a registration."""
         with self.store.guard:
             reader.open = False
             self._readers = [other for other in self._readers if other is not reader]
@@ -189,30 +190,30 @@ class ChangeLog:
     # --- regions ---
 
     def split(self, key: bytes) -> None:
-        """Cut the region of `key` there."""
+        """Split the region of `key` there."""
         with self.store.guard:
             if old := self.regions.split(key):
                 self._fault({old.id}, FaultKind.EPOCH_NOT_MATCH)
 
     def merge(self, region_id: int) -> None:
-        """Join a region with its right neighbour, if it has one."""
+        """Merge a region with its right neighbour, if it has one."""
         with self.store.guard:
             if pair := self.regions.merge(region_id):
                 self._fault({region.id for region in pair}, FaultKind.EPOCH_NOT_MATCH)
 
     def move_leader(self, region_id: int) -> None:
-        """Give a region another leader."""
+        """Transfer a region's leader."""
         with self.store.guard:
             if self.regions.move_leader(region_id):
                 self._fault({region_id}, FaultKind.NOT_LEADER)
 
     def _fault_of(self, region: Region) -> FaultKind | None:
-        now = self.regions.find(region.id)
-        if now is None:
+        current = self.regions.find(region.id)
+        if current is None:
             return FaultKind.REGION_NOT_FOUND
-        if now.version != region.version:
+        if current.version != region.version:
             return FaultKind.EPOCH_NOT_MATCH
-        return FaultKind.NOT_LEADER if now.term != region.term else None
+        return FaultKind.NOT_LEADER if current.term != region.term else None
 
     def _fault(self, region_ids: set[int], kind: FaultKind) -> None:
         for reader in [reader for reader in self._readers if reader.region.id in region_ids]:
@@ -236,7 +237,8 @@ class ChangeLog:
                 self._end(reader, FaultKind.CONGESTED)
 
     def _scan(self, start: bytes, end: bytes, checkpoint_ts: int) -> Iterator[KvChange]:
-        """Locks and versions above `checkpoint_ts` of keys in [start, end), each version with the one before it."""
+        """Return locks and versions above `checkpoint_ts` of keys in [start, end), each version with the one before
+        it."""
         engine = self.store.engine
         for key, lock in self.store.locks(start, end):
             if lock.source >= LOSSY_DDL:

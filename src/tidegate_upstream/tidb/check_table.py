@@ -1,4 +1,4 @@
-"""Whether the keys of a table agree with each other: what ADMIN CHECK TABLE asks, and simulations after every step.
+"""ADMIN CHECK TABLE: the consistency of a table's rows and index entries. Simulations check it after every step.
 
     index          must hold                                                       in the states
     complete       every row has its entry, bytes and all                          public
@@ -6,7 +6,7 @@
                                                                                    an index may keep what nobody reads
     copy of rows   every copied row is a row in use, with the same values          ddl_state 1 .. 4
 
-The rows in use are the truth; nothing is changed, and everything found is told.
+The rows in use are the truth.  Nothing is changed, and every inconsistency is reported.
 
 Source: TiDB pkg/executor (admin.go, check_table_index.go); the consistency of the F1 paper, section 6 of our checker.
 """
@@ -30,7 +30,7 @@ _TRUSTED: Final = frozenset({ElementState.PUBLIC, ElementState.WRITE_REORG})
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that does not agree: `what` in words, under which element, at which key."""
+    """An inconsistency: `what` in words, its element, its key."""
 
     what: str
     element: str
@@ -41,7 +41,7 @@ class Fault:
 
 
 def check_table(source: Reader, shape: TableShape, context: Context) -> list[Fault]:
-    """Return all that does not agree in a table, as a reader with this definition sees it."""
+    """Return all inconsistencies of a table, as a reader with this definition sees it."""
     reader = TableReader(source, shape, context)
     images = list(reader.all())
     faults = [fault for index in shape.indexes for fault in _index_faults(reader, index, images)]
@@ -55,14 +55,14 @@ def _index_faults(reader: TableReader, index: ShapeIndex, images: list[RowImage]
     for image in images:
         entry = index_mutation(reader.shape, index, image)
         expected.setdefault(entry.key, set()).add(entry.value)
-    found = dict(_entries(reader, index))
+    entries = dict(_entries(reader, index))
     if index.access.read:
-        for key in expected.keys() - found.keys():
+        for key in expected.keys() - entries.keys():
             yield Fault("a row without its entry", f"index {index.name}", key)
         for key in (key for key, values in expected.items() if len(values) > 1):
             yield Fault("two rows with one unique key", f"index {index.name}", key)
     if index.stored.state in _TRUSTED:
-        for key, value in found.items():
+        for key, value in entries.items():
             if key not in expected:
                 yield Fault("an entry without a row", f"index {index.name}", key)
             elif value not in expected[key]:
@@ -86,10 +86,10 @@ def _copy_faults(reader: TableReader, placement: Placement, images: list[RowImag
         physical_id = placement.locate(image.columns)
         if physical_id is not None:
             due[physical_id, image.handle] = image
-    held = {(one.physical_id, one.handle): one for ident in placement.ids for one in reader.rows_of(ident)}
-    for place, copy in held.items():
-        if place not in due or not _alike(reader.shape, copy, due[place]):
-            yield Fault("a copied row that is not in use", f"partition {place[0]}", record_key(*place))
+    held = {(row.physical_id, row.handle): row for ident in placement.ids for row in reader.rows_of(ident)}
+    for location, copy in held.items():
+        if location not in due or not _alike(reader.shape, copy, due[location]):
+            yield Fault("a copied row that is not in use", f"partition {location[0]}", record_key(*location))
 
 
 def _alike(shape: TableShape, one: RowImage, other: RowImage) -> bool:
@@ -97,5 +97,5 @@ def _alike(shape: TableShape, one: RowImage, other: RowImage) -> bool:
 
 
 def refusal(shape: TableShape, fault: Fault) -> SqlRefused:
-    """Return what ADMIN CHECK TABLE says of a fault."""
+    """Return the error of ADMIN CHECK TABLE for a fault."""
     return SqlRefused(_INCONSISTENT, f"data inconsistency in table: {shape.name}, {fault}")

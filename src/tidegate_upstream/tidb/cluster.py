@@ -40,12 +40,12 @@ from tidegate_upstream.tidb.transaction import Options, Oracle, Storage
 _POLL_S: Final = 0.05
 _Definitions: TypeAlias = dict[int, StoredTable]
 _YIELD_S: Final = 0.000_2
-"""A pause between two ticks of the thread, since a lock that is taken again at once lets nobody else in."""
+"""Pause between two ticks of the thread: a lock that is acquired again at once would starve other threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """How the parts behave. `error_limit`: errors after which a job that can be taken back is."""
+    """Options of a cluster. `error_limit`: number of errors after which a job is rolled back, if it can be."""
 
     nodes: NodeOptions = field(default_factory=NodeOptions)
     batch_rows: int = BATCH_ROWS
@@ -53,7 +53,7 @@ class ClusterOptions:
 
 
 class Move(NamedTuple):
-    """Something that may happen next: "reload" and "campaign" of a node, "job" by the owner."""
+    """A possible next move: "reload" or "campaign" of a node, "job" of the owner."""
 
     kind: str
     node: str
@@ -69,7 +69,7 @@ def _wall_ms() -> int:
 
 
 class Cluster:
-    """`reach` hears of places inside a step, where a test may let the owner die."""
+    """Nodes, owner and clock of an embedded TiDB; tests set `reach` to let the owner die at a named point of a step."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Cluster:
         return cls(MemoryEngine() if directory is None else SqliteEngine(directory), now_ms, options, nodes)
 
     def close(self) -> None:
-        """Stop thread and nodes, and let go of the files."""
+        """Stop the thread and the nodes, and close the files."""
         self.stop_thread()
         for node in list(self.nodes.values()):
             node.leave()
@@ -124,13 +124,13 @@ class Cluster:
     # --- nodes ---
 
     def add_node(self, name: str) -> Node:
-        """Return a new node, or another life of one that was killed."""
+        """Return a new node, or a restarted one if it was killed."""
         with self.guard:
             node = self.nodes[name] = Node(name, self.storage, self.registry, self.options.nodes, self.ddl_client)
         return node
 
     def kill(self, name: str) -> None:
-        """A node dies; the others wait until its session runs out."""
+        """Kill a node; the others wait until its session expires."""
         with self.guard:
             self.nodes.pop(name).kill()
 
@@ -143,14 +143,15 @@ class Cluster:
         return physical_ms(self.storage.oracle.next())
 
     def collect_garbage(self, life_ms: int) -> tuple[int, int]:
-        """Forget what is older than `life_ms` and than every open transaction; (versions, delete ranges) that went.
+        """Remove versions older than `life_ms` and than every open transaction; return (versions, delete ranges)
+        removed.
 
-        Raises KeyLocked, before anything is removed, when a transaction from before then still lives.
+        Raises KeyLocked, before anything is removed, if an older transaction is still alive.
         """
         store, oracle = self.storage.store, self.storage.oracle
         safe_point = (self.clock_ms - life_ms) << LOGICAL_BITS
         for node in self.nodes.values():
-            safe_point = min([safe_point, *(one.start_ts - 1 for one in node.open_transactions)])
+            safe_point = min([safe_point, *(transaction.start_ts - 1 for transaction in node.open_transactions)])
         if safe_point <= store.safe_point:
             return 0, 0
         versions = collect_garbage(store, safe_point, oracle.next())
@@ -159,19 +160,18 @@ class Cluster:
     # --- moves ---
 
     def moves(self) -> list[Move]:
-        """Return what may happen next, the most useful first."""
+        """Return the possible moves, the most useful first."""
         with self.guard:
             now_ms = self.clock_ms
-            found = [Move("reload", name) for name, node in self.nodes.items() if self._is_behind(node, now_ms)]
+            moves = [Move("reload", name) for name, node in self.nodes.items() if self._is_behind(node, now_ms)]
             owner = self.registry.owner(now_ms)
             if owner is None or owner not in self.nodes:
-                return [*found, *(Move("campaign", name) for name in self._candidates(owner, now_ms))]
+                return [*moves, *(Move("campaign", name) for name in self._candidates(owner, now_ms))]
             ready = sorted(self.owner_of(owner).ready(), key=lambda job_id: self._acted.get(job_id, 0))
-            return [*found, *(Move("job", owner, job_id) for job_id in ready)]
+            return [*moves, *(Move("job", owner, job_id) for job_id in ready)]
 
     def tick(self, choice: int | None = None) -> Move | None:
-        """Return one move: the first, or number `choice` of them (modulo their count). None when nobody can do
-        anything."""
+        """Make one move and return it: the first, or number `choice` (modulo their count). None if there is none."""
         with self.guard:
             moves: list[Move] = []
             with suppress(KeyLocked):
@@ -186,7 +186,7 @@ class Cluster:
             return moves[0] if choice is not None else None
 
     def act(self, move: Move) -> bool:
-        """Make a move; whether anything came of it."""
+        """Make a move; return whether it had an effect."""
         node = self.nodes[move.node]
         if move.kind == "campaign":
             return self.registry.campaign(move.node, self.clock_ms)
@@ -199,7 +199,7 @@ class Cluster:
         return before != (node.version, node.valid_until_ms, str(self.registry.locks))
 
     def owner_of(self, name: str) -> Owner:
-        """Return what a node does when it is the owner; also when it only believes so."""
+        """Return the owner's work of a node that is the owner, or believes so."""
         steps = Steps(
             self.storage,
             name,
@@ -216,7 +216,7 @@ class Cluster:
         return [] if owner is not None else [name for name in self.registry.alive(now_ms) if name in self.nodes]
 
     def _is_behind(self, node: Node, now_ms: int) -> bool:
-        """Whether a reload would change anything: version, lease, or a report that is asked for."""
+        """Return whether a reload would change anything: version, lease, or a requested report."""
         if now_ms > node.valid_until_ms - node.options.lease_ms // 2:
             return True
         reader = self.storage.snapshot()
@@ -224,16 +224,16 @@ class Cluster:
         newest = meta.version
         if node.version < newest - (meta.diff(newest) is None):
             return True
-        asked = LOCK_INFO.rows(reader, self.registry.first_job) if node.options.metadata_lock else ()
+        requests = LOCK_INFO.rows(reader, self.registry.first_job) if node.options.metadata_lock else ()
         return any(
-            self.registry.locks.get(job_id, {}).get(node.name, 0) < _number(row["version"]) for job_id, row in asked
+            self.registry.locks.get(job_id, {}).get(node.name, 0) < _number(row["version"]) for job_id, row in requests
         )
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.clock_ms / 1000, UTC)
 
     def check(self) -> None:
-        """Our own assertion: of each job no node that can commit is more than one step behind another."""
+        """Assert that for each job all nodes that can commit are at most one step apart."""
         now_ms = self.clock_ms
         entries = list(read_entries(self.storage.snapshot(), self.registry.first_job))
         self._acted = {entry.job.id: self._acted.get(entry.job.id, 0) for entry in entries}
@@ -248,35 +248,35 @@ class Cluster:
                     with node.guard:
                         transactions = node.open_transactions if node.options.metadata_lock else []
                         older = any(  # may still commit into a table that is another by then
-                            one.uses((number,)) and one.schema.tables[number].stored != table
-                            for one in transactions
-                            if one.schema_version < before and not one.doomed
+                            transaction.uses((number,)) and transaction.schema.tables[number].stored != table
+                            for transaction in transactions
+                            if transaction.schema_version < before and not transaction.doomed
                             for number, table in versions[before].items()
-                            if number in one.schema.tables
+                            if number in transaction.schema.tables
                         )
                     fine = node.version >= before and not older
                     assert not node.has_lease(now_ms) or fine, (entry, list(versions), node)
 
     def _definitions(self, entry: JobEntry) -> _Definitions:
         meta = Meta(self.storage.snapshot())
-        places = [(schema.id, number) for schema in meta.schemas() for number in table_ids(entry.request)]
-        return {number: found for place, number in places if (found := meta.table(place, number)) is not None}
+        pairs = [(schema.id, number) for schema in meta.schemas() for number in table_ids(entry.request)]
+        return {number: table for schema_id, number in pairs if (table := meta.table(schema_id, number)) is not None}
 
     # --- a thread of its own ---
 
     def has_thread(self) -> bool:
-        """Return whether the background thread ticks; one that failed does not."""
+        """Return whether the background thread runs; False once it has failed."""
         return self._thread is not None and self._thread.is_alive()
 
     def start_thread(self) -> None:
-        """Tick in the background until `stop_thread` or `close`."""
+        """Tick in a background thread until `stop_thread` or `close`."""
         if self._thread is None:
             self._stop.clear()
             self._thread = Thread(target=self._loop, name="tidb-ddl", daemon=True)
             self._thread.start()
 
     def stop_thread(self) -> None:
-        """End the background thread."""
+        """Stop the background thread."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._stop.set()

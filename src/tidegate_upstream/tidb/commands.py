@@ -79,7 +79,7 @@ class Peers(Protocol):
     """The other clients of a server."""
 
     def kill(self, connection_id: int, *, query_only: bool) -> None:
-        """End a client, or only its statement. Raises SqlRefused 1094."""
+        """End a client's connection, or only its statement. Raises SqlRefused 1094."""
         ...
 
     def sessions(self) -> Sequence[object]:
@@ -89,7 +89,7 @@ class Peers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeTools:
-    """What the sessions of a node share."""
+    """Objects that the sessions of a node share."""
 
     auto_ids: StoredAutoIds
     locks: NamedLocks
@@ -102,7 +102,7 @@ _guard: Final = Lock()
 
 
 def tools_of(node: Node) -> NodeTools:
-    """Return the tools of a node, made when first asked for."""
+    """Return the tools of a node, created on first use."""
     with _guard:
         if node not in _tools:
             locks = _locks.setdefault(node.storage.store, NamedLocks())
@@ -111,7 +111,7 @@ def tools_of(node: Node) -> NodeTools:
 
 
 class SessionClient(Protocol):
-    """A session, as its commands and views see it."""
+    """The part of a session that commands and views use."""
 
     node: Node
     state: SessionState
@@ -140,16 +140,16 @@ class SessionClient(Protocol):
         ...
 
     def moment(self, value: SqlValue) -> int:
-        """Return the timestamp that a value means."""
+        """Return the timestamp of a value."""
         ...
 
     def view(self, context: Context | None = None) -> View:
-        """Return what SHOW sees."""
+        """Return the data of SHOW."""
         ...
 
 
 class SetScope(Enum):
-    """Where a value goes."""
+    """The scope of an assignment in SET."""
 
     SESSION = "session"
     GLOBAL = "global"
@@ -158,7 +158,7 @@ class SetScope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """One assignment: `expression` is text to evaluate, else `word` is the value; both None for DEFAULT."""
+    """One assignment: `expression` is text to evaluate, else `word` is the value; both are None for DEFAULT."""
 
     scope: SetScope
     name: str
@@ -175,22 +175,22 @@ _SCOPES: Final = {
 _IGNORED: Final = ("PASSWORD", "DEFAULT ROLE", "ROLE", "RESOURCE GROUP", "CONFIG")
 _WRONG_MOMENT: Final = 1292
 _TSO_MIN: Final = 1 << 40
-"""Whole numbers from here on are TSOs: as a moment they would be no date."""
+"""Integers from here on are TSOs, since they are no valid dates."""
 _LEVELS: Final = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
 
 def read_set(text: str, modes: frozenset[str] = frozenset()) -> tuple[Assign, ...]:
-    """Return the assignments of a SET statement. Raises SqlError for what is none."""
+    """Return the assignments of a SET statement. Raises SqlError."""
     cursor = Cursor(text, modes)
     cursor.expect("SET")
     if cursor.accept(*_IGNORED):
         return ()
-    found = list(_items(cursor))
+    assignments = list(_items(cursor))
     while cursor.sign(","):
-        found += _items(cursor)
+        assignments += _items(cursor)
     if not cursor.done():
         raise cursor.error("unexpected text")
-    return tuple(found)
+    return tuple(assignments)
 
 
 def _items(cursor: Cursor) -> Iterator[Assign]:
@@ -277,19 +277,19 @@ def apply(
     warn: Callable[[int, str], None],
     hooks: Mapping[tuple[SetScope, str], Callable[[SqlValue], SqlValue]],
 ) -> None:
-    """Do the assignments, the last of them not if one before it is refused. `hooks` read values of variables that the
-    session itself knows best (tidb_snapshot), and return what the variable then holds."""
-    for one in assigns:
-        value: SqlValue = one.word if one.expression is None else evaluate(one.expression)
-        if one.scope is SetScope.USER:
-            state.user_variables[one.name.lower()] = value
+    """Do the assignments in order up to the first that is refused. `hooks` convert values of variables that the session
+    interprets itself (tidb_snapshot)."""
+    for assignment in assigns:
+        value: SqlValue = assignment.word if assignment.expression is None else evaluate(assignment.expression)
+        if assignment.scope is SetScope.USER:
+            state.user_variables[assignment.name.lower()] = value
             continue
-        name = one.name.lower()
-        if one.expression is None and one.word is None:
-            value = _default(name, one.scope, state)
-        if (one.scope, name) in hooks:
-            value = hooks[one.scope, name](value)
-        if one.scope is SetScope.GLOBAL:
+        name = assignment.name.lower()
+        if assignment.expression is None and assignment.word is None:
+            value = _default(name, assignment.scope, state)
+        if (assignment.scope, name) in hooks:
+            value = hooks[assignment.scope, name](value)
+        if assignment.scope is SetScope.GLOBAL:
             state.variables.shared.set(name, value, warn)
         else:
             state.variables.set(name, value, warn)
@@ -301,7 +301,7 @@ def _default(name: str, scope: SetScope, state: SessionState) -> SqlValue:
 
 
 def set_names(state: SessionState, charset: str, collation: str | None = None) -> None:
-    """SET NAMES, as a handshake does it; an unknown charset is taken for utf8mb4."""
+    """SET NAMES, as a handshake does it; an unknown charset counts as utf8mb4."""
     try:
         name = charset_named(charset)
     except SqlRefused:
@@ -316,7 +316,7 @@ def set_names(state: SessionState, charset: str, collation: str | None = None) -
 
 
 def moment_ts(value: SqlValue, zone: tzinfo, newest_ts: int) -> int:
-    """Return the timestamp that a value means; SqlRefused 1292 for none, 8128 for one to come."""
+    """Return the timestamp of a value; SqlRefused 1292 for an invalid one, 8128 for one in the future."""
     is_number = isinstance(value, int | Decimal) or (isinstance(value, str) and all_digits(value))
     tso = int(value) if is_number else 0  # type: ignore[arg-type]
     ts = tso if tso >= _TSO_MIN else _moment(value, zone)
@@ -336,8 +336,8 @@ def _moment(value: SqlValue, zone: tzinfo) -> int | None:
         if isinstance(value, Time):
             moment = datetime(*value, tzinfo=zone)
         elif isinstance(value, str):
-            found = datetime.fromisoformat(value.strip())
-            moment = found if found.tzinfo is not None else found.replace(tzinfo=zone)
+            parsed = datetime.fromisoformat(value.strip())
+            moment = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=zone)
         else:
             return None
     except ValueError:
@@ -351,7 +351,7 @@ _QUERIES: Final = frozenset({"SELECT", "WITH", ";"})
 _TOKENS_MAX: Final = 64
 _SHAPES_MAX: Final = 256
 _FIRST: Final = 7_300_000_000_000_000_000
-"""Numbers that a statement is not likely to hold itself."""
+"""Placeholders for literals start here: numbers that hardly occur in a statement."""
 
 _Key: TypeAlias = tuple[object, ...]
 
@@ -362,7 +362,7 @@ class _Shape(NamedTuple):
 
 
 class StatementShapes:
-    """What one session parses; the shapes used last are kept."""
+    """A cache of parsed statements by their shape, for one session; the least recently used are dropped."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[_Key, _Shape | None] = OrderedDict()
@@ -372,7 +372,7 @@ class StatementShapes:
         tokens = tokens_of(sql, sql_mode)
         if not 0 < len(tokens) <= _TOKENS_MAX or tokens[0].word not in _CHANGES:
             return statements_of(sql, tokens, RESERVED)
-        key = tuple((one.kind, None if one.kind in _LITERALS else one.text) for one in tokens)
+        key = tuple((token.kind, None if token.kind in _LITERALS else token.text) for token in tokens)
         if key not in self._known:
             parsed = statements_of(sql, tokens, RESERVED)
             self._known[key] = _shape(sql, tokens)
@@ -383,31 +383,32 @@ class StatementShapes:
         self._known.move_to_end(key)
         if shape is None:
             return statements_of(sql, tokens, RESERVED)
-        texts = [one.text for one in tokens if one.kind in _LITERALS]
+        texts = [token.text for token in tokens if token.kind in _LITERALS]
         for literal, text in zip(shape.literals, texts, strict=True):
             literal.set("this", text)
         return [Dml(shape.node, sql[tokens[0].start : tokens[-1].end])]
 
 
 def _shape(sql: str, tokens: Sequence[Token]) -> _Shape | None:
-    """The shape of a statement that parses; None where a literal cannot be found again."""
-    if any((one.word or one.text) in _QUERIES for one in tokens):
+    """Return the shape of a statement that parses; None if a literal cannot be located again."""
+    if any((token.word or token.text) in _QUERIES for token in tokens):
         return None
     numbered = [
-        one._replace(text=str(_FIRST + number)) if one.kind in _LITERALS else one for number, one in enumerate(tokens)
+        token._replace(text=str(_FIRST + number)) if token.kind in _LITERALS else token
+        for number, token in enumerate(tokens)
     ]
     [parsed] = statements_of(sql, numbered, RESERVED)
     if not isinstance(parsed, Dml):
         return None
     by_text = {literal.this: literal for literal in parsed.node.find_all(exp.Literal)}
-    wanted = [one.text for one in numbered if one.kind in _LITERALS]
-    if len(by_text) != len(wanted) or not by_text.keys() >= set(wanted):
+    literals = [token.text for token in numbered if token.kind in _LITERALS]
+    if len(by_text) != len(literals) or not by_text.keys() >= set(literals):
         return None
-    return _Shape(parsed.node, [by_text[text] for text in wanted])
+    return _Shape(parsed.node, [by_text[text] for text in literals])
 
 
 _DEPTH: Final = 32
-"""Views within views; more is a circle."""
+"""Maximal nesting of views; deeper is a cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,14 +416,14 @@ class _OneRelation:
     held: Relation
 
     def relation(self, _schema: str, _name: str) -> Relation:
-        """It."""
+        """Return the relation."""
         return self.held
 
 
 def _choose(relation: FixedRelation, condition: str, context: Context) -> ResultSet:
-    """The rows of a relation that a condition is true of, by the rules of SELECT. Raises SqlRefused."""
+    """Return the rows of a relation that fulfil a condition, by the rules of SELECT. Raises SqlRefused."""
     if condition == "TRUE":
-        columns = tuple(ResultColumn(one.name, one.type, one.collation) for one in relation.columns)
+        columns = tuple(ResultColumn(column.name, column.type, column.collation) for column in relation.columns)
         return ResultSet(columns, list(relation.held))
     text = f"SELECT * FROM `shown` WHERE {condition}"  # noqa: S608  the condition is the user's own SQL
     [statement] = parse(text, context.sql_mode - {"ANSI_QUOTES"})
@@ -432,7 +433,7 @@ def _choose(relation: FixedRelation, condition: str, context: Context) -> Result
 
 @dataclass(frozen=True, slots=True)
 class SystemRelations:
-    """What is no stored table. `within` makes the relations that a view's SELECT reads, in the view's database."""
+    """Relations that are no stored tables. `within` gives the relations of a view's SELECT, in the view's database."""
 
     information: Callable[[], InformationSchema]
     snapshot: StoredSnapshot
@@ -444,14 +445,14 @@ class SystemRelations:
         """Return a table of information_schema, or a view; SqlRefused 1146, 1046."""
         if is_information(schema):
             return self.information().relation(schema, name)
-        found = find_table(self.snapshot, schema, name)
-        if found is None or not found.stored.is_view:
+        table = find_table(self.snapshot, schema, name)
+        if table is None or not table.stored.is_view:
             if not schema:
                 raise SqlRefused(1046, "No database selected", "3D000")
             raise SqlRefused(1146, f"Table '{schema}.{name}' doesn't exist", "42S02")
         if self.depth > _DEPTH:
             raise SqlRefused(1462, f"`{schema}`.`{name}` contains view recursion", "HY000")
-        return self._view(found)
+        return self._view(table)
 
     def _view(self, view: TableVersion) -> Relation:
         assert view.stored.view is not None
@@ -464,8 +465,8 @@ class SystemRelations:
             context.database = outside
         names = [column.name.original for column in view.stored.cols or []]
         if len(names) != len(answer.columns):
-            place = f"{view.schema}.{view.stored.name.original}"
-            raise SqlRefused(1356, f"View '{place}' references invalid table(s) or column(s)", "HY000")
+            qualified = f"{view.schema}.{view.stored.name.original}"
+            raise SqlRefused(1356, f"View '{qualified}' references invalid table(s) or column(s)", "HY000")
         columns = tuple(
             RelationColumn(name, column.type, collation=column.collation)
             for name, column in zip(names, answer.columns, strict=True)
@@ -487,7 +488,7 @@ _SEPARATE_IDS: Final = 1
 
 
 def view_of(session: SessionClient, context: Context) -> View:
-    """Return what SHOW sees."""
+    """Return the data of SHOW."""
     schema = _definitions(session)
     return View(
         session.state,
@@ -500,7 +501,7 @@ def view_of(session: SessionClient, context: Context) -> View:
 
 
 def information_of(session: SessionClient, schema: StoredSnapshot | None = None) -> InformationSchema:
-    """information_schema over definitions, those of now if none are given."""
+    """Return information_schema of a snapshot, by default the current one."""
     ddl_client = session.node.ddl_client
     return InformationSchema(
         Facts(
@@ -539,17 +540,17 @@ def _ids(session: SessionClient, table: TableVersion) -> NextIds:
 
 
 def _processes(session: SessionClient) -> Iterator[tuple[SqlValue, ...]]:
-    listed = [one for one in session.peers.sessions() if isinstance(one, type(session))] if session.peers else []
-    for one in listed if session in listed else [*listed, session]:
-        command = "Query" if one.running else "Sleep"
-        state = "autocommit" if one.state.variables["autocommit"] else ""
-        head = (one.connection_id, one.state.user.partition("@")[0], "127.0.0.1", one.state.database or None)
-        yield (*head, command, 0, state, one.running or None)
+    listed = [peer for peer in session.peers.sessions() if isinstance(peer, type(session))] if session.peers else []
+    for peer in listed if session in listed else [*listed, session]:
+        command = "Query" if peer.running else "Sleep"
+        state = "autocommit" if peer.state.variables["autocommit"] else ""
+        head = (peer.connection_id, peer.state.user.partition("@")[0], "127.0.0.1", peer.state.database or None)
+        yield (*head, command, 0, state, peer.running or None)
 
 
 _Answer: TypeAlias = ResultSet | Outcome
 _Rule: TypeAlias = Callable[[SessionClient, Cursor, Context], _Answer | None]
-"""None is the outcome of what only acts."""
+"""Outcome of a command; None if it returns nothing."""
 _HISTORY: Final = 10
 _JOBS: Final = (
     "JOB_ID# DB_NAME TABLE_NAME JOB_TYPE SCHEMA_STATE SCHEMA_ID# TABLE_ID# ROW_COUNT# CREATE_TIME@ START_TIME@ "
@@ -562,7 +563,7 @@ _COMMAND_IGNORED: Final = frozenset(
 
 
 def run_command(session: SessionClient, command: Command, context: Context) -> _Answer:
-    """Return what a command does. Raises SqlError, SqlRefused."""
+    """Run a command and return its answer. Raises SqlError, SqlRefused."""
     if command.kind in _COMMAND_IGNORED:
         if command.kind != "UNLOCK":  # commits only what LOCK TABLES began, and that is nothing
             session.transaction.commit()
@@ -636,8 +637,8 @@ def _set(session: SessionClient, cursor: Cursor, context: Context) -> None:
         return "" if moment is None else str(value)
 
     def external(value: SqlValue) -> SqlValue:
-        known = str(value)
-        if all_digits(known) and int(known) > session.node.storage.oracle.newest:
+        text = str(value)
+        if all_digits(text) and int(text) > session.node.storage.oracle.newest:
             raise SqlRefused(1105, "external timestamp is greater than global tso", "HY000")
         return value
 

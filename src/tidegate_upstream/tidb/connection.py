@@ -75,23 +75,23 @@ class Prepared:
     """A statement and the offsets of its parameters."""
 
     sql: str
-    places: tuple[int, ...]
+    markers: tuple[int, ...]
 
     @classmethod
     def of(cls, sql: str, sql_mode: frozenset[str]) -> "Prepared":
-        """Return the statement, its parameters found. Raises SqlRefused 1064 for unreadable text."""
+        """Return the statement with its parameters. Raises SqlRefused 1064 for unreadable text."""
         tokens = tokens_of(sql, sql_mode)
         return cls(sql, tuple(token.start for token in tokens if token.kind is TokenKind.SIGN and token.text == "?"))
 
 
 def bind(statement: Prepared, values: Sequence[Bound], sql_mode: frozenset[str], charset: str = "utf-8") -> str:
-    """Return the text of the statement with literals in the places of its parameters. Raises SqlRefused 1210."""
-    if len(values) != len(statement.places):
+    """Return the text of the statement with literals in place of its parameters. Raises SqlRefused 1210."""
+    if len(values) != len(statement.markers):
         raise SqlRefused(_WRONG_ARGUMENTS, "Incorrect arguments to EXECUTE")
     parts, last = [], 0
-    for place, value in zip(statement.places, values, strict=True):
-        parts += [statement.sql[last:place], _literal(value, sql_mode, charset)]
-        last = place + 1
+    for marker, value in zip(statement.markers, values, strict=True):
+        parts += [statement.sql[last:marker], _literal(value, sql_mode, charset)]
+        last = marker + 1
     return "".join([*parts, statement.sql[last:]])
 
 
@@ -118,7 +118,8 @@ _CODES: Final = {int(code): code for code in T}
 
 @dataclass(slots=True)
 class ClientStatement:
-    """A statement that a client prepared; `types` are those of its last execution, `long_data` what came in pieces."""
+    """A prepared statement of a client; `types` are those of its last execution, `long_data` the parameters sent in
+    pieces."""
 
     prepared: Prepared
     types: tuple[tuple[T, bool], ...] = ()
@@ -127,7 +128,7 @@ class ClientStatement:
 
 def read_parameters(statement: ClientStatement, data: bytes) -> list[Bound]:
     """Return the parameters of an execution, the part of its packet behind the iteration count. Raises DecodeError."""
-    count = len(statement.prepared.places)
+    count = len(statement.prepared.markers)
     if not count:
         return []
     reader = PacketReader(data)
@@ -136,13 +137,13 @@ def read_parameters(statement: ClientStatement, data: bytes) -> list[Bound]:
         statement.types = tuple(_type(reader.take(2)) for _ in range(count))
     if len(statement.types) != count:
         raise DecodeError("parameters without types", CODEC, reader.at)
-    found: list[Bound] = []
+    values: list[Bound] = []
     for at, (code, unsigned) in enumerate(statement.types):
         if at in statement.long_data:
-            found.append(bytes(statement.long_data[at]))
+            values.append(bytes(statement.long_data[at]))
         else:
-            found.append(None if absent >> at & 1 else _read(reader, code, unsigned=unsigned))
-    return found
+            values.append(None if absent >> at & 1 else _read(reader, code, unsigned=unsigned))
+    return values
 
 
 def _type(raw: bytes) -> tuple[T, bool]:
@@ -209,12 +210,12 @@ CAPABILITIES: Final = (
     | Capabilities.CLIENT_MULTI_RESULTS
     | Capabilities.CLIENT_PS_MULTI_RESULTS
 )
-"""Without query attributes: a COM_QUERY is then the statement and nothing else."""
+"""Offered without query attributes, so that a COM_QUERY is just the statement."""
 _MORE: Final = ServerStatus.SERVER_MORE_RESULTS_EXISTS
 _ROWS_A_BATCH: Final = 1_000
 _UNKNOWN_ERROR: Final = 1105
 _STATEMENTS_MAX: Final = 1_000
-"""How many statements a client may have prepared."""
+"""Maximal number of prepared statements of a client."""
 _PLUGIN: Final = "mysql_native_password"
 _BAD_HANDSHAKE: Final = SqlRefused(1043, "Bad handshake", "08S01")
 _KILLED: Final = (3169, (1317, "70100", "Query execution was interrupted"))
@@ -228,7 +229,7 @@ _SQLSTATES: Final = {
     1064: "42000",
     1146: "42S02",
 }
-"""Of errors that have no SQLSTATE with them."""
+"""SQLSTATE of errors that carry none."""
 UTF8: Final = frozenset({"utf8mb4", "utf8", "binary", ""})
 """Character sets whose texts go over the wire as they are."""
 _Result = TypeVar("_Result")
@@ -236,25 +237,25 @@ _Answer = ResultSet | Outcome | TidegateError
 
 
 class _Variables:
-    """What mysql-mimic asks a session's variables for."""
+    """The session variables that mysql-mimic reads."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def get(self, name: str) -> str:
-        """Return a text; character sets by the names of the library."""
-        found = str(self._session.variables.get(name, ""))
-        return "utf8mb4" if name.startswith("character_set") and found in UTF8 else found
+        """Return a variable as text; character sets by the library's names."""
+        value = str(self._session.variables.get(name, ""))
+        return "utf8mb4" if name.startswith("character_set") and value in UTF8 else value
 
     def set(self, name: str, value: object, force: bool = False) -> None:  # noqa: FBT001, FBT002  the library's call
-        """A value that the handshake brings. The account's name is kept by the library itself."""
+        """Set a variable from the handshake. The library keeps the account's name itself."""
         del force
         if name == "character_set_client":
             self._session.set("names", str(value))
 
 
 class ServedSession(BaseSession):  # type: ignore[misc]  # the library has no types
-    """A session as mysql-mimic wants it, run in a thread of its own."""
+    """mysql-mimic's view of a session, which runs in a thread of its own."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.variables = session, _Variables(session)
@@ -268,10 +269,10 @@ class ServedSession(BaseSession):  # type: ignore[misc]  # the library has no ty
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     async def init(self, connection: Connection) -> None:
-        """After the handshake: nothing is left to do."""
+        """Called after the handshake; does nothing."""
 
     async def close(self) -> None:
-        """The client is gone: what runs is told to end, then the transaction is rolled back. Twice is once."""
+        """The client disconnected: interrupt its statement, then roll back. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -289,7 +290,7 @@ class ServedSession(BaseSession):  # type: ignore[misc]  # the library has no ty
 
 
 class Client(Connection):  # type: ignore[misc]
-    """A connection whose answers come from a session of ours."""
+    """A connection answered by a session of the embedded TiDB."""
 
     session: ServedSession
     stream: ClientStream
@@ -323,7 +324,7 @@ class Client(Connection):  # type: ignore[misc]
         stream.most_bytes = lambda: int(str(variables.get("max_allowed_packet")))
 
     async def handle_change_user(self, data: bytes) -> None:
-        """COM_CHANGE_USER; who is not let in is out."""
+        """COM_CHANGE_USER; a refused client is disconnected."""
         try:
             check_change_user(data, self.capabilities)
             await super().handle_change_user(data)
@@ -335,9 +336,9 @@ class Client(Connection):  # type: ignore[misc]
             self.stream.ended = True
 
     async def authenticate(
-        self, username: str, auth_response: bytes, client_plugin_name: str | None, **_told: Any
+        self, username: str, auth_response: bytes, client_plugin_name: str | None, **_unused: Any
     ) -> None:
-        """Let in who has the password, or anybody where none is asked for. Raises SqlRefused, also for a database that
+        """Check the password, if there is an account. Raises SqlRefused, also for a database that
         is not there."""
         self.stream.check = None
         nonce = bytes(self.handshake_auth_data or b"").rstrip(b"\0")
@@ -353,7 +354,7 @@ class Client(Connection):  # type: ignore[misc]
         await self._write(self.ok())
 
     async def _end(self, refused: SqlRefused) -> None:
-        """Tell a refusal and read no more."""
+        """Send an error and stop reading."""
         self.stream.ended = True
         await self._write(_packet_of(refused))
 
@@ -385,7 +386,7 @@ class Client(Connection):  # type: ignore[misc]
         await self._write(self._ok(Outcome()))
 
     async def handle_stmt_prepare(self, data: bytes) -> None:
-        """COM_STMT_PREPARE: parameters are found, columns are told with each execution."""
+        """COM_STMT_PREPARE: answers the number of parameters; columns are sent with each execution."""
         try:
             if len(self._prepared) >= _STATEMENTS_MAX:
                 text = f"Can't create more than max_prepared_stmt_count statements (current value: {_STATEMENTS_MAX})"
@@ -396,21 +397,21 @@ class Client(Connection):  # type: ignore[misc]
             return
         number = next(self.prepared_stmt_seq) + 1
         self._prepared[number] = ClientStatement(statement)
-        packets = [make_com_stmt_prepare_ok(PreparedStatement(number, statement.sql, len(statement.places)))]
-        if statement.places:
+        packets = [make_com_stmt_prepare_ok(PreparedStatement(number, statement.sql, len(statement.markers)))]
+        if statement.markers:
             parameter = ResultColumn("?", ColumnType(MysqlType.VAR_STRING, charset="binary"))
-            packets += [column_packet(parameter, "binary") for _ in statement.places]
+            packets += [column_packet(parameter, "binary") for _ in statement.markers]
             packets += [] if self.deprecate_eof() else [self._eof(0)]
         self.stream.write_many(packets)
         await self.stream.drain()
 
     async def handle_stmt_send_long_data(self, data: bytes) -> None:
-        """COM_STMT_SEND_LONG_DATA, which has no answer; a client whose parameters outgrow a packet is out."""
+        """COM_STMT_SEND_LONG_DATA, which has no answer; a client that exceeds the packet size is disconnected."""
         statement = self._prepared.get(int.from_bytes(data[:4], "little"))
         if statement is None:
             return
         statement.long_data.setdefault(int.from_bytes(data[4:6], "little"), bytearray()).extend(data[6:])
-        held = (len(part) for one in self._prepared.values() for part in one.long_data.values())
+        held = (len(part) for statement in self._prepared.values() for part in statement.long_data.values())
         if sum(held) > self.stream.most_bytes():
             raise ConnectionClosed
 
@@ -451,7 +452,7 @@ class Client(Connection):  # type: ignore[misc]
     # --- answers ---
 
     def error(self, **said: Any) -> bytes:
-        """Return an error that the library found."""
+        """Return the packet of an error that the library raises."""
         code = int(said.get("code", _UNKNOWN_ERROR))
         if code == _KILLED[0]:
             return error_packet(*_KILLED[1])
@@ -463,10 +464,10 @@ class Client(Connection):  # type: ignore[misc]
         text = f"internal error: {what!r}" if isinstance(what, Exception) else str(what)
         return error_packet(code, _SQLSTATES.get(code, "HY000"), text)
 
-    def ok(self, **told: Any) -> bytes:
-        """Return an OK of the library's, with the status of the session."""
-        flags = told.pop("flags", 0)
-        return bytes(make_ok(capabilities=self.capabilities, status_flags=self._status | flags, **told))
+    def ok(self, **fields: Any) -> bytes:
+        """Return the library's OK packet with the session's status."""
+        flags = fields.pop("flags", 0)
+        return bytes(make_ok(capabilities=self.capabilities, status_flags=self._status | flags, **fields))
 
     async def _run(self, sql: str, row: Callable[[Sequence[ResultColumn], Sequence[Any], str], bytes]) -> None:
         """Run statements and send each answer once it is known whether another one follows."""
@@ -533,11 +534,11 @@ class Client(Connection):  # type: ignore[misc]
         await self.stream.write(packet)
 
     def _ok(self, outcome: Outcome, status: ServerStatus | None = None) -> bytes:
-        found = bool(self.capabilities & Capabilities.CLIENT_FOUND_ROWS) and outcome.matched is not None
+        found_rows = bool(self.capabilities & Capabilities.CLIENT_FOUND_ROWS) and outcome.matched is not None
         packet = make_ok(
             capabilities=self.capabilities,
             status_flags=self._status if status is None else status,
-            affected_rows=(outcome.matched or 0) if found else outcome.affected,
+            affected_rows=(outcome.matched or 0) if found_rows else outcome.affected,
             last_insert_id=outcome.last_insert_id,
             warnings=min(self.session.session.warning_count, 0xFFFF),
         )
@@ -568,10 +569,10 @@ class Client(Connection):  # type: ignore[misc]
 
     def _statement(self, data: bytes) -> ClientStatement:
         number = int.from_bytes(data[:4], "little")
-        found = self._prepared.get(number)
-        if found is None:
+        statement = self._prepared.get(number)
+        if statement is None:
             raise SqlRefused(1243, f"Unknown prepared statement handler ({number}) given to EXECUTE")
-        return found
+        return statement
 
 
 def _packet_of(error: TidegateError) -> bytes:

@@ -53,34 +53,34 @@ from tidegate_upstream.tidb.transaction import Transaction
 
 @dataclass(slots=True)
 class Registry:
-    """Times are physical ms of the oracle, so they never go back."""
+    """Nodes, owner and reports of a cluster, in memory. Times are physical ms of the oracle, which never go back."""
 
     until_ms: dict[str, int] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     locks: dict[int, dict[str, int]] = field(default_factory=dict)
     candidate: str | None = None
     first_job: int = 0
-    """No job below it is left, and none will come: a job has a larger id than all that were there before it.  Without
-    it every look at the queue would go past what MVCC keeps of all jobs that ever were."""
+    """Lower bound of the ids of unfinished jobs: a new job has a larger id than all before it.  Without
+    it each read of the queue would scan the versions of all earlier jobs."""
 
     def renew(self, node: str, until_ms: int, version: int) -> None:
-        """A node lives until then, and has that version."""
+        """Renew a node's session until then and record its version."""
         self.until_ms[node] = until_ms
         self.versions[node] = version
 
     def leave(self, node: str) -> None:
-        """A node ended in order."""
+        """Remove a node that ended in order."""
         self.until_ms.pop(node, None)
         self.versions.pop(node, None)
         if self.candidate == node:
             self.candidate = None
 
     def alive(self, now_ms: int) -> Sequence[str]:
-        """Return the nodes whose session has not run out, by name."""
+        """Return the nodes whose session has not expired, by name."""
         return sorted(node for node, until_ms in self.until_ms.items() if now_ms <= until_ms)
 
     def owner(self, now_ms: int) -> str | None:
-        """Return the node that does the jobs; None when there is none, or its session ran out."""
+        """Return the DDL owner; None if there is none, or its session expired."""
         return self.candidate if self.candidate in self.alive(now_ms) else None
 
     def campaign(self, node: str, now_ms: int) -> bool:
@@ -90,17 +90,16 @@ class Registry:
         return self.candidate == node
 
     def report(self, job_id: int, node: str, version: int) -> None:
-        """No transaction of that node uses the tables of a job under a version older than this one."""
+        """Record that no transaction of that node uses the tables of a job under an older version."""
         self.locks.setdefault(job_id, {})[node] = version
 
     def behind(self, job_id: int | None, version: int, now_ms: int) -> Sequence[str]:
-        """Return the nodes that the owner still waits for before a job may leave `version`; by job with metadata
-        locks."""
+        """Return the nodes that must report before a job may leave `version`; by job with metadata locks."""
         reported = self.versions if job_id is None else self.locks.get(job_id, {})
         return [node for node in self.alive(now_ms) if reported.get(node, 0) < version]
 
     def forget(self, job_id: int) -> None:
-        """A job is over."""
+        """Forget a finished job."""
         self.locks.pop(job_id, None)
 
 
@@ -112,7 +111,7 @@ _RANGES_PER_JOB: Final = 1 << 16
 
 
 class JobProgress(msgspec.Struct, frozen=True):
-    """How far a job is: the step it is `at`, and on the way back from step `turned` how many steps of that are taken.
+    """Progress of a job: its step `at`; in the rollback from step `turned`, the number of rollback steps done.
 
     `version` is its newest schema version, which all nodes must have before anything else happens; `tasks` are left at
     this step; `ranges` go when it is over."""
@@ -127,7 +126,7 @@ class JobProgress(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class JobEntry:
-    """A job that is not over. `meta` are the bytes of its row, by which a step knows that nobody else moved it."""
+    """An unfinished job. `meta` are the bytes of its row, which a step compares to detect concurrent changes."""
 
     job: Job
     progress: JobProgress
@@ -178,42 +177,42 @@ def new_entry(request: Request, job_id: int, start_ts: int, sql_mode: int = STRI
 
 
 def _is_reorg(request: Request) -> bool:
-    """Whether a job may have to read a table: it is then one of the slow ones."""
+    """Return whether a job may read a table; such jobs are queued as slow ones."""
     work = {step.work for step in operation_of(request).steps}
     return Work.BACKFILL in work or (request.action == _MODIFY and Work.VALIDATE in work)
 
 
 def table_ids(request: Request) -> list[int]:
-    """Return the ids of the tables that a job is about."""
-    found = {request.table_id}
+    """Return the ids of the tables that a job involves."""
+    ids = {request.table_id}
     match request.arguments:
         case NewTableArgs(new_table_id=new):
-            found.add(new)
+            ids.add(new)
         case ExchangeArgs(pt_table_id=partitioned):
-            found.add(partitioned)
+            ids.add(partitioned)
         case RenameTablesArgs(moves):
-            found.update(move.table_id for move in moves)
-    return sorted(found)
+            ids.update(move.table_id for move in moves)
+    return sorted(ids)
 
 
 def _schema_ids(request: Request) -> list[int]:
-    found = {request.schema_id}
+    ids = {request.schema_id}
     match request.arguments:
         case ExchangeArgs(pt_schema_id=partitioned):
-            found.add(partitioned)
+            ids.add(partitioned)
         case RenameTablesArgs(moves):
-            found.update(move.old_schema_id for move in moves)
-            found.update(move.new_schema_id for move in moves)
-    return sorted(found)
+            ids.update(move.old_schema_id for move in moves)
+            ids.update(move.new_schema_id for move in moves)
+    return sorted(ids)
 
 
 def joined(numbers: Sequence[int]) -> bytes:
-    """`275,277`."""
+    """Return numbers as a comma-separated list."""
     return ",".join(map(str, numbers)).encode()
 
 
 def read_entry(reader: Reader, job_id: int) -> JobEntry | None:
-    """Return a job that is not over; None for any other."""
+    """Return an unfinished job by its id; None for any other."""
     row = JOB.get(reader, job_id)
     if row is None:
         return None
@@ -221,7 +220,7 @@ def read_entry(reader: Reader, job_id: int) -> JobEntry | None:
 
 
 def read_entries(reader: Reader, first: int = 0) -> Iterator[JobEntry]:
-    """Return the jobs that are not over, by id, where those below `first` are known to be."""
+    """Return the unfinished jobs by id; those below `first` are known to be finished."""
     for job_id, row in JOB.rows(reader, first):
         yield _entry(reader, job_id, row["job_meta"])
 
@@ -232,7 +231,7 @@ def _entry(reader: Reader, job_id: int, meta: object) -> JobEntry:
 
 
 def write_entry(transaction: Transaction, entry: JobEntry) -> None:
-    """The row of a job, and its progress."""
+    """Write the row of a job and its progress."""
     job, request = entry.job, entry.request
     row: Values = {
         "job_id": job.id,
@@ -248,7 +247,7 @@ def write_entry(transaction: Transaction, entry: JobEntry) -> None:
 
 
 def finish_job(transaction: Transaction, entry: JobEntry, number: int) -> None:
-    """Move a job to the history; `number` counts the jobs that ended."""
+    """Move a job to the history; `number` counts the finished jobs."""
     job, request = entry.job, entry.request
     state = JobState.SYNCED if job.state == JobState.DONE else job.state
     binlog = msgspec.structs.replace(job.binlog or Binlog(), finished_ts=transaction.start_ts)
@@ -273,8 +272,8 @@ def finish_job(transaction: Transaction, entry: JobEntry, number: int) -> None:
         LOCK_INFO.remove(transaction, job.id)
     if REORG.get(transaction, job.id):
         REORG.remove(transaction, job.id)
-    for element, found in enumerate(entry.progress.ranges, 1):
-        start, end = found.bounds
+    for element, delete_range in enumerate(entry.progress.ranges, 1):
+        start, end = delete_range.bounds
         bounds: Values = {
             "job_id": job.id,
             "element_id": element,

@@ -16,7 +16,7 @@ errors 8214, 8224 to 8226.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
@@ -52,23 +52,23 @@ from tidegate_upstream.tidb.transaction import Storage, Transaction
 
 _POLL_S: Final = 0.01
 _IDLE_TICKS: Final = 3
-"""Ticks without a move after which a cluster whose clock stands still will never move again."""
-_TAKES_AWAY: Final = frozenset({4, 11})
+"""Ticks without a move after which a cluster with a stopped clock is considered stuck."""
+_REMOVES_TABLE: Final = frozenset({4, 11})
 
 
 class Ticker(Protocol):
-    """A cluster, as far as a waiting session sees it."""
+    """The part of a cluster that a waiting session uses."""
 
     changed: Condition
     storage: Storage
     now_ms: Callable[[], int]
 
     def tick(self) -> object | None:
-        """Make a move; None when nobody can."""
+        """Make a move; None if there is none."""
         ...
 
     def has_thread(self) -> bool:
-        """Return whether somebody else ticks."""
+        """Return whether a thread ticks already."""
         ...
 
     def waits_for(self, entry: JobEntry) -> list[str]:
@@ -94,15 +94,16 @@ def error_of(job: Job) -> JobError | None:
 
 
 class DdlClient:
-    """The queue and the history, for sessions of any node."""
+    """The DDL queue and history, for sessions of any node."""
 
     def __init__(self, ticker: Ticker) -> None:
         self._ticker, self._storage = ticker, ticker.storage
 
     def submit(self, request: Request, sql_mode: int = STRICT, zone: tzinfo = UTC, write_source: int = 0) -> int:
-        """Put a job into the queue; its id. The settings are those by which stored values are cast, and who asks.
+        """Put a job into the queue and return its id. Settings decide how stored values are cast, and name the
+        submitter.
 
-        Raises SqlRefused 8263 for what the cluster's role forbids its users."""
+        Raises SqlRefused 8263 for a job that the cluster's BDR role forbids users."""
         job_id = submit(self._storage, request, sql_mode, zone, write_source)
         with self._ticker.changed:
             self._ticker.changed.notify_all()
@@ -113,16 +114,16 @@ class DdlClient:
         return self.wait(self.submit(request, sql_mode, zone))
 
     def wait(self, job_id: int, timeout_ms: int | None = None) -> Job:
-        """Return the job when it is over. Raises SqlRefused with what stopped it, UpstreamError after `timeout_ms`,
-        and when nothing will ever happen any more."""
+        """Return the job when it has finished. Raises SqlRefused if it failed, UpstreamError after `timeout_ms`, or if
+        the cluster is stuck."""
         until_ms = None if timeout_ms is None else self._ticker.now_ms() + timeout_ms
         idle = 0
         while True:
-            found = self._ended(job_id)
-            if found is not None and found.state in (JobState.SYNCED, JobState.DONE):
-                return found
-            if found is not None:
-                error = error_of(found) or JobError()
+            job = self._ended(job_id)
+            if job is not None and job.state in (JobState.SYNCED, JobState.DONE):
+                return job
+            if job is not None:
+                error = error_of(job) or JobError()
                 raise SqlRefused(error.code, error.message, error.sqlstate)
             before_ms = self._ticker.now_ms()
             idle = 0 if self._progress() or self._ticker.now_ms() != before_ms else idle + 1
@@ -131,7 +132,7 @@ class DdlClient:
                 raise self._stuck(job_id)
 
     def _ended(self, job_id: int) -> Job | None:
-        """The job if it is over; None while it is not, and while its last transaction is half committed."""
+        """Return a finished job; None for an unfinished one, and while its last transaction is half committed."""
         with suppress(KeyLocked):
             return Meta(self._storage.snapshot()).job(job_id)
         return None
@@ -157,62 +158,59 @@ class DdlClient:
         )
 
     def cancel(self, job_id: int) -> None:
-        """Take a job back. Raises SqlRefused 8224, 8225, 8226."""
+        """Cancel a job. Raises SqlRefused 8224, 8225, 8226."""
         cancel(self._storage, job_id)
 
     def bdr_role(self) -> str:
-        """Return the role in replication in both directions; empty for none."""
+        """Return the role in bidirectional replication; empty for none."""
         return Meta(self._storage.snapshot()).bdr_role
 
     def set_bdr_role(self, role: str) -> None:
-        """Take that role, or none. Raises WriteConflict."""
+        """Set that role, or none. Raises WriteConflict."""
         transaction = self._storage.begin()
         MetaWriter(transaction).set_bdr_role(role)
         transaction.commit()
 
     def jobs(self) -> list[Job]:
-        """Return the jobs that are not over, newest first."""
+        """Return the unfinished jobs, newest first."""
         return [entry.job for entry in read_entries(self._storage.snapshot())][::-1]
 
     def history(self) -> list[Job]:
-        """Return the jobs that are over, newest first."""
+        """Return the finished jobs, newest first."""
         return Meta(self._storage.snapshot()).history()[::-1]
 
     def dropped(self, schema: str, table: str) -> TableVersion | None:
-        """Return the newest table of that name that a DROP or TRUNCATE took away, as it was before; `version` is the
+        """Return the newest table of that name that a DROP or TRUNCATE removed, as it was before; `version` is the
         end.
 
-        Its counters are those of the end: nodes that were a version behind took numbers while it was on its way out.
+        Its counters are those at the end: nodes one version behind took numbers while the table was being dropped.
 
-        Raises SnapshotTooOld when its rows may be gone already.
+        Raises SnapshotTooOld if its rows may have been removed.
         """
-        for job in self._taken(self.history()):
-            if (lowered(job.schema_name), lowered(job.table_name)) == (lowered(schema), lowered(table)):
+        for job in self.history():
+            removes = job.type in _REMOVES_TABLE and job.state == JobState.SYNCED
+            if removes and (lowered(job.schema_name), lowered(job.table_name)) == (lowered(schema), lowered(table)):
                 began_ts = job.real_start_ts  # what was before it in the queue is over by then
-                found = Meta(self._storage.snapshot(began_ts)).table(job.schema_id, job.table_id)
-                if found is not None:
+                stored = Meta(self._storage.snapshot(began_ts)).table(job.schema_id, job.table_id)
+                if stored is not None:
                     finished_ts = job.binlog.finished_ts if job.binlog else began_ts
                     gone_ts = self._storage.store.deleted(table_key(job.schema_id, job.table_id), finished_ts)
-                    return TableVersion(job.schema_id, job.schema_name, found, gone_ts or began_ts)
+                    return TableVersion(job.schema_id, job.schema_name, stored, gone_ts or began_ts)
         return None
-
-    def _taken(self, jobs: Iterable[Job]) -> Iterable[Job]:
-        return (job for job in jobs if job.type in _TAKES_AWAY and job.state == JobState.SYNCED)
 
 
 _CANCELLED: Final = 8214
 _NOT_FOUND, _FINISHED, _ALMOST_FINISHED = 8224, 8225, 8226
 _CANNOT_PAUSE, _CANNOT_RESUME = 8261, 8262
-_SHARED: Final = 1
 
 
 class Worker(Protocol):
-    """Does the work of a step, batch by batch."""
+    """Does the work of a step in batches."""
 
     def batch(self, transaction: Transaction, job: Job, task: Task) -> int | None:
-        """Return one batch in that transaction, by the settings of the session that submitted the job.
+        """Do one batch in that transaction, by the settings of the session that submitted the job.
 
-        How many rows were done in all when it was the last one, else None. Raises SqlRefused where stored rows do not
+        Returns the total number of rows after the last batch, else None. Raises SqlRefused if stored rows do not
         allow the change.
         """
         ...
@@ -220,7 +218,7 @@ class Worker(Protocol):
 
 @dataclass(slots=True)
 class Owner:
-    """What the owner does next; `number` gives the place of an ended job among all that ended."""
+    """Runs DDL jobs on the node that is the owner; `number` gives the position of a finished job in the history."""
 
     storage: Storage
     registry: Registry
@@ -230,22 +228,22 @@ class Owner:
     error_limit: int = 512
 
     def ready(self) -> list[int]:
-        """Return the jobs for which something can be done now, by id."""
+        """Return the jobs that can make a step now, by id."""
         now_ts = self.storage.oracle.next()
-        found: list[int] = []
+        ready: list[int] = []
         before: list[Involved] = []
-        taken: set[int] = set()
+        busy: set[int] = set()
         reader = self.storage.snapshot(now_ts)
         entries = list(read_entries(reader, self.registry.first_job))
         self.registry.first_job = entries[0].job.id if entries else Meta(reader).newest_id + 1
         for entry in entries:
             mine, ids = entry.request.involves, set(table_ids(entry.request)) - {0}
-            waits = any(_meets(one, other) for one in before for other in mine) or not ids.isdisjoint(taken)
+            waits = any(involved.conflicts(other) for involved in before for other in mine) or not ids.isdisjoint(busy)
             if not waits and not self.waits_for(entry, physical_ms(now_ts)):
-                found.append(entry.job.id)
+                ready.append(entry.job.id)
             before += mine
-            taken |= ids
-        return found
+            busy |= ids
+        return ready
 
     def waits_for(self, entry: JobEntry, now_ms: int) -> list[str]:
         """Return the nodes that have not reported the version of the job's last step."""
@@ -254,7 +252,7 @@ class Owner:
         return list(self.registry.behind(by_job, version, now_ms)) if version else []
 
     def act(self, job_id: int) -> bool:
-        """Do the next thing for a job; False where another transaction was in the way."""
+        """Make the next step of a job; False if another transaction interfered."""
         entry = read_entry(self.storage.snapshot(), job_id)
         if entry is None or self.waits_for(entry, physical_ms(self.storage.oracle.next())):
             return False
@@ -300,7 +298,7 @@ class Owner:
         transaction.commit()
 
     def _refused(self, entry: JobEntry, refused: SqlRefused) -> bool:
-        """Turn back where that is possible, else note the error and try again."""
+        """Roll back if that is possible, else record the error and retry."""
         try:
             job = entry.job
             turns = job.state in (JobState.QUEUEING, JobState.RUNNING)
@@ -312,23 +310,16 @@ class Owner:
         return True
 
 
-def _meets(one: Involved, other: Involved) -> bool:
-    if lowered(one.database) != lowered(other.database) or (one.mode == _SHARED and other.mode == _SHARED):
-        return False
-    tables = {lowered(one.table), lowered(other.table)}
-    return len(tables) == 1 or not tables.isdisjoint({"*", ""})
-
-
 # --- what anybody may ask for ---
 
 
 def submit(
     storage: Storage, request: Request, sql_mode: int = STRICT, zone: tzinfo = UTC, write_source: int = 0
 ) -> int:
-    """Put a job into the queue; its id. Ids of what it makes come before it.
+    """Put a job into the queue and return its id, which is larger than the ids of all that it creates.
 
-    By `sql_mode` (TiDB's bits) and `zone` stored values are cast to another type; `write_source` says which replication
-    asks, 0 for a user. Raises SqlRefused 8263 where the cluster's role forbids users the job."""
+    Stored values are cast by `sql_mode` (TiDB's bits) and `zone`; `write_source` names the replication that submits
+    the job, 0 for a user. Raises SqlRefused 8263 if the cluster's BDR role forbids users the job."""
     while True:
         transaction = storage.begin()
         meta = MetaWriter(transaction)
@@ -349,7 +340,8 @@ def submit(
 
 
 def cancel(storage: Storage, job_id: int) -> None:
-    """Ask the owner to take a job back. Raises SqlRefused: 8224 no such job, 8225 over, 8226 too late for that."""
+    """Request the cancellation of a job. Raises SqlRefused: 8224 no such job, 8225 finished, 8226 no longer
+    possible."""
     while True:
         transaction = storage.begin()
         entry = read_entry(transaction, job_id)

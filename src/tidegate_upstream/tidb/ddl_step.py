@@ -23,7 +23,7 @@ start again; a row written later is written by nodes that know the element alrea
 a source by which change capture leaves them out.  What is there already is kept: an entry with the same handle, a row
 with the new value, a copy made by a double write.
 
-Validation looks at stored rows, while nodes enforce the same rule for new ones:
+Validation checks stored rows, while nodes enforce the same rule for new ones:
 
     NOT NULL                1138   Invalid use of NULL value           a narrower type     the error of an INSERT
     CHECK                   3819   Check constraint .. is violated     foreign key         1452   a parent is missing
@@ -96,9 +96,9 @@ from tidegate_upstream.tidb.transaction import Storage, Transaction
 
 
 def delete_ranges(storage: Storage, safe_point: int) -> int:
-    """Remove what lies in the ranges of jobs that were over by `safe_point`; how many ranges those were.
+    """Remove the delete ranges of jobs finished by `safe_point`; return how many.
 
-    Reads below that must be forbidden already (store_gc.collect_garbage).
+    Reads below it must be forbidden already (store_mvcc.collect_garbage).
     """
     assert safe_point <= storage.store.safe_point, (safe_point, storage.store.safe_point)
     transaction = storage.begin()
@@ -130,73 +130,74 @@ def _bounds(row: Values) -> tuple[bytes, bytes]:
     return bytes.fromhex(start.decode()), bytes.fromhex(end.decode())
 
 
-Look: TypeAlias = Callable[[RowImage], None]
-"""Raises SqlRefused for a row that is in the way."""
+RowCheck: TypeAlias = Callable[[RowImage], None]
+"""Checks a stored row; raises SqlRefused for a violation."""
 
 
-def look_at(transaction: Transaction, task: Task, shape: TableShape, context: Context) -> Look | None:
-    """Return what every row is asked; None when nothing is."""
-    looks = [_not_null(shape, column_id) for column_id in task.not_null]
-    looks += [_fits(shape, column_id, context) for column_id in task.fit]
-    looks += [_checked(shape, number, context) for number in task.checks]
-    looks += [_has_parent(transaction, task.schema_id, shape, number, context) for number in task.foreign_keys]
+def row_check(transaction: Transaction, task: Task, shape: TableShape, context: Context) -> RowCheck | None:
+    """Return the check of every row; None if there is none."""
+    checks = [_not_null(shape, column_id) for column_id in task.not_null]
+    checks += [_fits(shape, column_id, context) for column_id in task.fit]
+    checks += [_checked(shape, number, context) for number in task.checks]
+    checks += [_has_parent(transaction, task.schema_id, shape, number, context) for number in task.foreign_keys]
     if task.work is Work.VALIDATE and task.targets:
-        looks.append(_in_partition(transaction, task))
-    if not looks:
+        checks.append(_in_partition(transaction, task))
+    if not checks:
         return None
 
-    def look(image: RowImage) -> None:
-        for one in looks:
-            one(image)
+    def check(image: RowImage) -> None:
+        for each in checks:
+            each(image)
 
-    return look
+    return check
 
 
-def _not_null(shape: TableShape, column_id: int) -> Look:
+def _not_null(shape: TableShape, column_id: int) -> RowCheck:
     name = shape.by_id[column_id].target.name
 
-    def look(image: RowImage) -> None:
+    def check(image: RowImage) -> None:
         if image.columns[column_id] is None:
             raise SqlRefused(1138, f"Invalid use of NULL value: column '{name}' of table '{shape.name}'", "22004")
 
-    return look
+    return check
 
 
-def _fits(shape: TableShape, column_id: int, context: Context) -> Look:
+def _fits(shape: TableShape, column_id: int, context: Context) -> RowCheck:
     column = shape.by_id[column_id]
     changing = column.stored.changing_type
     assert changing is not UNSET, column.target.name
     target = Target(column.target.name, column_type(changing), changing.collate)
 
-    def look(image: RowImage) -> None:
+    def check(image: RowImage) -> None:
         assign(recast(image.columns[column_id], column.target.type, target.type, context.zone), target, context)
 
-    return look
+    return check
 
 
-def _checked(shape: TableShape, number: int, context: Context) -> Look:
-    check = next(one for one in shape.stored.constraint_info or () if one.id == number)
-    named = [RelationColumn(one.target.name, one.target.type, collation=one.target.collation) for one in shape.columns]
-    compiled = compile_text(check.expr_string, Scope.of_columns(named, shape.name))
+def _checked(shape: TableShape, number: int, context: Context) -> RowCheck:
+    constraint = next(item for item in shape.stored.constraint_info or () if item.id == number)
+    targets = [column.target for column in shape.columns]
+    columns = [RelationColumn(target.name, target.type, collation=target.collation) for target in targets]
+    compiled = compile_text(constraint.expr_string, Scope.of_columns(columns, shape.name))
 
-    def look(image: RowImage) -> None:
+    def check(image: RowImage) -> None:
         if compiled.run(values_of(shape, image.columns, context), context) == 0:
-            raise SqlRefused(3819, f"Check constraint '{check.constraint_name.original}' is violated.", "HY000")
+            raise SqlRefused(3819, f"Check constraint '{constraint.constraint_name.original}' is violated.", "HY000")
 
-    return look
+    return check
 
 
-def _has_parent(transaction: Transaction, schema_id: int, shape: TableShape, number: int, context: Context) -> Look:
-    """The row's values are those of a row of the table that the foreign key names, unless one of them is NULL."""
-    key = next(one for one in shape.stored.fk_info or () if one.id == number)
+def _has_parent(transaction: Transaction, schema_id: int, shape: TableShape, number: int, context: Context) -> RowCheck:
+    """Check that the row's values exist in the referenced table, unless one of them is NULL."""
+    key = next(item for item in shape.stored.fk_info or () if item.id == number)
     meta = Meta(transaction)
-    schemas = [one.id for one in meta.schemas() if one.name.lower == key.ref_schema.lower] or [schema_id]
-    parent = next((one for one in meta.tables(schemas[0]) if one.name.lower == key.ref_table.lower), None)
+    schemas = [schema.id for schema in meta.schemas() if schema.name.lower == key.ref_schema.lower] or [schema_id]
+    parent = next((table for table in meta.tables(schemas[0]) if table.name.lower == key.ref_table.lower), None)
     reader = None if parent is None else TableReader(transaction, TableShape(parent), context)
     child = TableReader(transaction, shape, context)
     columns = key_columns(child, key.cols)
 
-    def look(image: RowImage) -> None:
+    def check(image: RowImage) -> None:
         values = key_values(child, columns, image)
         if None in values:
             return
@@ -208,22 +209,22 @@ def _has_parent(transaction: Transaction, schema_id: int, shape: TableShape, num
                 "23000",
             )
 
-    return look
+    return check
 
 
-def _in_partition(transaction: Transaction, task: Task) -> Look:
-    """The row's place in the partitioned table is the partition that the table is exchanged with."""
+def _in_partition(transaction: Transaction, task: Task) -> RowCheck:
+    """Check that the row belongs to the partition that the table is exchanged with."""
     meta = Meta(transaction)
     tables = (meta.table(schema.id, task.targets[0]) for schema in meta.schemas())
-    partitioned = next((one for one in tables if one is not None), None)
+    partitioned = next((table for table in tables if table is not None), None)
     assert partitioned is not None, task
     locate = TableShape(partitioned).placements[0].locate
 
-    def look(image: RowImage) -> None:
+    def check(image: RowImage) -> None:
         if locate(image.columns) != task.partitions[0]:
             raise SqlRefused(1737, "Found a row that does not match the partition", "HY000")
 
-    return look
+    return check
 
 
 BATCH_ROWS: Final = 256
@@ -231,10 +232,10 @@ _STRICT: Final = frozenset({"STRICT_TRANS_TABLES"})
 
 
 class _Checkpoint(msgspec.Struct, frozen=True):
-    """Where the next batch begins: a phase, a place among its physical ids, a key there; `rows` are done before it.
+    """The start of the next batch: a phase, an index into its physical ids, a key; `rows` are done before it.
 
-    `end` is behind the last row that was there when the walk over that physical id began: whoever wrote one since then
-    knew the element, and without an end a walk could follow a busy table for ever."""
+    `end` is behind the last row present when the scan of that physical id began: later writers already
+    maintain the element, and without an end a scan of a busy table might never finish."""
 
     phase: int = 0
     place: int = 0
@@ -245,7 +246,7 @@ class _Checkpoint(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """One walk over the rows under some physical ids; `element` and `kind` as TiDB names what is filled."""
+    """A scan of the rows under some physical ids; `element` and `kind` are TiDB's names for what is filled."""
 
     element: int
     kind: bytes
@@ -255,13 +256,13 @@ class _Phase:
 
 
 class Backfill:
-    """The worker of an owner (ddl_owner.py); it keeps nothing between two batches."""
+    """The worker of an owner (ddl_owner.py), without state between two batches."""
 
     def __init__(self, now: Callable[[], datetime], batch_rows: int = BATCH_ROWS) -> None:
         self._now, self._batch_rows = now, batch_rows
 
     def batch(self, transaction: Transaction, job: Job, task: Task) -> int | None:
-        """Return one batch; the number of rows of all of them when it was the last, else None. Raises SqlRefused."""
+        """Do one batch; return the total number of rows after the last one, else None. Raises SqlRefused."""
         job_id, settings = job.id, reorg_meta(job)
         table = Meta(transaction).table(task.schema_id, task.table_id)
         if table is None:
@@ -299,14 +300,14 @@ class Backfill:
         physical_id = phase.physical_ids[at.place]
         layout = shape.layout_of(physical_id)
         start, end = (at.start, at.end) if at.start else _whole(transaction, physical_id)
-        found = list(islice(transaction.scan(start, end), self._batch_rows)) if end else []
-        for key, value in found:
+        batch = list(islice(transaction.scan(start, end), self._batch_rows)) if end else []
+        for key, value in batch:
             row = decode_row(layout, key, value)
             transaction.lock(key)
             phase.apply(transaction, row, image_of(shape, row, context))
-        rows = at.rows + len(found)
-        if len(found) == self._batch_rows:
-            return _Checkpoint(at.phase, at.place, rows, found[-1][0] + b"\0", end)
+        rows = at.rows + len(batch)
+        if len(batch) == self._batch_rows:
+            return _Checkpoint(at.phase, at.place, rows, batch[-1][0] + b"\0", end)
         over = at.place + 1 == len(phase.physical_ids)
         return _Checkpoint(at.phase + 1, 0, rows) if over else _Checkpoint(at.phase, at.place + 1, rows)
 
@@ -321,23 +322,23 @@ def _whole(transaction: Transaction, physical_id: int) -> tuple[bytes, bytes]:
 
 
 def _phases(transaction: Transaction, task: Task, shape: TableShape, context: Context) -> list[_Phase]:
-    ids, found = shape.physical_ids, []
-    looks = look_at(transaction, task, shape, context)
-    if looks is not None:
-        found.append(_Phase(task.table_id, b"_look_", ids, lambda _transaction, _row, image: looks(image)))
+    ids, phases = shape.physical_ids, []
+    check = row_check(transaction, task, shape, context)
+    if check is not None:
+        phases.append(_Phase(task.table_id, b"_look_", ids, lambda _transaction, _row, image: check(image)))
     for new, old in task.columns.items():
-        found.append(_Phase(new, b"_col_", ids, _rewriter(shape, new, old, context), LOSSY_DDL))
+        phases.append(_Phase(new, b"_col_", ids, _rewriter(shape, new, old, context), LOSSY_DDL))
     if task.indexes:
         indexes = [index for index in shape.indexes if index.layout.id in task.indexes]
         fill = partial(_put_entries, shape, indexes, context)
-        found.append(_Phase(task.indexes[0], b"_idx_", ids, fill))
+        phases.append(_Phase(task.indexes[0], b"_idx_", ids, fill))
     if task.work is Work.BACKFILL and task.targets:
-        found.append(_Phase(task.targets[0], b"_part_", task.partitions, _copier(shape, context)))
-    return found
+        phases.append(_Phase(task.targets[0], b"_part_", task.partitions, _copier(shape, context)))
+    return phases
 
 
 def _rewriter(shape: TableShape, new: int, old: int, context: Context) -> Callable[[Transaction, Row, RowImage], None]:
-    """Rows without a value for the new column get the cast of the old one; 1265 for NULL where that is NOT NULL."""
+    """Fill rows without a value for the new column with the cast of the old one; 1265 for NULL if it is NOT NULL."""
     source = shape.by_id[old].target
     target = replace(shape.by_id[new].target, name=source.name)
     not_null = shape.by_id[new].stored.type.flag & NOT_NULL
@@ -371,7 +372,7 @@ def _put_entry(
 
 
 def _copier(shape: TableShape, context: Context) -> Callable[[Transaction, Row, RowImage], None]:
-    """Every row is copied to where the other set of partitions has its place, with its index entries."""
+    """Copy every row, with its index entries, to its partition in the other set of partitions."""
     other, local = shape.placements[1], [index for index in shape.indexes if not index.layout.global_index]
 
     def copy(transaction: Transaction, row: Row, image: RowImage) -> None:
@@ -395,7 +396,7 @@ def _put_entries(
     _row: Row,
     image: RowImage,
 ) -> None:
-    """Put the entries of a row; SqlRefused 1062 where another row has one of a unique index."""
+    """Write the index entries of a row; SqlRefused 1062 for a duplicate key."""
     for index in indexes:
         _put_entry(transaction, shape, index, image, context)
 
@@ -425,32 +426,33 @@ _Settle: TypeAlias = Callable[[StepOutcome, int], tuple[Job, JobProgress]]
 
 
 class JobMoved(UpstreamError):
-    """Somebody else changed the row of a job, or ended the job; the message names it."""
+    """Another transaction changed or finished the job; the message names it."""
 
     code = "ddl:8210"
 
 
 class StepRules(Protocol):
-    """What the steps of a request do to the definitions."""
+    """Computes the changes of definitions for the steps of a request."""
 
     def step(self, request: Request, at: int, definitions: Definitions, start_ts: int) -> StepOutcome:
         """Return the change from step at-1 to step `at`."""
         ...
 
     def step_back(self, request: Request, at: int, back: int, definitions: Definitions, start_ts: int) -> StepOutcome:
-        """Return the change to step `back` (from 1) of the way back that began at step `at`."""
+        """Return the change to step `back` (from 1) of the rollback that began at step `at`."""
         ...
 
 
 def failed(job: Job, refused: SqlRefused) -> Job:
-    """Return the job with an error more."""
+    """Return the job with one more error."""
     code, message = refused.mysql_code, refused.message
     error = {"class": 0, "code": code, "message": message, "rfccode": f"ddl:{code}", "sqlstate": refused.sqlstate}
     return msgspec.structs.replace(job, error=Raw(msgspec.json.encode(error)), error_count=job.error_count + 1)
 
 
 class Steps:
-    """Transactions on jobs, for the node `name`; `reach` is told places at which a test may let it die."""
+    """The transactions on DDL jobs of the node `name`; `reach` is called at points where a test may let the node
+    die."""
 
     def __init__(
         self, storage: Storage, name: str, rules: StepRules, *, metadata_lock: bool, reach: Callable[[str], None]
@@ -461,7 +463,7 @@ class Steps:
     # --- transitions ---
 
     def forward(self, entry: JobEntry) -> None:
-        """Take the next step. Raises SqlRefused where the definitions do not allow it, JobMoved, WriteConflict."""
+        """Take the next step. Raises SqlRefused if the definitions do not allow it, JobMoved, WriteConflict."""
         at = entry.progress.at + 1
 
         def settle(outcome: StepOutcome, version: int) -> tuple[Job, JobProgress]:
@@ -475,10 +477,10 @@ class Steps:
             ranges = entry.progress.ranges + outcome.ranges
             return job, JobProgress(at, version or entry.progress.version, tasks=outcome.tasks, ranges=ranges)
 
-        self._move(entry, lambda found, ts: self.rules.step(entry.request, at, found, ts), settle)
+        self._move(entry, lambda stored, ts: self.rules.step(entry.request, at, stored, ts), settle)
 
     def back(self, entry: JobEntry) -> None:
-        """Take the next step of the way back, the last of which ends the job."""
+        """Take the next step of the rollback, the last of which ends the job."""
         progress = entry.progress
         turned, at = progress.turned, progress.back + 1
         assert turned is not None, entry
@@ -490,10 +492,12 @@ class Steps:
             ranges = progress.ranges + outcome.ranges
             return job, JobProgress(progress.at, version or progress.version, turned, at, ranges=ranges)
 
-        self._move(entry, lambda found, ts: self.rules.step_back(entry.request, turned, at, found, ts), settle)
+        self._move(
+            entry, lambda definitions, ts: self.rules.step_back(entry.request, turned, at, definitions, ts), settle
+        )
 
     def turn(self, entry: JobEntry, refused: SqlRefused) -> bool:
-        """Begin the way back, or end a job that has not changed the schema yet; False where it can only go on."""
+        """Begin the rollback, or end a job that has not changed the schema yet; False if it can only go on."""
         at = entry.progress.at
         way = rollback(operation_of(entry.request), at)
         if entry.progress.version and not way:
@@ -505,13 +509,13 @@ class Steps:
         return True
 
     def rewrite(self, entry: JobEntry, job: Job, progress: JobProgress | None = None) -> None:
-        """Change a job without a change of the schema."""
+        """Change a job without a schema change."""
         transaction = self.begin(entry)
         write_entry(transaction, JobEntry(job, progress or entry.progress))
         transaction.commit()
 
     def finish(self, entry: JobEntry, number: int) -> None:
-        """Move a job that ended to the history."""
+        """Move a finished job to the history."""
         assert entry.job.state in ENDED, entry
         transaction = self.begin(entry)
         finish_job(transaction, entry, number)
@@ -527,10 +531,10 @@ class Steps:
     # --- inside ---
 
     def begin(self, entry: JobEntry) -> Transaction:
-        """Return a transaction in which the job is as the caller saw it, and stays so until it commits."""
+        """Return a transaction that fails to commit if the job changes from what the caller saw."""
         transaction = self.storage.begin()
-        found = read_entry(transaction, entry.job.id)
-        if found is None or found.meta != entry.meta or found.progress != entry.progress:
+        stored = read_entry(transaction, entry.job.id)
+        if stored is None or stored.meta != entry.meta or stored.progress != entry.progress:
             transaction.rollback()
             raise JobMoved(f"DDL job {entry.job.id} was changed by another node; read it again")
         return transaction
@@ -568,14 +572,14 @@ class Steps:
         self.reach("ddl/after-step")
 
     def _ask(self, transaction: Transaction, entry: JobEntry, outcome: StepOutcome, version: int) -> None:
-        """Say which tables' transactions the nodes must see out before they report `version` for this job."""
-        found = set(table_ids(entry.request))
-        found.update(table.id for _, table in outcome.puts)
-        found.update(table_id for _, table_id in outcome.removes)
+        """Record the tables whose transactions must end before nodes report `version` for this job."""
+        ids = set(table_ids(entry.request))
+        ids.update(table.id for _, table in outcome.puts)
+        ids.update(table_id for _, table_id in outcome.removes)
         schemas = {schema.id for schema in outcome.schemas_put} | set(outcome.schemas_removed)
         for schema_id in schemas:
-            found.update(table.id for table in Meta(transaction).tables(schema_id))
-        numbers = joined(sorted(found - {0}))
+            ids.update(table.id for table in Meta(transaction).tables(schema_id))
+        numbers = joined(sorted(ids - {0}))
         row: Values = {"job_id": entry.job.id, "version": version, "table_ids": numbers, "owner_id": self.name.encode()}
         LOCK_INFO.put(transaction, entry.job.id, row)
 
@@ -620,11 +624,11 @@ def _write(transaction: Transaction, past: Callable[[int], Meta], outcome: StepO
 def _counted(meta: Meta, past: Callable[[int], Meta], counter: CounterChange) -> int | None:
     if counter.value is None:
         return None
-    known = [counter.value]
+    candidates = [counter.value]
     if counter.raise_only:
-        known.append(meta.counter(counter.kind, counter.schema_id, counter.table_id) or 0)
+        candidates.append(meta.counter(counter.kind, counter.schema_id, counter.table_id) or 0)
     if counter.like is not None:
-        known.append(meta.counter(counter.kind, *counter.like) or 0)
+        candidates.append(meta.counter(counter.kind, *counter.like) or 0)
     if counter.at_ts:
-        known.append(past(counter.at_ts).counter(counter.kind, counter.schema_id, counter.table_id) or 0)
-    return max(known)
+        candidates.append(past(counter.at_ts).counter(counter.kind, counter.schema_id, counter.table_id) or 0)
+    return max(candidates)

@@ -53,13 +53,13 @@ from tidegate.schema.stored.definition import ElementState, Name, StoredForeignK
 from tidegate.schema.stored.meta import Reader
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate_upstream.f1 import ElementKind, Touch, access
-from tidegate_upstream.tidb.select import asked, conjuncts, cut, in_order, limits_of, select
+from tidegate_upstream.tidb.select import conjuncts, cut, equality_of, in_order, limits_of, select
 from tidegate_upstream.tidb.table_access import (
     DEFAULT,
+    Assigned,
     Conflict,
     Fits,
     ForeignKeys,
-    Given,
     StoredAutoIds,
     TableAccess,
     TableReader,
@@ -85,7 +85,7 @@ _CLAUSE: Final = "field list"
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A column and what it gets; None is DEFAULT."""
+    """A column and its compiled value; None is DEFAULT."""
 
     column: ShapeColumn
     value: Compiled | None
@@ -95,14 +95,14 @@ class Assignment:
 
 def named_column(access: TableAccess, name: str) -> ShapeColumn:
     """Return the public column of that name; SqlRefused 1054."""
-    found = access.shape.by_name.get(lowered(name))
-    if found is None or found.stored.hidden:
+    column = access.shape.by_name.get(lowered(name))
+    if column is None or column.stored.hidden:
         raise unknown_column(name, _CLAUSE)
-    return found
+    return column
 
 
 def assignment(access: TableAccess, column: ShapeColumn, node: Node, scope: Scope) -> Assignment:
-    """Return what a column gets of an expression; SqlRefused 3105 for a generated column."""
+    """Return the assignment of an expression to a column; SqlRefused 3105 for a generated column."""
     if isinstance(node, exp.Var) and node.name.upper() == "DEFAULT":
         return Assignment(column, None)
     if column.generated:
@@ -124,10 +124,10 @@ def assignments_of(nodes: Iterable[Node], access: TableAccess, scope: Scope) -> 
 
 def assign_all(
     assignments: Iterable[Assignment], access: TableAccess, row: list[SqlValue], context: Context, base: int = 0
-) -> dict[str, Given]:
-    """Return the values by column; `row` shows those already assigned to the later ones, from slot `base` on."""
+) -> dict[str, Assigned]:
+    """Return the values by column; later assignments see the earlier ones through `row`, from slot `base` on."""
     slots = {column.id: base + at for at, column in enumerate(access.shape.public)}
-    values: dict[str, Given] = {}
+    values: dict[str, Assigned] = {}
     for item in assignments:
         target, name = item.column.target, item.column.stored.name.lower
         if item.value is None:
@@ -149,7 +149,7 @@ Open = Callable[[str, str], TableAccess]
 
 
 def keys_between(snapshot: StoredSnapshot, version: TableVersion, tables: Open) -> "Keys | None":
-    """Return the foreign keys from and to a table; None where there are none."""
+    """Return the foreign keys from and to a table; None if there are none."""
     own = [key for key in version.stored.fk_info or () if _enforced(key)]
     name = (lowered(version.schema), version.stored.name.lower)
     others = [
@@ -175,17 +175,17 @@ class Keys:
     tables: Open
 
     def added(self, child: TableAccess, old: RowImage | None, new: RowImage) -> None:
-        """SqlRefused 1452 when a row names a parent that is not there."""
+        """Raise SqlRefused 1452 if a row refers to a parent that does not exist."""
         for key in self.own:
             columns = key_columns(child.reader, key.cols)
             values = key_values(child.reader, columns, new)
             if None in values or (old is not None and not _differ(columns, old, new)):
                 continue
             parent = self.tables(key.ref_schema.original or child.version.schema, key.ref_table.original)
-            found = next(matching(parent.reader, key.ref_cols, values), None)
+            parent_row = next(matching(parent.reader, key.ref_cols, values), None)
             own = key.ref_table.lower == child.shape.stored.name.lower
-            if found is not None:
-                parent.lock(found)
+            if parent_row is not None:
+                parent.lock(parent_row)
             elif not own or key_values(child.reader, key_columns(child.reader, key.ref_cols), new) != values:
                 raise SqlRefused(
                     MISSING_PARENT,
@@ -194,7 +194,7 @@ class Keys:
                 )
 
     def removed(self, parent: TableAccess, old: RowImage, new: RowImage | None) -> None:
-        """Follows a row that went or got another key to its children; SqlRefused 1451 when they are in the way."""
+        """Apply the referential action for a deleted or changed parent; SqlRefused 1451 if children restrict it."""
         for schema, table, key in self.others:
             columns = key_columns(parent.reader, key.ref_cols)
             if new is not None and not _differ(columns, old, new):
@@ -219,8 +219,8 @@ class Keys:
                 "23000",
             )
         values = fresh if action == _CASCADE and fresh is not None else [None] * len(key.cols)
-        given: dict[str, Given] = {name.lower: value for name, value in zip(key.cols, values, strict=True)}
-        changed = child.changed(row, given)
+        assigned: dict[str, Assigned] = {name.lower: value for name, value in zip(key.cols, values, strict=True)}
+        changed = child.changed(row, assigned)
         if changed is not None:
             child.replace(row, changed)
 
@@ -231,7 +231,7 @@ def key_columns(table: TableReader, names: list[Name]) -> list[ShapeColumn]:
 
 
 def key_values(table: TableReader, columns: list[ShapeColumn], image: RowImage) -> list[SqlValue]:
-    """Return what a row has in the columns of a key."""
+    """Return a row's values in the columns of a key."""
     zone = table.context.zone
     return [from_column(column.target.type, image.columns[column.id], zone) for column in columns]
 
@@ -243,9 +243,9 @@ def _differ(columns: list[ShapeColumn], old: RowImage, new: RowImage) -> bool:
 def matching(table: TableReader, names: list[Name], values: list[SqlValue]) -> Iterator[RowImage]:
     """Return the rows whose columns have those values, by their collations."""
     columns = key_columns(table, names)
-    wanted = _sort_keys(columns, values)
+    keys = _sort_keys(columns, values)
     for image in table.find({name.lower: (value,) for name, value in zip(names, values, strict=True)}):
-        if _sort_keys(columns, key_values(table, columns, image)) == wanted:
+        if _sort_keys(columns, key_values(table, columns, image)) == keys:
             yield image
 
 
@@ -255,10 +255,10 @@ def _sort_keys(columns: list[ShapeColumn], values: list[SqlValue]) -> list[objec
 
 def _shown(child: TableAccess, key: StoredForeignKey) -> str:
     own = ", ".join(f"`{name.original}`" for name in key.cols)
-    others = ", ".join(f"`{name.original}`" for name in key.ref_cols)
+    referenced = ", ".join(f"`{name.original}`" for name in key.ref_cols)
     return (
         f"`{child.version.schema}`.`{child.name}`, CONSTRAINT `{key.fk_name.original}` FOREIGN KEY ({own}) "
-        f"REFERENCES `{key.ref_table.original}` ({others})"
+        f"REFERENCES `{key.ref_table.original}` ({referenced})"
     )
 
 
@@ -266,33 +266,33 @@ _KEPT: Final = 256
 
 
 class TableOpener(Relations, Protocol):
-    """Tables that can be changed, and relations of all kinds."""
+    """Opens tables for changes, and relations of all kinds."""
 
     def table(self, schema: str, name: str) -> TableAccess:
-        """Return the table of that name; SqlRefused 1146 when there is none."""
+        """Return the table of that name; SqlRefused 1146 if there is none."""
         ...
 
 
 class Shapes:
-    """Shapes of the definitions in use, the oldest dropped first; share one per node."""
+    """A cache of table shapes by definition, the oldest dropped first; one per node."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[int, TableShape] = OrderedDict()
         self._lock = Lock()
 
     def of(self, stored: StoredTable) -> TableShape:
-        """Return the shape of a definition; safe to call from several threads."""
+        """Return the shape of a definition; thread-safe."""
         with self._lock:
-            found = self._held.get(id(stored))
-            if found is None or found.stored is not stored:
-                found = self._held[id(stored)] = TableShape(stored)
+            shape = self._held.get(id(stored))
+            if shape is None or shape.stored is not stored:
+                shape = self._held[id(stored)] = TableShape(stored)
                 if len(self._held) > _KEPT:
                     self._held.popitem(last=False)
-            return found
+            return shape
 
 
 def find_table(snapshot: StoredSnapshot, schema: str, name: str) -> TableVersion | None:
-    """Return the public table of that name, in any case of letters."""
+    """Return the public table of that name, case-insensitive."""
     schema, name = lowered(schema), lowered(name)
     for version in snapshot.tables.values():
         stored = version.stored
@@ -325,7 +325,7 @@ class OpenTables:
     _open: dict[tuple[str, str], TableAccess] = field(default_factory=dict)
 
     def table(self, schema: str, name: str) -> TableAccess:
-        """Return the table of that name, to be changed."""
+        """Return the table of that name for changes."""
         schema = schema or self.context.database
         key = (lowered(schema), lowered(name))
         if key not in self._open:
@@ -362,7 +362,7 @@ class OpenTables:
 
 @dataclass
 class PastTables:
-    """The tables of a schema snapshot at a moment of the store, to be read only."""
+    """The tables of a schema snapshot at a past timestamp, read-only."""
 
     source: Reader
     snapshot: StoredSnapshot
@@ -371,7 +371,7 @@ class PastTables:
     system: Relations | None = None
 
     def relation(self, schema: str, name: str) -> Relation:
-        """Return the relation of that name; SqlRefused 1146 when there is none."""
+        """Return the relation of that name; SqlRefused 1146 if there is none."""
         schema = schema or self.context.database
         version = find_table(self.snapshot, schema, name)
         if self.system is not None and (version is None or version.stored.is_view):
@@ -382,12 +382,12 @@ class PastTables:
 
 
 _SKIPPED: Final = frozenset({1062, 1451, 1452, 1526, 3819})
-"""Errors that make IGNORE leave a row as it is."""
+"""Errors for which IGNORE skips the change of a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedTable:
-    """A table that a statement changes, and the names that its expressions may use."""
+    """The table that a statement changes, and the names that its expressions may use."""
 
     access: TableAccess
     scope: Scope
@@ -396,8 +396,8 @@ class ChangedTable:
 def opened(node: Node, tables: TableOpener, context: Context) -> ChangedTable:
     """Return the table that a node names, with its alias; SqlRefused 1235 for a join."""
     parent = node.parent
-    others = parent is not None and (parent.args.get("tables") or parent.args.get("using"))
-    if not isinstance(node, exp.Table) or node.args.get("joins") or others:
+    more = parent is not None and (parent.args.get("tables") or parent.args.get("using"))
+    if not isinstance(node, exp.Table) or node.args.get("joins") or more:
         raise SqlRefused(1235, "This version of Tidegate doesn't yet support changes of more than one table", "42000")
     if node.args.get("partition"):
         raise SqlRefused(
@@ -413,9 +413,11 @@ def _found_rows(node: Node, target: ChangedTable, context: Context) -> list[tupl
     scope = target.scope.at("where clause")
     access = target.access
     equal: dict[str, tuple[SqlValue, ...]] = {}
-    for column, constants in filter(None, map(asked, conjuncts(where.this) if where else ())):
+    for column, constants in filter(None, map(equality_of, conjuncts(where.this) if where else ())):
         if all(map(_is_plain, constants)) and scope.has(column.name, column.table):
-            equal[lowered(column.name)] = tuple(compile_scalar(one, scope).run((), context) for one in constants)
+            equal[lowered(column.name)] = tuple(
+                compile_scalar(constant, scope).run((), context) for constant in constants
+            )
     rows: Iterator[tuple[RowImage, Row]] = ((image, access.shown(image)) for image in access.reader.find(equal))
     if where:
         test = truth(compile_scalar(where.this, scope))
@@ -433,7 +435,7 @@ def _is_plain(node: Node) -> bool:
 
 
 def run_update(node: Node, tables: TableOpener, context: Context) -> Outcome:
-    """Return what an UPDATE does; SqlRefused undoes the statement."""
+    """Run an UPDATE; SqlRefused undoes the statement."""
     ignore = bool(node.meta.get("ignore"))
     target = opened(node.this, tables, context)
     access = target.access
@@ -455,7 +457,7 @@ def run_update(node: Node, tables: TableOpener, context: Context) -> Outcome:
     return Outcome(changed, 0, info, matched)
 
 
-def _change(access: TableAccess, old: RowImage, values: dict[str, Given], row_number: int, *, ignore: bool) -> bool:
+def _change(access: TableAccess, old: RowImage, values: dict[str, Assigned], row_number: int, *, ignore: bool) -> bool:
     try:
         new = access.changed(old, values, row_number, lenient=ignore)
         if new is None:
@@ -471,7 +473,7 @@ def _change(access: TableAccess, old: RowImage, values: dict[str, Given], row_nu
 
 
 def run_delete(node: Node, tables: TableOpener, context: Context) -> Outcome:
-    """Return what a DELETE does; SqlRefused undoes the statement."""
+    """Run a DELETE; SqlRefused undoes the statement."""
     target = opened(node.this, tables, context)
     savepoint = target.access.transaction.savepoint()
     context.writing = True
@@ -501,11 +503,11 @@ def _delete(access: TableAccess, image: RowImage, *, ignore: bool) -> bool:
     return True
 
 
-"""Errors that make IGNORE leave a row out."""
+"""Errors for which IGNORE skips a row."""
 
 
 def run_insert(node: Node, tables: TableOpener, context: Context) -> Outcome:
-    """Return what an INSERT or REPLACE does; SqlRefused undoes the statement."""
+    """Run an INSERT or REPLACE; SqlRefused undoes the statement."""
     into = node.this
     target = opened(into.this if isinstance(into, exp.Schema) else into, tables, context)
     savepoint = target.access.transaction.savepoint()
@@ -537,7 +539,6 @@ class _Insert:
         )
 
     def run(self) -> Outcome:
-        """Inserts row after row."""
         affected, records, kept = 0, 0, 0
         for row_number, values in enumerate(self._source(), 1):
             records += 1
@@ -553,16 +554,16 @@ class _Insert:
     def _columns(self, names: list[str] | None) -> list[ShapeColumn | None]:
         if names is None:
             return [column for column in self.access.shape.public if not column.stored.hidden]
-        found: list[ShapeColumn | None] = []
+        columns: list[ShapeColumn | None] = []
         for name in names:
             is_row_id = lowered(name) == ROW_ID and self.access.shape.hidden_handle
             column = None if is_row_id else named_column(self.access, name)
-            if column in found:
+            if column in columns:
                 raise SqlRefused(1110, f"Column '{name}' specified twice", "42000")
-            found.append(column)
-        return found
+            columns.append(column)
+        return columns
 
-    def _source(self) -> Iterator[dict[str, Given]]:
+    def _source(self) -> Iterator[dict[str, Assigned]]:
         source = self.node.expression
         if isinstance(source, exp.Values):
             for row_number, item in enumerate(source.expressions, 1):
@@ -572,36 +573,36 @@ class _Insert:
         answer = select(source, self.tables, self.context)
         self._check_count(len(answer.columns), 1)
         for row in answer.rows:
-            given: dict[str, Given] = {}
+            assigned: dict[str, Assigned] = {}
             for column, value, shown in zip(self.columns, row, answer.columns, strict=True):
                 if column is None:
-                    given[ROW_ID] = value
+                    assigned[ROW_ID] = value
                 else:
-                    given[column.stored.name.lower] = fitted(value, shown.type, column.target.type)
-            yield given
+                    assigned[column.stored.name.lower] = fitted(value, shown.type, column.target.type)
+            yield assigned
 
     def _check_count(self, count: int, row_number: int) -> None:
         if count != len(self.columns):
             raise SqlRefused(1136, f"Column count doesn't match value count at row {row_number}", "21S01")
 
-    def _listed(self, nodes: list[Node], row_number: int) -> dict[str, Given]:
+    def _listed(self, nodes: list[Node], row_number: int) -> dict[str, Assigned]:
         if not nodes and self.bare:
             return {}
         self._check_count(len(nodes), row_number)
         scope, access = self.scope, self.access
-        shown = [from_column(one.target.type, one.constant, self.context.zone) for one in access.shape.public]
+        shown = [from_column(public.target.type, public.constant, self.context.zone) for public in access.shape.public]
         row: list[SqlValue] = [*shown, *[None] * (len(access.columns) - len(shown))]
-        given: dict[str, Given] = {}
+        assigned: dict[str, Assigned] = {}
         for column, node in zip(self.columns, nodes, strict=True):
             if column is None:
-                given[ROW_ID] = compile_scalar(node, scope).run(row, self.context)
+                assigned[ROW_ID] = compile_scalar(node, scope).run(row, self.context)
             else:
-                given |= assign_all([assignment(access, column, node, scope)], access, row, self.context)
-        return given
+                assigned |= assign_all([assignment(access, column, node, scope)], access, row, self.context)
+        return assigned
 
     # --- one row ---
 
-    def _insert(self, values: dict[str, Given], row_number: int) -> int:
+    def _insert(self, values: dict[str, Assigned], row_number: int) -> int:
         try:
             image = self.access.new_row(values, row_number, lenient=self.lenient)
             conflicts = self.access.conflicts(image) if self.replaces or self.on_duplicate is not None else []

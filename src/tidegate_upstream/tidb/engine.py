@@ -32,7 +32,7 @@ from tidegate.model.kept_state import StateKind, check_version
 
 
 class ColumnFamily(StrEnum):
-    """Percolator's columns, and one for what is not a key of anybody."""
+    """Percolator's column families, and one for other data."""
 
     LOCK = "lock"
     WRITE = "write"
@@ -58,16 +58,16 @@ class KvEngine(Protocol):
         ...
 
     def write(self, edits: Sequence[Edit]) -> None:
-        """All of the edits or none; a later edit of the same key wins."""
+        """Write all edits or none; a later edit of the same key wins."""
         ...
 
     def close(self) -> None:
-        """Let go of files; the engine is not used afterwards."""
+        """Close the files; the engine must not be used afterwards."""
         ...
 
 
 class MemoryEngine:
-    """An engine that forgets everything at its end: a sorted list of keys and a dict for each column."""
+    """An in-memory engine: a sorted list of keys and a dict for each column family."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -99,7 +99,7 @@ class MemoryEngine:
                 return
 
     def write(self, edits: Sequence[Edit]) -> None:
-        """Apply the edits; nothing here can fail half way."""
+        """Apply the edits, which cannot fail half way."""
         with self._lock:
             for column, key, value in edits:
                 keys, values = self._keys[column], self._values[column]
@@ -112,11 +112,11 @@ class MemoryEngine:
                     values[key] = value
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 class MetaBound:
-    """The oracle's bound, kept in the engine beside the data that its timestamps are in."""
+    """The oracle's bound, stored in the engine with the data."""
 
     _KEY = b"tso/bound_ms"
 
@@ -134,13 +134,13 @@ class MetaBound:
 
 FIRST_PAGE: Final = 4
 LAST_PAGE: Final = 512
-"""A scan reads in pages of 4, 32, 256, 512 keys: a point read wants one version, a table scan all of them."""
+"""Page sizes of a scan: small first for point reads of one version, larger for table scans."""
 
 _PRAGMAS: Final = ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL", "cache_size=-16384")
 
 
 class SqliteEngine:
-    """Ordered maps in `directory`, which is made if it is missing. Raises StoreUnavailable when that cannot be used,
+    """Ordered maps in `directory`, created if missing. Raises StoreUnavailable if it cannot be used,
     StateTooNew."""
 
     def __init__(self, directory: Path) -> None:
@@ -163,10 +163,10 @@ class SqliteEngine:
             self._sql.execute("COMMIT")
 
     def _check(self) -> None:
-        """Raise StateTooNew for a file of a newer release; one without a version is of the first."""
-        ((found,),) = self._sql.execute("PRAGMA user_version").fetchall()
+        """Raise StateTooNew for a file of a newer release; a file without a version is of the first release."""
+        ((version,),) = self._sql.execute("PRAGMA user_version").fetchall()
         try:
-            check_version(StateKind.UPSTREAM, found, str(self._path))
+            check_version(StateKind.UPSTREAM, version, str(self._path))
         except StateTooNew:
             self._sql.close()
             raise
@@ -195,7 +195,7 @@ class SqliteEngine:
             size = min(size * 8, LAST_PAGE)
 
     def write(self, edits: Sequence[Edit]) -> None:
-        """One transaction; durable when this returns."""
+        """Write all edits in one transaction, durable when this returns."""
         with self._wrapped():
             self._sql.execute("BEGIN IMMEDIATE")
             try:
@@ -227,6 +227,6 @@ class SqliteEngine:
 
 @cache
 def _page_sql(column: ColumnFamily, *, bounded: bool, reverse: bool) -> str:
-    """A page of a scan; the bound stands in the query only when there is one, so that SQLite seeks to it."""
+    """Return the query of a page; the bound is part of it only if there is one, so that SQLite seeks to it."""
     below, order = (" AND k < ?" if bounded else ""), ("DESC" if reverse else "ASC")
     return f'SELECT k, v FROM "{column}" WHERE k >= ?{below} ORDER BY k {order} LIMIT ?'  # noqa: S608

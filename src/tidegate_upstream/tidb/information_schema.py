@@ -112,7 +112,7 @@ def type_name(action: int) -> str:
 
 
 def moment_of(ts: int, zone: tzinfo = UTC) -> Time | None:
-    """Return the second of a timestamp on the clocks of `zone`; None for no timestamp."""
+    """Return a timestamp in seconds in the time zone `zone`; None for 0."""
     if not ts:
         return None
     at = datetime.fromtimestamp(physical_ms(Tso(ts)) // 1000, zone)
@@ -139,12 +139,12 @@ _TIMES: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
 
 def visible(snapshot: StoredSnapshot) -> list[TableVersion]:
     """Public tables, by database and name."""
-    found = [table for table in snapshot.tables.values() if table.stored.state == ElementState.PUBLIC]
-    return sorted(found, key=lambda table: (lowered(table.schema), table.stored.name.lower))
+    tables = [table for table in snapshot.tables.values() if table.stored.state == ElementState.PUBLIC]
+    return sorted(tables, key=lambda table: (lowered(table.schema), table.stored.name.lower))
 
 
 def public_columns(table: StoredTable) -> list[StoredColumn]:
-    """Return the columns that `*` means."""
+    """Return the columns of `*`."""
     return [column for column in table.cols or [] if column.state == ElementState.PUBLIC and not column.hidden]
 
 
@@ -156,22 +156,22 @@ def schemata(snapshot: StoredSnapshot) -> Iterator[Row]:
         for schema in snapshot.schemas.values()
         if schema.state == ElementState.PUBLIC
     ]
-    for name, charset, collation in sorted(listed, key=lambda one: lowered(one[0])):
+    for name, charset, collation in sorted(listed, key=lambda row: lowered(row[0])):
         yield _CATALOG, name, charset, collation, None, None
 
 
 def tables(snapshot: StoredSnapshot, next_id: Callable[[int, int], int | None], zone: tzinfo) -> Iterator[Row]:
     """TABLES."""
-    for found in visible(snapshot):
-        table = found.stored
+    for version in visible(snapshot):
+        table = version.stored
         kind = "VIEW" if table.is_view else "SEQUENCE" if table.is_sequence else "BASE TABLE"
         numbered = any(column.type.flag & AUTO_INCREMENT for column in table.cols or [])
         clustered = "CLUSTERED" if table.pk_is_handle or table.is_common_handle else "NONCLUSTERED"
-        head = (_CATALOG, found.schema, table.name.original, kind)
+        head = (_CATALOG, version.schema, table.name.original, kind)
         if table.is_view:
             yield (*head, *(None,) * 16, "VIEW", table.id, None, "", None)
             continue
-        sizes = ("InnoDB", 10, "Compact", *(0,) * 6, next_id(found.schema_id, table.id) if numbered else None)
+        sizes = ("InnoDB", 10, "Compact", *(0,) * 6, next_id(version.schema_id, table.id) if numbered else None)
         options = "partitioned" if table.partition is not None and table.partition.enable else ""
         times = (moment_of(table.update_timestamp, zone), None, None)
         bits, shards, no_shards = table.shard_row_id_bits, "SHARD_BITS", "NOT_SHARDED"
@@ -185,9 +185,9 @@ def tables(snapshot: StoredSnapshot, next_id: Callable[[int, int], int | None], 
 
 def views(snapshot: StoredSnapshot) -> Iterator[Row]:
     """VIEWS."""
-    for found in visible(snapshot):
-        if found.stored.view is not None:
-            head = (_CATALOG, found.schema, found.stored.name.original, found.stored.view.view_select)
+    for view in visible(snapshot):
+        if view.stored.view is not None:
+            head = (_CATALOG, view.schema, view.stored.name.original, view.stored.view.view_select)
             yield (*head, "CASCADED", "NO", "root@%", "DEFINER", "utf8mb4", "utf8mb4_bin")
 
 
@@ -196,14 +196,14 @@ def views(snapshot: StoredSnapshot) -> Iterator[Row]:
 
 def columns(snapshot: StoredSnapshot, zone: tzinfo) -> Iterator[Row]:
     """COLUMNS."""
-    for found in visible(snapshot):
-        if found.stored.is_sequence:
+    for table in visible(snapshot):
+        if table.stored.is_sequence:
             continue
-        for position, column in enumerate(public_columns(found.stored), start=1):
-            yield _column(found, column, position, zone)
+        for position, column in enumerate(public_columns(table.stored), start=1):
+            yield _column(table, column, position, zone)
 
 
-def _column(found: TableVersion, column: StoredColumn, position: int, zone: tzinfo) -> Row:
+def _column(table: TableVersion, column: StoredColumn, position: int, zone: tzinfo) -> Row:
     kind = column_type(column.type)
     text = kind.code in STRINGS | {T.ENUM, T.SET} and kind.charset != "binary"
     written = render_type(kind).partition("(")[0].partition(" ")[0]
@@ -211,7 +211,7 @@ def _column(found: TableVersion, column: StoredColumn, position: int, zone: tzin
     wide = character_bytes(kind.charset) if text and kind.code in CHARS else 1
     characters = (length, None if length is None else length * wide)
     return (
-        *(_CATALOG, found.schema, found.stored.name.original, column.name.original, position),
+        *(_CATALOG, table.schema, table.stored.name.original, column.name.original, position),
         *(column_default(column, zone), "NO" if column.type.flag & NOT_NULL else "YES", written),
         *characters,
         *_precision(column),
@@ -233,7 +233,7 @@ def _precision(column: StoredColumn) -> tuple[int | None, int | None, int | None
 
 
 def column_default(column: StoredColumn, zone: tzinfo) -> str | None:
-    """Return the default as it is shown; None for none and for NULL."""
+    """Return the default as shown; None for none and for NULL."""
     if column.type.flag & NO_DEFAULT or (column.default is None and column.default_bit is None):
         return None
     return shown_default(column, zone)
@@ -262,7 +262,7 @@ def column_extra(column: StoredColumn) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _KeyPart:
-    """One column of a key; `position` counts from 1, `clustered` says whether rows lie by the key."""
+    """One column of a key; `position` counts from 1, `clustered`: rows are stored by this key."""
 
     index: StoredIndex
     part: StoredPart
@@ -284,7 +284,7 @@ class _KeyPart:
 
 
 def key_parts(table: StoredTable) -> Iterator[_KeyPart]:
-    """Return the public keys of a table part by part, the primary key first."""
+    """Return the parts of a table's public keys, the primary key first."""
     columns = table.cols or []
     indexes = [(index, index.is_primary and table.is_common_handle) for index in table.index_info or []]
     if table.pk_is_handle:
@@ -293,7 +293,7 @@ def key_parts(table: StoredTable) -> Iterator[_KeyPart]:
             part = StoredPart(columns[at].name, at)
             handle = StoredIndex(0, Name.of("PRIMARY"), idx_cols=[part], is_unique=True, is_primary=True)
             indexes.insert(0, (handle, True))
-    for index, clustered in sorted(indexes, key=lambda one: not one[0].is_primary):
+    for index, clustered in sorted(indexes, key=lambda pair: not pair[0].is_primary):
         if index.state == ElementState.PUBLIC:
             for position, part in enumerate(index.idx_cols, start=1):
                 yield _KeyPart(index, part, columns[part.offset], position, clustered)
@@ -301,29 +301,29 @@ def key_parts(table: StoredTable) -> Iterator[_KeyPart]:
 
 def statistics(snapshot: StoredSnapshot) -> Iterator[Row]:
     """STATISTICS."""
-    for found in visible(snapshot):
-        for one in key_parts(found.stored):
+    for table in visible(snapshot):
+        for part in key_parts(table.stored):
             yield (
-                *(_CATALOG, found.schema, found.stored.name.original, int(not one.index.is_unique), found.schema),
-                *(one.index.idx_name.original, one.position, one.name, "A", 0, one.length, None),
-                *("" if one.column.type.flag & NOT_NULL else "YES", "BTREE", "", one.index.comment),
-                *("NO" if one.index.is_invisible else "YES", one.expression),
+                *(_CATALOG, table.schema, table.stored.name.original, int(not part.index.is_unique), table.schema),
+                *(part.index.idx_name.original, part.position, part.name, "A", 0, part.length, None),
+                *("" if part.column.type.flag & NOT_NULL else "YES", "BTREE", "", part.index.comment),
+                *("NO" if part.index.is_invisible else "YES", part.expression),
             )
 
 
 def key_column_usage(snapshot: StoredSnapshot) -> Iterator[Row]:
     """KEY_COLUMN_USAGE: the columns of primary, unique and foreign keys."""
-    for found in visible(snapshot):
-        table = (_CATALOG, found.schema, found.stored.name.original)
-        for one in key_parts(found.stored):
-            if one.index.is_unique:
-                name = one.index.idx_name.original
-                yield (_CATALOG, found.schema, name, *table, one.name, one.position, None, None, None, None)
-        for key in found.stored.fk_info or []:
+    for version in visible(snapshot):
+        table = (_CATALOG, version.schema, version.stored.name.original)
+        for part in key_parts(version.stored):
+            if part.index.is_unique:
+                name = part.index.idx_name.original
+                yield (_CATALOG, version.schema, name, *table, part.name, part.position, None, None, None, None)
+        for key in version.stored.fk_info or []:
             if key.state == ElementState.PUBLIC:
                 for at, (column, other) in enumerate(zip(key.cols, key.ref_cols, strict=True), start=1):
                     there = (key.ref_schema.original, key.ref_table.original, other.original)
-                    yield (_CATALOG, found.schema, key.fk_name.original, *table, column.original, at, at, *there)
+                    yield (_CATALOG, version.schema, key.fk_name.original, *table, column.original, at, at, *there)
 
 
 SCHEMA: Final = "information_schema"
@@ -334,7 +334,7 @@ Rows: TypeAlias = Iterable[tuple[SqlValue, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the tables tell. `next_ids` gives a table's AUTO_INCREMENT by its id, as far as anybody asked for one."""
+    """The data behind the tables. `next_ids` gives AUTO_INCREMENT by table id, for tables that have used it."""
 
     snapshot: StoredSnapshot
     jobs: Callable[[], Iterable[Job]] = tuple
@@ -344,7 +344,7 @@ class Facts:
 
 
 def columns_of(text: str) -> tuple[RelationColumn, ...]:
-    """Return the columns of a table as the module says."""
+    """Return the columns of a table from their description (module docstring)."""
     return tuple(
         RelationColumn(word.rstrip("#@").replace("~", " "), _RELATIONS_TYPES.get(word[-1], _TEXT), collation=_COLLATION)
         for word in text.split()
@@ -359,7 +359,7 @@ _RELATIONS_TYPES: Final = {
 
 
 def is_information(schema: str) -> bool:
-    """Return whether a database is this one."""
+    """Return whether a database is information_schema."""
     return lowered(schema) == SCHEMA
 
 
@@ -371,10 +371,10 @@ class InformationSchema:
 
     def relation(self, schema: str, name: str) -> FixedRelation:
         """Return the table of that name; SqlRefused 1146."""
-        found = TABLES.get(name.upper())
-        if found is None or not is_information(schema):
+        definition = TABLES.get(name.upper())
+        if definition is None or not is_information(schema):
             raise SqlRefused(_NO_TABLE, f"Table '{schema}.{name}' doesn't exist", "42S02")
-        columns, rows = found
+        columns, rows = definition
         return FixedRelation(name.upper(), columns, list(rows(self.facts)))
 
 
@@ -436,7 +436,7 @@ _EMPTY: Final[Mapping[str, str]] = {
         "EVENT_OBJECT_TABLE ACTION_ORDER# ACTION_STATEMENT ACTION_TIMING CREATED@ SQL_MODE DEFINER"
     ),
 }
-"""What this upstream does not tell of, or has not; dump tools ask for it all the same."""
+"""Tables that dump tools read although this upstream has nothing to show in them."""
 
 
 def _nothing(_facts: Facts) -> Rows:

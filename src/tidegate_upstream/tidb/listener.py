@@ -37,7 +37,7 @@ from tidegate_upstream.tidb.variables import GlobalVariables
 from tidegate_upstream.tidb.wire import LIMITS, Account, ClientStream, PortLimits, error_packet
 
 logging.getLogger("mysql_mimic.connection").addFilter(lambda record: record.exc_info is not None)
-"""What clients do wrong they are told, and fills no log; a fault of ours is told with its place."""
+"""Errors of clients go to the client and not to the log; internal errors are logged with their traceback."""
 Listen = Callable[[tuple[str, int]], socket]
 HOST: Final = "127.0.0.1"
 BACKLOG: Final = 64
@@ -59,7 +59,7 @@ class _Control(Control):  # type: ignore[misc]  # the library has no types
         return number
 
     async def remove(self, connection_id: int) -> None:
-        """A connection is over."""
+        """Called when a connection ends."""
         self.clients.pop(connection_id, None)
 
     async def kill(self, connection_id: int, kind: KillKind = KillKind.CONNECTION) -> None:
@@ -70,8 +70,8 @@ class _Control(Control):  # type: ignore[misc]  # the library has no types
 
 
 class Listener:
-    """A port. `sessions` makes the session of a client that came in; `port` 0 means any free one; clients are numbered
-    by `numbers`; `listen` makes the socket of a place. Raises ConfigError for an address that other machines reach, and
+    """A port. `sessions` creates the session of a client; `port` 0 is any free port; clients are numbered
+    by `numbers`; `listen` opens the socket. Raises ConfigError for an address that other machines reach, and
     no `account`."""
 
     def __init__(
@@ -98,25 +98,25 @@ class Listener:
         self._thread = Thread(target=self._serve, name="tidegate-port", daemon=True)
 
     def start(self) -> Self:
-        """Listen. Raises EnvironmentFault when the port cannot be had."""
+        """Listen. Raises EnvironmentFault if the port cannot be bound."""
         self._thread.start()
         if not self._ready.wait(_START_TIMEOUT_S):
             raise EnvironmentFault(f"port {self.port} of {self.host} is not open after {_START_TIMEOUT_S} s")
         if self._fault is not None:
             self._thread.join(_STOP_TIMEOUT_S)
             raise EnvironmentFault(
-                f"port {self.port} of {self.host} cannot be had ({self._fault}); name another"
+                f"port {self.port} of {self.host} cannot be bound ({self._fault}); name another"
             ) from self._fault
         return self
 
     def stop(self) -> None:
-        """End all clients and the port; statements that run are told to end."""
+        """Interrupt statements, end all clients and close the port."""
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._end(), self._loop)
             self._thread.join(_STOP_TIMEOUT_S)
 
     def kill(self, connection_id: int, *, query_only: bool) -> None:
-        """End a client, or only its statement. Raises SqlRefused 1094."""
+        """End a client's connection, or only its statement. Raises SqlRefused 1094."""
         if connection_id not in self._control.clients:
             raise SqlRefused(_NO_SUCH_THREAD, f"Unknown thread id: {connection_id}", "HY000")
         self._control.clients[connection_id].session.session.interrupt()
@@ -153,7 +153,7 @@ class Listener:
         return asyncio.StreamReaderProtocol(reader, self._client, loop=self._loop)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A client from its coming to its going."""
+        """Serve a client until it disconnects."""
         stream = ClientStream(reader, writer, self._limits)
         if len(self._control.clients) >= self._limits.connections:
             await stream.write(error_packet(1040, "08004", "Too many connections"))
@@ -193,7 +193,7 @@ class Listener:
 
 
 class Upstream:
-    """The ports of a cluster, closed with it by `stop`."""
+    """The ports of a cluster; `stop` closes both."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class Upstream:
         return {name: listener.port for name, listener in self._listeners.items()}
 
     def start(self) -> Self:
-        """Open the ports and start to do DDL jobs. Raises EnvironmentFault when a port cannot be had."""
+        """Open the ports and start the DDL owner. Raises EnvironmentFault if a port cannot be bound."""
         try:
             for listener in self._listeners.values():
                 listener.start()
@@ -229,7 +229,7 @@ class Upstream:
         return self
 
     def stop(self) -> None:
-        """End the clients, the ports and the cluster."""
+        """Close the clients, the ports and the cluster."""
         for listener in self._listeners.values():
             listener.stop()
         self.cluster.close()
@@ -243,8 +243,8 @@ class Upstream:
         raise SqlRefused(1094, f"Unknown thread id: {connection_id}", "HY000")
 
     def sessions(self) -> list[Session]:
-        found = [session for listener in self._listeners.values() for session in listener.sessions()]
-        return sorted(found, key=lambda session: session.connection_id)
+        sessions = [session for listener in self._listeners.values() for session in listener.sessions()]
+        return sorted(sessions, key=lambda session: session.connection_id)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -57,7 +57,7 @@ class SpanFeed:
         return all(part.matcher.initialized for part in self._parts)
 
     def poll(self, scan_rows: int = 1024) -> None:
-        """Hear what has come, and register anew where a registration ended. Raises HistoryLost, PrewriteNotMatch."""
+        """Poll for new changes, and register again if a registration ended. Raises HistoryLost, PrewriteNotMatch."""
         parts: list[_Part] = []
         for part in self._parts:
             ended = False
@@ -67,7 +67,7 @@ class SpanFeed:
         self._parts = parts
 
     def take(self) -> tuple[list[KvChange], int]:
-        """Return the rows that became complete since the last call, in order, and the ts up to which they are."""
+        """Return the rows that became complete since the last call, in order, and the new resolved ts."""
         ts = self.resolved_ts
         ready = [at for at in self._waiting if at[0] <= ts]
         return sorted((self._waiting.pop(at) for at in ready), key=in_order), ts
@@ -100,15 +100,15 @@ class SpanFeed:
 
 _JOBS: Final = table_span(JOB_TABLE.id)
 _RECORD: Final = slice(9, 11)
-"""Where a key of a table says `_r`."""
+"""Offset of `_r` in a record key."""
 SCAN_ROWS: Final = 4_096
-"""Rows of one transaction in the scan of a store: a reader holds transactions whole."""
+"""Maximal rows of one transaction in the scan of a store, since a reader holds whole transactions."""
 
 
 class LogWriter:
-    """Writes what a log says of [start, end) to `directory`, from where the last writer stopped, else from `from_ts`.
+    """Writes the changes of [start, end) to `directory`, from the end of the last segment, else from `from_ts`.
 
-    Raises HistoryLost when the store has collected what comes next, StoreUnavailable when the disk refuses.
+    Raises HistoryLost if the store has collected the next changes, StoreUnavailable if the disk fails.
     """
 
     def __init__(self, log: ChangeLog, directory: Path, from_ts: int, *, start: bytes = b"", end: bytes = b"") -> None:
@@ -121,9 +121,10 @@ class LogWriter:
         return self.segments.low
 
     def write(self, *, empty: bool = False) -> Path | None:
-        """Return the segment of all that became complete since the last one; None when there is nothing to write.
+        """Write and return the segment of all that became complete since the last one; None if there is nothing to
+        write.
 
-        With `empty` a stretch without rows is written too, so that readers see how far it goes.
+        With `empty` a segment without rows is written too, so that readers see the resolved ts advance.
         """
         self._feed.poll()
         while not self._feed.initialized:
@@ -141,9 +142,9 @@ class LogWriter:
 
 
 def begin_log(storage: Storage, directory: Path) -> int:
-    """Begin a log at the present of a store: its definitions and all its rows; the ts from which a writer goes on.
+    """Begin a change log with the current definitions and rows of a store; return the ts from which a writer goes on.
 
-    Raises KeyLocked while a transaction is being committed, EnvironmentFault while a DDL job runs."""
+    Raises KeyLocked while a transaction commits, EnvironmentFault while a DDL job runs."""
     ts = storage.oracle.next()
     snapshot = storage.snapshot(ts)
     if next(snapshot.scan(*_JOBS), None) is not None:

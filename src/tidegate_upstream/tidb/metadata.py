@@ -53,7 +53,7 @@ from tidegate_upstream.tidb.transaction import Storage, Transaction
 
 
 class MetaWriter(Meta):
-    """Changes of the keys in one transaction."""
+    """Writes TiDB's meta keys in one transaction."""
 
     def __init__(self, transaction: Transaction) -> None:
         super().__init__(transaction)
@@ -66,22 +66,22 @@ class MetaWriter(Meta):
         return list(range(first, first + count))
 
     def set_newest_id(self, number: int) -> None:
-        """Let ids begin above `number`."""
+        """Let new ids begin above `number`."""
         self._transaction.put(NEXT_ID, b"%d" % number)
 
     def set_version(self, version: int) -> None:
-        """Make `version` the newest number."""
+        """Set the newest schema version."""
         self._transaction.put(VERSION, b"%d" % version)
 
     def set_bdr_role(self, role: str) -> None:
-        """Take a role, or none."""
+        """Set the BDR role, or none."""
         if role:
             self._transaction.put(BDR_ROLE, role.encode())
         else:
             self._transaction.delete(BDR_ROLE)
 
     def put_diff(self, diff: SchemaDiff) -> None:
-        """Say what made a version."""
+        """Write the diff of a schema version."""
         self._transaction.put(diff_key(diff.version), render_stored(diff))
 
     def put_schema(self, schema: StoredSchema) -> None:
@@ -113,7 +113,7 @@ class MetaWriter(Meta):
         self._transaction.put(hash_key(JOB_HISTORY, job_field(job_id)), job_meta)
 
     def put_progress(self, job_id: int, progress: bytes | None) -> None:
-        """Keep something of a running job, or forget it."""
+        """Write the progress of a running job, or remove it."""
         key = hash_key(PROGRESS, job_field(job_id))
         if progress is None:
             self._transaction.delete(key)
@@ -147,7 +147,7 @@ def _flagged(kind: StoredType, flag: int) -> StoredType:
 
 
 class SystemTable:
-    """A table whose definition stands here: its rows by column name."""
+    """A system table defined in this module: its rows by column name."""
 
     def __init__(
         self, table_id: int, name: str, columns: Mapping[str, StoredType], unique: tuple[str, ...] = ()
@@ -179,18 +179,18 @@ class SystemTable:
     def get(self, reader: Reader, handle: int) -> Values | None:
         """Return a row by its number."""
         key = self.key(handle)
-        found = reader.get(key)
-        return None if found is None else self._decode(key, found)
+        value = reader.get(key)
+        return None if value is None else self._decode(key, value)
 
     def rows(self, reader: Reader, first: int = 0) -> Iterator[tuple[int, Values]]:
-        """Return the rows with their numbers, in that order, from number `first` on."""
+        """Return the rows with their numbers, ascending, from number `first` on."""
         for key, value in reader.scan(self.key(first), table_span(self.stored.id)[1]):
             handle = decode_row(self.layout, key, value).handle
             assert isinstance(handle, IntHandle), key.hex()
             yield handle.value, self._decode(key, value)
 
     def put(self, transaction: Transaction, handle: int, values: Mapping[str, KvValue]) -> None:
-        """Write a row whole, in the place of one with the same number."""
+        """Write a row, replacing the row of that number."""
         self._unindex(transaction, handle)
         columns = {self._ids[column]: value for column, value in values.items()}
         stored = tuple(number for number in columns if number != self.layout.int_handle)
@@ -200,7 +200,7 @@ class SystemTable:
             transaction.put(*encode_index_entry(self.layout, IndexEntry(index.id, columns, row.handle)))
 
     def remove(self, transaction: Transaction, handle: int) -> None:
-        """Remove a row if it is there."""
+        """Remove a row, if present."""
         self._unindex(transaction, handle)
         transaction.delete(self.key(handle))
 
@@ -213,7 +213,7 @@ class SystemTable:
 
     def _decode(self, key: bytes, value: bytes) -> Values:
         row = decode_row(self.layout, key, value)
-        return {self._names[number]: found for number, found in row.columns.items()}
+        return {self._names[number]: datum for number, datum in row.columns.items()}
 
 
 JOB: Final = SystemTable(
@@ -286,11 +286,11 @@ MYSQL, SYS, TEST = 1, 2, 112
 _NEWEST_ID: Final = 274
 _VERSION: Final = 177
 FIRST_JOB_NUMBER: Final = 71
-"""The `seq_num` of the first job that ends."""
+"""The `seq_num` of the first job that finishes."""
 
 
 def bootstrap(storage: Storage) -> bool:
-    """Write the first schema; False where there is one already."""
+    """Write the first schema; False if there is one already."""
     transaction = storage.begin()
     if Meta(transaction).newest_id:
         transaction.rollback()

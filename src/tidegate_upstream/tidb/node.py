@@ -35,7 +35,7 @@ PREFIX_BYTES: Final = 9
 
 
 def physical_id(key: bytes) -> int | None:
-    """Return the id of the table or partition that a key belongs to; None for keys of no table."""
+    """Return the id of a key's table or partition; None for other keys."""
     if key[:1] != _TABLE or len(key) < PREFIX_BYTES:
         return None
     return decode_int(key, 1)[0]
@@ -48,7 +48,7 @@ def physical_ids(keys: Iterable[bytes]) -> set[int]:
 
 
 def changed_tables(begun: StoredSnapshot, now: StoredSnapshot, ids: Iterable[int]) -> list[int]:
-    """Return which of the ids belong to another definition, or to none any more, or only now to one."""
+    """Return the ids whose definition changed, was removed or was added."""
     if begun is now:
         return []
     return sorted(number for number in ids if _differs(begun, now, number))
@@ -62,12 +62,12 @@ def _differs(begun: StoredSnapshot, now: StoredSnapshot, number: int) -> bool:
 
 
 _PAST_SCHEMAS: Final = 16
-"""Schemas of the past that a node keeps for tidb_snapshot reads."""
+"""Number of past schemas that a node caches for tidb_snapshot reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """How nodes keep up with the schema. `session_ms` is how long after its last reload a node may count as alive; its
+    """Schema lease of a node. `session_ms` is the time after its last reload at which a node's session expires; its
     lease ends no later.  `reload_on_begin`: a transaction first renews a lease that is half over."""
 
     metadata_lock: bool = True
@@ -80,11 +80,11 @@ class NodeOptions:
         assert 0 < self.lease_ms <= self.session_ms, self
 
 
-_Asked: TypeAlias = tuple[int, int, frozenset[int]]
+_LockInfo: TypeAlias = tuple[int, int, frozenset[int]]
 """A job, a version, and the tables of the job."""
 
 
-def _asked(row: Mapping[str, KvValue]) -> _Asked:
+def _lock_info(row: Mapping[str, KvValue]) -> _LockInfo:
     job_id, version, text = row["job_id"], row["version"], row["table_ids"]
     assert isinstance(job_id, int), row
     assert isinstance(version, int), row
@@ -93,7 +93,7 @@ def _asked(row: Mapping[str, KvValue]) -> _Asked:
 
 
 class GuardedTransaction(Transaction):
-    """A transaction of a node: `schema` holds for all its statements. Raises SchemaChanged, SchemaOutdated."""
+    """A transaction of a node; all its statements use `schema`. Raises SchemaChanged, SchemaOutdated."""
 
     def __init__(self, node: "Node", storage: Storage, options: Options, loaded: LoadedSchema) -> None:
         super().__init__(storage, replace(options, check=self._admit))
@@ -101,7 +101,7 @@ class GuardedTransaction(Transaction):
         self.used: set[int] = set()
         self._known: set[bytes] = set()
         self.doomed = False
-        """Set when its node lost its lease meanwhile: nobody waited for this transaction."""
+        """Set when its node lost its lease: the owner did not wait for this transaction."""
 
     def get(self, key: bytes) -> bytes | None:
         self._use(key)
@@ -116,19 +116,19 @@ class GuardedTransaction(Transaction):
         super()._set(key, entry)
 
     def steps(self) -> Iterator[Stage]:
-        """Return the commit stage by stage; at its end, or wherever it is left, the node forgets the transaction."""
+        """Return the commit stage by stage; the node forgets the transaction at its end, or when it is abandoned."""
         try:
             yield from super().steps()
         finally:
             self.node.over(self)
 
     def rollback(self) -> None:
-        """Forget everything."""
+        """Discard all writes."""
         super().rollback()
         self.node.over(self)
 
     def uses(self, table_ids: Iterable[int]) -> bool:
-        """Return whether it touched one of the tables, itself or a partition."""
+        """Return whether the transaction used one of the tables or a partition of it."""
         logical = {self.schema.logical.get(number, number) for number in self.used}
         return not self.used.isdisjoint(table_ids) or not logical.isdisjoint(table_ids)
 
@@ -142,7 +142,7 @@ class GuardedTransaction(Transaction):
         self._known.add(prefix)
 
     def _lock(self, number: int) -> None:
-        """Count as a user of a table from now on. Raises SchemaChanged with metadata locks."""
+        """Register as a user of a table. Raises SchemaChanged with metadata locks."""
         with self.node.guard:
             if self.node.options.metadata_lock and (
                 changed := changed_tables(self.schema, self.node.schema, (number,))
@@ -171,7 +171,7 @@ class GuardedTransaction(Transaction):
 
 
 class Node:
-    """One SQL node; `guard` is held for moments only. `ddl_client` takes DDL jobs and knows of all of them."""
+    """A SQL node; `guard` is held only briefly. `ddl_client` submits DDL jobs."""
 
     def __init__(
         self, name: str, storage: Storage, registry: Registry, options: NodeOptions, ddl_client: DdlClient
@@ -198,17 +198,17 @@ class Node:
 
     def schema_at(self, ts: int) -> StoredSnapshot:
         """Return the definitions at `ts`, for reads of the past. Raises SnapshotTooOld, UnsupportedError."""
-        found = self._past.get(ts)
-        if found is None:
-            found = self._past[ts] = load_all(Meta(self.storage.snapshot(ts)), ts).snapshot
+        snapshot = self._past.get(ts)
+        if snapshot is None:
+            snapshot = self._past[ts] = load_all(Meta(self.storage.snapshot(ts)), ts).snapshot
             while len(self._past) > _PAST_SCHEMAS:
                 self._past.popitem(last=False)
-        return found
+        return snapshot
 
     def reload(self) -> bool:
-        """Take the newest version, renew the lease, and report; whether the version is another one.
+        """Load the newest version, renew the lease, and report; return whether the version changed.
 
-        Raises KeyLocked where a step is half committed: the lease is not renewed then.
+        Raises KeyLocked, without renewing the lease, while a step is half committed.
         """
         if not self.alive:
             return False
@@ -217,10 +217,10 @@ class Node:
             reader = self.storage.snapshot(ts)
             loaded = load(Meta(reader), ts, self.loaded if self.loaded.version else None)
             rows = LOCK_INFO.rows(reader, self.registry.first_job) if self.options.metadata_lock else ()
-            asked = [_asked(row) for _, row in rows]
-            return self._take(loaded, physical_ms(ts), asked)
+            requests = [_lock_info(row) for _, row in rows]
+            return self._take(loaded, physical_ms(ts), requests)
 
-    def _take(self, loaded: LoadedSchema, now_ms: int, asked: list[_Asked]) -> bool:
+    def _take(self, loaded: LoadedSchema, now_ms: int, requests: list[_LockInfo]) -> bool:
         with self.guard:
             if now_ms > self.valid_until_ms:
                 for transaction in self._open:
@@ -229,8 +229,8 @@ class Node:
             self.loaded = loaded
             self.valid_until_ms = now_ms + self.options.lease_ms
             self.registry.renew(self.name, now_ms + self.options.session_ms, loaded.version)
-            for job_id, version, table_ids in asked:
-                older = [one for one in self._open if one.schema_version < version and one.uses(table_ids)]
+            for job_id, version, table_ids in requests:
+                older = [begun for begun in self._open if begun.schema_version < version and begun.uses(table_ids)]
                 if loaded.version >= version and not older:
                     self.registry.report(job_id, self.name, version)
         return changed
@@ -242,7 +242,7 @@ class Node:
     # --- transactions ---
 
     def begin(self, options: Options | None = None) -> GuardedTransaction:
-        """Return a transaction under the schema of now. Raises SchemaOutdated when the lease ran out and cannot be
+        """Return a transaction under the current schema. Raises SchemaOutdated if the lease expired and cannot be
         renewed."""
         now_ms = physical_ms(self.storage.oracle.next())
         if self.options.reload_on_begin and now_ms > self.valid_until_ms - self.options.lease_ms // 2:
@@ -259,20 +259,20 @@ class Node:
         return transaction
 
     def over(self, transaction: GuardedTransaction) -> None:
-        """A transaction ended, one way or the other."""
+        """Forget a transaction that ended."""
         with self.guard:
             self._open.discard(transaction)
 
     @property
     def open_transactions(self) -> list[GuardedTransaction]:
-        """What has begun and not ended, oldest first."""
+        """Return the open transactions, oldest first."""
         with self.guard:
-            return sorted(self._open, key=lambda one: one.start_ts)
+            return sorted(self._open, key=lambda transaction: transaction.start_ts)
 
     # --- the end ---
 
     def kill(self) -> None:
-        """Stop at once: what was open is lost, and the session runs out by itself."""
+        """Stop at once: open transactions are lost, and the session expires by itself."""
         with self.guard:
             self.alive = False
             self.valid_until_ms = -1

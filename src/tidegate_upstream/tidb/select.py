@@ -62,7 +62,7 @@ class _FromItem:
     scan: Callable[[Equal, Context], Iterable[tuple[SqlValue, ...]]]
 
     def slots(self, start: int) -> tuple[Slot, ...]:
-        """Return the columns' places in a row where they begin at `start`."""
+        """Return the columns' slots in a row that begin at `start`."""
         return tuple(
             Slot(start + at, column.name, column.type, column.collation, self.alias, self.schema, column.hidden)
             for at, column in enumerate(self.columns)
@@ -70,7 +70,7 @@ class _FromItem:
 
 
 def _source_of(node: Node, scope: Scope, relations: Relations) -> _FromItem | None:
-    """What one item of FROM stands for; None for DUAL. SqlRefused 1146, 1046, 1235."""
+    """Return the source of one item of FROM; None for DUAL. SqlRefused 1146, 1046, 1235."""
     if type(node).__name__ != "Table":
         kind = type(node).__name__
         raise SqlRefused(_NOT_SUPPORTED, f"This version of Tidegate doesn't yet support {kind} in FROM", "42000")
@@ -85,13 +85,13 @@ def _source_of(node: Node, scope: Scope, relations: Relations) -> _FromItem | No
     schema = schema or scope.database
     if not schema:
         raise SqlRefused(_NO_DATABASE, "No database selected", "3D000")
-    found = relations.relation(schema, name)
-    return _FromItem(alias, schema, found.columns, found.rows)
+    relation = relations.relation(schema, name)
+    return _FromItem(alias, schema, relation.columns, relation.rows)
 
 
 @dataclass
 class _Step:
-    """One source and how it joins what stands before it; the first one has nothing before it."""
+    """One source and its join with the sources before it; the first one has none before it."""
 
     source: _FromItem
     start: int
@@ -108,12 +108,12 @@ class _Step:
 
 @dataclass(frozen=True)
 class Joined:
-    """The rows of FROM that WHERE lets through."""
+    """The rows of FROM that pass WHERE."""
 
     scope: Scope
     steps: tuple[_Step, ...]
     tests: tuple[Truth, ...]
-    """Those parts of WHERE that wait until all columns are there, or that need none."""
+    """Parts of WHERE that are evaluated last: they need all columns, or none."""
 
     def rows(self, context: Context) -> Rows:
         """Return the rows."""
@@ -124,7 +124,7 @@ class Joined:
 
 
 def conjuncts(node: Node | None) -> list[Node]:
-    """Return the parts that AND connects."""
+    """Return the operands of AND."""
     if node is None:
         return []
     if type(node).__name__ == "And":
@@ -143,8 +143,8 @@ def _filtered(rows: Rows, tests: Sequence[Truth], context: Context) -> Rows:
 def _run(step: _Step, lefts: Rows, context: Context) -> Rows:
     equal: dict[str, tuple[SqlValue, ...]] = {}
     for name, values in step.hints:
-        found = tuple(value.run((), context) for value in values)
-        equal[name] = tuple(value for value in found if value is not None)
+        results = tuple(value.run((), context) for value in values)
+        equal[name] = tuple(value for value in results if value is not None)
     rights = [tuple(row) for row in step.source.scan(equal, context)]
     return _filtered(_joined(step, lefts, rights, context), step.after, context)
 
@@ -152,18 +152,18 @@ def _run(step: _Step, lefts: Rows, context: Context) -> Rows:
 def _joined(step: _Step, lefts: Rows, rights: Sequence[tuple[SqlValue, ...]], context: Context) -> Rows:
     nothing = (None,) * len(step.source.columns)
     for left in lefts:
-        found = False
+        matched = False
         for right in rights:
-            made = left + right
-            if all(test(made, context) for test in step.condition):
-                found = True
-                yield made
-        if not found and step.kind == "LEFT":
+            joined = left + right
+            if all(test(joined, context) for test in step.condition):
+                matched = True
+                yield joined
+        if not matched and step.kind == "LEFT":
             yield left + nothing
 
 
 def joined(select: Node, env: Scope, relations: Relations) -> Joined:
-    """FROM and WHERE of a SELECT; `env` is the scope that its columns are added to."""
+    """Compile FROM and WHERE of a SELECT; `env` is the enclosing scope."""
     builder = _Builder(env, relations)
     from_ = select.args.get("from_")
     if from_ is not None:
@@ -185,7 +185,7 @@ class _Builder:
         return replace(self.env, slots=tuple(self.slots), clause="where clause")
 
     def add_tree(self, node: Node, join: Node | None) -> None:
-        """A table, or tables joined in brackets."""
+        """Add a table, or tables joined in brackets."""
         kind = type(node).__name__
         inner = node.this if kind == "Paren" or (kind == "Subquery" and type(node.this).__name__ == "Table") else None
         if inner is not None and not node.alias:
@@ -196,11 +196,11 @@ class _Builder:
             self.add_join(nested)
 
     def add_join(self, join: Node) -> None:
-        """One JOIN or comma."""
+        """Add a JOIN, or the next table after a comma."""
         self.add_tree(join.this, join)
 
     def add(self, node: Node, join: Node | None) -> None:
-        """One source."""
+        """Add a source."""
         source = _source_of(node, self.env, self.relations)
         if source is None:
             return
@@ -211,7 +211,7 @@ class _Builder:
         self.steps.append(step)
 
     def finish(self, where: Sequence[Node]) -> Joined:
-        """Places the conditions and compiles them."""
+        """Assign the conditions to sources and compile them."""
         scope = self.scope
         tests: list[Truth] = []
         for part in where:
@@ -234,11 +234,11 @@ class _Builder:
         return scope.own(column.name, column.table, column.db)
 
     def _hint(self, part: Node, scope: Scope) -> None:
-        """Uses `column = constant` and `column IN (constants)` for the scan of the column's source."""
-        found = asked(part)
-        if found is None:
+        """Use `column = constant` and `column IN (constants)` for the scan of the column's source."""
+        equality = equality_of(part)
+        if equality is None:
             return
-        column, values = found
+        column, values = equality
         own = self._own(column, scope)
         if len(own) != 1 or any(self._own(name, scope) for value in values for name in value.find_all(exp.Column)):
             return
@@ -247,7 +247,7 @@ class _Builder:
             step.hints.append((lowered(column.name), [compile_scalar(value, scope) for value in values]))
 
 
-def asked(part: Node) -> tuple[Node, list[Node]] | None:
+def equality_of(part: Node) -> tuple[Node, list[Node]] | None:
     """Return (column, values) of `column = value`, `value = column` and `column IN (values)`."""
     kind = type(part).__name__
     if kind == "In" and type(part.this).__name__ == "Column" and part.expressions:
@@ -297,12 +297,12 @@ class _Machine:
     call: _Aggregate
     context: Context
     values: list[SqlValue] = field(default_factory=list)
-    """The first arguments, for all functions but COUNT."""
+    """Values of the first argument, for all functions but COUNT."""
     seen: set[Any] = field(default_factory=set)
     count: int = 0
 
     def feed(self, row: Row) -> None:
-        """Take one row of the group."""
+        """Add a row of the group."""
         values = tuple(arg.run(row, self.context) for arg in self.call.args)
         if None in values:
             return
@@ -321,8 +321,8 @@ class _Machine:
 
 
 def _sum(machine: _Machine) -> SqlValue:
-    found = [number_of(value, machine.call.kind, machine.context) for value in machine.values]
-    numbers = [number for number in found if number is not None]
+    parts = [number_of(value, machine.call.kind, machine.context) for value in machine.values]
+    numbers = [number for number in parts if number is not None]
     if not numbers:
         return None
     if any(isinstance(number, float) for number in numbers):
@@ -348,12 +348,12 @@ def _average(machine: _Machine) -> SqlValue:
     )
 
 
-def _extreme(wanted: int) -> Callable[[_Machine], SqlValue]:
+def _extreme(sign: int) -> Callable[[_Machine], SqlValue]:
     def result(machine: _Machine) -> SqlValue:
         best: SqlValue = None
         arg = machine.call.args[0]
         for value in machine.values:
-            if best is None or compare(value, best, (arg.type, arg.type), arg.collation, machine.context) == wanted:
+            if best is None or compare(value, best, (arg.type, arg.type), arg.collation, machine.context) == sign:
                 best = value
         return best
 
@@ -387,14 +387,14 @@ def _type_of(call: _Aggregate) -> tuple[ColumnType, str]:
 
 @dataclass
 class Collector:
-    """Gives each aggregate call its slot behind the columns of `scope`."""
+    """Assigns each aggregate call its slot behind the columns of `scope`."""
 
     scope: Scope
     calls: list[_Aggregate] = field(default_factory=list)
     known: dict[Node, Compiled] = field(default_factory=dict)
 
     def __call__(self, node: Node) -> Compiled:
-        """The reader of a call's slot; equal calls share one."""
+        """Return the reader of a call's slot; equal calls share one."""
         if node not in self.known:
             call = self._call(node)
             kind, collation = _type_of(call)
@@ -418,14 +418,14 @@ class Collector:
 
 @dataclass(frozen=True)
 class Grouping:
-    """What GROUP BY asks for."""
+    """The plan of GROUP BY."""
 
     keys: tuple[Compiled, ...]
     calls: Sequence[_Aggregate]
     width: int
-    """Slots of a row before the aggregates'."""
+    """Number of slots in a row before those of the aggregates."""
     implicit: bool
-    """True without GROUP BY: there is one group always."""
+    """True without GROUP BY, which always has one group."""
 
 
 def grouped_rows(rows: Iterator[tuple[SqlValue, ...]], grouping: Grouping, context: Context) -> Rows:
@@ -456,7 +456,7 @@ _WRONG_ARGUMENTS: Final = 1210
 
 
 def select(node: Node, relations: Relations, context: Context) -> ResultSet:
-    """Return the answer to a query; SqlRefused for what TiDB refuses."""
+    """Return the answer to a query; SqlRefused as TiDB refuses."""
     kind = type(node).__name__
     if kind == "Subquery" and not any(node.args.get(part) for part in ("with_", "order", "limit", "offset")):
         return select(node.this, relations, context)
@@ -492,12 +492,12 @@ class _Select:
     def _listed(self, rows: Rows, context: Context) -> Rows:
         items = [item.run for item in self.items]
         if not self.order:
-            made = (tuple(run(row, context) for run in items) for row in rows)
-            return _unlike(made, self.columns) if self.distinct else made
+            computed = (tuple(run(row, context) for run in items) for row in rows)
+            return _unlike(computed, self.columns) if self.distinct else computed
         keys = [key.run for key, _ in self.order]
-        both = ((tuple(run(row, context) for run in items), [run(row, context) for run in keys]) for row in rows)
-        found = (row for row, _ in in_order(both, lambda pair: pair[1], self.order))
-        return _unlike(found, self.columns) if self.distinct else found
+        pairs = ((tuple(run(row, context) for run in items), [run(row, context) for run in keys]) for row in rows)
+        ordered = (row for row, _ in in_order(pairs, lambda pair: pair[1], self.order))
+        return _unlike(ordered, self.columns) if self.distinct else ordered
 
 
 def _compiled(node: Node, relations: Relations, context: Context) -> _Select:
@@ -525,7 +525,7 @@ def _compiled(node: Node, relations: Relations, context: Context) -> _Select:
 
 
 def _answered(node: Node, relations: Relations, context: Context) -> Node:
-    """`node` with values in the place of its IN (SELECT ..); SqlRefused 1235 for values but numbers and texts."""
+    """Return `node` with IN (SELECT ..) replaced by its values; SqlRefused 1235 for values but numbers and texts."""
     node = node.copy()
     for member in list(node.find_all(exp.In)):
         query = member.args.get("query")
@@ -535,7 +535,7 @@ def _answered(node: Node, relations: Relations, context: Context) -> Node:
         if not all(value is None or isinstance(value, int | str) for value in values):
             raise refuse(member)
         member.set("query", None)
-        member.set("expressions", [exp.convert(int(one) if isinstance(one, int) else one) for one in values])
+        member.set("expressions", [exp.convert(int(item) if isinstance(item, int) else item) for item in values])
         if not values:
             member.replace(exp.false())
     return node
@@ -563,7 +563,7 @@ def _expanded(item: Node, source: Joined) -> Iterator[Node]:
 
 
 def _listed_columns(items: Sequence[Node]) -> dict[str, Node]:
-    """Columns of the select list by bare name, which ORDER BY and HAVING take for them; doubtful names left out."""
+    """Return the columns of the select list by bare name, for ORDER BY and HAVING; ambiguous names are left out."""
     columns = [item for item in items if type(item).__name__ == "Column"]
     tables: dict[str, set[str]] = {}
     for column in columns:
@@ -593,13 +593,13 @@ def _name(item: Node) -> str:
 def _terms(order: Node | None, items: Sequence[Node], scope: Scope) -> Order:
     if order is None:
         return ()
-    found: list[tuple[Compiled, bool]] = []
+    terms: list[tuple[Compiled, bool]] = []
     ordered = scope.at("order clause")
     for term in order.expressions:
-        place = _placed(term.this, len(items))
-        node = term.this if place is None else _bare(items[place])
-        found.append((compile_scalar(node, ordered), bool(term.args.get("desc"))))
-    return tuple(found)
+        position = _placed(term.this, len(items))
+        node = term.this if position is None else _bare(items[position])
+        terms.append((compile_scalar(node, ordered), bool(term.args.get("desc"))))
+    return tuple(terms)
 
 
 def _group_keys(
@@ -609,21 +609,21 @@ def _group_keys(
         return ()
     if group.args.get("rollup"):
         raise SqlRefused(1235, "This version of Tidegate doesn't yet support 'WITH ROLLUP'", "42000")
-    found = []
+    keys = []
     for key in group.expressions:
-        place = _placed(key, len(items), "group statement")
-        node = key if place is None else _bare(items[place])
+        position = _placed(key, len(items), "group statement")
+        node = key if position is None else _bare(items[position])
         if type(node).__name__ == "Column" and not node.table and not scope.has(node.name):
             node = aliases.get(lowered(node.name), node)
-        found.append(compile_scalar(node, scope.at("group statement")))
-    return tuple(found)
+        keys.append(compile_scalar(node, scope.at("group statement")))
+    return tuple(keys)
 
 
 # --- ORDER BY, LIMIT and DISTINCT ---
 
 
 def limits_of(node: Node, env: Scope) -> tuple[Limit, Limit]:
-    """LIMIT and OFFSET."""
+    """Return LIMIT and OFFSET."""
     limit, offset = node.args.get("limit"), node.args.get("offset")
     counts = (limit.expression if limit is not None else None, offset.expression if offset is not None else None)
     first, second = (None if count is None else compile_scalar(count, replace(env, slots=())) for count in counts)
@@ -631,7 +631,7 @@ def limits_of(node: Node, env: Scope) -> tuple[Limit, Limit]:
 
 
 def cut(rows: Iterator[_Row], limit: Limit, offset: Limit, context: Context) -> Iterator[_Row]:
-    """`rows` from `offset` on, `limit` of them; SqlRefused 1210 for what is no count."""
+    """Return at most `limit` of `rows` from `offset` on; SqlRefused 1210 for an invalid count."""
     start = 0 if offset is None else _count(offset, context)
     return rows if limit is None and not start else islice(rows, start, _stop(limit, start, context))
 
@@ -641,20 +641,20 @@ def _stop(limit: Limit, start: int, context: Context) -> int | None:
 
 
 def _count(value: Compiled, context: Context) -> int:
-    found = value.run((), context)
-    if not isinstance(found, int) or found < 0:
+    number = value.run((), context)
+    if not isinstance(number, int) or number < 0:
         raise SqlRefused(_WRONG_ARGUMENTS, "Incorrect arguments to LIMIT", "HY000")
-    return int(found)
+    return int(number)
 
 
 def in_order(rows: Iterable[Any], keys: Callable[[Any], Row], order: Order) -> list[Any]:
-    """`rows` by several keys: sorted by the last one first, which keeps what later sorts do not tell apart."""
-    found = list(rows)
+    """Return `rows` sorted by several keys: by the last one first, since sorting is stable."""
+    ordered = list(rows)
     for at, (key, descending) in reversed(list(enumerate(order))):
-        values = [sort_key_of(keys(row)[at], key.collation) for row in found]
-        places = sorted(range(len(found)), key=values.__getitem__, reverse=descending)
-        found = [found[place] for place in places]
-    return found
+        values = [sort_key_of(keys(row)[at], key.collation) for row in ordered]
+        order_of_rows = sorted(range(len(ordered)), key=values.__getitem__, reverse=descending)
+        ordered = [ordered[index] for index in order_of_rows]
+    return ordered
 
 
 def _unlike(rows: Rows, columns: Sequence[ResultColumn]) -> Rows:
@@ -667,7 +667,7 @@ def _unlike(rows: Rows, columns: Sequence[ResultColumn]) -> Rows:
 
 
 def _placed(node: Node, count: int, clause: str = "order clause") -> int | None:
-    """Return the select item that a plain number in ORDER BY or GROUP BY means, from 0."""
+    """Return the index of the select item that a plain number in ORDER BY or GROUP BY means."""
     if type(node).__name__ != "Literal" or node.is_string or not all_digits(node.this):
         return None
     if not 1 <= int(node.this) <= count:

@@ -67,17 +67,17 @@ from tidegate_upstream.tidb.variables import (
 )
 
 _SLICE_MS: Final = 200
-"""How long a session waits before it looks whether somebody wants it to end."""
+"""Interval at which a waiting session checks for an interrupt."""
 _PATIENCE_MS: Final = 600_000
-"""How long it waits at all: ten minutes, so that one that waits for its own thread's other session does end. The job
+"""Maximal wait of ten minutes, so that a session that waits for another one of its own thread does end. The job
 goes on."""
 _NEW_COUNTERS: Final = frozenset({13, 25, 35, 40, 42})
-"""Actions that set counters of tables that go on: rebases, RECOVER, ALTER SEQUENCE, EXCHANGE PARTITION."""
+"""Actions that set counters of existing tables: rebases, RECOVER, ALTER SEQUENCE, EXCHANGE PARTITION."""
 _LEVELS: Final = {"Note": "Note", "Warning": "Warning"}
 
 
 def run_ddl(text: str, node: Node, state: SessionState, interrupted: Callable[[], None]) -> list[SqlWarning]:
-    """Run the statements of a DDL text to their end; what they warn of. Raises SqlRefused."""
+    """Run the statements of a DDL text to their end; return their warnings. Raises SqlRefused."""
     warnings: list[SqlWarning] = []
     try:
         statements = parse(text, state.database, RESERVED)
@@ -86,7 +86,7 @@ def run_ddl(text: str, node: Node, state: SessionState, interrupted: Callable[[]
     for statement in statements:
         node.reload()
         planned = plan(statement, node.schema, _session(text, node, state))
-        warnings += [SqlWarning(_LEVELS[one.level], one.code, one.message) for one in planned.warnings]  # type: ignore[arg-type]
+        warnings += [SqlWarning(_LEVELS[warning.level], warning.code, warning.message) for warning in planned.warnings]  # type: ignore[arg-type]
         for request in planned.requests:
             job_id = node.ddl_client.submit(request, _bits(state.sql_mode), state.zone, state.write_source)
             _finish(job_id, node, state.now_ms, interrupted)
@@ -118,7 +118,8 @@ def _bits(sql_mode: frozenset[str]) -> int:
 
 
 def _finish(job_id: int, node: Node, now_ms: Callable[[], int], interrupted: Callable[[], None]) -> Job:
-    """The job when it is over. Raises SqlRefused with what stopped it, or 1317; UpstreamError when nobody moves."""
+    """Return the job when it has finished. Raises SqlRefused if it failed, or 1317; UpstreamError if the cluster is
+    stuck."""
     until_ms = now_ms() + _PATIENCE_MS
     while True:
         try:
@@ -138,13 +139,13 @@ def _finish(job_id: int, node: Node, now_ms: Callable[[], int], interrupted: Cal
 
 
 def _give_up(job_id: int, node: Node) -> None:
-    """Ask for a job to be cancelled; one that is too far goes on by itself."""
+    """Request the cancellation of a job; one that is too far advanced goes on by itself."""
     with suppress(SqlRefused):
         node.ddl_client.cancel(job_id)
 
 
 _ASKS: Final = re.compile(r"\s*SHOW\s+WARNINGS\b", re.IGNORECASE)
-"""What leaves the warnings as they are."""
+"""Statements that keep the warnings of the one before."""
 _WRITES: Final = {exp.Insert: run_insert, exp.Update: run_update, exp.Delete: run_delete}
 
 
@@ -159,13 +160,13 @@ class Session:
         self.transaction = SessionTransaction(
             node,
             lambda: bool(self.state.variables["autocommit"]),
-            self._stop_if_asked,
+            self._stop_if_interrupted,
             lambda: self.state.write_source,
         )
         self.snapshot_ts: int | None = None
         self.running = ""
         self._interrupted = Event()
-        self._locks = SessionLocks(self.tools.locks, lambda: self.connection_id, self._stop_if_asked)
+        self._locks = SessionLocks(self.tools.locks, lambda: self.connection_id, self._stop_if_interrupted)
         self.state.locks = self._locks
         self._shapes = StatementShapes()
 
@@ -202,17 +203,17 @@ class Session:
         return self.snapshot_ts
 
     def interrupt(self) -> None:
-        """Let the statement that runs end soon with 1317; called from any thread."""
+        """Interrupt the running statement, which fails with 1317; thread-safe."""
         if self.running:
             self._interrupted.set()
 
     def set(self, name: str, value: str) -> None:
-        """What a handshake brings: `names`, the character set of the client."""
+        """Set a variable of the handshake: `names`, the character set of the client."""
         assert name == "names", name
         set_names(self.state, value)
 
     def reset(self) -> None:
-        """Become as new: what is open is rolled back, locks are free, variables are those of the server."""
+        """Reset the session: roll back, release locks, restore the server's variables."""
         self.close()
         old, oracle = self.state, self.node.storage.oracle
         self.state = SessionState.of(self._shared, old.now_ms, oracle.next)
@@ -220,7 +221,7 @@ class Session:
         self.snapshot_ts = None
 
     def close(self) -> None:
-        """Roll back, and let go of locks."""
+        """Roll back and release locks."""
         self.transaction.rollback()
         self._locks.release_all()
 
@@ -241,7 +242,7 @@ class Session:
         return list(self.run(sql))
 
     def run(self, sql: str) -> Iterator[ResultSet | Outcome]:
-        """Return the answers one by one: a statement runs when its answer is asked for."""
+        """Return the answers one by one: a statement runs when its answer is read."""
         try:
             statements = self._shapes.parse(sql, self.state.sql_mode)
         except TidegateError as error:
@@ -271,7 +272,7 @@ class Session:
         return answer
 
     def _failed(self, error: TidegateError) -> TidegateError:
-        """The error that the client gets, noted for SHOW WARNINGS."""
+        """Return the error for the client, recorded for SHOW WARNINGS."""
         if isinstance(error, SqlError):
             error = syntax_error(self.running, error.offset, str(error))
         self.state.warnings = []
@@ -292,7 +293,7 @@ class Session:
         )
 
     def refuse_writes(self) -> None:
-        """SqlRefused while the session reads the past."""
+        """Raise SqlRefused while the session reads the past."""
         if self.state.variables[EXTERNAL_TS_READ]:
             raise SqlRefused(1836, "Running in read-only mode", "HY000")
         if self.snapshot_ts is not None:
@@ -302,7 +303,7 @@ class Session:
         self.refuse_writes()
         self.transaction.commit()
         try:
-            context.warnings += run_ddl(statement.text, self.node, self.state, self._stop_if_asked)
+            context.warnings += run_ddl(statement.text, self.node, self.state, self._stop_if_interrupted)
         finally:
             if self.state.database and not is_information(self.state.database):
                 names = {schema.name.lower for schema in self.node.schema.schemas.values()}
@@ -326,7 +327,7 @@ class Session:
         return self.transaction.read(answer, passing=statement.node.find(exp.Table) is None)
 
     def moment(self, value: SqlValue) -> int:
-        """Return the timestamp that a value means. Raises SqlRefused 1292, 8128."""
+        """Return the timestamp of a value. Raises SqlRefused 1292, 8128."""
         return moment_ts(value, self.state.zone, self.node.storage.oracle.newest)
 
     def evaluate(self, text: str) -> SqlValue:
@@ -356,15 +357,15 @@ class Session:
     # --- looking around ---
 
     def view(self, context: Context | None = None) -> View:
-        """Return what SHOW sees: the definitions of now, of the open transaction, or of the past that the session
+        """Return the data of SHOW: the definitions of now, of the open transaction, or of the past that the session
         reads."""
         return view_of(self, context or self.state.context())
 
     def information(self, schema: StoredSnapshot | None = None) -> InformationSchema:
-        """information_schema over definitions, those of now if none are given."""
+        """Return information_schema of a snapshot, by default the current one."""
         return information_of(self, schema)
 
-    def _stop_if_asked(self) -> None:
+    def _stop_if_interrupted(self) -> None:
         if self._interrupted.is_set():
             self._interrupted.clear()
             raise SqlRefused(1317, "Query execution was interrupted", "70100")

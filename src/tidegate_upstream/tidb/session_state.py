@@ -44,7 +44,7 @@ from tidegate_upstream.tidb.variables import GlobalVariables, SessionVariables, 
 
 @dataclass(slots=True)
 class SessionState:
-    """`now_ms` is the clock, `new_timestamp` the oracle."""
+    """Variables, warnings and counters of a session; `now_ms` is the clock, `new_timestamp` the oracle."""
 
     variables: SessionVariables
     now_ms: Callable[[], int]
@@ -78,14 +78,16 @@ class SessionState:
 
     @property
     def now(self) -> datetime:
-        """The moment, or the one that `SET timestamp` chose."""
+        """The statement's time, or the one set by `SET timestamp`."""
         chosen = self.variables["timestamp"]
         assert isinstance(chosen, int | float), chosen
         return datetime.fromtimestamp(chosen or self.now_ms() / 1000, UTC)
 
     def context(self, start_ts: int = 0) -> Context:
-        """Return what a statement runs with."""
-        counts = {level: sum(one.level == level for one in self.warnings) for level in ("Error", "Warning", "Note")}
+        """Return the context of a statement."""
+        counts = {
+            level: sum(warning.level == level for warning in self.warnings) for level in ("Error", "Warning", "Note")
+        }
         self.variables.force("warning_count", len(self.warnings))
         self.variables.force("error_count", counts["Error"])
         return Context(
@@ -107,12 +109,12 @@ class SessionState:
         )
 
     def keep(self, context: Context) -> None:
-        """Take over what a statement left."""
+        """Keep warnings and variables that a statement left."""
         self.warnings = context.warnings[: int(str(self.variables["max_error_count"]))]
         self.last_insert_id = context.last_insert_id
 
     def blame(self, error: TidegateError) -> None:
-        """Note the error of a statement for SHOW WARNINGS."""
+        """Record the error of a statement for SHOW WARNINGS."""
         code = error.mysql_code if isinstance(error, UpstreamError) else 1105
         text = error.message if isinstance(error, SqlRefused) else str(error)
         self.warnings.append(SqlWarning("Error", code, text))
@@ -121,7 +123,7 @@ class SessionState:
 
 MAX_WAIT_S: Final = 3600.0
 _LOOK_S: Final = 0.1
-"""How often one who waits looks whether its statement is to end."""
+"""Interval at which a waiting session checks whether its statement is interrupted."""
 _NAME_CHARS: Final = 64
 
 
@@ -161,7 +163,7 @@ class SessionLocks:
             return True
 
     def release(self, name: str) -> bool | None:
-        """Let go of a lock once; False if another session holds it, None if nobody does."""
+        """Release a lock once; False if another session holds it, None if nobody does."""
         key = _key(name)
         with self.shared.changed:
             held = self.shared.held.get(key)
@@ -174,7 +176,7 @@ class SessionLocks:
             return True
 
     def release_all(self) -> int:
-        """Let go of all locks of the session; return how often it had taken any."""
+        """Release all locks of the session; return how many times it had acquired any."""
         with self.shared.changed:
             mine = [key for key, held in self.shared.held.items() if held.owner is self]
             times = sum(self.shared.held.pop(key).times for key in mine)
@@ -182,7 +184,7 @@ class SessionLocks:
             return times
 
     def owner(self, name: str) -> int | None:
-        """Return the number of the session that holds a lock; None if nobody does."""
+        """Return the connection id of the session that holds a lock; None if nobody does."""
         with self.shared.changed:
             held = self.shared.held.get(_key(name))
             return None if held is None else held.owner.connection_id()
@@ -195,7 +197,7 @@ def _key(name: str) -> str:
 
 
 _RETRIES: Final = 32
-"""Times that an autocommit statement is tried; TiDB's tidb_retry_limit is 10, but its conflicts wait in between."""
+"""Attempts of an autocommit statement; TiDB's tidb_retry_limit is 10, but it waits between conflicts."""
 _PAUSE_S: Final = 0.01
 _PAUSE_MAX_S: Final = 0.25
 _NO_SAVEPOINT: Final = 1305
@@ -205,7 +207,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(slots=True)
 class SessionTransaction:
-    """`autocommit` tells the variable; `interrupted` raises when somebody wants the statement to end; `write_source`
+    """`autocommit` reads the variable; `interrupted` raises if the statement is interrupted; `write_source`
     says which replication writes, as change capture tells it."""
 
     node: Node
@@ -221,12 +223,12 @@ class SessionTransaction:
         return self.open is not None
 
     def begin(self, *, read_only: bool = False) -> None:
-        """BEGIN: what was open is committed first."""
+        """BEGIN: commits the open transaction first."""
         self.commit()
         self.open, self.read_only = self.node.begin(), read_only
 
     def commit(self) -> int | None:
-        """COMMIT; the commit_ts if anything was written. A failure leaves nothing open."""
+        """COMMIT; return the commit_ts if anything was written. A failure leaves no open transaction."""
         transaction = self.open
         self._forget()
         if transaction is None:
@@ -248,11 +250,11 @@ class SessionTransaction:
     # --- savepoints ---
 
     def savepoint(self, name: str) -> None:
-        """SAVEPOINT; one of the same name goes. Outside a transaction it means nothing."""
+        """SAVEPOINT; replaces one of the same name. No effect outside a transaction."""
         if self.open is None and not self.autocommit():
             self.open = self.node.begin()
         if self.open is not None:
-            self._savepoints = [one for one in self._savepoints if one[0] != lowered(name)]
+            self._savepoints = [savepoint for savepoint in self._savepoints if savepoint[0] != lowered(name)]
             self._savepoints.append((lowered(name), self.open.savepoint()))
 
     def rollback_to(self, name: str) -> None:
@@ -267,17 +269,17 @@ class SessionTransaction:
         del self._savepoints[self._place(name) :]
 
     def _place(self, name: str) -> int:
-        for at, (known, _) in enumerate(self._savepoints):
-            if known == lowered(name):
+        for at, (other, _) in enumerate(self._savepoints):
+            if other == lowered(name):
                 return at
         raise SqlRefused(_NO_SAVEPOINT, f"SAVEPOINT {name} does not exist", "42000")
 
     # --- statements ---
 
     def read(self, statement: Callable[[GuardedTransaction], _Result], *, passing: bool = False) -> _Result:
-        """Return a statement that writes nothing: in what is open, else in a transaction that nobody hears of.
+        """Run a statement that writes nothing: in the open transaction, else in one that is not registered.
 
-        One in `passing`, which reads no table, opens nothing even where autocommit is off."""
+        One in `passing`, which reads no table, opens no transaction even with autocommit off."""
         if self.open is None and not self.autocommit() and not passing:
             self.open = self.node.begin()
         if self.open is not None:
@@ -285,7 +287,7 @@ class SessionTransaction:
         return self._alone(statement, commit=False)
 
     def write(self, statement: Callable[[GuardedTransaction], _Result]) -> _Result:
-        """Return a statement that writes; SqlRefused 1792 where nothing may be written."""
+        """Run a statement that writes; SqlRefused 1792 in a read-only transaction."""
         if self.read_only:
             raise SqlRefused(_READ_ONLY, "Cannot execute statement in a READ ONLY transaction.", "25006")
         if self.open is None and not self.autocommit():
@@ -346,7 +348,7 @@ class SessionTransaction:
 
 
 class LockingReads:
-    """Reads of a transaction that lock the rows they find: SELECT .. FOR UPDATE."""
+    """Reads of a transaction that lock the rows: SELECT .. FOR UPDATE."""
 
     def __init__(self, transaction: GuardedTransaction) -> None:
         self._transaction = transaction

@@ -1,9 +1,9 @@
-"""SHOW and DESC: one rule a form, found by its words, which gives a relation; LIKE and WHERE choose of its rows.
+"""SHOW and DESC: one rule a form, selected by its words, gives a relation; LIKE and WHERE filter its rows.
 
     SHOW FULL COLUMNS FROM t IN d LIKE 'a%'
-         └──words──┘ └──place───┘ └ rest: WHERE `Field` LIKE 'a%', done by SELECT's own rules
+         └──words──┘ └──table───┘ └ rest: WHERE `Field` LIKE 'a%', by the rules of SELECT
 
-What dump tools ask for and this upstream has not (triggers, events, routines) is an empty answer.
+Dump tools also read triggers, events and routines, which this upstream does not have: the answer is empty.
 
 Source: MySQL manual, "SHOW Statements"; TiDB pkg/executor/show.go.
 """
@@ -40,7 +40,7 @@ Rows: TypeAlias = Iterable[tuple[SqlValue, ...]]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What SHOW can see. `choose` keeps the rows of a relation that a condition (SQL text) is true of."""
+    """The data behind SHOW. `choose` filters the rows of a relation by a condition in SQL."""
 
     state: SessionState
     snapshot: StoredSnapshot
@@ -53,10 +53,10 @@ class View:
         """Return the table of that name; SqlRefused 1046, 1146."""
         if not schema:
             raise SqlRefused(1046, "No database selected", "3D000")
-        found = find_table(self.snapshot, schema, name)
-        if found is None:
+        table = find_table(self.snapshot, schema, name)
+        if table is None:
             raise SqlRefused(1146, f"Table '{schema}.{name}' doesn't exist", "42S02")
-        return found
+        return table
 
     def database(self, name: str) -> StoredSchema:
         """Return the database of that name; SqlRefused 1046, 1049."""
@@ -70,7 +70,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a rule gives: columns as in information_schema.py, rows."""
+    """The answer of a SHOW rule: columns as in information_schema.py, and rows."""
 
     columns: str
     rows: Rows
@@ -89,7 +89,7 @@ _EMPTY: Final = {
 
 
 def show(cursor: Cursor, view: View) -> ResultSet:
-    """Return the answer to SHOW; the cursor stands behind the word. Raises SqlError, SqlRefused."""
+    """Return the answer to SHOW; the cursor is behind that word. Raises SqlError, SqlRefused."""
     adjectives = set[str]()
     while word := cursor.accept(*_ADJECTIVES):
         adjectives.add(word)
@@ -105,8 +105,8 @@ def show(cursor: Cursor, view: View) -> ResultSet:
 
 def describe(cursor: Cursor, view: View) -> ResultSet:
     """Return the answer to DESC t and DESC t column."""
-    found = cursor.qualified()
-    shown = _column_rows(view, found.schema or view.state.database, found.table, full=False)
+    name = cursor.qualified()
+    shown = _column_rows(view, name.schema or view.state.database, name.table, full=False)
     if cursor.done():
         return _answer(cursor, view, shown)
     pattern = cursor.next().text
@@ -139,23 +139,23 @@ def _place(cursor: Cursor, view: View) -> str:
 
 def _table_place(cursor: Cursor, view: View) -> tuple[str, str]:
     cursor.expect("FROM", "IN")
-    found = cursor.qualified()
+    name = cursor.qualified()
     inside = _place(cursor, view)
-    return found.schema or inside, found.table
+    return name.schema or inside, name.table
 
 
 # --- databases and tables ---
 
 
 def _tables(cursor: Cursor, view: View, words: frozenset[str]) -> Shown:
-    place = _place(cursor, view)
+    schema = _place(cursor, view)
     full = "FULL" in words
-    columns = f"Tables_in_{place.replace(' ', '~')}" + (" Table_type" if full else "")
-    if is_information(place):
+    columns = f"Tables_in_{schema.replace(' ', '~')}" + (" Table_type" if full else "")
+    if is_information(schema):
         return Shown(columns, [(name, "SYSTEM VIEW")[: 1 + full] for name in sorted(TABLES)])
-    name = view.database(place).name.lower
-    found = [table for table in visible(view.snapshot) if lowered(table.schema) == name]
-    return Shown(columns, [(table.stored.name.original, _kind(table))[: 1 + full] for table in found])
+    name = view.database(schema).name.lower
+    tables = [table for table in visible(view.snapshot) if lowered(table.schema) == name]
+    return Shown(columns, [(table.stored.name.original, _kind(table))[: 1 + full] for table in tables])
 
 
 def _kind(table: TableVersion) -> str:
@@ -183,19 +183,19 @@ def _column_rows(view: View, schema: str, name: str, *, full: bool) -> Shown:
         rows: Rows = [(column.name, "varchar(1024)", "YES", "", None, "") for column in listed]
         return Shown("Field Type Null Key Default Extra", rows)
     table = view.table(schema, name).stored
-    found: list[tuple[SqlValue, ...]] = []
+    shown: list[tuple[SqlValue, ...]] = []
     for column in public_columns(table):
         nullable = "NO" if column.type.flag & NOT_NULL else "YES"
         facts = (column_key(column), column_default(column, view.state.zone), column_extra(column))
         kind = render_full_type(column)
         if full:
             collation = column.type.collate if column.type.charset != "binary" else None
-            told = (collation, nullable, *facts, "select,insert,update,references", column.comment)
-            found.append((column.name.original, kind, *told))
+            fields = (collation, nullable, *facts, "select,insert,update,references", column.comment)
+            shown.append((column.name.original, kind, *fields))
         else:
-            found.append((column.name.original, kind, nullable, *facts))
+            shown.append((column.name.original, kind, nullable, *facts))
     wide = "Field Type Collation Null Key Default Extra Privileges Comment"
-    return Shown(wide if full else "Field Type Null Key Default Extra", found)
+    return Shown(wide if full else "Field Type Null Key Default Extra", shown)
 
 
 def _indexes(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
@@ -205,19 +205,19 @@ def _indexes(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
         "Comment Index_comment Visible Expression Clustered Global",
         [
             (
-                *(table.name.original, int(not one.index.is_unique), one.index.idx_name.original, one.position),
-                *(one.name, "A", 0, one.length, None, "" if one.column.type.flag & NOT_NULL else "YES", "BTREE", ""),
-                *(one.index.comment, "NO" if one.index.is_invisible else "YES", one.expression),
-                *("YES" if one.clustered else "NO", "YES" if one.index.is_global else "NO"),
+                *(table.name.original, int(not part.index.is_unique), part.index.idx_name.original, part.position),
+                *(part.name, "A", 0, part.length, None, "" if part.column.type.flag & NOT_NULL else "YES", "BTREE", ""),
+                *(part.index.comment, "NO" if part.index.is_invisible else "YES", part.expression),
+                *("YES" if part.clustered else "NO", "YES" if part.index.is_global else "NO"),
             )
-            for one in key_parts(table)
+            for part in key_parts(table)
         ],
     )
 
 
 def _create_table(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
-    found = cursor.qualified()
-    table = view.table(found.schema or view.state.database, found.table)
+    qualified = cursor.qualified()
+    table = view.table(qualified.schema or view.state.database, qualified.table)
     text = render_create_table(table.stored, view.state.zone, view.ids(table), table.schema)
     name = table.stored.name.original
     if table.stored.is_view:
@@ -263,7 +263,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     ),
     "STATUS": _status,
     "WARNINGS": lambda _, view, __: Shown(
-        "Level Code# Message", [(one.level, one.code, one.message) for one in view.state.warnings]
+        "Level Code# Message", [(warning.level, warning.code, warning.message) for warning in view.state.warnings]
     ),
     "PROCESSLIST": lambda _, view, __: Shown(
         "Id# User Host db Command Time# State Info", view.information.facts.processes()

@@ -62,7 +62,7 @@ from tidegate_upstream.errors import HistoryCollected, KeyLocked, TransactionGon
 from tidegate_upstream.tidb.engine import ColumnFamily, Edit, KvEngine
 
 SHORT_BYTES: Final = 255
-"""The longest value that its record holds: its length is one byte."""
+"""Maximal length of a value stored in the write record, whose length field is one byte."""
 
 _SHORT: Final = ord("v")
 _LOCK_SOURCE: Final = ord("s")
@@ -71,7 +71,7 @@ _CODEC: Final = "mvcc record"
 
 
 class WriteKind(IntEnum):
-    """What a transaction does, or did, to a key."""
+    """The kind of a transaction's operation on a key."""
 
     PUT = ord("P")
     DELETE = ord("D")
@@ -83,7 +83,7 @@ _KINDS: Final = {int(kind): kind for kind in WriteKind}
 
 
 class Lock(NamedTuple):
-    """A prewritten key. `short` is its value if that is short."""
+    """A prewritten key. `short` is its value if it fits into the lock."""
 
     kind: WriteKind
     primary: bytes
@@ -114,7 +114,7 @@ def encode_lock(lock: Lock) -> bytes:
 
 
 def decode_lock(record: bytes) -> Lock:
-    """Return the lock of a record; DecodeError for anything else."""
+    """Return the lock of a record. Raises DecodeError."""
     kind = _decode_kind(record)
     primary, at = decode_compact(record, 1)
     start_ts, at = decode_uvarint(record, at)
@@ -128,7 +128,7 @@ def encode_write(write: Write) -> bytes:
 
 
 def decode_write(record: bytes) -> Write:
-    """Return the write of a record; DecodeError for anything else."""
+    """Return the write of a record. Raises DecodeError."""
     kind = _decode_kind(record)
     start_ts, at = decode_uvarint(record, 1)
     return Write(kind, start_ts, *_decode_tail(record, at, _WRITE_SOURCE))
@@ -142,8 +142,8 @@ def _decode_kind(record: bytes) -> WriteKind:
 
 
 def _encode_tail(short: bytes | None, source: int, mark: int) -> bytes:
-    told = b"" if source == 0 else bytes([mark]) + encode_uvarint(source)
-    return told if short is None else bytes([_SHORT, len(short)]) + short + told
+    origin = b"" if source == 0 else bytes([mark]) + encode_uvarint(source)
+    return origin if short is None else bytes([_SHORT, len(short)]) + short + origin
 
 
 def _decode_tail(record: bytes, at: int, mark: int) -> tuple[bytes | None, int]:
@@ -173,7 +173,7 @@ def versions(engine: KvEngine, key: bytes, ts: int = END_OF_TIME) -> Iterator[Ve
 
 
 def value_of(engine: KvEngine, key: bytes, write: Write) -> bytes | None:
-    """Return the value that a put carried; None for every other kind."""
+    """Return the value of a put; None for every other kind."""
     if write.kind is not WriteKind.PUT:
         return None
     if write.short is not None:
@@ -183,16 +183,16 @@ def value_of(engine: KvEngine, key: bytes, write: Write) -> bytes | None:
     return value
 
 
-def live_value(engine: KvEngine, key: bytes, found: Iterator[Version]) -> bytes | None:
-    """Return the value of the first put or delete among `found`."""
-    for _, write in found:
+def live_value(engine: KvEngine, key: bytes, newest_first: Iterator[Version]) -> bytes | None:
+    """Return the value of the first put or delete among `newest_first`."""
+    for _, write in newest_first:
         if write.kind in (WriteKind.PUT, WriteKind.DELETE):
             return value_of(engine, key, write)
     return None
 
 
 def value_at(engine: KvEngine, key: bytes, ts: int) -> bytes | None:
-    """Return the value of a key at `ts`, locks or not."""
+    """Return the value of a key at `ts`, regardless of locks."""
     return live_value(engine, key, versions(engine, key, ts))
 
 
@@ -211,19 +211,19 @@ def values_in(
 
 
 def bound(end: bytes) -> bytes:
-    """Return the end of a span of raw keys as a bound of stored ones."""
+    """Return the end of a span of raw keys as a bound of stored keys."""
     return encode_bytes(end) if end else b""
 
 
 Observer: TypeAlias = Callable[[Sequence[KvChange]], None]
-"""Called with what a batch did, while the store is locked: it may read the store, and must not write it."""
+"""Called with the effects of a batch while the store is locked; may read the store, must not write it."""
 
 _OPS: Final = {WriteKind.PUT: KvOp.PUT, WriteKind.DELETE: KvOp.DELETE}
 _SAFE_POINT: Final = b"gc/safe_point"
 
 
 class Mutation(NamedTuple):
-    """What a transaction wants of one key: PUT, DELETE or LOCK. `value` is for PUT."""
+    """An operation of a transaction on one key: PUT, DELETE or LOCK. `value` is for PUT."""
 
     kind: WriteKind
     key: bytes
@@ -244,7 +244,7 @@ class RolledBack:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """The transaction may still commit; its lock lives until `until_ms`, physical time."""
+    """The transaction may still commit; its lock expires at `until_ms`, physical time."""
 
     until_ms: int
 
@@ -253,7 +253,7 @@ Status: TypeAlias = Committed | RolledBack | Alive
 
 
 class Store:
-    """Versions and locks of keys, in an engine that nobody else writes."""
+    """Versions and locks of keys, in an engine with this one writer."""
 
     def __init__(self, engine: KvEngine) -> None:
         self.engine = engine
@@ -275,39 +275,39 @@ class Store:
     def scan(
         self, start: bytes, end: bytes, ts: int, *, limit: int | None = None, reverse: bool = False
     ) -> list[tuple[bytes, bytes]]:
-        """At most `limit` keys of [start, end) at `ts` with values; an empty `end` is no bound.
+        """Return at most `limit` keys of [start, end) at `ts` with values; an empty `end` is no bound.
 
-        Raises KeyLocked for the first lock among the keys that it would give, HistoryCollected.
+        Raises KeyLocked for the first lock among these keys, HistoryCollected.
         """
         with self.guard:
             self._readable(ts)
-            found = list(islice(values_in(self.engine, start, end, ts, reverse=reverse), limit))
-            if found and limit is not None and len(found) == limit:
-                last = found[-1][0]
+            pairs = list(islice(values_in(self.engine, start, end, ts, reverse=reverse), limit))
+            if pairs and limit is not None and len(pairs) == limit:
+                last = pairs[-1][0]
                 start, end = (last, end) if reverse else (start, last + b"\0")
             for key, lock in self.locks(start, end, reverse=reverse):
                 if lock.start_ts <= ts:
                     raise _locked(key, lock)
-            return found
+            return pairs
 
     def deleted(self, key: bytes, ts: int) -> int | None:
-        """Return the start_ts of whoever made the newest delete of a key by `ts`; None where there is none."""
+        """Return the start_ts of the newest delete of a key by `ts`; None if there is none."""
         with self.guard:
-            found = (write.start_ts for _, write in versions(self.engine, key, ts) if write.kind is WriteKind.DELETE)
-            return next(found, None)
+            deletes = (write.start_ts for _, write in versions(self.engine, key, ts) if write.kind is WriteKind.DELETE)
+            return next(deletes, None)
 
     def source(self, key: bytes, ts: int) -> int:
-        """Return what the write was for that gave a key its value at `ts`; a rewrite of the value by a DDL is none."""
+        """Return the write source of a key's value at `ts`; rewrites by a DDL do not count."""
         with self.guard:
-            found = (write.source for _, write in versions(self.engine, key, ts) if write.kind is WriteKind.PUT)
-            return next((source for source in found if source < LOSSY_DDL), 0)
+            sources = (write.source for _, write in versions(self.engine, key, ts) if write.kind is WriteKind.PUT)
+            return next((source for source in sources if source < LOSSY_DDL), 0)
 
     def locks(self, start: bytes = b"", end: bytes = b"", *, reverse: bool = False) -> list[tuple[bytes, Lock]]:
         """Return the put and delete locks of keys in [start, end)."""
         with self.guard:
             stored = self.engine.scan(ColumnFamily.LOCK, encode_bytes(start), bound(end), reverse=reverse)
-            found = [(decode_bytes(key)[0], decode_lock(record)) for key, record in stored]
-            return [(key, lock) for key, lock in found if lock.kind in _OPS]
+            locks = [(decode_bytes(key)[0], decode_lock(record)) for key, record in stored]
+            return [(key, lock) for key, lock in locks if lock.kind in _OPS]
 
     # --- the two phases ---
 
@@ -331,7 +331,7 @@ class Store:
     def one_phase(
         self, mutations: Sequence[Mutation], start_ts: int, take_commit_ts: Callable[[], int], source: int = 0
     ) -> int:
-        """Commit all keys at once, or none, at the timestamp that `take_commit_ts` gives; what it raises passes on.
+        """Commit all keys at once, or none, at the timestamp that `take_commit_ts` returns. Its errors propagate.
 
         It is called once nothing can go wrong any more but itself and the engine, with the store locked: no reader
         gets a timestamp at or above it before the keys are there. Raises what `prewrite` raises.
@@ -351,7 +351,7 @@ class Store:
         return commit_ts
 
     def commit(self, keys: Iterable[bytes], start_ts: int, commit_ts: int) -> None:
-        """Make prewritten keys visible; keys that are committed already stay. Raises TransactionGone."""
+        """Make prewritten keys visible; committed keys stay. Raises TransactionGone."""
         assert commit_ts > start_ts, (start_ts, commit_ts)
         with self.guard:
             edits: list[Edit] = []
@@ -372,7 +372,7 @@ class Store:
             self._write(edits, changes)
 
     def rollback(self, keys: Iterable[bytes], start_ts: int) -> None:
-        """Undo prewrites and keep later ones of this transaction out; a committed key is an error of the caller."""
+        """Undo prewrites and refuse later ones of this transaction; the caller must not pass a committed key."""
         with self.guard:
             edits: list[Edit] = []
             changes: list[KvChange] = []
@@ -396,7 +396,7 @@ class Store:
     # --- the fate of others ---
 
     def check_status(self, primary: bytes, start_ts: int, now_ts: int) -> Status:
-        """Return what became of a transaction, decided here and now if its lock is too old at `now_ts` or was never
+        """Return the status of a transaction, which is rolled back if its lock has expired at `now_ts` or was never
         there."""
         with self.guard:
             lock = self._lock_of(primary)
@@ -410,7 +410,7 @@ class Store:
             return RolledBack()
 
     def heartbeat(self, primary: bytes, start_ts: int, ttl_ms: int) -> None:
-        """Let the lock of a primary live until `ttl_ms` after its start, if that is longer. Raises TransactionGone."""
+        """Extend the TTL of a primary's lock to at least `ttl_ms` after its start. Raises TransactionGone."""
         with self.guard:
             lock = self._lock_of(primary)
             if lock is None or lock.start_ts != start_ts:
@@ -419,7 +419,7 @@ class Store:
             self._write([(ColumnFamily.LOCK, encode_bytes(primary), encode_lock(longer))], [])
 
     def finish(self, key: bytes, start_ts: int, status: Committed | RolledBack) -> None:
-        """Do to a key what was decided at the primary of its transaction."""
+        """Commit or roll back a key by the status of its transaction."""
         match status:
             case Committed(commit_ts):
                 self.commit([key], start_ts, commit_ts)
@@ -433,7 +433,7 @@ class Store:
         return self._safe_point
 
     def raise_safe_point(self, ts: int) -> None:
-        """Forbid reads and prewrites below `ts`; a lower one than before changes nothing."""
+        """Forbid reads and prewrites below `ts`; the safe point never moves back."""
         with self.guard:
             if ts > self._safe_point:
                 self._write([(ColumnFamily.META, _SAFE_POINT, b"%d" % ts)], [])
@@ -450,7 +450,7 @@ class Store:
         return None if record is None else decode_lock(record)
 
     def _outcome(self, key: bytes, start_ts: int) -> Committed | RolledBack | None:
-        """What WRITE knows of a transaction at a key; a commit_ts is never below the start_ts."""
+        """Return the outcome of a transaction at a key by its WRITE column; a commit_ts is never below the start_ts."""
         for commit_ts, write in versions(self.engine, key):
             if commit_ts < start_ts:
                 return None
@@ -460,8 +460,8 @@ class Store:
 
     def _prepare(self, mutations: Sequence[Mutation], start_ts: int) -> list[tuple[Mutation, bytes | None]]:
         self._readable(start_ts)
-        found = [(mutation, self._check(mutation, start_ts)) for mutation in mutations]
-        return [(mutation, old) for mutation, (old, new) in found if new]
+        checked = [(mutation, self._check(mutation, start_ts)) for mutation in mutations]
+        return [(mutation, old) for mutation, (old, new) in checked if new]
 
     def _check(self, mutation: Mutation, start_ts: int) -> tuple[bytes | None, bool]:
         key = mutation.key
@@ -519,9 +519,9 @@ def _changes(
 
 
 def collect_garbage(store: Store, safe_point: int, now_ts: int) -> int:
-    """Raise the safe point and remove what is below; the number of records that went.
+    """Raise the safe point and remove older versions; return the number of removed records.
 
-    Raises KeyLocked, before anything is removed, when a transaction that began at or before `safe_point` still lives.
+    Raises KeyLocked, before anything is removed, if a transaction that began at or before `safe_point` is alive.
     """
     with store.guard:
         for key, lock in store.locks():

@@ -91,7 +91,7 @@ from tidegate_upstream.tidb.table_rows import (
 from tidegate_upstream.tidb.transaction import Storage, Transaction
 
 STEP: Final = 30_000
-"""Numbers that a node takes at once where AUTO_ID_CACHE does not say otherwise."""
+"""Default batch of numbers that a node takes at once (AUTO_ID_CACHE)."""
 _EXHAUSTED: Final = 1467
 _T = TypeVar("_T")
 
@@ -108,8 +108,8 @@ class CounterKind(Enum):
 class Counter:
     """A counter: `limit` is the largest number it may give, `step` the size of a batch.
 
-    `schema_id` is the database below which the counter lies, `table_schema_id` that of the table, which has to be there
-    for new numbers; 0 asks for no table."""
+    `schema_id` is the database of the counter's key, `table_schema_id` that of the table, which must exist
+    for new numbers; 0 skips that check."""
 
     schema_id: int
     table_id: int
@@ -124,19 +124,19 @@ class Counter:
 
 
 class StoredAutoIds:
-    """Counters in the meta keys of a storage; one per node, safe to share between its sessions."""
+    """Counters in the meta keys of a storage; one per node, thread-safe."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage, self._lock = storage, Lock()
         self._held: dict[bytes, tuple[int, int]] = {}
 
     def next(self, counter: Counter, count: int) -> int:
-        """Return the first of `count` numbers in a row; SqlRefused 1467 when there are no more, 1146 without its
+        """Return the first of `count` consecutive numbers; SqlRefused 1467 if they are exhausted, 1146 without its
         table."""
         with self._lock:
             last, end = self._held.get(counter.key, (0, 0))
             if last + count > end:
-                last, end = self._changed(lambda t: _taken(t, counter, count))
+                last, end = self._changed(lambda t: _next_batch(t, counter, count))
             if last + count > counter.limit:
                 raise SqlRefused(_EXHAUSTED, "Failed to read auto-increment value from storage engine")
             self._held[counter.key] = (last + count, end)
@@ -153,20 +153,20 @@ class StoredAutoIds:
             self._held[counter.key] = (max(last, number), end)
 
     def forget(self) -> None:
-        """Drops the batches in memory, as a node does that starts anew or whose counters were set."""
+        """Drop the cached batches, as after a restart or when the counters were set."""
         with self._lock:
             self._held.clear()
 
     def _changed(self, change: Callable[[Transaction], _T]) -> _T:
-        """What one small transaction gives, begun anew when others were faster. Raises KeyLocked while one lives."""
+        """Run `change` in a small transaction, retried on conflicts. Raises KeyLocked while a lock is alive."""
         while True:
             transaction = self._storage.begin()
             try:
-                found = change(transaction)
+                result = change(transaction)
                 transaction.commit()
             except WriteConflict:
                 continue
-            return found
+            return result
 
 
 def _stored(transaction: Transaction, counter: Counter) -> int:
@@ -176,7 +176,7 @@ def _stored(transaction: Transaction, counter: Counter) -> int:
     return int(transaction.get(counter.key) or b"0")
 
 
-def _taken(transaction: Transaction, counter: Counter, count: int) -> tuple[int, int]:
+def _next_batch(transaction: Transaction, counter: Counter, count: int) -> tuple[int, int]:
     last = _stored(transaction, counter)
     end = min(last + max(counter.step, count), MAX_UINT if counter.limit > MAX_INT else MAX_INT)
     transaction.put(counter.key, b"%d" % end)
@@ -192,7 +192,7 @@ def _rebased(transaction: Transaction, counter: Counter, number: int) -> tuple[i
 
 
 def sharded(number: int, shard_bits: int, start_ts: int, *, signed: bool = True, range_bits: int = 64) -> int:
-    """`number` with a shard above it that all rows of the transaction share; SqlRefused 1467 when they overlap."""
+    """Return `number` with the transaction's shard in the high bits; SqlRefused 1467 if they overlap."""
     if shard_bits == 0:
         return number
     low = range_bits - shard_bits - (1 if signed else 0)
@@ -203,7 +203,7 @@ def sharded(number: int, shard_bits: int, start_ts: int, *, signed: bool = True,
 
 
 _APART: Final = 1
-"""The AUTO_ID_CACHE that keeps AUTO_INCREMENT apart from the row numbers."""
+"""The AUTO_ID_CACHE that gives AUTO_INCREMENT a counter of its own."""
 
 
 class RowNumbers:
@@ -217,7 +217,6 @@ class RowNumbers:
         self._home = schema_id
         self._schema_id = old if isinstance(old, int) and old else schema_id
         self.first: int | None = None
-        self.last_given: int | None = None
 
     def row_id(self) -> int:
         """Return the next hidden row number."""
@@ -229,13 +228,13 @@ class RowNumbers:
         self._ids.rebase(self._counter(CounterKind.ROW), number)
 
     def numbered(self, column: ShapeColumn) -> bool:
-        """Return whether the column gets its numbers here."""
+        """Return whether the column is AUTO_INCREMENT or AUTO_RANDOM."""
         return column.auto_increment or self._is_random(column)
 
     def fill(self, column: ShapeColumn, value: KvValue, row_number: int) -> KvValue:
-        """Return the value of a numbered column for what the statement gave; None for nothing."""
-        given = _whole(value)
-        if given is None or (given == 0 and "NO_AUTO_VALUE_ON_ZERO" not in self._context.sql_mode):
+        """Return the value of a numbered column for the statement's value; None if it gave none."""
+        number = _whole(value)
+        if number is None or (number == 0 and "NO_AUTO_VALUE_ON_ZERO" not in self._context.sql_mode):
             return self._next(column, row_number)
         explicit = str(self._context.variables.get("allow_auto_random_explicit_insert")).upper()
         if self._is_random(column) and explicit not in {"1", "ON", "TRUE"}:
@@ -244,8 +243,7 @@ class RowNumbers:
                 "Invalid auto random: Explicit insertion on auto_random column is disabled. Try to set "
                 "@@allow_auto_random_explicit_insert = true.",
             )
-        self.rebase(column, given)
-        self.last_given = given
+        self.rebase(column, number)
         return value
 
     def rebase(self, column: ShapeColumn, number: int) -> None:
@@ -294,7 +292,7 @@ def _whole(value: KvValue) -> int | None:
 
 Equal = Mapping[str, tuple[SqlValue, ...]]
 _MANY: Final = 1_000
-"""Keys that are looked up one by one; more are not worth it."""
+"""Maximal number of keys that are looked up one by one."""
 
 
 class _Way(NamedTuple):
@@ -354,20 +352,20 @@ class TableReader:
             yield image_of(self.shape, decode_row(layout, key, value), self.context)
 
     def find(self, equal: Equal) -> Iterator[RowImage]:
-        """At least the rows that fit `equal`."""
+        """Return the rows that match `equal`, and perhaps more."""
         way = self._way(equal) if equal else None
         if way is None:
             yield from self.all()
             return
         seen: set[tuple[int, Handle]] = set()
-        for place in self._places(way):
-            image = None if place in seen else self.get(*place)
-            seen.add(place)
+        for location in self._places(way):
+            image = None if location in seen else self.get(*location)
+            seen.add(location)
             if image is not None:
                 yield image
 
     def handles(self, index: ShapeIndex, prefix: bytes = b"") -> Iterator[tuple[int, Handle]]:
-        """(physical id, handle) of the entries of an index whose columns begin with `prefix`."""
+        """Return (physical id, handle) of the entries of an index whose columns begin with `prefix`."""
         physical_ids = (self.shape.stored.id,) if index.layout.global_index else self.shape.physical_ids
         for physical_id in physical_ids:
             start = index_prefix(physical_id, index.layout.id) + prefix
@@ -385,8 +383,8 @@ class TableReader:
         ways = []
         for index in self.shape.indexes:
             parts = index.layout.parts
-            if index.access.read and not index.stored.mv_index and (found := self._values(parts, equal)):
-                ways.append(_Way(index, parts[: len(found)], _keys(found)))
+            if index.access.read and not index.stored.mv_index and (values := self._values(parts, equal)):
+                ways.append(_Way(index, parts[: len(values)], _keys(values)))
         return max(ways, key=lambda way: (len(way.parts), way.through is not None), default=None)
 
     def _handle_way(self, equal: Equal) -> _Way | None:
@@ -399,11 +397,11 @@ class TableReader:
             numbers = equal.get(ROW_ID, ())
             whole = [n for n in numbers if isinstance(n, int) and -MAX_INT <= n <= MAX_INT]
             return _Way(None, (), [(n,) for n in whole]) if numbers and len(whole) == len(numbers) else None
-        found = self._values(parts, equal)
-        return None if found is None or len(found) < len(parts) else _Way(None, parts, _keys(found))
+        values = self._values(parts, equal)
+        return None if values is None or len(values) < len(parts) else _Way(None, parts, _keys(values))
 
     def _values(self, parts: Sequence[IndexPart], equal: Equal) -> list[list[KvValue]] | None:
-        found: list[list[KvValue]] = []
+        choices: list[list[KvValue]] = []
         for part in parts:
             column = self.shape.by_id[part.column_id]
             demanded = equal.get(column.stored.name.lower) if part.length == WHOLE else None
@@ -412,11 +410,11 @@ class TableReader:
             values = [_exact(column, value, self.context) for value in demanded if value is not None]
             if None in values:
                 break
-            found.append(values)
-        return found if prod(len(values) for values in found) <= _MANY else None
+            choices.append(values)
+        return choices if prod(len(values) for values in choices) <= _MANY else None
 
     def _places(self, way: _Way) -> Iterator[tuple[int, Handle]]:
-        """Where rows may be that have the keys of `way`, some perhaps twice."""
+        """Return the locations of rows that may have the keys of `way`, perhaps repeatedly."""
         if way.through is None:
             handles = {handle for values in way.keys if (handle := self._handle(values)) is not None}
             for handle in sorted(handles, key=lambda handle: handle.encoded):
@@ -449,13 +447,13 @@ def _keys(values: list[list[KvValue]]) -> list[tuple[KvValue, ...]]:
 
 
 def key_after(prefix: bytes) -> bytes:
-    """Return the first key behind all that begin with `prefix`, which is not all ones."""
+    """Return the first key behind all keys with `prefix`, which is not all 0xff."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1])
 
 
 def _exact(column: ShapeColumn, value: SqlValue, context: Context) -> KvValue:
-    """The value as the column would store it; None where the column compares it in another way."""
+    """Return the value as the column would store it; None if the column compares it differently."""
     kind = column.target.type
     if isinstance(value, Named):
         value = str(value)
@@ -471,8 +469,8 @@ def _exact(column: ShapeColumn, value: SqlValue, context: Context) -> KvValue:
         fits = kind.code is T.ENUM and isinstance(value, str)
     if not fits:
         return None
-    found = convert(value, column.target, context)
-    return found.value if found.problem is None else None
+    converted = convert(value, column.target, context)
+    return converted.value if converted.problem is None else None
 
 
 class _Default(Enum):
@@ -480,19 +478,19 @@ class _Default(Enum):
 
 
 DEFAULT: Final = _Default.DEFAULT
-"""The keyword in the place of a value."""
-Given: TypeAlias = SqlValue | _Default
+"""The keyword DEFAULT instead of a value."""
+Assigned: TypeAlias = SqlValue | _Default
 
 
 class ForeignKeys(Protocol):
-    """What foreign keys ask of changed rows."""
+    """Enforces foreign keys on changed rows."""
 
     def added(self, child: "TableAccess", old: RowImage | None, new: RowImage) -> None:
-        """SqlRefused 1452 when a row names a parent that is not there."""
+        """Raise SqlRefused 1452 if a row refers to a parent that does not exist."""
         ...
 
     def removed(self, parent: "TableAccess", old: RowImage, new: RowImage | None) -> None:
-        """Follows a row that went or got another key to its children; SqlRefused 1451 when they are in the way."""
+        """Apply the referential action for a deleted or changed parent; SqlRefused 1451 if children restrict it."""
         ...
 
 
@@ -504,13 +502,13 @@ class Conflict(NamedTuple):
 
 
 Fits = Callable[[Mapping[int, KvValue]], bool]
-"""Whether a row belongs to the partition that its table is exchanged with."""
+"""Returns whether a row belongs to the partition that its table is exchanged with."""
 
 
 def check_row(
     shape: TableShape, columns: Mapping[int, KvValue], context: Context, row_number: int, fits: Fits | None
 ) -> None:
-    """SqlRefused for a row that may not be written."""
+    """Raise SqlRefused for a row that may not be written."""
     for column in shape.public:
         if column.narrower is not None:
             running = recast(columns[column.id], column.target.type, column.narrower.type, context.zone)
@@ -569,27 +567,27 @@ class TableAccess:
         return self.reader.rows(equal, context)
 
     def shown(self, image: RowImage) -> tuple[SqlValue, ...]:
-        """Return a row as a relation shows it."""
+        """Return a row as relations show it."""
         return self.reader.shown(image)
 
     # --- rows to come ---
 
-    def new_row(self, values: Mapping[str, Given], row_number: int = 1, *, lenient: bool = False) -> RowImage:
-        """Return the row that INSERT makes of values by column; SqlRefused for what the columns refuse."""
-        given: dict[int, KvValue] = {}
+    def new_row(self, values: Mapping[str, Assigned], row_number: int = 1, *, lenient: bool = False) -> RowImage:
+        """Return the new row of INSERT from values by column; SqlRefused for invalid values."""
+        assigned: dict[int, KvValue] = {}
         for column in self.shape.public:
             if not column.generated:
                 value = values.get(column.stored.name.lower, DEFAULT)
                 if self.numbers.numbered(column):
                     plain = None if isinstance(value, _Default) else value
                     kept = assign(plain, column.target, self.context, row_number, lenient=lenient)
-                    given[column.id] = self.numbers.fill(column, kept, row_number)
+                    assigned[column.id] = self.numbers.fill(column, kept, row_number)
                 elif isinstance(value, _Default):
-                    given[column.id] = self.default_of(column, row_number, lenient=lenient)
+                    assigned[column.id] = self.default_of(column, row_number, lenient=lenient)
                 else:
-                    given[column.id] = self._assigned(column, value, row_number, lenient=lenient)
+                    assigned[column.id] = self._assigned(column, value, row_number, lenient=lenient)
         row_id = values.get(ROW_ID)
-        columns = complete(self.shape, given, None, self.context, row_number, lenient=lenient)
+        columns = complete(self.shape, assigned, None, self.context, row_number, lenient=lenient)
         return self._placed(columns, row_id if isinstance(row_id, int) else None, None, row_number)
 
     def _assigned(self, column: ShapeColumn, value: SqlValue, row_number: int, *, lenient: bool) -> KvValue:
@@ -599,7 +597,7 @@ class TableAccess:
         return kept
 
     def default_of(self, column: ShapeColumn, row_number: int = 1, *, lenient: bool = False) -> KvValue:
-        """Return what the column gets by DEFAULT; SqlRefused 1364 where it has none and needs one."""
+        """Return the column's DEFAULT; SqlRefused 1364 if it needs one and has none."""
         if column.is_now:
             return now_of(column.target, self.context)
         if column.stored.default_is_expr:
@@ -613,11 +611,12 @@ class TableAccess:
     def _placed(
         self, columns: Mapping[int, KvValue], row_id: int | None, old: RowImage | None, row_number: int
     ) -> RowImage:
-        """The row with its partition and handle; a hidden number is new unless one is given or the old one stays."""
+        """Return the row with its partition and handle; a hidden row id is new unless given or kept from the old
+        row."""
         check_row(self.shape, columns, self.context, row_number, self._fits)
         physical_id = self._place(columns, old)
-        others = (one for one in self.shape.placements[1:] if one.access.insert is Touch.PUT)
-        if physical_id is None or not all(one.takes(columns) for one in others):
+        others = (placement for placement in self.shape.placements[1:] if placement.access.insert is Touch.PUT)
+        if physical_id is None or not all(placement.takes(columns) for placement in others):
             raise no_partition(self.shape, columns, self.context)
         if row_id is not None and self.shape.hidden_handle:
             self.numbers.rebase_row_id(row_id)
@@ -628,8 +627,10 @@ class TableAccess:
         return RowImage(handle, physical_id, columns)
 
     def _place(self, columns: Mapping[int, KvValue], old: RowImage | None) -> int | None:
-        """The partition of a row, None where none takes it.  A row that stays in its range stays where it is: a node
-        that does not know yet that a partition is dropped finds rows of its range in the next one."""
+        """Return the partition of a row, None if there is none.
+
+        A row that stays in its range keeps its partition: a node that does not know yet that a partition is dropped
+        finds rows of its range in the next one."""
         locate = self.shape.placements[0].locate
         physical_id = locate(columns)
         if old is not None and physical_id != old.physical_id and physical_id == locate(old.columns):
@@ -639,7 +640,7 @@ class TableAccess:
     # --- changes ---
 
     def conflicts(self, image: RowImage) -> list[Conflict]:
-        """Return the rows that hold keys which `image` needs, that of the clustered key first."""
+        """Return the rows that hold unique keys of `image`, that of the clustered key first."""
         return [
             Conflict(mutation.within, self._holder(mutation, held, image))
             for mutation in row_mutations(self.shape, None, image, self._form)
@@ -652,50 +653,50 @@ class TableAccess:
             layout = self.shape.index_layout(mutation.within, physical_id)
             entry = decode_index_entry(layout, mutation.key, held)
             physical_id, handle = entry.partition_id or physical_id, entry.handle
-        found = self.reader.get(physical_id, handle)
-        if found is None:
+        row = self.reader.get(physical_id, handle)
+        if row is None:
             raise duplicate(self.shape, mutation.within, image, self.context)
-        return found
+        return row
 
     def insert(self, image: RowImage) -> None:
-        """Write a new row; SqlRefused 1062 when another has one of its keys, and nothing is written then."""
+        """Write a new row; SqlRefused 1062 for a duplicate key, before anything is written."""
         if self._foreign is not None:
             self._foreign.added(self, None, image)
         self._apply(row_mutations(self.shape, None, image, self._form), image)
 
     def changed(
-        self, old: RowImage, values: Mapping[str, Given], row_number: int = 1, *, lenient: bool = False
+        self, old: RowImage, values: Mapping[str, Assigned], row_number: int = 1, *, lenient: bool = False
     ) -> RowImage | None:
-        """Return the row that UPDATE makes of `old`; None when every column stays as it was."""
-        given: dict[int, KvValue] = {column.id: old.columns[column.id] for column in self.shape.public}
+        """Return the new row of UPDATE; None if no column changes."""
+        assigned: dict[int, KvValue] = {column.id: old.columns[column.id] for column in self.shape.public}
         for column in self.shape.public:
             value = values.get(column.stored.name.lower)
             if column.stored.name.lower not in values or column.generated:
                 continue
             if isinstance(value, _Default):
                 kept = self.default_of(column, row_number, lenient=lenient)
-                given[column.id] = zero_of(column.target.type) if kept is None and column.target.not_null else kept
+                assigned[column.id] = zero_of(column.target.type) if kept is None and column.target.not_null else kept
             else:
                 soft = lenient or not self.context.strict
-                given[column.id] = self._assigned(column, value, row_number, lenient=soft)
-        touched = [column for column in self.shape.public if not self._same(column, old.columns, given)]
+                assigned[column.id] = self._assigned(column, value, row_number, lenient=soft)
+        touched = [column for column in self.shape.public if not self._same(column, old.columns, assigned)]
         if not touched:
             return None
         for column in self.shape.public:
             if column.on_update_now and column.stored.name.lower not in values:
-                given[column.id] = now_of(column.target, self.context)
+                assigned[column.id] = now_of(column.target, self.context)
         for column in touched:
-            number = given[column.id]
+            number = assigned[column.id]
             if self.numbers.numbered(column) and isinstance(number, int):
                 self.numbers.rebase(column, number)
-        columns = complete(self.shape, given, old, self.context, row_number, lenient=lenient)
+        columns = complete(self.shape, assigned, old, self.context, row_number, lenient=lenient)
         return self._placed(columns, None, old, row_number)
 
     def _same(self, column: ShapeColumn, old: Mapping[int, KvValue], new: Mapping[int, KvValue]) -> bool:
         return same(column.target.type, old[column.id], new[column.id])
 
     def replace(self, old: RowImage, new: RowImage) -> None:
-        """Write `new` where `old` was; SqlRefused 1062 as above."""
+        """Replace `old` by `new`; SqlRefused 1062 for a duplicate key."""
         if self._foreign is not None:
             self._foreign.added(self, old, new)
         self._apply(row_mutations(self.shape, old, new, self._form), new)
@@ -709,7 +710,7 @@ class TableAccess:
             self._foreign.removed(self, old, None)
 
     def lock(self, image: RowImage) -> None:
-        """Make the commit fail when another transaction changes the row meanwhile."""
+        """Make the commit fail if another transaction changes the row meanwhile."""
         self.transaction.lock(record_key(image.physical_id, image.handle))
 
     def _apply(self, mutations: list[KeyMutation], image: RowImage) -> None:

@@ -1,6 +1,6 @@
 """Rows of a stored table in memory, and the keys that a changed row touches, in every schema state.
 
-    StoredTable ──► TableShape            made once per definition; nothing in it depends on a session
+    StoredTable ──► TableShape            compiled once per definition, independent of sessions
       columns      all states, by offset: type, what its state allows, what a row without it holds, and the column that
                    it is a cast of while its type changes
       indexes      all states, without those that have no entries (clustered primary key, columnar)
@@ -8,12 +8,12 @@
       placements   the partitions in use, and those to or from which a DDL moves rows
       layouts      how rows are encoded, by physical id
 
-    stored row ──image_of──► RowImage ──complete(given)──► RowImage ──row_mutations──► keys and values
+    stored row ──image_of──► RowImage ──complete(values)──► RowImage ──row_mutations──► keys and values
 
 A RowImage has a value for every column of the definition, so that index entries of any state can be made of it.
 
     column                  INSERT                          UPDATE
-    public                  given, or its default           given, or as it was
+    public                  assigned, or its default        assigned, or as it was
     generated               computed                        computed
     write-only, reorg       origin default                  as it was, or origin default
     type being changed      cast of the other column        cast again when the other column changed
@@ -90,19 +90,19 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_now(column: StoredColumn, target: Target) -> bool:
-    """Return whether the default is the moment of the statement."""
+    """Return whether the default is the statement's time."""
     return target.type.code in _MOMENTS and str(column.default or "").upper().startswith("CURRENT_")
 
 
 def now_of(target: Target, context: Context) -> KvValue:
-    """Return the statement's moment as the column keeps it: a TIMESTAMP in UTC, others on the session's clocks."""
+    """Return the statement's time in the column's form: TIMESTAMP in UTC, others in the session's time zone."""
     zone = UTC if target.type.code is T.TIMESTAMP else context.zone
-    now = context.now.astimezone(zone)
+    moment = context.now.astimezone(zone)
     if target.type.code is T.DATE:
-        return Time(now.year, now.month, now.day)
+        return Time(moment.year, moment.month, moment.day)
     step = 10 ** (6 - max(target.type.decimal, 0))
-    clock = (now.hour, now.minute, now.second, now.microsecond - now.microsecond % step)
-    return Time(now.year, now.month, now.day, *clock)
+    clock = (moment.hour, moment.minute, moment.second, moment.microsecond - moment.microsecond % step)
+    return Time(moment.year, moment.month, moment.day, *clock)
 
 
 def _literal(column: StoredColumn, text: str | float | None, bits: bytes | None) -> KvValue:
@@ -115,7 +115,7 @@ def _literal(column: StoredColumn, text: str | float | None, bits: bytes | None)
 
 
 def without_default(target: Target, context: Context, *, lenient: bool) -> KvValue:
-    """Return what a NOT NULL column without default gets; SqlRefused 1364 in strict mode."""
+    """Return the value of a NOT NULL column without default; SqlRefused 1364 in strict mode."""
     if target.type.code is T.ENUM:
         return zero_of(target.type)
     message = f"Field '{target.name}' doesn't have a default value"
@@ -139,25 +139,25 @@ _COPY_STATES: Final[Mapping[int, ElementState]] = {
 
 @dataclass(frozen=True)
 class Placement:
-    """One way to divide rows among physical ids; `access` is what a transaction may do to the rows there."""
+    """One division of rows among physical ids; `access` is the access to the rows there."""
 
     access: Access
     ids: tuple[int, ...]
     locate: Callable[[Mapping[int, KvValue]], int | None]
-    """Values by column id -> the physical id; None where no partition takes the row."""
+    """Values by column id -> the physical id; None if no partition fits the row."""
     takes: Callable[[Mapping[int, KvValue]], bool] = lambda _columns: True
-    """Whether the table would have a place for the row if it were divided this way."""
+    """Values by column id -> whether a partition of this division fits the row."""
 
 
 def placements_of(table: StoredTable) -> tuple[Placement, ...]:
-    """Return where rows lie, the place in use first."""
+    """Return the divisions of a table's rows, the current one first."""
     public = access(ElementKind.COPY, ElementState.PUBLIC)
     partition = table.partition
     if partition is None or not partition.enable:
         return (Placement(public, (table.id,), lambda _columns: table.id),)
     used = list(partition.definitions or ())
     way = _Way(partition.type, partition.expr, tuple(name.original for name in partition.columns or ()))
-    main = Placement(public, tuple(one.id for one in used), _locator(table, way, used))
+    main = Placement(public, tuple(definition.id for definition in used), _locator(table, way, used))
     other = _other_set(table, partition, way)
     return (main,) if other is None else (main, other)
 
@@ -176,7 +176,7 @@ def _other_set(table: StoredTable, partition: StoredPartition, way: _Way) -> Pla
     old_in_use = partition.ddl_state < _NEW_IN_USE
     come, go = partition.adding_definitions or [], partition.dropping_definitions or []
     others, replaced = (come, go) if old_in_use else (go, come)
-    ids = tuple(one.id for one in others)
+    ids = tuple(definition.id for definition in others)
     if partition.ddl_action != _REORGANIZE:
         columns = (
             () if partition.ddl_columns is msgspec.UNSET else tuple(name.original for name in partition.ddl_columns)
@@ -189,8 +189,8 @@ def _other_set(table: StoredTable, partition: StoredPartition, way: _Way) -> Pla
     locate = _locator(table, way, whole)
 
     def locate_other(columns: Mapping[int, KvValue]) -> int | None:
-        found = locate(columns)
-        return found if found in ids else None
+        physical_id = locate(columns)
+        return physical_id if physical_id in ids else None
 
     return Placement(access(ElementKind.COPY, state), ids, locate_other, lambda columns: locate(columns) is not None)
 
@@ -198,9 +198,9 @@ def _other_set(table: StoredTable, partition: StoredPartition, way: _Way) -> Pla
 def _exchanged(
     definitions: list[StoredPartitionDef], replaced: list[StoredPartitionDef], others: list[StoredPartitionDef]
 ) -> list[StoredPartitionDef]:
-    gone = {one.id for one in replaced}
-    at = next((at for at, one in enumerate(definitions) if one.id in gone), len(definitions))
-    kept = [one for one in definitions if one.id not in gone]
+    gone = {definition.id for definition in replaced}
+    at = next((at for at, definition in enumerate(definitions) if definition.id in gone), len(definitions))
+    kept = [definition for definition in definitions if definition.id not in gone]
     return [*kept[:at], *others, *kept[at:]]
 
 
@@ -218,7 +218,7 @@ def _locator(
     if info.partition is None:
         raise UnsupportedError(f"table {table.name.original}: partitions of type {way.type} are not known")
     locate = partition_of(info.partition, info.columns, primary_key=_primary(info.indexes))
-    return _by_id(table, locate, {one.name.original: one.id for one in definitions})
+    return _by_id(table, locate, {definition.name.original: definition.id for definition in definitions})
 
 
 def _primary(indexes: tuple[IndexInfo, ...]) -> tuple[str, ...]:
@@ -261,11 +261,11 @@ class ShapeColumn:
     target: Target
     access: Access
     cast_of: int | None
-    """The id of the column whose values it holds in another type, while the type changes."""
+    """The id of the column that this one replaces, while the type changes."""
     missing: KvValue
     constant: KvValue
     narrower: Target | None = None
-    """What new values must fit as well, while a change of type looks at the stored ones."""
+    """The second type that new values must fit, while a change of type checks the stored ones."""
 
     @property
     def id(self) -> int:
@@ -314,7 +314,7 @@ class ShapeIndex:
 
 
 class TableShape:
-    """A definition ready for use."""
+    """A table definition compiled for reading and writing rows."""
 
     def __init__(self, stored: StoredTable) -> None:
         self.stored = stored
@@ -340,14 +340,14 @@ class TableShape:
         return not (self.stored.pk_is_handle or self.stored.is_common_handle)
 
     def layout_of(self, physical_id: int) -> TableLayout:
-        """Return the bytes of the table, or of one partition."""
-        found = self._layouts.get(physical_id)
-        if found is None:
-            found = self._layouts[physical_id] = table_layout(self.stored, physical_id)
-        return found
+        """Return the byte layout of the table, or of one partition."""
+        layout = self._layouts.get(physical_id)
+        if layout is None:
+            layout = self._layouts[physical_id] = table_layout(self.stored, physical_id)
+        return layout
 
     def index_layout(self, index: ShapeIndex, physical_id: int) -> TableLayout:
-        """Return where the entries of an index lie for a row in `physical_id`."""
+        """Return the byte layout of an index for rows in `physical_id`."""
         return self.layout if index.layout.global_index else self.layout_of(physical_id)
 
     @cached_property
@@ -420,7 +420,7 @@ def _column(column: StoredColumn, columns: list[StoredColumn]) -> ShapeColumn:
 
 
 class RowImage(NamedTuple):
-    """A row: where it lies, and a value for every column by id."""
+    """A row: its physical id and handle, and a value for every column by id."""
 
     handle: Handle
     physical_id: int
@@ -428,7 +428,7 @@ class RowImage(NamedTuple):
 
 
 def same(kind: ColumnType, one: KvValue, other: KvValue) -> bool:
-    """Return whether two stored values are the same, letter for letter: an UPDATE between them changes nothing."""
+    """Return whether two stored values are identical, so that an UPDATE between them changes nothing."""
     if one is None or other is None:
         return one is other
     if isinstance(one, JsonDatum):
@@ -441,12 +441,12 @@ def _plain(value: KvValue) -> object:
 
 
 def values_of(shape: TableShape, columns: Mapping[int, KvValue], context: Context) -> list[SqlValue]:
-    """Return the running values of all columns by offset; NULL for what is not there yet."""
+    """Return the evaluated values of all columns by offset; NULL for missing ones."""
     return [from_column(column.target.type, columns.get(column.id), context.zone) for column in shape.columns]
 
 
 def image_of(shape: TableShape, row: Row, context: Context) -> RowImage:
-    """Return the row that is stored, with what its columns hold that it does not have."""
+    """Return a stored row, with defaults for the columns it does not have."""
     columns: dict[int, KvValue] = {}
     for column in shape.columns:
         if column.id in row.columns:
@@ -462,16 +462,16 @@ def image_of(shape: TableShape, row: Row, context: Context) -> RowImage:
 
 def complete(
     shape: TableShape,
-    given: Mapping[int, KvValue],
+    assigned: Mapping[int, KvValue],
     old: RowImage | None,
     context: Context,
     row_number: int = 1,
     *,
     lenient: bool = False,
 ) -> dict[int, KvValue]:
-    """Return all columns of a row whose public columns are given; SqlRefused where a cast or a generated value is
+    """Return all columns of a row from its public ones; SqlRefused if a cast or a generated value is
     refused, and for a NULL that the other column of a change of types does not take, even with IGNORE."""
-    columns = {column.id: given[column.id] for column in shape.public if not column.generated}
+    columns = {column.id: assigned[column.id] for column in shape.public if not column.generated}
     for column in shape.columns:
         if column.public or column.generated:
             continue
@@ -492,7 +492,7 @@ def _unchanged(shape: TableShape, column_id: int, columns: Mapping[int, KvValue]
 
 
 def _cast(shape: TableShape, column: ShapeColumn, value: KvValue, context: Context, row_number: int | None) -> KvValue:
-    """The value in the other column's type; without a row number what cannot be cast is bent, not refused."""
+    """Return the value in the other column's type; without a row number a failed cast is adjusted, not refused."""
     assert column.cast_of is not None
     running = recast(value, shape.by_id[column.cast_of].target.type, column.target.type, context.zone)
     if row_number is None:
@@ -522,7 +522,7 @@ def _generate(
 
 
 def duplicate(shape: TableShape, within: ShapeIndex | None, image: RowImage, context: Context) -> SqlRefused:
-    """1062: another row has the key. `within` None means the clustered primary key."""
+    """Return error 1062: another row has the key. `within` None means the clustered primary key."""
     layout = shape.layout
     if within is not None:
         parts, name = within.layout.parts, within.name
@@ -537,17 +537,17 @@ def duplicate(shape: TableShape, within: ShapeIndex | None, image: RowImage, con
 def _texts(
     shape: TableShape, parts: Iterable[IndexPart], columns: Mapping[int, KvValue], context: Context
 ) -> list[str]:
-    found = []
+    texts = []
     for part in parts:
         layout, column = shape.layout.by_id[part.column_id], shape.by_id[part.column_id]
         value = from_column(column.target.type, cut_part(layout, part, columns[part.column_id]), context.zone)
         text = plain_text(value)
-        found.append(text if isinstance(text, str) else text.decode("utf-8", "backslashreplace"))
-    return found
+        texts.append(text if isinstance(text, str) else text.decode("utf-8", "backslashreplace"))
+    return texts
 
 
 def no_partition(shape: TableShape, columns: Mapping[int, KvValue], context: Context) -> SqlRefused:
-    """1526: no partition takes the row."""
+    """Return error 1526: no partition fits the row."""
     partition = shape.stored.partition
     name = lowered(partition.expr.strip("`")) if partition else ""
     column = shape.by_name.get(name)
@@ -559,17 +559,17 @@ def no_partition(shape: TableShape, columns: Mapping[int, KvValue], context: Con
 
 
 def violated(name: str) -> SqlRefused:
-    """3819: a CHECK constraint does not allow the row."""
+    """Return error 3819: a CHECK constraint is violated."""
     return SqlRefused(3819, f"Check constraint '{name}' is violated.")
 
 
 def unknown_column(name: str, clause: str) -> SqlRefused:
-    """1054: the table does not show such a column."""
+    """Return error 1054: unknown column."""
     return SqlRefused(1054, f"Unknown column '{name}' in '{clause}'", "42S22")
 
 
 class RowForm(NamedTuple):
-    """How rows are written: tidb_row_format_version, and the checksum of tidb_enable_row_level_checksum."""
+    """The format of rows: tidb_row_format_version, and the checksum of tidb_enable_row_level_checksum."""
 
     version: int = 2
     checksum: ChecksumForm | None = None
@@ -579,7 +579,7 @@ CURRENT: Final = RowForm()
 
 
 class KeyMutation(NamedTuple):
-    """A key to put, or to remove when `value` is None. `within` is the index, None for the row itself."""
+    """A key to put, or to remove if `value` is None. `within` is the index, None for the row itself."""
 
     key: bytes
     value: bytes | None
@@ -590,8 +590,8 @@ class KeyMutation(NamedTuple):
 def row_mutations(
     shape: TableShape, old: RowImage | None, new: RowImage | None, form: RowForm = CURRENT
 ) -> list[KeyMutation]:
-    """Return what has to be written when a row becomes another; the same key never twice."""
-    found: dict[bytes, KeyMutation] = {}
+    """Return the mutations that turn one row into another, at most one a key."""
+    mutations: dict[bytes, KeyMutation] = {}
     before, after = _spots(shape, old), _spots(shape, new)
     moves: list[KeyMutation] = []
     for physical_id in {**before, **after}:
@@ -602,12 +602,12 @@ def row_mutations(
         moves += _at(shape, allowed, (was, now), form, known=known)
     for mutation in moves:
         if mutation.value is None:
-            found[mutation.key] = mutation
+            mutations[mutation.key] = mutation
     for mutation in moves:
         if mutation.value is not None:
-            own = mutation.key in found or not mutation.distinct
-            found[mutation.key] = mutation._replace(distinct=not own)
-    return list(found.values())
+            own = mutation.key in mutations or not mutation.distinct
+            mutations[mutation.key] = mutation._replace(distinct=not own)
+    return list(mutations.values())
 
 
 def _spots(shape: TableShape, image: RowImage | None) -> dict[int, tuple[Access, RowImage]]:
@@ -629,7 +629,7 @@ def _at(
     *,
     known: bool,
 ) -> Iterator[KeyMutation]:
-    """The mutations under one physical id; `known` when the old row is sure to lie there with its entries."""
+    """Return the mutations under one physical id; `known`: the old row certainly lies there with its entries."""
     old, new = images
     writes = allowed.insert is Touch.PUT
     if old is not None and allowed.delete:
@@ -648,7 +648,7 @@ def _at(
 
 
 def record_mutation(shape: TableShape, image: RowImage, form: RowForm = CURRENT) -> KeyMutation:
-    """Return the row itself."""
+    """Return the mutation of the row itself."""
     layout = shape.layout_of(image.physical_id)
     stored = select_stored(layout, image.columns)
     row = Row(image.physical_id, image.handle, dict(image.columns), stored, form.version)
@@ -657,7 +657,7 @@ def record_mutation(shape: TableShape, image: RowImage, form: RowForm = CURRENT)
 
 
 def index_mutation(shape: TableShape, index: ShapeIndex, image: RowImage) -> KeyMutation:
-    """Return the entry of a row in an index; SqlRefused 1235 for a multi-valued one."""
+    """Return the mutation of a row's index entry; SqlRefused 1235 for a multi-valued index."""
     if index.stored.mv_index:
         what = f"writing the multi-valued index {index.name} of table {shape.name}"
         raise SqlRefused(1235, f"This version of Tidegate doesn't yet support '{what}'", "42000")

@@ -51,11 +51,11 @@ from tidegate_upstream.tidb.engine import MetaBound
 from tidegate_upstream.tidb.store_mvcc import Alive, Mutation, Store, WriteKind
 
 WINDOW_MS: Final = 3_000
-"""How far ahead of use the bound lies: one durable write every three seconds, and at most as long a leap at a start."""
+"""Distance of the bound from the clock: one durable write every three seconds, and at most that leap at a start."""
 
 
 class Oracle:
-    """Gives out timestamps; safe to share between threads. `now_ms` is the clock, in ms since the Unix epoch."""
+    """The timestamp oracle, thread-safe. `now_ms` is the clock, in ms since the Unix epoch."""
 
     def __init__(self, now_ms: Callable[[], int], bound: MetaBound) -> None:
         self._now_ms, self._bound, self._lock = now_ms, bound, Lock()
@@ -63,11 +63,11 @@ class Oracle:
         self._last = (self._bound_ms + 1 << LOGICAL_BITS) - 1
 
     def next(self) -> Tso:
-        """Return a timestamp above all that this and earlier lives gave out."""
+        """Return a timestamp above all that this and earlier processes returned."""
         return self.batch(1)[0]
 
     def batch(self, count: int) -> Sequence[Tso]:
-        """`count` timestamps in a row, at least one; no other caller gets one between them."""
+        """Return `count` consecutive timestamps, at least one."""
         assert count > 0, count
         with self._lock:
             first = max(self._last + 1, self._now_ms() << LOGICAL_BITS)
@@ -81,19 +81,19 @@ class Oracle:
 
     @property
     def newest(self) -> Tso:
-        """The newest timestamp given out, without making a new one; in a new life, what lies below the first."""
+        """The newest timestamp returned so far; after a start, the timestamp below the first."""
         with self._lock:
             return Tso(self._last)
 
 
 SCAN_KEYS: Final = 256
-"""Keys that one call of the store gives: the store is locked that long (TiDB's scan batch)."""
+"""Keys per call of the store, which is locked meanwhile (TiDB's scan batch)."""
 
 T = TypeVar("T")
 
 
 def settle(store: Store, oracle: Oracle, locked: KeyLocked) -> bool:
-    """Finish the lock that was met; False if its transaction still lives."""
+    """Resolve a lock that a read met; False if its transaction is still alive."""
     with store.guard:
         status = store.check_status(locked.primary, locked.lock_ts, oracle.next())
         if isinstance(status, Alive):
@@ -103,15 +103,15 @@ def settle(store: Store, oracle: Oracle, locked: KeyLocked) -> bool:
 
 
 def settle_dead(store: Store, oracle: Oracle) -> int:
-    """Finish the locks whose transactions are decided or dead, which nobody may ever read past; how many.
+    """Resolve the locks of finished and dead transactions; return their number.
 
-    TiCDC does so where its frontier stands still: a lock holds the resolved ts below it."""
-    found = [KeyLocked(key, lock.primary, lock.start_ts, lock.ttl_ms) for key, lock in store.locks()]
-    return sum(settle(store, oracle, locked) for locked in found)
+    TiCDC does so if its resolved ts does not advance: a lock holds it back."""
+    locks = [KeyLocked(key, lock.primary, lock.start_ts, lock.ttl_ms) for key, lock in store.locks()]
+    return sum(settle(store, oracle, locked) for locked in locks)
 
 
 class StoreSnapshot:
-    """The store at `ts`; a ts beyond the oracle's newest would not stay the same, and is our own bug."""
+    """The store at `ts`, which must not be beyond the oracle's newest timestamp."""
 
     def __init__(self, store: Store, oracle: Oracle, ts: int) -> None:
         assert ts <= oracle.newest, (ts, oracle.newest)
@@ -144,13 +144,13 @@ class StoreSnapshot:
 
 
 CommitCheck: TypeAlias = Callable[[int, int, tuple[bytes, ...]], None]
-"""Called with (start_ts, commit_ts, keys); raises an UpstreamError, such as SchemaChanged, to forbid the commit."""
+"""Called with (start_ts, commit_ts, keys); raises an UpstreamError, such as SchemaChanged, to refuse the commit."""
 
 _Entry: TypeAlias = tuple[WriteKind, bytes | None]
 
 
 class Stage(Enum):
-    """How far a commit has come."""
+    """The stage of a commit."""
 
     PREWRITTEN = "a batch of keys is locked"
     CHECKED = "all keys are locked, commit_ts is known and allowed"
@@ -160,7 +160,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How transactions commit. Sizes count keys with values, in bytes; `ttl_ms` is how long a lock lives after it was
+    """Options of transactions. Sizes count keys with values, in bytes; `ttl_ms` is the lifetime of a lock after it was
     written, and that of the primary after each batch."""
 
     ttl_ms: int = 3_000
@@ -175,7 +175,7 @@ DEFAULT: Final = Options()
 
 
 class Storage:
-    """A store with its oracle: where transactions and snapshots come from."""
+    """A store and its oracle, from which transactions and snapshots are created."""
 
     def __init__(self, store: Store, oracle: Oracle, options: Options = DEFAULT) -> None:
         self.store, self.oracle, self.options = store, oracle, options
@@ -185,7 +185,7 @@ class Storage:
         return Transaction(self, options or self.options)
 
     def snapshot(self, ts: int | None = None) -> StoreSnapshot:
-        """Return the store at `ts`, now if there is none. Raises SnapshotTooOld, UnsupportedError for a ts to come."""
+        """Return the store at `ts`, by default now. Raises SnapshotTooOld, UnsupportedError for a future ts."""
         ts = self.oracle.next() if ts is None else ts
         if ts > self.oracle.newest:
             raise UnsupportedError(
@@ -197,15 +197,15 @@ class Storage:
 
 
 class Transaction:
-    """Writes that become visible together, or never. Not to be shared between threads."""
+    """Writes that become visible together, or never. Not thread-safe."""
 
     def __init__(self, storage: Storage, options: Options) -> None:
         self._store, self._oracle, self._options = storage.store, storage.oracle, options
         self.start_ts: int = self._oracle.next()
         self.commit_ts: int | None = None
         self.source = 0
-        """What the writes are for, as change capture tells them apart: LOSSY_DDL, a number for those of a replication,
-        or 0 for everybody's."""
+        """The write source that change capture sees: LOSSY_DDL, the number of a replication,
+        or 0."""
         self._snapshot = StoreSnapshot(self._store, self._oracle, self.start_ts)
         self._buffer: dict[bytes, _Entry] = {}
         self._undo: list[tuple[bytes, _Entry | None]] = []
@@ -222,21 +222,21 @@ class Transaction:
 
     def scan(self, start: bytes, end: bytes = b"", *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         mine = self._buffered(start, end, reverse=reverse)
-        theirs = self._snapshot.scan(start, end, reverse=reverse)
-        stored = next(theirs, None)
+        committed = self._snapshot.scan(start, end, reverse=reverse)
+        stored = next(committed, None)
         for key, (kind, value) in mine:
             while stored and (stored[0] > key if reverse else stored[0] < key):
                 yield stored
-                stored = next(theirs, None)
+                stored = next(committed, None)
             if kind is WriteKind.LOCK:
                 continue
             if stored and stored[0] == key:
-                stored = next(theirs, None)
+                stored = next(committed, None)
             if value is not None:
                 yield key, value
         if stored:
             yield stored
-            yield from theirs
+            yield from committed
 
     # --- writing ---
 
@@ -245,24 +245,24 @@ class Transaction:
         self._set(key, (WriteKind.PUT, value))
 
     def delete(self, key: bytes) -> None:
-        """Remove a key, there or not."""
+        """Remove a key, whether it exists or not."""
         self._set(key, (WriteKind.DELETE, None))
 
     def lock(self, key: bytes) -> None:
-        """Fail at commit if another transaction commits the key meanwhile; changes nothing."""
+        """Fail at commit if another transaction commits the key meanwhile; writes nothing."""
         if key not in self._buffer:
             self._set(key, (WriteKind.LOCK, None))
 
     def savepoint(self) -> int:
-        """Return a mark of what is written so far."""
+        """Return a mark of the writes so far."""
         return len(self._undo)
 
     def restore(self, savepoint: int) -> None:
-        """Forget what was written after the mark."""
+        """Discard the writes after a mark."""
         while len(self._undo) > savepoint:
             key, was = self._undo.pop()
-            now = self._buffer.pop(key)
-            self._bytes -= _size(key, now)
+            undone = self._buffer.pop(key)
+            self._bytes -= _size(key, undone)
             if was is not None:
                 self._buffer[key] = was
                 self._bytes += _size(key, was)
@@ -271,12 +271,12 @@ class Transaction:
     # --- the end ---
 
     def rollback(self) -> None:
-        """Forget everything; nothing reached the store."""
+        """Discard all writes; nothing has reached the store."""
         assert self._open, self.start_ts
         self._open = False
 
     def commit(self) -> int | None:
-        """Make the writes visible; the commit_ts, None when nothing was written.
+        """Make the writes visible; return the commit_ts, None if nothing was written.
 
         Raises WriteConflict, KeyLocked, TransactionGone (begin anew), HistoryCollected, what the check
         raises, StoreUnavailable.
@@ -286,7 +286,7 @@ class Transaction:
         return self.commit_ts
 
     def steps(self) -> Iterator[Stage]:
-        """Return the commit stage by stage; one that is not taken to its end is a crash."""
+        """Return the commit stage by stage; abandoning it half way is a crash."""
         assert self._open, self.start_ts
         self._open = False
         mutations = [Mutation(kind, key, value) for key, (kind, value) in sorted(self._buffer.items())]
@@ -336,7 +336,7 @@ class Transaction:
         yield Stage.DONE
 
     def _ttl_ms(self) -> int:
-        """Time to live from the start of the transaction, so that locks of a late commit are as young as any."""
+        """Return the TTL counted from the transaction's start, so that locks of a late commit live as long as any."""
         return physical_ms(self._oracle.next()) - physical_ms(self.start_ts) + self._options.ttl_ms
 
     def _check(self, commit_ts: int, mutations: list[Mutation]) -> None:
@@ -375,12 +375,12 @@ class Transaction:
         self._bytes = total
 
     def _buffered(self, start: bytes, end: bytes, *, reverse: bool) -> list[tuple[bytes, _Entry]]:
-        """What was written of [start, end), in order or backwards."""
+        """Return the buffered writes of [start, end), in order or backwards."""
         if self._sorted is None:
             self._sorted = sorted(self._buffer)
         keys = self._sorted
-        found = islice(keys, bisect_left(keys, start), bisect_left(keys, end) if end else len(keys))
-        entries = [(key, self._buffer[key]) for key in found]
+        selected = islice(keys, bisect_left(keys, start), bisect_left(keys, end) if end else len(keys))
+        entries = [(key, self._buffer[key]) for key in selected]
         return entries[::-1] if reverse else entries
 
 

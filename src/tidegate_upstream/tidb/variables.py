@@ -42,7 +42,7 @@ from tidegate.schema.columns import CHARSETS, charset_named, collation_named
 from tidegate.schema.job import MODE_BITS
 
 Setting: TypeAlias = int | float | str
-"""What a variable holds."""
+"""The value of a variable."""
 Warn: TypeAlias = Callable[[int, str], None]
 Read: TypeAlias = Callable[[str, SqlValue, Warn], Setting]
 SIGNED_MAX: Final = (1 << 63) - 1
@@ -53,16 +53,16 @@ _WRONG_VALUE: Final = 1231
 _WRONG_TYPE: Final = 1232
 _TRUNCATED: Final = 1292
 _UNKNOWN_ERROR: Final = 1105
-"""In which a TiDB wraps the refusal of a mode that it does not know."""
+"""The error in which TiDB wraps an unknown SQL mode."""
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d\d)")
 _OFFSET_MAX: Final = timedelta(hours=14)
 _OFFSET_MIN: Final = timedelta(hours=-12, minutes=-59)
 
 
 class VariableKind(NamedTuple):
-    """How values of a variable are read and printed.
+    """The type of a variable, which reads and prints its values.
 
-    `read(variable, value, warn)` gives the value to hold; SqlRefused for one that does not fit."""
+    `read(variable, value, warn)` returns the value to store; SqlRefused for an invalid one."""
 
     read: Read
     show: Callable[[Setting], str] = str
@@ -84,7 +84,7 @@ def _switch(name: str, value: SqlValue, _warn: Warn) -> Setting:
 
 
 def number(low: int = 0, high: int = UNSIGNED_MAX) -> VariableKind:
-    """Return the kind of whole numbers between bounds."""
+    """Return the type of integers between bounds."""
 
     def read(name: str, value: SqlValue, warn: Warn) -> Setting:
         if isinstance(value, float | Decimal) or value is None:
@@ -92,11 +92,11 @@ def number(low: int = 0, high: int = UNSIGNED_MAX) -> VariableKind:
         word = _text(value).strip()
         word = {"on": "1", "off": "0"}.get(word.lower(), word)
         try:
-            found = int(word)
+            parsed = int(word)
         except ValueError:
             raise _wrong_type(name) from None
-        cut = min(max(found, low), high)
-        if cut != found:
+        cut = min(max(parsed, low), high)
+        if cut != parsed:
             warn(_TRUNCATED, f"Truncated incorrect {name} value: '{word}'")
         return cut
 
@@ -111,26 +111,26 @@ def _real(name: str, value: SqlValue, _warn: Warn) -> Setting:
 
 
 def choice(*names: str) -> VariableKind:
-    """Return the kind of a variable that takes one of several names."""
+    """Return the type of a variable with a fixed set of values."""
 
     def read(name: str, value: SqlValue, _warn: Warn) -> Setting:
         word = _text(value)
         if all_digits(word) and int(word) < len(names):
             return names[int(word)]
-        found = next((known for known in names if known.lower() == word.lower()), None)
-        if found is None:
+        chosen = next((option for option in names if option.lower() == word.lower()), None)
+        if chosen is None:
             raise _wrong_value(name, value)
-        return found
+        return chosen
 
     return VariableKind(read)
 
 
 def _worded(settle: Callable[[str], str]) -> VariableKind:
-    """The kind of a text that `settle` brings into its usual form, or refuses."""
+    """Return the type of a text that `settle` normalizes or refuses."""
     return VariableKind(lambda _name, value, _warn: settle("" if value is None else _text(value)))
 
 
-"""The modes that are known, and their bits in a DDL job."""
+"""The known SQL modes, and their bits in a DDL job."""
 _ZERO_MODES: Final = "NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO"
 _COMBINED: Final = {
     "ANSI": "REAL_AS_FLOAT,PIPES_AS_CONCAT,ANSI_QUOTES,IGNORE_SPACE,ONLY_FULL_GROUP_BY,ANSI",
@@ -139,20 +139,20 @@ _COMBINED: Final = {
 
 
 def _mode(name: str, value: SqlValue, _warn: Warn) -> Setting:
-    found: dict[str, None] = {}
+    modes: dict[str, None] = {}
     for part in _text(value).upper().rstrip(" ").split(","):
         if part in _COMBINED:
-            found.update(dict.fromkeys(_COMBINED[part].split(",")))
+            modes.update(dict.fromkeys(_COMBINED[part].split(",")))
         elif part in MODE_BITS:
-            found[part] = None
+            modes[part] = None
         elif part:
             wrong = _wrong_value(name, part)
             raise SqlRefused(_UNKNOWN_ERROR, f"ERROR {_WRONG_VALUE} ({wrong.sqlstate}): {wrong.message}", "HY000")
-    return ",".join(found)
+    return ",".join(modes)
 
 
 def zone_named(name: str) -> tzinfo:
-    """Return the zone of SYSTEM (which is UTC here), of an offset such as +08:00, or of a name; SqlRefused 1298."""
+    """Return the time zone of SYSTEM (UTC here), of an offset such as +08:00, or of a name; SqlRefused 1298."""
     if name.upper() in {"SYSTEM", "UTC", "+00:00"}:
         return UTC
     offset = _OFFSET.fullmatch(name)
@@ -188,15 +188,15 @@ MODE: Final = VariableKind(_mode)
 
 TIDB_VERSION: Final = "v8.5.0-tidegate"
 VERSION: Final = f"8.0.11-TiDB-{TIDB_VERSION}"
-"""What clients see: a MySQL version that they know, and that it is TiDB."""
+"""The server version: a MySQL version known to clients, marked as TiDB."""
 EXTERNAL_TS: Final = "tidb_external_ts"
-"""The moment up to which a replica is complete, as whoever replicates into it says; it never goes back."""
+"""The timestamp up to which a replica is complete, set by the replication; it never moves back."""
 EXTERNAL_TS_READ: Final = "tidb_enable_external_ts_read"
 _UNKNOWN, _READ_ONLY, _GLOBAL_ONLY, _SESSION_ONLY, _ERROR = 1193, 1238, 1229, 1228, 1105
 
 
 class Reach(Enum):
-    """Whose variable it is."""
+    """The scopes in which a variable can be set."""
 
     BOTH = "each session's, and the default of new ones"
     GLOBAL = "the server's"
@@ -206,7 +206,7 @@ class Reach(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable; `default` is what it holds until somebody sets it."""
+    """A variable and its `default`."""
 
     name: str
     default: Setting
@@ -318,7 +318,7 @@ _TWINS: Final = {
     "identity": "last_insert_id",
     "last_insert_id": "identity",
 }
-"""Two names of one thing."""
+"""Synonyms."""
 _OF_CHARSET: Final = {
     "character_set_connection": "collation_connection",
     "character_set_database": "collation_database",
@@ -332,7 +332,7 @@ def _ignore(_code: int, _message: str) -> None:
 
 
 def find(name: str) -> Variable:
-    """Return the variable of that name in any case; SqlRefused 1193."""
+    """Return the variable of that name, case-insensitive; SqlRefused 1193."""
     variable = VARIABLES.get(name.lower())
     if variable is None:
         raise SqlRefused(_UNKNOWN, f"Unknown system variable '{name}'", "HY000")
@@ -341,21 +341,21 @@ def find(name: str) -> Variable:
 
 def _settled(variable: Variable, value: SqlValue, warn: Callable[[int, str], None]) -> dict[str, Setting]:
     held = variable.kind.read(variable.name, value, warn)
-    found = {variable.name: held}
+    settings = {variable.name: held}
     if variable.name in _TWINS:
-        found[_TWINS[variable.name]] = held
+        settings[_TWINS[variable.name]] = held
     if variable.name in _OF_CHARSET and held:
-        found[_OF_CHARSET[variable.name]] = CHARSETS[str(held)].default
+        settings[_OF_CHARSET[variable.name]] = CHARSETS[str(held)].default
     if variable.name in _OF_COLLATION:
-        found[_OF_COLLATION[variable.name]] = str(held).partition("_")[0]
-    return found
+        settings[_OF_COLLATION[variable.name]] = str(held).partition("_")[0]
+    return settings
 
 
 class GlobalVariables(Mapping[str, SqlValue]):
-    """The values that new sessions start with; safe to share between threads."""
+    """The values that new sessions start with; thread-safe."""
 
     def __init__(self, fixed: Mapping[str, Setting] | None = None) -> None:
-        """`fixed` are facts of this server, such as its port."""
+        """`fixed` are properties of this server, such as its port."""
         self._values: dict[str, Setting] = {name: variable.default for name, variable in VARIABLES.items()}
         self._values |= fixed or {}
         self._lock = Lock()
@@ -370,7 +370,7 @@ class GlobalVariables(Mapping[str, SqlValue]):
         return sum(1 for _ in self)
 
     def set(self, name: str, value: SqlValue, warn: Callable[[int, str], None] = _ignore) -> None:
-        """SET GLOBAL; SqlRefused as the module says."""
+        """SET GLOBAL; SqlRefused as the module docstring says."""
         variable = find(name)
         if variable.reach is Reach.NONE:
             raise SqlRefused(_READ_ONLY, f"Variable '{variable.name}' is a read only variable", "HY000")
@@ -378,11 +378,11 @@ class GlobalVariables(Mapping[str, SqlValue]):
             raise SqlRefused(
                 _SESSION_ONLY, f"Variable '{variable.name}' is a SESSION variable and can't be used with SET GLOBAL"
             )
-        found = _settled(variable, value, warn)
+        settings = _settled(variable, value, warn)
         with self._lock:
-            if found.get(EXTERNAL_TS, self._values[EXTERNAL_TS]) < self._values[EXTERNAL_TS]:  # type: ignore[operator]
+            if settings.get(EXTERNAL_TS, self._values[EXTERNAL_TS]) < self._values[EXTERNAL_TS]:  # type: ignore[operator]
                 raise SqlRefused(_ERROR, "cannot decrease the external timestamp", "HY000")
-            self._values |= found
+            self._values |= settings
 
 
 class SessionVariables(Mapping[str, SqlValue]):
@@ -404,7 +404,7 @@ class SessionVariables(Mapping[str, SqlValue]):
         return len(VARIABLES)
 
     def set(self, name: str, value: SqlValue, warn: Callable[[int, str], None] = _ignore) -> None:
-        """SET SESSION; SqlRefused as the module says."""
+        """SET SESSION; SqlRefused as the module docstring says."""
         variable = find(name)
         if variable.reach is Reach.NONE:
             raise SqlRefused(_READ_ONLY, f"Variable '{variable.name}' is a read only variable", "HY000")
@@ -415,11 +415,11 @@ class SessionVariables(Mapping[str, SqlValue]):
         self._values |= _settled(variable, value, warn)
 
     def force(self, name: str, value: Setting) -> None:
-        """Set what the session itself knows better: a count, a database's charset."""
+        """Set a read-only variable that the session maintains: a count, a database's charset."""
         self._values[find(name).name] = value
 
     def show(self, *, shared: bool = False) -> Iterator[tuple[str, str]]:
-        """Names and values as SHOW VARIABLES prints them; of the server if `shared`."""
+        """Return names and values as SHOW VARIABLES prints them; of the server if `shared`."""
         source: Mapping[str, SqlValue] = self.shared if shared else self
         for name in source:
             value = source[name]

@@ -54,7 +54,7 @@ _SENT_AS: Final = {
     T.VECTOR: T.LONG_BLOB,
     T.NEWDATE: T.DATE,
 }
-"""Types that no client expects in an answer, and what goes in their place."""
+"""Types that clients do not expect in an answer, and their replacement."""
 _KIND_FLAGS: Final = {
     **dict.fromkeys(BLOBS, ColumnDefinition.BLOB_FLAG),
     T.ENUM: ColumnDefinition.ENUM_FLAG,
@@ -73,7 +73,7 @@ _Encode: TypeAlias = Callable[[SqlValue, ColumnType], bytes]
 
 
 def error_packet(code: int, sqlstate: str, message: str) -> bytes:
-    """Return an error as a client gets it."""
+    """Return the packet of an error."""
     return b"\xff" + code.to_bytes(2, "little") + b"#" + sqlstate.encode()[:5] + message.encode("utf-8", "replace")
 
 
@@ -188,7 +188,7 @@ _SENT_AT_ONCE: Final = 1 << 15
 
 
 class PortLimits(NamedTuple):
-    """What a port bears; how long a client may be idle and how large its packets are its session's variables tell."""
+    """Limits of a port; the session's variables limit idle time and packet size."""
 
     connections: int = 512
     login_s: float = 10.0
@@ -200,16 +200,16 @@ LIMITS: Final = PortLimits()
 
 
 class Account(NamedTuple):
-    """The user who may come in, and the SHA1 of the SHA1 of the password, in hexadecimal."""
+    """The user who may log in, and the SHA1 of the SHA1 of the password, in hexadecimal."""
 
     user: str
     password_hash: str
 
     def admits(self, user: str, answer: bytes, nonce: bytes) -> bool:
         """Return True for this user and the right answer to a nonce."""
-        wanted = bytes.fromhex(self.password_hash)
-        hashed = sha1(xor(answer, sha1(nonce + wanted).digest())).digest()  # noqa: S324  the protocol's digest
-        return hmac.compare_digest(hashed, wanted) and user == self.user
+        stored = bytes.fromhex(self.password_hash)
+        hashed = sha1(xor(answer, sha1(nonce + stored).digest())).digest()  # noqa: S324  the protocol's digest
+        return hmac.compare_digest(hashed, stored) and user == self.user
 
 
 def account(user: str, password: str) -> Account:
@@ -218,18 +218,18 @@ def account(user: str, password: str) -> Account:
 
 
 class PacketReader:
-    """Bytes and a place in them."""
+    """A buffer and a read position."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
 
     def take(self, size: int) -> bytes:
         """Return the next `size` bytes. Raises DecodeError where there are fewer."""
-        found = self.data[self.at : self.at + size]
-        if len(found) < size:
-            raise DecodeError(f"{size} bytes expected, {len(found)} left", CODEC, self.at)
+        chunk = self.data[self.at : self.at + size]
+        if len(chunk) < size:
+            raise DecodeError(f"{size} bytes expected, {len(chunk)} left", CODEC, self.at)
         self.at += size
-        return found
+        return chunk
 
     def number(self) -> int:
         """Return a number of one to nine bytes."""
@@ -250,47 +250,47 @@ class PacketReader:
 
 
 def check_login(data: bytes, offered: Capabilities) -> None:
-    """Pass over a login as the library reads it. Raises DecodeError where it does not hold what it claims."""
+    """Validate a login packet as the library reads it. Raises DecodeError if it is malformed."""
     reader = PacketReader(data)
-    told = Capabilities(int.from_bytes(reader.take(_LOGIN_HEAD)[:4], "little")) & offered
+    capabilities = Capabilities(int.from_bytes(reader.take(_LOGIN_HEAD)[:4], "little")) & offered
     if len(data) == _LOGIN_HEAD:
         raise DecodeError("TLS is not offered", CODEC, 0)
     reader.ended()
-    if Capabilities.CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA in told:
+    if Capabilities.CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA in capabilities:
         reader.sized()
     else:
         reader.take(reader.take(1)[0])
-    if Capabilities.CLIENT_CONNECT_WITH_DB in told:
+    if Capabilities.CLIENT_CONNECT_WITH_DB in capabilities:
         reader.ended()
-    _check_plugin(reader, told)
+    _check_plugin(reader, capabilities)
 
 
-def check_change_user(data: bytes, told: Capabilities) -> None:
-    """Pass over a COM_CHANGE_USER in the same way, of a client with these capabilities."""
+def check_change_user(data: bytes, capabilities: Capabilities) -> None:
+    """Validate a COM_CHANGE_USER of a client with these capabilities. Raises DecodeError if it is malformed."""
     reader = PacketReader(data)
     reader.ended()
-    if Capabilities.CLIENT_SECURE_CONNECTION in told:
+    if Capabilities.CLIENT_SECURE_CONNECTION in capabilities:
         reader.take(reader.take(1)[0])
     else:
         reader.ended()
     reader.ended()
     if reader.at < len(data):
-        reader.take(2 if Capabilities.CLIENT_PROTOCOL_41 in told else 0)
-        _check_plugin(reader, told)
+        reader.take(2 if Capabilities.CLIENT_PROTOCOL_41 in capabilities else 0)
+        _check_plugin(reader, capabilities)
 
 
-def _check_plugin(reader: PacketReader, told: Capabilities) -> None:
-    if Capabilities.CLIENT_PLUGIN_AUTH in told:
+def _check_plugin(reader: PacketReader, capabilities: Capabilities) -> None:
+    if Capabilities.CLIENT_PLUGIN_AUTH in capabilities:
         reader.ended()
-    if Capabilities.CLIENT_CONNECT_ATTRS in told:
+    if Capabilities.CLIENT_CONNECT_ATTRS in capabilities:
         end = reader.number() + reader.at
         while reader.at < end:
             reader.sized()
 
 
 class ClientStream:
-    """What the library reads from and writes to, with limits: `most_bytes` of a packet, `idle_s` until one is there (0:
-    for ever), and what `check` says of it."""
+    """The library's stream with limits: `most_bytes` of a packet, `idle_s` until one arrives (0:
+    forever), and the validation by `check`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: PortLimits) -> None:
         self._reader, self._writer, self._write_s = reader, writer, limits.write_s
@@ -301,7 +301,7 @@ class ClientStream:
         self.ended = False
 
     async def read(self) -> bytes:
-        """Return the next payload. Raises ConnectionClosed at the end, and TidegateError for what is none."""
+        """Return the next payload. Raises ConnectionClosed at the end, and TidegateError for a malformed packet."""
         if self.ended:
             raise ConnectionClosed
         try:
@@ -314,20 +314,20 @@ class ClientStream:
         return payload
 
     async def write(self, data: bytes, *, drain: bool = True) -> None:
-        """Send a payload, now or with what comes after it."""
+        """Send a payload, now or with the next one."""
         self.write_many([data])
         if drain or len(self._waiting) >= _SENT_AT_ONCE:
             await self.drain()
 
     def write_many(self, packets: Sequence[bytes]) -> None:
-        """Keep payloads to be sent."""
+        """Buffer payloads to be sent."""
         for data in packets:
             for at in range(0, len(data) + 1, _WHOLE):
                 piece = data[at : at + _WHOLE]
                 self._waiting += len(piece).to_bytes(3, "little") + bytes((self._next(),)) + piece
 
     async def drain(self) -> None:
-        """Send what waits. Raises ConnectionClosed if the client does not take it in time."""
+        """Send the buffer. Raises ConnectionClosed if the client does not read it in time."""
         self._writer.write(self._waiting)
         self._waiting = bytearray()
         try:
@@ -337,7 +337,7 @@ class ClientStream:
             raise ConnectionClosed from error
 
     def reset_seq(self) -> None:
-        """Begin with a command: its packet has number 0."""
+        """Reset the sequence number for the next command."""
         self._number = 0
 
     def _next(self) -> int:

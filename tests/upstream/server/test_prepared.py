@@ -29,7 +29,7 @@ def test_places(sql: str, shown: str) -> None:
     """A question mark is a parameter outside strings, names and comments only."""
     statement = Prepared.of(sql, NO_MODE)
 
-    assert bind(statement, [7] * len(statement.places), NO_MODE) == shown
+    assert bind(statement, [7] * len(statement.markers), NO_MODE) == shown
 
 
 def test_backslashes_are_plain_where_the_mode_says_so() -> None:

@@ -138,7 +138,7 @@ class Replica:
         self.rows[new.id] = {handle: self._converted(new, _filled(old, row)) for handle, row in rows.items()}
 
     def _converted(self, new: StoredTable, row: Numbers) -> Numbers:
-        found: Numbers = {PLACE: row[PLACE] if row[PLACE] in new.physical_ids else place_of(new, row)}
+        found: Numbers = {PLACE: row[PLACE] if row[PLACE] in new.physical_ids else column_offset(new, row)}
         for column in shown(new):
             same = [one for one in row if self.first(new.id, one) == self.first(new.id, column.id)]
             if same:
@@ -150,7 +150,7 @@ def _filled(stored: StoredTable, row: Mapping[int, int | None]) -> Numbers:
     return {PLACE: row[PLACE], **{one.id: row.get(one.id, missing_of(one)) for one in shown(stored)}}
 
 
-def place_of(stored: StoredTable, row: Mapping[int, int | None]) -> int | None:
+def column_offset(stored: StoredTable, row: Mapping[int, int | None]) -> int | None:
     """Where a table has a row, by its `id`: ranges and hashes."""
     if stored.partition is None or not stored.partition.enable:
         return stored.id
