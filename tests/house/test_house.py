@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib import metadata
@@ -83,11 +83,17 @@ LEANS = re.compile(r"(Return )?(the same|its|likewise|that of|those of)\b", re.I
 NOUN = re.compile(r"(The|An?|All|What|Whether|Where|How|One|Every|Which|Each|Both) ")
 DOES = re.compile(r"@(classmethod|staticmethod|abstractmethod|override|lru_cache|cache)\b")
 NAMED_FILE = re.compile(r"(?<![\w./*{>-])((?:\w+/)*[a-z_0-9]+\.py)\b")
+NAMED_FOLDER = re.compile(r"`((?:[a-z]\w*/)*[a-z]\w*)/`")
 UNFINISHED = re.compile(r"\b(FIXM[E]|TOD[O]|XX[X])\b")
 
 FILES = sorted((*SRC.glob("**/*.py"), *WING.glob("**/*.py")))
 PRODUCT = [path for path in FILES if path.is_relative_to(SRC)]
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
+PAGES = [
+    ROOT / "CONTRIBUTING.md",
+    *sorted({*(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / "write-a-sink.md"}),  # its files are the reader's
+    *sorted(path for folder in ("architecture", "formats") for path in (ROOT / "docs" / folder).glob("*.md")),
+]
 
 
 def name_of(path: Path) -> str:
@@ -251,19 +257,27 @@ def test_tests_mirror_the_floors() -> None:
     assert {name_of(home): files for home, files in homes.items() if files > FOLDER_FILES} == {}
 
 
-@holds_in([*FILES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "architecture").glob("*.md"))])
+@holds_in([*FILES, *PAGES])
 def test_files_that_are_named_exist(path: Path) -> None:
-    """Who is sent to a file finds it."""
-    named = {match.group(1) for match in NAMED_FILE.finditer(path.read_text())}
+    """Who is sent to a file or a folder finds it; paths on storages begin with an underscore."""
+    text = path.read_text()
+    files, folders = known_ends()
+    named = {name for name in NAMED_FILE.findall(text) if not name.startswith("pyspark/")}
 
-    assert not {name for name in named if name not in known_ends() and not name.startswith("pyspark/")}
+    assert not named - files
+    assert not set(NAMED_FOLDER.findall(text) if "architecture" in path.parts else ()) - folders
 
 
 @cache
-def known_ends() -> frozenset[str]:
-    """How files of ours may be named: by their last parts."""
-    paths = [path.relative_to(ROOT).parts for path in (*FILES, *TESTS, *(ROOT / "benchmarks").rglob("*.py"))]
-    return frozenset("/".join(parts[at:]) for parts in paths for at in range(len(parts)))
+def known_ends() -> tuple[frozenset[str], frozenset[str]]:
+    """How files and folders of ours may be named: by their last parts."""
+    paths = [path.relative_to(ROOT) for path in (*FILES, *TESTS, *(ROOT / "benchmarks").rglob("*.py"))]
+    folders = {folder for path in paths for folder in path.parents}
+    return ends_of(paths), ends_of(folders)
+
+
+def ends_of(paths: Iterable[Path]) -> frozenset[str]:
+    return frozenset("/".join(path.parts[at:]) for path in paths for at in range(len(path.parts)))
 
 
 @holds_in(FILES + TESTS)
