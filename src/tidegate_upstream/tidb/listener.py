@@ -105,7 +105,7 @@ class Listener:
         if self._fault is not None:
             self._thread.join(_STOP_TIMEOUT_S)
             raise EnvironmentFault(
-                f"port {self.port} of {self.host} cannot be bound ({self._fault}); name another"
+                f"port {self.port} of {self.host} cannot be had ({self._fault}); name another"
             ) from self._fault
         return self
 
