@@ -137,7 +137,7 @@ def measured(bench: Rig, label: str, shape: Shape, kind: str, counts: tuple[int,
         "ours_rows": rows,
         "peer_rows": peer_rows,
         "rows_at_first": base,
-        "roads": {road: count / rows for road, count in progress.roads.items()},
+        "roads": {path: count / rows for path, count in progress.roads.items()},
         "compared_columns": compared,
     }
 
@@ -165,7 +165,7 @@ def main() -> None:
         for name in SHAPES:
             for kind in given.case or KINDS if given.only in name else ():
                 found[f"{kind}, {name}"] = one = measure(bench, name, kind, given)
-                roads = ", ".join(f"{share:.0%} {road}" for road, share in one["roads"].items())
+                roads = ", ".join(f"{share:.0%} {path}" for path, share in one["roads"].items())
                 if not given.json:
                     print(
                         f"{kind}, {name:20} {one['ours_over_peer']:6.1f} x (goal {one['goal']:.0f}; "

@@ -161,7 +161,7 @@ def rates(bench: Rig, protocol: str, kind: str, rows: int) -> dict[str, Any]:
         "megabytes": size_bytes / 1e6,
         "feed_s": feed_s,
         "raw_s": raw_s,
-        "roads": {road: count / backlog.rows for road, count in progress.roads.items()},
+        "roads": {path: count / backlog.rows for path, count in progress.roads.items()},
     }
 
 
@@ -327,7 +327,7 @@ def _protocols(kind: str) -> tuple[str, ...]:
 
 def _line(case: tuple[str, dict[str, Any]]) -> str:
     name, figures = case
-    roads = ", ".join(f"{share:.0%} {road}" for road, share in figures.get("roads", {}).items())
+    roads = ", ".join(f"{share:.0%} {path}" for path, share in figures.get("roads", {}).items())
     numbers = (f"{label} {value:,.2f}" for label, value in figures.items() if label != "roads")
     return f"{name:34} " + "   ".join(numbers) + (f"   ({roads})" if roads else "")
 

@@ -125,12 +125,12 @@ def measure(messages: list[Message], options: DecodeOptions, repeat: int) -> dic
         for label, work in works.items():
             best[label] = min(best[label], seconds(work))
     rates = {f"{label}_events_per_s": len(single) / took for label, took in best.items()}
-    roads = sum((Counter(decode_chunk(piece, options, as_texts=True).roads) for piece in pieces), Counter[str]())
+    roads = sum((Counter(decode_chunk(piece, options, as_texts=True).by_path) for piece in pieces), Counter[str]())
     return {
         "columnar_over_json_loads": best["json_loads"] / best["columnar"],
         "landing_over_json_loads": best["json_loads"] / best["landing"],
         "plain_over_json_loads": best["json_loads"] / best["plain"],
-        "roads": {road: count / roads.total() for road, count in roads.items()},
+        "roads": {path: count / roads.total() for path, count in roads.items()},
         **rates,
     }
 
@@ -149,7 +149,7 @@ def main() -> None:
         print(json.dumps(found, indent=2))
         return
     for name, rates in found.items():
-        roads = ", ".join(f"{share:.0%} {road}" for road, share in rates["roads"].items())
+        roads = ", ".join(f"{share:.0%} {path}" for path, share in rates["roads"].items())
         print(
             f"{name:26}  columnar {rates['columnar_over_json_loads']:5.2f} x   "
             f"landing {rates['landing_over_json_loads']:5.2f} x   plain "

@@ -36,7 +36,7 @@ from shapes import Shape, chunks
 
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, decode
 from tidegate.codec.columnar import Batch, ColumnarEncoder, decode_chunk
-from tidegate.codec.columnar.values import MISFITS
+from tidegate.codec.columnar.values import MISMATCHES
 from tidegate.codec.stream import read_frames
 from tidegate.model.event import Delete, Insert, Update
 
@@ -122,7 +122,7 @@ def check(name: str, messages: list[Message], work: Work, options: EncodeOptions
 
 
 def recorded(name: str, times: int) -> dict[str, Any]:
-    """The best seconds of CPU of one recording by work, and its rows by road."""
+    """The best seconds of CPU of one recording by work, and its rows by path."""
     messages = list(read_frames(gzip.decompress((DATA / f"{name}.bin.gz").read_bytes())))
     protocol = "open-protocol" if name.startswith("open") else "canal-json"
     work = work_of(messages, protocol, times)
@@ -147,7 +147,7 @@ def cases(times: int, count: int) -> Iterator[tuple[str, Callable[[], dict[str, 
 
 
 def by_columns(work: Work, options: EncodeOptions, now_ms: int) -> Counter[str]:
-    """Write the batches, one by one the rows of those that cannot be; return the rows by road."""
+    """Write the batches, one by one the rows of those that cannot be; return the rows by path."""
     encoder = ColumnarEncoder(options, now_ms=lambda: now_ms)
     single = BatchEncoder(options, now_ms=lambda: now_ms)
     roads: Counter[str] = Counter()
@@ -155,10 +155,10 @@ def by_columns(work: Work, options: EncodeOptions, now_ms: int) -> Counter[str]:
     for batch, ids, rows in work.batches:
         try:
             deque(encoder.append(batch, row_ids=ids).pairs(), maxlen=0)
-        except MISFITS:
+        except MISMATCHES:
             left.append(rows)
     deque(encoder.flush().pairs(), maxlen=0)
-    roads.update({road.partition("/")[2]: rows for road, rows in encoder.take_roads().by_road().items()})
+    roads.update({path.partition("/")[2]: rows for path, rows in encoder.take_path_counts().by_path().items()})
     for rows in left:
         for row in rows:
             single.append(row)
@@ -168,7 +168,7 @@ def by_columns(work: Work, options: EncodeOptions, now_ms: int) -> Counter[str]:
 
 
 def measure(work: Work, options: EncodeOptions, now_ms: int, repeat: int) -> dict[str, Any]:
-    """Rates of one case in events a second, their ratios, and the share of rows by road."""
+    """Rates of one case in events a second, their ratios, and the share of rows by path."""
 
     def dumps() -> None:
         for texts in work.dicts:
@@ -191,7 +191,7 @@ def measure(work: Work, options: EncodeOptions, now_ms: int, repeat: int) -> dic
     return {
         "columnar_over_json_dumps": best["columnar"] / best["json_dumps"],
         "plain_over_json_dumps": best["plain"] / best["json_dumps"],
-        "roads": {road: count / roads.total() for road, count in roads.items() if count},
+        "roads": {path: count / roads.total() for path, count in roads.items() if count},
         **{f"{label}_events_per_s": rate for label, rate in best.items()},
     }
 
@@ -214,7 +214,7 @@ def main() -> None:
         if arguments.only not in name:
             continue
         found[name] = rates = measure(**make(), repeat=arguments.repeat)
-        roads = ", ".join(f"{share:.0%} {road}" for road, share in rates["roads"].items())
+        roads = ", ".join(f"{share:.0%} {path}" for path, share in rates["roads"].items())
         if not arguments.json:
             print(
                 f"{name:26}  columnar {rates['columnar_over_json_dumps']:5.2f} x   plain "

@@ -58,7 +58,7 @@ def accept(schema: str, _: str) -> bool:
 
 
 def land(topic: Topic, lake: Path, bench: Rig) -> tuple[float, dict[str, int]]:
-    """Seconds from the start of a landing to the commit that holds the topic's last message, and rows by road."""
+    """Seconds from the start of a landing to the commit that holds the topic's last message, and rows by path."""
     landing = Landing(
         kafka_topics(topic.uri(order="ts", max_messages_per_batch=1_000_000)), str(lake), "bench", accept=accept
     )
@@ -71,7 +71,7 @@ def land(topic: Topic, lake: Path, bench: Rig) -> tuple[float, dict[str, int]]:
                 raise failed
             assert time.perf_counter() - begun < PATIENCE_S, "nothing more landed"
             time.sleep(0.002)
-        return time.perf_counter() - begun, landing.progress().roads.by_road()
+        return time.perf_counter() - begun, landing.progress().path_counts.by_path()
     finally:
         landing.stop()
 

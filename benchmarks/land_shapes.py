@@ -14,7 +14,7 @@ net of the start of its job, by a topic of N messages and one of 2 N; ours is th
     by_cpu_over_flink     the same by seconds of CPU: holds on a machine that is busy with other things
                           A ratio is left out where the longer topic took no longer, as happens on a busy machine.
     Flink into Parquet    the ratios of `narrow` where Flink writes files as well: of new images alone, by plain JSON
-    roads                 the share of rows by the road that they landed by
+    roads                 the share of rows by the path that they took
 """
 
 import argparse
@@ -58,7 +58,7 @@ def filled(bench: Rig, name: str, protocol: str, sent: Iterable[Sent]) -> Topic:
 
 
 def landed(bench: Rig, topic: Topic, rows: int) -> tuple[float, float, dict[str, int]]:
-    """Seconds of a landing, those of CPU, and its rows by road."""
+    """Seconds of a landing, those of CPU, and its rows by path."""
     lake, begun = bench.directory("lake"), cpu_s()
     took_s, roads = land(topic, lake, bench)
     spent_s = cpu_s() - begun
@@ -68,7 +68,7 @@ def landed(bench: Rig, topic: Topic, rows: int) -> tuple[float, float, dict[str,
 
 def shares(roads: dict[str, int]) -> dict[str, float]:
     """Counts as parts of their sum, without those of nothing."""
-    return {road: count / sum(roads.values()) for road, count in roads.items() if count}
+    return {path: count / sum(roads.values()) for path, count in roads.items() if count}
 
 
 def measure(bench: Rig, name: str, protocol: str, given: argparse.Namespace) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def over(mine: float | None, other: float | None) -> float | None:
 
 def told(name: str, rates: dict[str, Any]) -> str:
     """One case as a line."""
-    roads = (f"{part:.0%} {road}" for road, part in rates.get("roads", {}).items())
+    roads = (f"{part:.0%} {path}" for path, part in rates.get("roads", {}).items())
     keys = ("landing_over_flink", "net_over_flink", "by_cpu_over_flink")
     ratios = (f"{key} {rates[key]:.2f}" for key in keys if rates.get(key))
     numbers = (f"{key} {rates[key]:,.0f}" for key in ("landing_rows_per_s", "flink_rows_per_s") if rates.get(key))

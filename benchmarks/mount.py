@@ -33,12 +33,12 @@ ROW_BY_ROW = 8
 
 
 def mounted(log: LogChanges) -> tuple[float, Counter[str]]:
-    """Seconds of CPU to mount a log, and its rows by road."""
+    """Seconds of CPU to mount a log, and its rows by path."""
     roads: Counter[str] = Counter()
     names = list(map(name_of, log.versions))
     begun = time.process_time()
     for chunk in log.in_order(names, log.after, log.upto):
-        roads.update(chunk.roads.by_road())
+        roads.update(chunk.path_counts.by_path())
     return time.process_time() - begun, roads
 
 
@@ -56,7 +56,7 @@ def measure(home: Path, kind: str, rows: int, repeat: int) -> dict[str, Any]:
         "columns_over_rows": rate / row_rate,
         "columns_rows_per_s": rate,
         "row_by_row_rows_per_s": row_rate,
-        "roads": {road: count / roads.total() for road, count in roads.items()},
+        "roads": {path: count / roads.total() for path, count in roads.items()},
         "rows": roads.total(),
     }
 
@@ -76,7 +76,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as home:
             found[kind] = one = measure(Path(home), kind, given.rows, given.repeat)
         if not given.json:
-            roads = ", ".join(f"{share:.0%} {road}" for road, share in one["roads"].items())
+            roads = ", ".join(f"{share:.0%} {path}" for path, share in one["roads"].items())
             print(
                 f"{kind:20} {one['columns_over_rows']:6.1f} x row by row: {one['columns_rows_per_s']:,.0f} rows/s "
                 f"and {one['row_by_row_rows_per_s']:,.0f} ({roads})",

@@ -121,7 +121,7 @@ def lines(part: Part, found: Mapping[str, Any]) -> Iterator[str]:
             continue
         goal = next((f"{least:g}" for text, least in part.goals.items() if text in name), "")
         value = skipped if rates.get(part.ratio) is None else f"{rates[part.ratio]:.2f}"
-        roads = ", ".join(f"{share:.0%} {road}" for road, share in rates.get("roads", {}).items())
+        roads = ", ".join(f"{share:.0%} {path}" for path, share in rates.get("roads", {}).items())
         yield f"| {part.what} | {name} | {goal} | {value} | {roads} |"
 
 
@@ -135,7 +135,7 @@ def main() -> None:
     given = parser.parse_args()
     cache: dict[str, Any] = {}
     if not given.json:
-        print("| what | case | goal | measured | rows by road |\n| --- | --- | ---: | ---: | --- |", flush=True)
+        print("| what | case | goal | measured | rows by path |\n| --- | --- | ---: | ---: | --- |", flush=True)
     found = {}
     for name in given.part or PARTS:
         found[name] = measured(PARTS[name], quick=given.quick, only=given.only, cache=cache)

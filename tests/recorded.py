@@ -139,7 +139,7 @@ class RecordedLanding(BatchLoop):
             reports.append(self._read(number, messages, start, start + self.random.randint(0, at_most)))
         self.pause("before landing commits")
         state = commit_batch(self.uri, self._state, reports)
-        self._landed(state, {}, (one.roads for one in reports))
+        self._landed(state, {}, (one.path_counts for one in reports))
         self.pause("after landing commits")
         if halts := [report.halt for report in reports if report.halt is not None]:
             self._error = halted(halts, self.lake)
@@ -176,7 +176,7 @@ class RecordedLanding(BatchLoop):
             start=start,
             position=end if landed.halt is None else landed.position,
             resolved=landed.resolved,
-            roads=landed.roads,
+            path_counts=landed.path_counts,
             messages=landed.messages,
             ddls=len(landed.ddls),
             dead=controls.dead,

@@ -27,7 +27,7 @@ from tidegate.codec.columnar.encode.compose import CellStep, Composer
 from tidegate.codec.columnar.encode.write import GROWTH
 from tidegate.codec.stream import read_frames
 from tidegate.model.errors import EncodeError
-from tidegate.model.roads import Reason
+from tidegate.model.path_counts import Reason
 
 PROTOCOLS = ("open-protocol", "canal-json")
 TEXT = canal_cell(TABLE.columns[1], options("canal-json"))
@@ -138,7 +138,7 @@ def test_without_compiled_loops(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(encoder, "AVAILABLE", False)
     singly = ColumnarEncoder(settings_of, few_rows=0)
     assert [*singly.append(batch).messages(), *singly.flush().messages()] == expected
-    (slow,) = singly.take_roads().slow()
+    (slow,) = singly.take_path_counts().slow()
     assert (slow.reason, slow.rows) == (Reason.SWITCHED_OFF, batch.rows)
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.counts import some
 from tidegate.codec.columnar.csv import CsvTable
 from tidegate.codec.columnar.encode.encoder import events_of
-from tidegate.codec.columnar.values import MISFITS
+from tidegate.codec.columnar.values import MISMATCHES
 from tidegate.codec.csv import CsvDecoder, CsvEncoder, CsvOptions, CsvRow, records, whole_bytes
 from tidegate.codec.values import float32
 from tidegate.codec.wire_table import WireColumn, WireTable
@@ -191,7 +191,7 @@ def test_what_is_no_row(line: bytes, why: str) -> None:
     with pytest.raises(DecodeError, match=why.replace("(", r"\(")):
         decoder.row(bad)
     assert [decoder.row(one).values for one in others] == [(2, b"a")]
-    with pytest.raises(MISFITS):
+    with pytest.raises(MISMATCHES):
         CsvTable("s", "t", table, table.fields, options).lines(line + good, 0, 1 << 62)
 
 
@@ -218,7 +218,7 @@ def test_hostile_bytes(name: str) -> None:
                 rows = None
         try:
             batch, _, _ = columns.lines(text[: whole_bytes(text, options)], -1, 1 << 62)
-        except MISFITS:
+        except MISMATCHES:
             continue
         if rows is not None and whole_bytes(text, options) == len(text):
             by_columns += 1

@@ -10,7 +10,7 @@ import pytest
 from tests.engine.test_mount import NOT_NULL, TIMESTAMP, VARCHAR, column, history, record, table
 from tests.kv.kv_recordings import STREAMS, lines, raw
 from tidegate.codec.columnar.encode.encoder import rows_of
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 from tidegate.engine import mount_columns
 from tidegate.engine.mount import Mounter
 from tidegate.engine.mount_columns import ColumnMounter, Records
@@ -18,7 +18,7 @@ from tidegate.kv import Row, encode_row
 from tidegate.kv.keys import IntHandle, RecordKey, decode_table_key
 from tidegate.kv.rows import encode_raw_row
 from tidegate.model.errors import KvDecodeError, TableNotFound
-from tidegate.model.roads import Reason
+from tidegate.model.path_counts import Reason
 from tidegate.mysql.packed_time import Time
 from tidegate.schema.job import decode_job_row
 from tidegate.schema.stored.definition import table_layout
@@ -110,12 +110,12 @@ def test_mixed_rows(seed):
 
 def test_rows_of_the_old_form():
     """Are read one by one, all of them."""
-    with pytest.raises(Misfit, match="in another form"):
+    with pytest.raises(Mismatch, match="in another form"):
         ColumnMounter(Mounter(history(DEFINITION))).mount(records(5, mixed(1, 1.0)))
 
 
 def test_what_is_refused():
-    """Damaged rows and unknown tables raise what the mounter raises; two versions of a table are a Misfit."""
+    """Damaged rows and unknown tables raise what the mounter raises; two versions of a table are a Mismatch."""
     mounter = ColumnMounter(Mounter(history(DEFINITION, table(column(2, "v")))))
     rows = mixed(1, 0)
     key, value = record(DEFINITION, {1: 99, 2: 1, 3: b"", 4: None, 5: None})
@@ -127,8 +127,8 @@ def test_what_is_refused():
     assert raised.value.key == key
     with pytest.raises(TableNotFound):
         mounter.mount(records(6, rows[:3]))
-    with pytest.raises(Misfit, match="two versions") as two:
+    with pytest.raises(Mismatch, match="two versions") as two:
         mounter.mount(records(5, rows))
     assert two.value.reason is Reason.TWO_VERSIONS
-    with pytest.raises(Misfit, match="handles that are no numbers"):
+    with pytest.raises(Mismatch, match="handles that are no numbers"):
         mounter.mount(records(5, [(key + b"\0", value, None, 15)]))

@@ -14,8 +14,8 @@ from tidegate.engine.loop import Meter
 from tidegate.engine.ports import Reading
 from tidegate.engine.progress import (
     PartitionProgress,
+    PathsSeen,
     Progress,
-    RoadsSeen,
     TableProgress,
     display,
     json_lines,
@@ -25,7 +25,7 @@ from tidegate.engine.progress import (
     slow_words,
     table,
 )
-from tidegate.model.roads import Reason, RoadCounts, SlowRows, Why
+from tidegate.model.path_counts import PathCounts, Reason, SlowReason, SlowRows
 from tidegate.model.tso import compose
 
 TS = compose(1_767_323_045_000)
@@ -179,21 +179,21 @@ SLOW = SlowRows("land/rows", "few-rows", 6_200, EXAMPLE)
 ROADS = Progress(
     "running", "normal", roads={"land/template": 3_800, "land/rows": 6_200, "encode/columns": 9}, slow_roads=(SLOW,)
 )
-WORDS = f"roads: 62% land/rows ({EXAMPLE})"
+WORDS = f"slow paths: 62% land/rows ({EXAMPLE})"
 
 
 def test_shares_are_of_a_stage() -> None:
     """A slow way is told with its share of the stage's rows and the example of its most frequent reason."""
     more = SlowRows("land/rows", "value", 3_800, "odd")
     roads = {"land/rows": 10_000, "mount/columns": 90_000}
-    assert slow_words(RoadsSeen(roads, (SLOW, more))) == f"100% land/rows ({EXAMPLE})"
+    assert slow_words(PathsSeen(roads, (SLOW, more))) == f"100% land/rows ({EXAMPLE})"
 
 
 def test_little_is_not_told() -> None:
     """Neither a twentieth of the rows nor a few hundred rows are worth a word."""
     few = SlowRows("land/rows", "value", 999)
-    assert not slow_words(RoadsSeen({"land/rows": 999}, (few,)))
-    assert not slow_words(RoadsSeen({"land/rows": 6_200, "land/template": 117_800}, (SLOW,)))
+    assert not slow_words(PathsSeen({"land/rows": 999}, (few,)))
+    assert not slow_words(PathsSeen({"land/rows": 6_200, "land/template": 117_800}, (SLOW,)))
 
 
 def test_lines_tell_of_the_time_since_the_last_one() -> None:
@@ -204,11 +204,11 @@ def test_lines_tell_of_the_time_since_the_last_one() -> None:
         show(ROADS)
     first, second = out.getvalue().splitlines()
     assert WORDS in first
-    assert "roads" not in second
+    assert "slow paths" not in second
 
 
 def test_json_has_all() -> None:
-    """JSON has roads by name, and each slow way with reason, rows and example."""
+    """JSON has rows by decode path, and each slow path with reason, rows and example."""
     out = io.StringIO()
     with json_lines(out) as show:
         show(ROADS)
@@ -241,9 +241,9 @@ class _Round:
 def test_a_round_does_not_hide_landing() -> None:
     """What has landed stays in the report of a round that is done."""
     told: list[Progress] = []
-    meter, landed = Meter(told.append), RoadCounts()
-    landed.add("land/rows", 5, Why(Reason.FEW_ROWS, "5 rows"), ("s", "t"))
-    meter.read(Reading(rows=5, roads=landed), None)
+    meter, landed = Meter(told.append), PathCounts()
+    landed.add("land/rows", 5, SlowReason(Reason.FEW_ROWS, "5 rows"), ("s", "t"))
+    meter.read(Reading(rows=5, path_counts=landed), None)
     meter.advanced(_Round(), ())  # type: ignore[arg-type]
 
     assert told[-1].roads == {"land/rows": 5}

@@ -11,7 +11,7 @@ from tests.codec.columnar_rows import batch_of
 from tests.golden.encode_kit import recorded, runs
 from tests.golden.test_columnar_encode_recordings import parts_of
 from tidegate.codec.columnar.encode.csv import CsvColumns
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 from tidegate.codec.csv import CsvEncoder, CsvOptions
 from tidegate.model.errors import CsvEncodeFailed
 from tidegate.model.event import Delete, Insert, Update
@@ -45,7 +45,7 @@ def test_every_recorded_row(options: str) -> None:
         try:
             expected = [CsvEncoder(told).row(row, table) for row in rows]
         except CsvEncodeFailed:
-            with pytest.raises((CsvEncodeFailed, Misfit)):
+            with pytest.raises((CsvEncodeFailed, Mismatch)):
                 CsvColumns(batch.schema, batch.table, table, told).lines(batch)
             continue
         assert CsvColumns(batch.schema, batch.table, table, told).lines(batch).to_pylist() == expected
@@ -60,5 +60,5 @@ def test_without_a_quote() -> None:
     )
     line = next(line for run in runs(path) for _, line in run.events if isinstance(line.event, Insert))
     assert line.table is not None
-    with pytest.raises(Misfit):
+    with pytest.raises(Mismatch):
         CsvColumns("s", "t", line.table, CsvOptions(quote=""))

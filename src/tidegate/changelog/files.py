@@ -71,7 +71,7 @@ from tidegate.engine.event_filter import acting
 from tidegate.engine.frontier import Reached, larger
 from tidegate.engine.ports import RowRange, TableSpan, converted
 from tidegate.model.event import Field, RowChange
-from tidegate.model.roads import RoadCounts
+from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.stores import opened, store, storing
@@ -130,8 +130,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 0
     filtered: int = 0
     """Rows of tables that the feed does not carry."""
-    roads: RoadCounts = msgspec.field(default_factory=RoadCounts)
-    """Rows by the road that they took."""
+    path_counts: PathCounts = msgspec.field(default_factory=PathCounts)
+    """Rows by path."""
     ddls: int = 0
     dead: int = 0
     tables: tuple[TableRows, ...] = ()
@@ -550,9 +550,9 @@ def _chunk(pieces: Sequence[tuple[pa.Table, Any]], batch: MakeBatch) -> Chunk:
     for rows, time in pieces:
         parts += _parts(rows, numbers[at : at + len(time)], batch)
         at += len(time)
-    roads = RoadCounts()
-    roads.add("changelog/columns", len(every))
-    return Chunk(tuple(parts), transaction, roads)
+    path_counts = PathCounts()
+    path_counts.add("changelog/columns", len(every))
+    return Chunk(tuple(parts), transaction, path_counts)
 
 
 def _parts(rows: pa.Table, numbers: Any, batch: MakeBatch) -> Iterator[ChunkPart]:

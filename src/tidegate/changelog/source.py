@@ -45,7 +45,7 @@ from tidegate.model.errors import (
     TidegateError,
 )
 from tidegate.model.left_out import LeftOut
-from tidegate.model.roads import RoadCounts
+from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.stores import STORE_ERRORS, first_line
 from tidegate.schema.snapshot import SchemaState
@@ -68,8 +68,8 @@ class LandingProgress:
     rows: int = 0
     ddls: int = 0
     dead_letters: int = 0
-    roads: RoadCounts = field(default_factory=RoadCounts)
-    """Rows by the road that they took."""
+    path_counts: PathCounts = field(default_factory=PathCounts)
+    """Rows by path."""
     highs: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
@@ -151,8 +151,10 @@ class BatchLoop(ABC):
         """Return how much was landed since the start."""
         return self._progress
 
-    def _landed(self, state: State, highs: Mapping[tuple[str, int], int], roads: Iterable[RoadCounts] = ()) -> None:
-        """Count what a commit brought; `roads` are those of its tasks."""
+    def _landed(
+        self, state: State, highs: Mapping[tuple[str, int], int], path_counts: Iterable[PathCounts] = ()
+    ) -> None:
+        """Count what a commit brought; `path_counts` are those of its tasks."""
         done, self._state = self._progress, state
         self._progress = LandingProgress(
             batches=done.batches + 1,
@@ -160,7 +162,7 @@ class BatchLoop(ABC):
             rows=done.rows + state.rows,
             ddls=done.ddls + state.ddls,
             dead_letters=done.dead_letters + state.dead,
-            roads=sum(roads, done.roads),
+            path_counts=sum(path_counts, done.path_counts),
             highs={**done.highs, **highs},
         )
 
@@ -340,6 +342,6 @@ class LandedSource(ChangelogSource):
             rows=done.rows,
             dead_letters=done.dead_letters + self._refused,
             partitions=self._reached(done.highs) if reached is None else tuple(reached),
-            roads=done.roads,
+            path_counts=done.path_counts,
             left_out=tuple(self.landing.left_out()),
         )

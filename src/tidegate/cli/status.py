@@ -8,7 +8,7 @@ import click
 
 from tidegate.cli.say import say, say_json
 from tidegate.config.status import FeedStatus, statuses
-from tidegate.engine.progress import RoadsSeen, left_out_words, slow_words
+from tidegate.engine.progress import PathsSeen, left_out_words, slow_words
 from tidegate.model.errors import ConfigError
 
 
@@ -20,8 +20,8 @@ def words(status: FeedStatus) -> str:
         text += f"; {status.error}"
     if left := left_out_words(status):
         text += f"; {left}"
-    if slow := slow_words(RoadsSeen(status.roads, status.slow_roads)):
-        text += f"; roads: {slow}"
+    if slow := slow_words(PathsSeen(status.roads, status.slow_roads)):
+        text += f"; slow paths: {slow}"
     text += "".join(f"; parked: {table.table}: {table}" for table in status.parked)
     return text if status.running else f"{text}; it is not running, and goes on behind its checkpoint when it is run"
 

@@ -33,7 +33,7 @@ from tidegate.engine.checkpoints import StateFiles, checkpoints_in
 from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.left_out import LeftOut
-from tidegate.model.roads import SlowRows
+from tidegate.model.path_counts import SlowRows
 from tidegate.model.tso import to_datetime
 from tidegate.objectstore.stores import STORE_ERRORS, first_line, store
 from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE, write_whole

@@ -39,7 +39,7 @@ import pyarrow as pa
 
 from tidegate.codec.columnar.rows import Batch
 from tidegate.model.event import Ddl, Field, RowChange, Value, Values, images
-from tidegate.model.roads import RoadCounts
+from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableName
 
 IMAGE: Final = pa.list_(pa.field("item", pa.binary()))
@@ -147,12 +147,12 @@ class Chunk:
     counts rows which filters took out.
 
     `transaction` (int64, ascending from 0) tells the transaction of each row by its number.  Rows of one commit_ts are
-    one transaction where a source does not tell start_ts.  `roads` counts rows by how they were made, `corrupt` those
+    one transaction where a source does not tell start_ts.  `path_counts` counts rows by decode path, `corrupt` those
     whose checksum contradicts their values."""
 
     parts: tuple[ChunkPart, ...]
     transaction: Any
-    roads: RoadCounts = field(default_factory=RoadCounts)
+    path_counts: PathCounts = field(default_factory=PathCounts)
     corrupt: int = 0
 
     def __len__(self) -> int:

@@ -81,7 +81,7 @@ from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from, raised, segment_end
 from tidegate.model.errors import EncodeError, Fenced, Overtaken, SourceBehind, TidegateError
 from tidegate.model.left_out import LeftOut
-from tidegate.model.roads import RoadCounts
+from tidegate.model.path_counts import PathCounts
 from tidegate.model.tso import physical_ms, to_datetime
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.stores import STORE_ERRORS, first_line, store_error
@@ -124,8 +124,8 @@ class Meter:
         self.begun_s = time.monotonic()
         self.now = Progress("starting", since=now())
         self.tables: dict[str, TableProgress] = {}
-        self.landed, self.written = RoadCounts(), RoadCounts()
-        """Roads that the source has told, and those of results."""
+        self.landed, self.written = PathCounts(), PathCounts()
+        """Rows by path, as the source and the results reported them."""
         self.corrupt = 0
         self.history: deque[tuple[float, int]] = deque()
         self.spent_s: Counter[str] = Counter()
@@ -188,7 +188,7 @@ class Meter:
     def read(self, reading: Reading, frontier: int | None) -> None:
         """Report how far the source is."""
         now_ms = int(time.time() * 1000)
-        self.landed = reading.roads
+        self.landed = reading.path_counts
         partitions = tuple(
             PartitionProgress(*one, None if one.resolved_ts is None else now_ms - physical_ms(one.resolved_ts))
             for one in reading.partitions
@@ -200,7 +200,7 @@ class Meter:
             frontier_ts=frontier,
             partitions=partitions,
             corrupt=self.corrupt + reading.corrupt,
-            **self._roads(),
+            **self._rows_by_path(),
             spent_s=dict(self.spent_s),
         )
         self.listen(partitions)
@@ -233,7 +233,7 @@ class Meter:
         ts = planned.checkpoint.ts
         self._count_tables(planned, results, ts)
         for result in results:
-            self.written.update(result.roads)
+            self.written.update(result.path_counts)
             self.corrupt += result.corrupt
         rows = self.now.rows + sum(result.rows for result in results)
         self.send(
@@ -246,15 +246,15 @@ class Meter:
             ddls=self.now.ddls + len(planned.ddls),
             ddls_left_out=self.now.ddls_left_out + planned.left_out,
             watermarks=self.now.watermarks + 1,
-            **self._roads(),
+            **self._rows_by_path(),
             corrupt=self.corrupt,
         )
         for warning in planned.warnings:
             self.warn(warning)
 
-    def _roads(self) -> dict[str, object]:
+    def _rows_by_path(self) -> dict[str, object]:
         every = self.landed + self.written
-        return {"roads": every.by_road(), "slow_roads": every.slow(), "rows_left_out": every.left_out}
+        return {"roads": every.by_path(), "slow_roads": every.slow(), "rows_left_out": every.left_out}
 
     def leave_out(self, tables: Iterable[LeftOut]) -> None:
         """Report which tables are left out, and warn of those that were not before."""

@@ -7,7 +7,7 @@
 
 What a column holds follows the rules of mount.py, which stays the reference: what the value says, else the handle, else
 the origin default.  Single rows that numpy cannot read are read by the mounter and put in their places; where these
-are many, or a key is not of the table's kind, a Misfit sends all of them to it, and `batch_of_rows` makes the same
+are many, or a key is not of the table's kind, a Mismatch sends all of them to it, and `batch_of_rows` makes the same
 Batch of them.  Errors are raised by the mounter alone, with table, timestamp and key.
 
 A text column that holds a byte which is no UTF-8 is one of bytes.  Where a value does not fit its column's type, both
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from tidegate.codec.columnar import Batch
 from tidegate.codec.columnar.encode.arrays import content, replaced
 from tidegate.codec.columnar.rows import RowTexts
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 from tidegate.engine.change import OPS, encode_value
 from tidegate.engine.mount import ColumnPlan, Mounted, Mounter, MountTable, values_of
 from tidegate.kv.keys import CommonHandle, RecordKey, decode_table_key
@@ -33,7 +33,7 @@ from tidegate.kv.row_columns import MISSING, ReadColumn, RowCells, arrow_type, c
 from tidegate.kv.rows import decode_row_value, handle_columns
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Field, Values, images
-from tidegate.model.roads import Reason
+from tidegate.model.path_counts import Reason
 from tidegate.model.table import ColumnType
 from tidegate.mysql.column_value import read_value
 
@@ -100,14 +100,14 @@ class ColumnMounter:
         self._ready: dict[int, _Ready] = {}
 
     def mount(self, records: Records) -> MountedColumns | None:
-        """Return the changes of records, at least one; None when there are none. Raises Misfit, and what
+        """Return the changes of records, at least one; None when there are none. Raises Mismatch, and what
         `Mounter.mount` does.
 
-        A chunk whose rows are of two versions of a table is a Misfit."""
+        A chunk whose rows are of two versions of a table is a Mismatch."""
         first, last = int(records.commit_ts.min()), int(records.commit_ts.max())
         table = self._mounter.table(records.physical_id, first)
         if table is not self._mounter.table(records.physical_id, last):
-            raise Misfit("rows of two versions of a table", Reason.TWO_VERSIONS)
+            raise Mismatch("rows of two versions of a table", Reason.TWO_VERSIONS)
         there = [pc.binary_length(values).fill_null(0).to_numpy() > 0 for values in records[2:4]]
         rows = np.flatnonzero(there[0] | there[1])
         if table is None or not len(rows):
@@ -139,7 +139,7 @@ class ColumnMounter:
         if not len(left):
             return arrays
         if len(left) * _UNREAD_SHARE > len(unread):
-            raise Misfit(f"{len(left)} of {len(unread)} rows in another form")
+            raise Mismatch(f"{len(left)} of {len(unread)} rows in another form")
         keys = images.keys.take(pa.array(images.records[left])).to_pylist()
         values = images.values.take(pa.array(left)).to_pylist()
         read = [_plainly(ready.table, key, value) for key, value in zip(keys, values, strict=True)]
@@ -154,7 +154,7 @@ def _ready(table: MountTable, *, utc: bool) -> _Ready:
     for plan, kind in zip(table.plans, kinds, strict=True):
         stored = table.layout.by_id[plan.id].type
         if (stored.code, stored.unsigned, stored.charset) != (kind.code, kind.unsigned, kind.charset):
-            raise Misfit(f"a column stored as {stored} and shown as {kind}")
+            raise Mismatch(f"a column stored as {stored} and shown as {kind}")
         columns.append(_Column(plan, kind, column_reader(kind, _single(plan, stored), utc=utc)))
     foreign = frozenset(table.layout.by_id) - {plan.id for plan in table.plans}
     return _Ready(table, tuple(columns), foreign)
@@ -172,10 +172,10 @@ def _handles(table: MountTable, keys: Any) -> tuple[Any, dict[int, Any]]:
     if table.layout.common_handle is not None:
         return None, _common_handles(table, keys.to_pylist())
     if not pc.all(pc.equal(pc.binary_length(keys), _INT_KEY_BYTES)).as_py():
-        raise Misfit("handles that are no numbers")
+        raise Mismatch("handles that are no numbers")
     raw = np.frombuffer(content(keys)[1], np.uint8).reshape(len(keys), _INT_KEY_BYTES)
     if (raw[:, _RECORD_AT:_HANDLE_AT] != _RECORD).any():
-        raise Misfit("index entries")
+        raise Mismatch("index entries")
     bits = np.ascontiguousarray(raw[:, _HANDLE_AT:]).view(">u8").ravel().astype(np.uint64) ^ np.uint64(1 << 63)
     row_ids, key = pa.array(bits.view(np.int64)), table.layout.int_handle
     if key is None:
@@ -193,9 +193,9 @@ def _common_handles(table: MountTable, keys: list[bytes]) -> dict[int, Any]:
             for column, values in columns.items():
                 values.append(None if found[column] is None else plans[column].convert(found[column]))
     except DecodeError as error:
-        raise Misfit(error.what) from error
+        raise Mismatch(error.what) from error
     if any(key[_RECORD_AT:_HANDLE_AT] != b"_r" or len(key) < _INT_KEY_BYTES + 1 for key in keys):
-        raise Misfit("keys without such a handle")
+        raise Mismatch("keys without such a handle")
     return {column: array_of(values, arrow_type(table.layout.by_id[column].type)) for column, values in columns.items()}
 
 
@@ -220,13 +220,13 @@ def _plainly(table: MountTable, key: bytes, value: bytes) -> Sequence[Any]:
 
 
 def array_of(values: Sequence[Any], kind: Any) -> Any:
-    """Return values of events as an array of type `kind`. Raises Misfit for a value that the type cannot hold."""
+    """Return values of events as an array of type `kind`. Raises Mismatch for a value that the type cannot hold."""
     if pa.types.is_binary(kind):
         values = [value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value for value in values]
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, UnicodeError, OverflowError, TypeError) as error:
-        raise Misfit(str(error)) from error
+        raise Mismatch(str(error)) from error
 
 
 def _batch(table: MountTable, codes: Any, commit_ts: Any, arrays: list[Any], olds: int) -> Batch:
@@ -261,7 +261,7 @@ def batch_of_rows(rows: Sequence[Mounted], start_ts: Sequence[int]) -> Batch:
     after: Any
     try:
         before, after = (_typed(values, kinds, table.fields) for values in (befores, afters))
-    except Misfit:
+    except Mismatch:
         before, after = (_texts(values, len(kinds)) for values in (befores, afters))
     zeros = pa.array(np.zeros(len(rows), np.int32))
     ids = [row.row_id for row in changes]
@@ -289,7 +289,7 @@ def _typed(rows: Sequence[Values], kinds: Sequence[Any], fields: Sequence[Field]
     for values, kind in zip(columns, kinds, strict=True):
         try:
             arrays.append(array_of(values, kind))
-        except Misfit:
+        except Mismatch:
             if not pa.types.is_string(kind):
                 raise
             arrays.append(array_of(values, pa.binary()))

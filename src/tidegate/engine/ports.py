@@ -50,7 +50,7 @@ from tidegate.model.errors import (
     TidegateError,
 )
 from tidegate.model.left_out import LeftOut
-from tidegate.model.roads import RoadCounts
+from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.state import SchemaState
 
@@ -332,8 +332,8 @@ class Reading:
     dead_letters: int = 0
     corrupt: int = 0
     partitions: tuple[PartitionReached, ...] = ()
-    roads: RoadCounts = field(default_factory=RoadCounts)
-    """Rows by the road that they took, such as `land/template`, `land/rows`, and those that filters took out."""
+    path_counts: PathCounts = field(default_factory=PathCounts)
+    """Rows by path, such as `land/template`, `land/rows`, and those that filters removed."""
     left_out: tuple[LeftOut, ...] = ()
     """Tables of the filter that it does not bring."""
 
@@ -440,8 +440,8 @@ class Result(Protocol):
         """Rows among them whose checksum contradicts their values."""
 
     @property
-    def roads(self) -> RoadCounts:
-        """Rows by road, such as `encode/columns`."""
+    def path_counts(self) -> PathCounts:
+        """Rows by path, such as `encode/columns`."""
 
 
 @dataclass(slots=True)
@@ -454,13 +454,13 @@ class Written:
     size_bytes: int = 0
     ahead: int = 0
     corrupt: int = 0
-    roads: RoadCounts = field(default_factory=RoadCounts)
+    path_counts: PathCounts = field(default_factory=PathCounts)
 
     def coming(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Return the chunks that have rows; count what each says of itself when it comes."""
         for chunk in chunks:
             self.corrupt += chunk.corrupt
-            self.roads.update(chunk.roads)
+            self.path_counts.update(chunk.path_counts)
             if len(chunk):
                 yield chunk
 

@@ -28,7 +28,7 @@ from tidegate.engine.ports import Parked
 from tidegate.model.errors import TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.name import printable
-from tidegate.model.roads import SlowRows
+from tidegate.model.path_counts import SlowRows
 from tidegate.model.tso import compose, to_datetime
 
 
@@ -78,46 +78,46 @@ def now() -> str:
 
 SHARE_MIN: Final = 0.1
 ROWS_MIN: Final = 1_000
-"""A slow way is worth words where a tenth of a stage's rows go it, and so many of them: a quiet feed has few rows at a
-time, and is quick enough."""
+"""A slow path is reported where it takes at least this many rows, and a tenth of its stage's: a quiet feed has few
+rows at a time, and is quick enough."""
 
 
-class RoadsSeen(NamedTuple):
+class PathsSeen(NamedTuple):
     """The decode paths in a report: all rows by path, and those of slow paths."""
 
-    roads: Mapping[str, int] = {}
+    paths: Mapping[str, int] = {}
     slow: Sequence[SlowRows] = ()
 
 
-NO_ROADS: Final = RoadsSeen()
+NO_PATHS: Final = PathsSeen()
 
 
-def slow_words(now: RoadsSeen, before: RoadsSeen = NO_ROADS) -> str:
+def slow_words(now: PathsSeen, before: PathsSeen = NO_PATHS) -> str:
     """Return the shares of rows that took slower decode paths between two reports, by stage, with an example of the
     largest.
 
         62% land/rows (shop.t17: 1 row in a chunk, a template is learned from 2), 30% encode/rows (…)
 
     The text is empty where the shares are too small to mention."""
-    earlier = {(one.road, one.reason): one.rows for one in before.slow}
+    earlier = {(one.path, one.reason): one.rows for one in before.slow}
     stages: dict[str, int] = {}
-    for road, rows in now.roads.items():
-        stages[_stage(road)] = stages.get(_stage(road), 0) + rows - before.roads.get(road, 0)
+    for path, rows in now.paths.items():
+        stages[_stage(path)] = stages.get(_stage(path), 0) + rows - before.paths.get(path, 0)
     found: dict[str, tuple[int, int, str]] = {}
     for one in now.slow:
-        rows = one.rows - earlier.get((one.road, one.reason), 0)
-        total, most, example = found.get(one.road, (0, 0, ""))
-        found[one.road] = (total + rows, *((rows, one.example) if rows > most else (most, example)))
+        rows = one.rows - earlier.get((one.path, one.reason), 0)
+        total, most, example = found.get(one.path, (0, 0, ""))
+        found[one.path] = (total + rows, *((rows, one.example) if rows > most else (most, example)))
     shares = []
-    for road, (rows, _, example) in found.items():
-        every = max(rows, stages.get(_stage(road), 0))
+    for path, (rows, _, example) in found.items():
+        every = max(rows, stages.get(_stage(path), 0))
         if rows >= max(ROWS_MIN, SHARE_MIN * every):
-            shares.append(f"{rows / every:.0%} {road} ({example})")
+            shares.append(f"{rows / every:.0%} {path} ({example})")
     return ", ".join(shares)
 
 
-def _stage(road: str) -> str:
-    return road.partition("/")[0]
+def _stage(path: str) -> str:
+    return path.partition("/")[0]
 
 
 LINE_EVERY_S: Final = 5.0
@@ -209,9 +209,9 @@ class Progress:
     elapsed_s: float = 0.0
 
     @property
-    def seen(self) -> RoadsSeen:
+    def seen(self) -> PathsSeen:
         """The decode paths that rows took."""
-        return RoadsSeen(self.roads, self.slow_roads)
+        return PathsSeen(self.roads, self.slow_roads)
 
     @property
     def behind(self) -> int:
@@ -251,7 +251,7 @@ def _lag(ms: int | None) -> str:
     return f"{ms / 3.6e6:.0f} h" if ms < 1.728e8 else f"{ms / 8.64e7:.0f} d"
 
 
-def line(progress: Progress, before: RoadsSeen = NO_ROADS) -> str:
+def line(progress: Progress, before: PathsSeen = NO_PATHS) -> str:
     """Return one line for a log; `before` are the decode paths of the line before it."""
     parts = [
         _state(progress),
@@ -274,7 +274,7 @@ def line(progress: Progress, before: RoadsSeen = NO_ROADS) -> str:
     if left := left_out_words(progress):
         parts.append(left)
     if slow := slow_words(progress.seen, before):
-        parts.append(f"roads: {slow}")
+        parts.append(f"slow paths: {slow}")
     if progress.ddl:
         parts.append(f"doing {_one_line(progress.ddl, 80)}")
     if progress.error:
@@ -320,7 +320,7 @@ def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
     if progress.error:
         grid.add_row(rich.text.Text(_one_line(str(progress.error), min(width, 300)), style="red"))
     if slow := slow_words(progress.seen):
-        grid.add_row(rich.text.Text(_one_line(f"roads: {slow}", width)))
+        grid.add_row(rich.text.Text(_one_line(f"slow paths: {slow}", width)))
     for warning in progress.warnings[-2:]:
         grid.add_row(rich.text.Text(_one_line(f"warning: {warning}", width), style="yellow"))
     room = max(height - grid.row_count - 6, 2)
@@ -388,10 +388,10 @@ def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
     phase = ""
     last = time.monotonic()
     printed: set[str] = set()
-    roads = NO_ROADS
+    paths = NO_PATHS
 
     def show(progress: Progress) -> None:
-        nonlocal phase, last, roads
+        nonlocal phase, last, paths
         for warning in progress.warnings:
             if warning not in printed and not (progress.error and progress.error.message in warning):
                 printed.add(warning)
@@ -402,8 +402,8 @@ def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
             return
         if state != phase or now - last >= every_s:
             phase, last = state, now
-            stream.write(line(progress, roads) + "\n")
-            roads = progress.seen
+            stream.write(line(progress, paths) + "\n")
+            paths = progress.seen
             stream.flush()
 
     yield show

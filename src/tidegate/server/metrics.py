@@ -188,9 +188,9 @@ def _labelled(views: "list[FeedView]") -> Iterator[Metric]:
     )
     sinks = GaugeMetricFamily("ticdc_owner_changefeed_downstream_info", "1", labels=(*F, "downstream_type"))
     failures = UntypedMetricFamily("ticdc_processor_exit_with_error_count", "Errors that it met", labels=F)
-    roads = CounterMetricFamily(
+    path_rows = CounterMetricFamily(
         "tidegate_changefeed_road_rows",
-        "Rows by the road they took, and why no faster one",
+        "Rows by path, and the reason where it is a slow one",
         labels=(*F, "road", "reason"),
     )
     lags = GaugeMetricFamily(
@@ -204,23 +204,23 @@ def _labelled(views: "list[FeedView]") -> Iterator[Metric]:
             message = " ".join(mask_text(error.message).split())[:MESSAGE_MAX]
             errors.add_metric([*labels, view.state, error.since, error.code, message], 1)
         progress = view.progress
-        for road, reason, rows in _roads(progress):
-            roads.add_metric([*labels, road, reason], rows)
+        for path, reason, rows in _rows_by_path(progress):
+            path_rows.add_metric([*labels, path, reason], rows)
         for part in progress.partitions if progress and view.running else ():
             if part.resolved_ts is not None:
                 lags.add_metric([*labels, part.topic, str(part.partition)], _lag_s(part.resolved_ts, _now_ms()))
-    yield from (errors, sinks, failures, roads, lags)
+    yield from (errors, sinks, failures, path_rows, lags)
 
 
-def _roads(progress: Progress | None) -> Iterator[tuple[str, str, int]]:
-    """Road, reason ("" for the fast one) and rows; tables are in no label."""
+def _rows_by_path(progress: Progress | None) -> Iterator[tuple[str, str, int]]:
+    """Path, reason ("" for the fast one) and rows; tables are in no label."""
     if progress is None:
         return
     slow = Counter[str]()
     for one in progress.slow_roads:
-        slow[one.road] += one.rows
-        yield one.road, one.reason, one.rows
-    yield from ((road, "", rows - slow[road]) for road, rows in progress.roads.items() if rows > slow[road])
+        slow[one.path] += one.rows
+        yield one.path, one.reason, one.rows
+    yield from ((path, "", rows - slow[path]) for path, rows in progress.roads.items() if rows > slow[path])
 
 
 def _labels(feed: FeedId) -> list[str]:

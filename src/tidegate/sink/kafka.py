@@ -46,7 +46,7 @@ from tidegate.codec.batch import BatchEncoder, Message
 from tidegate.codec.columnar import Batch, ColumnarEncoder, Cutter, EncodedRows, MessageArrays, typed_batch
 from tidegate.codec.columnar.encode.encoder import FEW_ROWS, rows_of
 from tidegate.codec.columnar.encode.images import DELETE, INSERT
-from tidegate.codec.columnar.values import MISFITS, why_singly
+from tidegate.codec.columnar.values import MISMATCHES, slow_reason
 from tidegate.codec.open_encode import Pair
 from tidegate.codec.wire_table import WireTable
 from tidegate.engine.change import Chunk
@@ -69,7 +69,7 @@ from tidegate.engine.ports import (
 from tidegate.engine.split_columns import TableOrder, codes_of, hashes_of, in_order, resized, split_rows
 from tidegate.model.errors import DispatcherFailed, EncodeError, MessageTooLarge, SinkError
 from tidegate.model.event import Ddl, Resolved, RowChange
-from tidegate.model.roads import Reason, RoadCounts, Why, counted
+from tidegate.model.path_counts import PathCounts, Reason, SlowReason, counted
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.snapshot import SchemaState
@@ -145,7 +145,7 @@ class ColumnPartitions:
         self.rows = self.messages = self.size_bytes = 0
 
     def texts(self, chunk: Chunk) -> PlacedTexts:
-        """Encode the rows of a chunk column by column. Raises Misfit, EncodeError and DispatcherFailed."""
+        """Encode the rows of a chunk column by column. Raises Mismatch, EncodeError and DispatcherFailed."""
         parts = (
             self._placed(typed_batch(batch), numbers, chunk.transaction[numbers]) for batch, numbers in chunk.parts
         )
@@ -250,7 +250,7 @@ def _place(topics: Sequence[str], code: int) -> Place:
     return topics[at], partition
 
 
-_SWITCHED_OFF: Final = Why(Reason.SWITCHED_OFF, "columns are switched off")
+_SWITCHED_OFF: Final = SlowReason(Reason.SWITCHED_OFF, "columns are switched off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,28 +296,28 @@ def _written(job: GroupJob, producer: Producer) -> Written:
     for chunk in done.coming(job.changes.in_order(job.names, job.after, job.upto)):
         before = partitions.rows
         texts = _by_columns(chunk, partitions) if job.columns else _SWITCHED_OFF
-        counts = encoder.take_roads()
-        if isinstance(texts, Why):
+        counts = encoder.take_path_counts()
+        if isinstance(texts, SlowReason):
             partitions.write(partitions.texts_of_rows(chunk))
-            counts, first = RoadCounts(), chunk.parts[0].batch
+            counts, first = PathCounts(), chunk.parts[0].batch
             counts.add("encode/rows", partitions.rows - before, texts, (first.schema, first.table))
         else:
             partitions.write(texts)
-        done.roads.update(counts)
+        done.path_counts.update(counts)
     reach("topic/rows-queued")
     partitions.flush()
     done.rows, done.messages, done.size_bytes = partitions.rows, partitions.messages, partitions.size_bytes
     return done
 
 
-def _by_columns(chunk: Chunk, partitions: ColumnPartitions) -> PlacedTexts | Why:
+def _by_columns(chunk: Chunk, partitions: ColumnPartitions) -> PlacedTexts | SlowReason:
     """The texts of a chunk, or the reason to encode it row by row, which also reports a row that is at fault."""
     if len(chunk) < FEW_ROWS:
-        return Why(Reason.FEW_ROWS, f"{counted(len(chunk))} in a chunk, columns need {FEW_ROWS}")
+        return SlowReason(Reason.FEW_ROWS, f"{counted(len(chunk))} in a chunk, columns need {FEW_ROWS}")
     try:
         return partitions.texts(chunk)
-    except MISFITS as misfit:
-        return why_singly(misfit)
+    except MISMATCHES as mismatch:
+        return slow_reason(mismatch)
 
 
 class ControlWriter:

@@ -17,7 +17,7 @@ Expressions run over whole columns where Arrow gives exactly what SQL gives:
 
     old.k - new.k > 1000        k % 10        amount * 2 <= 7.5 AND NOT (state IS NULL)
 
-Any other expression, and any value outside these ranges (`Misfit` or an Arrow error), is evaluated value by value
+Any other expression, and any value outside these ranges (`Mismatch` or an Arrow error), is evaluated value by value
 (`RowText`), which also words SQL's errors.  Rows are then grouped by the columns that the expression references and it
 is evaluated once per group, so a label by status costs as many calls as there are statuses.  Unsigned columns are
 compared but not calculated with, because a result below zero is an error in SQL.
@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from tidegate.codec.columnar import Batch, typed_batch
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 from tidegate.engine.plan import Rows
 from tidegate.engine.ports import Changes, Written
 from tidegate.expr.cast import plain_text
@@ -208,16 +208,16 @@ class ColumnScope(NamedTuple):
 
 
 def vector_of(text: RowText, columns: ColumnScope) -> ColumnValues:
-    """Return the values of an expression. Raises Misfit or ArrowException if it must be evaluated value by value."""
+    """Return the values of an expression. Raises Mismatch or ArrowException if it must be evaluated value by value."""
     return _value(text.node, columns)
 
 
 def numbers_of(vector: ColumnValues) -> Any:
-    """Return integers and decimals as decimals of 38 digits, for exact sums. Misfit for others."""
+    """Return integers and decimals as decimals of 38 digits, for exact sums. Mismatch for others."""
     if vector.kind not in {"int", "unsigned", "decimal"}:
-        raise Misfit(vector.kind)
+        raise Mismatch(vector.kind)
     if vector.kind == "decimal" and vector.values.type.precision > _SUM_DIGITS:
-        raise Misfit("too many digits to be added up")
+        raise Mismatch("too many digits to be added up")
     scale = vector.values.type.scale if vector.kind == "decimal" else 0
     return vector.values.cast(pa.decimal128(_DIGITS, scale))
 
@@ -244,13 +244,13 @@ def _value(node: Any, columns: ColumnScope) -> ColumnValues:
         return _calculated(kind, _value(node.this, columns), _value(node.expression, columns))
     if kind is exp.Mod:
         return _remainder(_value(node.this, columns), _value(node.expression, columns))
-    raise Misfit(kind.__name__)
+    raise Mismatch(kind.__name__)
 
 
 def _truth(node: Any, columns: ColumnScope) -> Any:
     value = _value(node, columns)
     if value.kind != "bool":
-        raise Misfit("a number as a truth")
+        raise Mismatch("a number as a truth")
     return value.values
 
 
@@ -269,7 +269,7 @@ def _column(node: Any, columns: ColumnScope) -> ColumnValues:
         return ColumnValues("decimal", columns.column(named).cast(pa.decimal128(kind.flen, kind.decimal)))
     if kind.code is MysqlType.DOUBLE:
         return ColumnValues("double", columns.column(named))
-    raise Misfit(kind.code.name)
+    raise Mismatch(kind.code.name)
 
 
 def _number(text: str) -> ColumnValues:
@@ -282,7 +282,7 @@ def _number(text: str) -> ColumnValues:
 
 def _compared(compare: Callable[..., Any], one: ColumnValues, other: ColumnValues) -> ColumnValues:
     if "bool" in {one.kind, other.kind}:
-        raise Misfit("truths are compared")
+        raise Mismatch("truths are compared")
     if "double" in {one.kind, other.kind}:
         return ColumnValues("bool", compare(_double(one), _double(other)))
     if one.kind == other.kind and one.kind != "decimal":
@@ -297,7 +297,7 @@ def _double(vector: ColumnValues) -> Any:
     if isinstance(vector.values, pa.Scalar):
         return pa.scalar(float(vector.values.as_py()))
     if vector.kind == "decimal":
-        raise Misfit("a DECIMAL beside a double")
+        raise Mismatch("a DECIMAL beside a double")
     return vector.values.cast(pa.float64(), safe=False)
 
 
@@ -313,16 +313,16 @@ def _calculated(kind: type, one: ColumnValues, other: ColumnValues) -> ColumnVal
     if {one.kind, other.kind} <= {"int", "decimal"}:
         left, right = _decimal(one), _decimal(other)
         if kind is exp.Mul and left.type.scale + right.type.scale > _SCALE_MAX:
-            raise Misfit("more decimals than SQL keeps")
+            raise Mismatch("more decimals than SQL keeps")
         return ColumnValues("decimal", _CALCULATE[kind](left, right))
-    raise Misfit("no numbers to calculate with")
+    raise Mismatch("no numbers to calculate with")
 
 
 def _remainder(one: ColumnValues, other: ColumnValues) -> ColumnValues:
     """The remainder of a division by a whole number, which has the sign of the dividend."""
     divisor = other.values.as_py() if isinstance(other.values, pa.Scalar) else 0
     if one.kind != "int" or other.kind != "int" or not divisor or isinstance(one.values, pa.Scalar):
-        raise Misfit("no division of integers by a number")
+        raise Mismatch("no division of integers by a number")
     whole = one.values.fill_null(0).to_numpy(zero_copy_only=False)
     rest = pa.array(np.fmod(whole, divisor))
     return ColumnValues("int", pc.if_else(pc.is_null(one.values), None, rest) if one.values.null_count else rest)
@@ -462,7 +462,7 @@ class RuleCounter:
             return None
         try:
             vector = vector_of(text.text, ColumnScope(reading.column, self._types))
-        except Misfit:
+        except Mismatch:
             self._slow.add(text.text.text)
             return None
         except pa.ArrowException:
@@ -475,7 +475,7 @@ class RuleCounter:
             return False
         try:
             numbers = numbers_of(vector)
-        except (Misfit, pa.ArrowException):
+        except (Mismatch, pa.ArrowException):
             return False
         below = pa.array(np.zeros(len(numbers), np.int64))
         if self._rule.kind == "counter":

@@ -25,7 +25,7 @@ from tidegate.codec.columnar import Batch, ColumnarEncoder, typed_batch
 from tidegate.codec.columnar.encode.arrays import BINARY, joined, seen_content
 from tidegate.codec.columnar.encode.csv import FEW_ROWS, CsvColumns
 from tidegate.codec.columnar.encode.encoder import rows_of
-from tidegate.codec.columnar.values import MISFITS, why_singly
+from tidegate.codec.columnar.values import MISMATCHES, slow_reason
 from tidegate.codec.csv import CsvEncoder, CsvOptions
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.storage import data_directory
@@ -75,7 +75,7 @@ class CsvLines:
         return self._rows.header(table)
 
     def lines(self, batch: Batch, table: WireTable) -> Any:
-        """Return the line of each row of a batch in a binary array. EncodeError; Misfit for what goes row by row."""
+        """Return the line of each row of a batch in a binary array. EncodeError; Mismatch for what goes row by row."""
         if batch.rows < FEW_ROWS:
             rows = rows_of(batch, range(batch.rows), table)
             return pa.array([self._rows.row(row, table) for row in rows], BINARY)
@@ -148,10 +148,10 @@ def _write_files(job: FilesJob) -> StoredRows:
     for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
         try:
             found = table.by_columns(chunk, encoder)
-            done.roads.add("encode/columns", len(chunk))
-        except MISFITS as misfit:
+            done.path_counts.add("encode/columns", len(chunk))
+        except MISMATCHES as mismatch:
             found = table.by_rows(chunk, encoder)
-            done.roads.add("encode/rows", len(chunk), why_singly(misfit), name)
+            done.path_counts.add("encode/rows", len(chunk), slow_reason(mismatch), name)
         if any(batch.start_ts is None for batch, _ in chunk.parts):
             found = _once(found)
         done.rows, done.messages = done.rows + len(chunk), done.messages + len(found.lines)

@@ -45,7 +45,7 @@ from tidegate.engine.change import Place
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.frontier import Positions, Reached
 from tidegate.model.errors import ConfigError, MadeAnew, PoisonMessage, TidegateError
-from tidegate.model.roads import LEFT_OUT
+from tidegate.model.path_counts import LEFT_OUT
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.source.kafka_client import Described, KafkaTopics, described, offsets
 from tidegate.source.kafka_fetch import fetch_range, history_lost, messages_at
@@ -277,7 +277,7 @@ def land_range(plan: TopicPlan, clock: int, wanted: OffsetRange) -> TaskReport:
     if total.halted_at is not None and total.halted_at.place not in plan.halted:
         controls.add((), [(HALT, total.halted_at)])
     files = (*rows.close(), *controls.close())
-    total.roads.add(LEFT_OUT, total.filtered)
+    total.path_counts.add(LEFT_OUT, total.filtered)
     return TaskReport(
         topic=start.topic,
         partition=start.partition,
@@ -288,7 +288,7 @@ def land_range(plan: TopicPlan, clock: int, wanted: OffsetRange) -> TaskReport:
         since=total.since,
         messages=total.messages,
         filtered=total.filtered,
-        roads=total.roads,
+        path_counts=total.path_counts,
         ddls=controls.ddls,
         dead=controls.dead,
         tables=rows.counts(),
@@ -418,7 +418,7 @@ class Landing(BatchLoop):
         self._check_since(reports)
         state = commit_batch(self.changelog, self._state, reports, order_by_offset=by_offset)
         highs = {(report.topic, report.partition): report.high for report in reports}
-        self._landed(state, highs, (report.roads for report in reports))
+        self._landed(state, highs, (report.path_counts for report in reports))
         LOGGER.debug("%s batch %d: %d rows, frontier %s", self._feed, state.batch, state.rows, state.frontier)
         halts = [report.halt for report in reports if report.halt is not None]
         if halts:

@@ -52,7 +52,7 @@ import pyarrow.compute as pc
 
 from tidegate.changelog.files import Encoded, Encoder, Halt, RowColumns, landed_batch
 from tidegate.codec import decode
-from tidegate.codec.columnar import Batch, Pairs, Rest, decode_chunk
+from tidegate.codec.columnar import Batch, Pairs, PlainMessage, decode_chunk
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import DeadLetter, Place, PlacedDdl
 from tidegate.engine.event_filter import MessageFilter
@@ -61,7 +61,7 @@ from tidegate.model.errors import ConfigError, DecodeError, InputError, SchemaEr
 from tidegate.model.event import Ddl, Delete, Event, Resolved, RowChange, images
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.name import all_digits, qualified
-from tidegate.model.roads import Reason, RoadCounts, Why
+from tidegate.model.path_counts import PathCounts, Reason, SlowReason
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
 from tidegate.objectstore.stores import store
@@ -273,9 +273,9 @@ BAD_TEXT: Final = "CDC:ErrTextNotUnicode"
 SKIPPED: Final = "CDC:ErrSkippedByResolution"
 NO_ORDER: Final = "CDC:ErrNoCommitTs"
 
-_BY_OFFSET: Final = Why(Reason.BY_OFFSET, "order=offset makes up each row's timestamp")
-_RESOLVED: Final = Why(Reason.RESOLUTION, "a message with a resolution")
-_JUDGED: Final = Why(Reason.EVENT_FILTER, "an event filter looks at each row")
+_BY_OFFSET: Final = SlowReason(Reason.BY_OFFSET, "order=offset makes up each row's timestamp")
+_RESOLVED: Final = SlowReason(Reason.RESOLUTION, "a message with a resolution")
+_JUDGED: Final = SlowReason(Reason.EVENT_FILTER, "an event filter looks at each row")
 
 NO_COMMIT_TS: Final = (
     "its rows carry no commit_ts, so they cannot be ordered: the changefeed writes canal-json without the TiDB "
@@ -321,8 +321,8 @@ class LandedMessages:
     """The first resolved ts."""
     messages: int = 0
     filtered: int = 0
-    roads: RoadCounts = field(default_factory=RoadCounts, compare=False)
-    """Rows by the road that they took, those of tables that the feed does not carry excepted."""
+    path_counts: PathCounts = field(default_factory=PathCounts, compare=False)
+    """Rows by decode path, without those of tables that the feed does not carry."""
     halt: Halt | None = None
     halted_at: DeadLetter | None = None
 
@@ -335,7 +335,7 @@ class LandedMessages:
             since=later.since if self.since is None else self.since,
             messages=self.messages + later.messages,
             filtered=self.filtered + later.filtered,
-            roads=self.roads + later.roads,
+            path_counts=self.path_counts + later.path_counts,
             halt=later.halt,
             halted_at=later.halted_at,
         )
@@ -394,7 +394,9 @@ def land_messages(
         else:
             _take(found, message.offset, plan, landed, columns)
             if found.rows:
-                landed.roads.add("land/rows", len(found.rows), _why(outcome, message, plan), found.rows[0].name)
+                landed.path_counts.add(
+                    "land/rows", len(found.rows), _slow_reason(outcome, message, plan), found.rows[0].name
+                )
             whole_bytes += found.whole_bytes
             if whole_bytes >= WHOLE_BYTES:
                 stop = index + 1
@@ -404,7 +406,7 @@ def land_messages(
     parts = {name: [into.table()] for name, into in columns.items()}
     offsets = pa.array(chunk.offsets, pa.int64())
     for batch in batches:
-        landed.roads.add("land/template", _take_batch(batch, offsets, stop, plan, landed, parts, judged))
+        landed.path_counts.add("land/template", _take_batch(batch, offsets, stop, plan, landed, parts, judged))
     landed.tables = {name: _joined(some) for name, some in parts.items()}
     return landed
 
@@ -425,15 +427,17 @@ def land_chunk(
             size = 2 * landed.messages
 
 
-def _why(outcome: Rest | None, message: TopicMessage, plan: LandPlan) -> Why | None:
+def _slow_reason(outcome: PlainMessage | None, message: TopicMessage, plan: LandPlan) -> SlowReason | None:
     if outcome is not None:
-        return outcome.why
+        return outcome.slow_reason
     if plan.order_by_offset:
         return _BY_OFFSET
     return _RESOLVED if message.offset in plan.resolutions else _JUDGED
 
 
-def _decoded(chunk: TopicMessages, plan: LandPlan) -> tuple[Sequence[Batch], list[tuple[int, Rest | None]], pa.Array]:
+def _decoded(
+    chunk: TopicMessages, plan: LandPlan
+) -> tuple[Sequence[Batch], list[tuple[int, PlainMessage | None]], pa.Array]:
     """Rows as columns, the messages that go event by event, with what the plain decoder said if it was asked, and which
     of these may have rows among the columns as well.
 
@@ -449,7 +453,7 @@ def _decoded(chunk: TopicMessages, plan: LandPlan) -> tuple[Sequence[Batch], lis
     if aside:
         numbers = pa.array(usual, pa.int32())
         batches = [replace(batch, message=numbers.take(batch.message)) for batch in batches]
-    rest: list[tuple[int, Rest | None]] = [(usual[one.message], one) for one in found.rest]
+    rest: list[tuple[int, PlainMessage | None]] = [(usual[one.message], one) for one in found.rest]
     judged = _judged(batches, plan) or nothing
     alone = aside.union(judged.to_pylist())
     rest = [one for one in rest if one[0] not in alone]
@@ -525,7 +529,7 @@ def _joined(parts: list[pa.Table]) -> pa.Table:
 
 
 def _resolve(  # noqa: PLR0917 - one step of land_messages
-    message: TopicMessage, outcome: Rest | None, plan: LandPlan, encoder: Encoder, cut: CutRows, clock: int
+    message: TopicMessage, outcome: PlainMessage | None, plan: LandPlan, encoder: Encoder, cut: CutRows, clock: int
 ) -> _Draft | _Bad:
     resolution = plan.resolutions.get(message.offset)
     if resolution is None:
@@ -544,7 +548,12 @@ def _too_large(message: TopicMessage, plan: LandPlan) -> int | None:
 
 
 def _read(  # noqa: PLR0917 - one step of land_messages
-    message: TopicMessage, plan: LandPlan, encoder: Encoder, cut: CutRows, clock: int, outcome: Rest | None = None
+    message: TopicMessage,
+    plan: LandPlan,
+    encoder: Encoder,
+    cut: CutRows,
+    clock: int,
+    outcome: PlainMessage | None = None,
 ) -> _Draft | _Bad:
     if (size_bytes := _too_large(message, plan)) is not None:
         return _Bad(

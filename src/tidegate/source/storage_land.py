@@ -35,7 +35,7 @@ from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.ports import PartitionReached
 from tidegate.model.errors import ConfigError, DecodeError, PoisonMessage, SchemaError, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
-from tidegate.model.roads import LEFT_OUT, RoadCounts
+from tidegate.model.path_counts import LEFT_OUT, PathCounts
 from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.source.kafka_messages import Accept, recorded
@@ -364,9 +364,9 @@ class StorageLanding(BatchLoop):
             self._marks.pop(stream, None)
         if not batch.early:
             self._landed_ddls = {ddl for ddl in {*self._landed_ddls, *ddls} if ddl.commit_ts == batch.upto}
-        roads = RoadCounts()
-        roads.add(LEFT_OUT, sum(one.filtered for one in taken))
-        self._landed(state, {}, (roads, *(one.roads for one in taken)))
+        path_counts = PathCounts()
+        path_counts.add(LEFT_OUT, sum(one.filtered for one in taken))
+        self._landed(state, {}, (path_counts, *(one.path_counts for one in taken)))
         self._left = sum(
             number >= self._stands(stream) for stream in self._tops() for number in self._listing.data[stream]
         )

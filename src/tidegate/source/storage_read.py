@@ -43,12 +43,12 @@ from tidegate.changelog.files import (
 )
 from tidegate.codec.columnar.csv import CsvTable
 from tidegate.codec.columnar.encode.encoder import events_of
-from tidegate.codec.columnar.values import MISFITS, why_singly
+from tidegate.codec.columnar.values import MISMATCHES, slow_reason
 from tidegate.codec.csv import CsvDecoder, CsvRow, Record, commit_ts_of, records, terminator_of, whole_bytes
 from tidegate.engine.change import DeadLetter, Place
 from tidegate.model.errors import DecodeError, InputError, SchemaError, SourceError
 from tidegate.model.event import Delete, Insert, RowChange, Update
-from tidegate.model.roads import Reason, RoadCounts, Why
+from tidegate.model.path_counts import PathCounts, Reason, SlowReason
 from tidegate.model.tso import MAX_TS
 from tidegate.objectstore.failpoint import reach
 from tidegate.source.kafka_messages import NO_ORDER, LandPlan, TopicMessages, land_messages
@@ -82,7 +82,7 @@ class FileRows:
     records: int = 0
     messages: int = 0
     filtered: int = 0
-    roads: RoadCounts = field(default_factory=RoadCounts)
+    path_counts: PathCounts = field(default_factory=PathCounts)
     halt: Halt | None = None
     halted_at: DeadLetter | None = None
 
@@ -95,7 +95,7 @@ class FileRows:
         self.records += later.records
         self.messages += later.messages
         self.filtered += later.filtered
-        self.roads.update(later.roads)
+        self.path_counts.update(later.path_counts)
 
     def wait(self, ts: int) -> None:
         """Know of a row above the range."""
@@ -160,7 +160,7 @@ class CanalFiles:
                 found.gate(table, self._plan.after, self._plan.upto)
             found.undated += landed.letters
             found.messages, found.filtered = found.messages + landed.messages, found.filtered + landed.filtered
-            found.roads.update(landed.roads)
+            found.path_counts.update(landed.path_counts)
             at += landed.messages
         return found
 
@@ -211,11 +211,11 @@ class CsvFiles:
     def rows(self, job: FileJob, text: Text) -> FileRows:
         """Return the rows of a text in the range of the plan, up to a line at which the run has to halt."""
         if any(file_of(offset)[0] == job.number for offset in self._skipped):
-            return self._line_by_line(job, text, Why(Reason.RESOLUTION, "a line with a resolution"))
+            return self._line_by_line(job, text, SlowReason(Reason.RESOLUTION, "a line with a resolution"))
         try:
             return self._by_columns(job, text)
-        except MISFITS as misfit:
-            return self._line_by_line(job, text, why_singly(misfit))
+        except MISMATCHES as mismatch:
+            return self._line_by_line(job, text, slow_reason(mismatch))
 
     def _by_columns(self, job: FileJob, text: Text) -> FileRows:
         batch, waits, lines = self._columns.lines(text.body, self._plan.after, self._plan.upto)
@@ -231,10 +231,10 @@ class CsvFiles:
             rows = rows.filter(pa.array(kept, pa.bool_()))
             found.filtered = found.messages - rows.num_rows
         found.tables = [rows] if rows.num_rows else []
-        found.roads.add("land/columns", rows.num_rows)
+        found.path_counts.add("land/columns", rows.num_rows)
         return found
 
-    def _line_by_line(self, job: FileJob, text: Text, why: Why) -> FileRows:
+    def _line_by_line(self, job: FileJob, text: Text, slow: SlowReason) -> FileRows:
         found, encoder = FileRows(), Encoder()
         into, rows = RowColumns(self._run.stream, 0, self._run.table.name), 0
         for told, before in _paired(self._told(found, job, text)):
@@ -251,7 +251,7 @@ class CsvFiles:
             rows += 1
         if rows:
             found.tables.append(into.table())
-        found.roads.add("land/rows", rows, why, self._run.table.name)
+        found.path_counts.add("land/rows", rows, slow, self._run.table.name)
         return found
 
     def _told(self, found: FileRows, job: FileJob, text: Text) -> Iterator[_Told]:
@@ -359,7 +359,7 @@ class RunRead:
     tables: tuple[TableRows, ...] = ()
     messages: int = 0
     filtered: int = 0
-    roads: RoadCounts = field(default_factory=RoadCounts)
+    path_counts: PathCounts = field(default_factory=PathCounts)
     dead: int = 0
     halt: Halt | None = None
 
@@ -413,7 +413,7 @@ def read_run(plan: ReadPlan, run: RunJob, seen: "_Seen") -> RunRead:
         controls.add((), [(DEAD, letter) for letter in letters])
         done.messages += found.messages
         done.filtered += found.filtered
-        done.roads.update(found.roads)
+        done.path_counts.update(found.path_counts)
         reach("files/read")
     done.files, done.tables, done.dead = (*rows.close(), *controls.close()), rows.counts(), controls.dead
     return done

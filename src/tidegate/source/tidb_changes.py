@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.codec.columnar.values import MISFITS, why_singly
+from tidegate.codec.columnar.values import MISMATCHES, slow_reason
 from tidegate.codec.wire_table import wire_table
 from tidegate.engine.change import Chunk, ChunkPart, Layout
 from tidegate.engine.event_filter import EventFilter
@@ -51,7 +51,7 @@ from tidegate.model.errors import (
     TidegateError,
 )
 from tidegate.model.kv_change import KvChange, KvOp
-from tidegate.model.roads import LEFT_OUT, Reason, RoadCounts, Why, counted
+from tidegate.model.path_counts import LEFT_OUT, PathCounts, Reason, SlowReason, counted
 from tidegate.model.table import TableName
 from tidegate.mysql.encoding import decode_int
 from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot, TableVersion
@@ -351,20 +351,20 @@ class LogChanges:
         return self.log.parts(self.after, self.upto)
 
 
-def _why_slow(changes: LogChanges) -> Why | None:
+def _source_reason(changes: LogChanges) -> SlowReason | None:
     if changes.mount.verify:
-        return Why(Reason.CHECKSUMS, "the checksum of each row is verified")
+        return SlowReason(Reason.CHECKSUMS, "the checksum of each row is verified")
     if not changes.columns:
-        return Why(Reason.SWITCHED_OFF, "columns are switched off")
+        return SlowReason(Reason.SWITCHED_OFF, "columns are switched off")
     if not AVAILABLE:
-        return Why(Reason.SWITCHED_OFF, "there is no numba, which compiles what reads rows as columns")
+        return SlowReason(Reason.SWITCHED_OFF, "there is no numba, which compiles what reads rows as columns")
     return None
 
 
 class _ChunkMounter:
     def __init__(self, versions: Sequence[TableVersion], changes: LogChanges) -> None:
         self._mounter = mounter_of(versions, changes.after, changes.mount)
-        self._slow = _why_slow(changes)
+        self._slow = _source_reason(changes)
         self._columns = ColumnMounter(self._mounter) if self._slow is None else None
         self._filter = changes.events.rows(map(name_of, versions))
         self._judged: frozenset[int] = frozenset()
@@ -383,43 +383,43 @@ class _ChunkMounter:
         """Return the changes of a chunk; None when there are none."""
         parts: list[ChunkPart] = []
         singly: list[PhysicalRows] = []
-        whys: dict[tuple[str, str], Why] = {}
-        roads = RoadCounts()
+        reasons: dict[tuple[str, str], SlowReason] = {}
+        path_counts = PathCounts()
         for table in chunk.tables():
-            why = self._why_by_rows(table)
-            if why is None:
+            reason = self._table_reason(table)
+            if reason is None:
                 try:
                     assert self._columns is not None
                     mounted = self._columns.mount(table.records)
                     parts += [] if mounted is None else [ChunkPart(mounted.batch, table.numbers[mounted.rows])]
                     continue
-                except MISFITS as misfit:
-                    why = why_singly(misfit)
+                except MISMATCHES as mismatch:
+                    reason = slow_reason(mismatch)
             singly.append(table)
-            whys.setdefault(self._names[table.records.physical_id], why)
-        roads.add("mount/columns", sum(len(part.numbers) for part in parts))
+            reasons.setdefault(self._names[table.records.physical_id], reason)
+        path_counts.add("mount/columns", sum(len(part.numbers) for part in parts))
         found, corrupt = self._by_rows(singly)
         if found or parts:
-            roads.add(LEFT_OUT, self._left_out)
+            path_counts.add(LEFT_OUT, self._left_out)
             self._left_out = 0
         for batch, rows in found:
             name = batch.schema, batch.table
-            roads.add("mount/rows", len(rows), whys.get(name), name)
-        return _chunk([*parts, *found], chunk, roads, corrupt)
+            path_counts.add("mount/rows", len(rows), reasons.get(name), name)
+        return _chunk([*parts, *found], chunk, path_counts, corrupt)
 
-    def left_out(self) -> RoadCounts | None:
+    def left_out(self) -> PathCounts | None:
         """Return the count of the rows that were taken out behind the last chunk; None if there are none."""
-        counts = RoadCounts()
+        counts = PathCounts()
         counts.add(LEFT_OUT, self._left_out)
         return counts if self._left_out else None
 
-    def _why_by_rows(self, table: PhysicalRows) -> Why | None:
+    def _table_reason(self, table: PhysicalRows) -> SlowReason | None:
         if self._slow is not None:
             return self._slow
         if len(table.numbers) < FEW_ROWS:
-            return Why(Reason.FEW_ROWS, f"{counted(len(table.numbers))} in a chunk, columns need {FEW_ROWS}")
+            return SlowReason(Reason.FEW_ROWS, f"{counted(len(table.numbers))} in a chunk, columns need {FEW_ROWS}")
         if table.records.physical_id in self._judged:
-            return Why(Reason.EVENT_FILTER, "an event filter looks at each row")
+            return SlowReason(Reason.EVENT_FILTER, "an event filter looks at each row")
         return None
 
     def _by_rows(self, tables: Sequence[PhysicalRows]) -> tuple[list[ChunkPart], int]:
@@ -441,7 +441,7 @@ class _ChunkMounter:
         return parts, corrupt
 
 
-def _chunk(parts: Sequence[ChunkPart], chunk: LogChunk, roads: RoadCounts, corrupt: int) -> Chunk | None:
+def _chunk(parts: Sequence[ChunkPart], chunk: LogChunk, path_counts: PathCounts, corrupt: int) -> Chunk | None:
     transaction = chunk.transaction
     kept = sum(len(part.numbers) for part in parts)
     if not kept:
@@ -450,4 +450,4 @@ def _chunk(parts: Sequence[ChunkPart], chunk: LogChunk, roads: RoadCounts, corru
         numbers = np.sort(np.concatenate([part.numbers for part in parts]))
         parts = [ChunkPart(part.batch, np.searchsorted(numbers, part.numbers)) for part in parts]
         transaction = np.unique(transaction[numbers], return_inverse=True)[1]
-    return Chunk(tuple(parts), transaction, roads, corrupt)
+    return Chunk(tuple(parts), transaction, path_counts, corrupt)

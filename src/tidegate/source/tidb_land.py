@@ -56,7 +56,7 @@ from tidegate.engine.ports import Reading, Source, Tasks
 from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.left_out import LeftOut
-from tidegate.model.roads import RoadCounts
+from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.snapshot import SchemaState
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
@@ -216,7 +216,7 @@ class LogLanding(BatchLoop):
         state = commit_batch(self.changelog, self._state, [report])
         self._first, self._at = (), batch.high
         self._hold.at(batch.high)
-        self._landed(state, {}, (one.roads for one in reports))
+        self._landed(state, {}, (one.path_counts for one in reports))
         corrupt = sum(one.corrupt for one in reports)
         if corrupt:
             LOGGER.warning("%s: the checksums of %d rows up to %d do not fit", self._feed, corrupt, batch.high)
@@ -355,19 +355,19 @@ class SplitReport(NamedTuple):
     files: tuple[LandedFile, ...]
     tables: tuple[TableRows, ...]
     corrupt: int
-    roads: RoadCounts
+    path_counts: PathCounts
 
 
 def land_split(changelog: str, log: LogChanges, piece: LogSplit) -> SplitReport:
     """Write the rows of a piece to files of the changelog at that URI; `log` says how rows are read, whatever its range
     and tables are. Raises what reading, mounting and writing do."""
-    files, corrupt, roads = RowFiles(changelog, flush_bytes=FLUSH_BYTES, messages=piece.rows), 0, RoadCounts()
+    files, corrupt, path_counts = RowFiles(changelog, flush_bytes=FLUSH_BYTES, messages=piece.rows), 0, PathCounts()
     changes = replace(log, after=piece.low, upto=piece.high, versions=piece.tables)
     for chunk in changes.in_order(list(map(name_of, piece.tables)), piece.low, piece.high):
         files.add([(TableName(part.batch.schema, part.batch.table), landed_part(part)) for part in chunk.parts])
         corrupt += chunk.corrupt
-        roads.update(chunk.roads)
-    return SplitReport(files.close(), files.counts(), corrupt, roads.of_stage("land"))
+        path_counts.update(chunk.path_counts)
+    return SplitReport(files.close(), files.counts(), corrupt, path_counts.of_stage("land"))
 
 
 class _Stop(NamedTuple):

@@ -31,7 +31,7 @@ class Fed:
         self.sink = DeltaSink(DeltaOptions(root=str(root), feed="f", mode=mode))
         self.standing = self.sink.recover()
         self.rows = 0
-        self.roads: set[str] = set()
+        self.paths: set[str] = set()
 
     def round(self, ddls: Sequence[PlacedDdl], upto: int, changes: Changes) -> None:
         """The changes up to a ts."""
@@ -41,7 +41,7 @@ class Fed:
         self.sink.admit(planned)
         results = self.sink.run(TASKS, planned.units, changes)
         self.rows += sum(result.rows for result in results)
-        self.roads |= {road for result in results for road in result.roads.by_road()}
+        self.paths |= {path for result in results for path in result.path_counts.by_path()}
         self.standing = self.sink.advance(planned, results)
 
     def held(self) -> Lake:
@@ -104,5 +104,5 @@ def test_a_lake_without_a_changelog(tmp_path: Path, stream: str, mode: Mode, mon
     assert any(one.held().values())
     assert one.rows == other.rows > 0
     assert one.standing.checkpoint == other.standing.checkpoint
-    assert one.roads == {"mount/columns", "mount/rows"}
-    assert other.roads == {"changelog/columns"}
+    assert one.paths == {"mount/columns", "mount/rows"}
+    assert other.paths == {"changelog/columns"}

@@ -23,7 +23,7 @@ from tidegate.kv.keys import IntHandle
 from tidegate.kv.rows import encode_raw_row
 from tidegate.model.errors import KvDecodeError, MessageTooLarge, TidegateError
 from tidegate.model.kv_change import KvChange, KvOp, LogType
-from tidegate.model.roads import RoadCounts
+from tidegate.model.path_counts import PathCounts
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart, table_layout
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.sink import kafka as sink
@@ -128,12 +128,12 @@ def plainly(job: GroupJob) -> Written:
 
 
 def written(log: Any, made_target: MemoryTarget, *, columns: bool) -> tuple[Written, Any]:
-    """The report without the roads that rows took, and what the broker has."""
+    """The report without its path counts, and what the broker has."""
     broker, before = Broker(), len(PLAIN)
     report = write_group(job(log, replace(made_target, broker=broker), columns=columns))
     if not columns:
         del PLAIN[before:]
-    return replace(report, roads=RoadCounts()), broker.messages
+    return replace(report, path_counts=PathCounts()), broker.messages
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from tidegate.engine.plan import Checkpoint, Round, Segment, plan_ddl
 from tidegate.engine.ports import SinkPosition, TableSpan
 from tidegate.model.errors import ColumnSelectorFailed, DispatcherFailed, EncodeError, SinkError
 from tidegate.model.event import Delete, Insert, Resolved, RowChange, Update
-from tidegate.model.roads import RoadCounts
+from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableName
 from tidegate.schema.infer import infer_table
 from tidegate.schema.state import SchemaState
@@ -292,8 +292,8 @@ def test_groups_of_tasks() -> None:
         counts.append(sum(result.rows for result in results))
         assert sum(result.messages for result in results) == sum(map(len, feed.broker.messages.values()))
         assert {(result.name, result.ahead, result.corrupt) for result in results} == {(None, 0, 0)}
-        roads = sum((result.roads for result in results), RoadCounts()).by_road()
-        assert sum(count for road, count in roads.items() if "encode" in road) == 21
+        paths = sum((result.path_counts for result in results), PathCounts()).by_path()
+        assert sum(count for path, count in paths.items() if "encode" in path) == 21
 
     assert topics[0] == topics[1] == topics[2]
     assert counts == [21, 21, 21]

@@ -20,7 +20,7 @@ from tidegate.engine.filter import ColumnSelectors, SelectorRule
 from tidegate.model.errors import DispatcherFailed, EncodeError, MessageTooLarge
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Values
 from tidegate.model.mysql import MysqlType
-from tidegate.model.roads import RoadCounts
+from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import IndexInfo, TableInfo, TableName
 from tidegate.schema.infer import infer_table
 from tidegate.sink import kafka as task
@@ -102,7 +102,7 @@ def written(
     known = definitions(changes.rows) if tables is None else tables
     counts, made_target = {"feed": 3, "other": 3}, replace(into, broker=broker)
     found = write_group(GroupJob(changes, 0, 1 << 62, names, places, counts, made_target, known, columns))
-    return replace(found, roads=RoadCounts()), broker.messages
+    return replace(found, path_counts=PathCounts()), broker.messages
 
 
 @pytest.mark.slow
@@ -294,8 +294,8 @@ def test_reports_and_jobs() -> None:
     plain = TopicTarget("feed", into.options, {"bootstrap.servers": "h"})
     travels = replace(job, target=plain, changes=Made(changes.rows, turned=as_texts))
 
-    assert found.roads.by_road() == {"changelog/columns": len(changes.rows), "encode/columns": found.rows}
-    assert slow.roads.by_road() == {"changelog/columns": len(changes.rows), "encode/rows": found.rows}
-    assert {one.reason for one in slow.roads.slow()} == {"switched-off"}
+    assert found.path_counts.by_path() == {"changelog/columns": len(changes.rows), "encode/columns": found.rows}
+    assert slow.path_counts.by_path() == {"changelog/columns": len(changes.rows), "encode/rows": found.rows}
+    assert {one.reason for one in slow.path_counts.slow()} == {"switched-off"}
     assert pickle.loads(pickle.dumps(found)) == found
     assert pickle.loads(pickle.dumps(travels)).tables == travels.tables

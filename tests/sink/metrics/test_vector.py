@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.counts import some
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 from tidegate.model.errors import UpstreamError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
@@ -67,7 +67,7 @@ def by_columns(text: str, rows: Sequence[dict[str, Any]]) -> list[Any] | None:
     types = {("row", name): kind for name, kind in TYPES.items()}
     try:
         vector = vector_of(found, ColumnScope(lambda each: columns[each[1]], types))
-    except (Misfit, pa.ArrowException):
+    except (Mismatch, pa.ArrowException):
         return None
     if not isinstance(vector.values, pa.Array):
         return None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, framed, insert, open_message, recording, resolved
 from tidegate.changelog.files import LANDED_SCHEMA
-from tidegate.codec.columnar import MessageChunk, Rest, RowTexts, decode_chunk, swept
+from tidegate.codec.columnar import MessageChunk, PlainMessage, RowTexts, decode_chunk, swept
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import decode
 from tidegate.engine.change import Place
@@ -198,7 +198,7 @@ def test_resolution_replace():
 
 def slow(landed):
     """The reasons for which rows landed a slow way, with their examples."""
-    return {one.reason: one.example for one in landed.roads.slow()}
+    return {one.reason: one.example for one in landed.path_counts.slow()}
 
 
 def test_made_up_timestamps_only_grow():
@@ -250,9 +250,9 @@ def plainly(messages, options, *, as_texts):
 
     def one(index, key, value):
         try:
-            return Rest(index, decode(key, value, options))
+            return PlainMessage(index, decode(key, value, options))
         except DecodeError as error:
-            return Rest(index, (), error)
+            return PlainMessage(index, (), error)
 
     return MessageChunk((), tuple(one(index, *pair) for index, pair in enumerate(zip(*messages, strict=True))))
 

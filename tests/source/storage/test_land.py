@@ -167,7 +167,7 @@ def test_most_rows_go_by_columns(made: Made) -> None:
     made.data(1, *(f'I,5,{number},"a"' for number in range(50)))
     made.data(2, 'I,6,70,"a"', "odd")
     made.checkpoint(7)
-    assert made.landed().reading().roads.by_road() == {"land/columns": 50, "land/rows": 1}
+    assert made.landed().reading().path_counts.by_path() == {"land/columns": 50, "land/rows": 1}
 
 
 def test_slow_ways_reach_the_status_of_a_feed(lines: Made, tmp_path: Path) -> None:

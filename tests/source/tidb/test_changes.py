@@ -65,7 +65,7 @@ def told(found: list[Chunk]) -> Told:
             for number, event, start in zip(numbers.tolist(), events, batch.start_ts.to_pylist(), strict=True):
                 rows[number] = event, start, int(chunk.transaction[number]) + before
         assert sorted(rows) == list(range(len(chunk)))
-        assert sum(chunk.roads.by_road().values()) == len(chunk)
+        assert sum(chunk.path_counts.by_path().values()) == len(chunk)
         every += [rows[number] for number in range(len(chunk))]
     assert all(after[2] - before[2] in {0, 1} for before, after in pairwise(every))
     return every
@@ -104,14 +104,14 @@ def chunks_with(log: Any, *, columns: bool, **given: Any) -> list[Chunk]:
     return list(travelled.in_order(NAMES, 1, HIGH))
 
 
-def roads(found: list[Chunk]) -> set[str]:
-    """The roads of all rows."""
-    return {road for chunk in found for road in chunk.roads.by_road()}
+def decode_paths(found: list[Chunk]) -> set[str]:
+    """The decode paths of all rows."""
+    return {path for chunk in found for path in chunk.path_counts.by_path()}
 
 
 def reasons(found: list[Chunk]) -> dict[str, str]:
     """Why rows were mounted one by one, with an example of each reason."""
-    return {one.reason: one.example for chunk in found for one in chunk.roads.slow()}
+    return {one.reason: one.example for chunk in found for one in chunk.path_counts.slow()}
 
 
 def test_few_rows_are_mounted_one_by_one() -> None:
@@ -129,8 +129,8 @@ def test_columns_are_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     by_columns, by_rows = (chunks_with(log, columns=columns) for columns in (True, False))
 
     assert told(by_columns) == told(by_rows) == plain(log)
-    assert "mount/columns" in roads(by_columns)
-    assert roads(by_rows) == {"mount/rows"}
+    assert "mount/columns" in decode_paths(by_columns)
+    assert decode_paths(by_rows) == {"mount/rows"}
     assert gc.isenabled()
 
 
@@ -164,7 +164,7 @@ def test_event_filters_speak_of_single_tables() -> None:
     found = chunks_with(log, columns=True, events=events)
 
     assert told(found) == plain(log, events)
-    assert roads(found) == {"mount/columns", "mount/rows"}
+    assert decode_paths(found) == {"mount/columns", "mount/rows"}
     assert reasons(found)["event-filter"] == "db.b: an event filter looks at each row"
     judged = [batch.op.unique().to_pylist() for chunk in found for batch, _ in chunk.parts if batch.table == "b"]
     assert judged == [["I"]] * len(judged) != []
@@ -175,7 +175,7 @@ def test_nothing_is_left_of_a_chunk() -> None:
     events = EventFilter.of([EventRule(matcher=("db.*",), ignore_event=("all dml",))], None)
     (last,) = chunks_with(made(3), columns=True, events=events)
     assert (last.parts, len(last)) == ((), 0)
-    assert last.roads.left_out == len(plain(made(3)))
+    assert last.path_counts.left_out == len(plain(made(3)))
 
 
 def test_checksums() -> None:
@@ -186,7 +186,7 @@ def test_checksums() -> None:
     log.append(KvChange(LogType.COMMITTED, key, 900, 901, KvOp.PUT, value[:-1] + bytes([value[-1] ^ 1])))
 
     found = chunks_with(log, columns=True, mount=MountOptions(force_replicate=True, verify=True))
-    assert (roads(found), sum(chunk.corrupt for chunk in found)) == ({"mount/rows"}, 1)
+    assert (decode_paths(found), sum(chunk.corrupt for chunk in found)) == ({"mount/rows"}, 1)
     assert set(reasons(found)) == {"checksums"}
     with pytest.raises(CorruptedRow, match=rf"db\.a at commit_ts 901, key {key.hex()}") as raised:
         chunks_with(log, columns=True, mount=MountOptions(verify=True, refuse_corrupt=True))

@@ -24,7 +24,7 @@ values in between.  What columns cannot express, rows above max-message-bytes an
 plain encoder, row by row.  The bytes and the limits of messages are those of codec/batch.py in every case.
 """
 
-from tidegate.codec.columnar.chunk import MessageChunk, Pairs, Rest, decode_chunk
+from tidegate.codec.columnar.chunk import MessageChunk, Pairs, PlainMessage, decode_chunk
 from tidegate.codec.columnar.encode.changes import text_batch, typed_batch
 from tidegate.codec.columnar.encode.cut import Cutter, EncodedRows, MessageArrays
 from tidegate.codec.columnar.encode.encoder import ColumnarEncoder
@@ -39,7 +39,7 @@ __all__ = [
     "MessageArrays",
     "MessageChunk",
     "Pairs",
-    "Rest",
+    "PlainMessage",
     "RowTexts",
     "as_texts",
     "decode_chunk",

@@ -1,7 +1,7 @@
 """Decode a chunk of messages: by template, or by the plain decoder.
 
     messages ─┬─ rows of a text that a template reads ──→ places of values ──→ columns ─→ Batch …    sweep.py
-              └─ anything else ─────────────────────────→ plain decoder ────→ events ──→ Rest …
+              └─ anything else ─────────────────────────→ plain decoder ────→ events ──→ PlainMessage …
 
 A message takes one decode path, with all of its rows.  What goes to the plain decoder: DDLs, watermarks and damaged
 messages; rows with their handle key alone; chunks of few rows; values that the type of their column cannot hold;
@@ -21,21 +21,21 @@ import numpy as np
 
 from tidegate.codec.columnar import swept
 from tidegate.codec.columnar.rows import Batch
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 from tidegate.codec.options import DecodeOptions, protocol_name
 from tidegate.codec.stream import DECODERS
 from tidegate.model.compiled import AVAILABLE
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event, RowChange
-from tidegate.model.roads import Reason, Why, counted
+from tidegate.model.path_counts import Reason, SlowReason, counted
 
 Messages: TypeAlias = Sequence[tuple[bytes | None, bytes | None]]
 
 _Counts: TypeAlias = Counter[tuple[str, str]]
-_HANDLE_ONLY: Final = Why(Reason.HANDLE_ONLY, "only the handle key came")
-_NO_COMMIT_TS: Final = Why(Reason.NO_COMMIT_TS, "a row without commit_ts")
-_SEVERAL: Final = Why(Reason.OTHER_TEXT, "several rows in a message, which is another form than templates have")
-_BAD_VALUE: Final = Why(Reason.VALUE, "a value that templates do not read")
+_HANDLE_ONLY: Final = SlowReason(Reason.HANDLE_ONLY, "only the handle key came")
+_NO_COMMIT_TS: Final = SlowReason(Reason.NO_COMMIT_TS, "a row without commit_ts")
+_SEVERAL: Final = SlowReason(Reason.OTHER_TEXT, "several rows in a message, which is another form than templates have")
+_BAD_VALUE: Final = SlowReason(Reason.VALUE, "a value that templates do not read")
 
 
 class Pairs(NamedTuple):
@@ -45,14 +45,14 @@ class Pairs(NamedTuple):
     values: Sequence[bytes | None]
 
 
-class Rest(NamedTuple):
+class PlainMessage(NamedTuple):
     """A message that the plain decoder read: its events, or the error."""
 
     message: int
     events: tuple[Event, ...]
     error: DecodeError | None = None
-    why: Why | None = None
-    """Why its rows, if it has any, are no columns."""
+    slow_reason: SlowReason | None = None
+    """Why its rows were not decoded by template; None for a message without rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class MessageChunk:
     """All events of some messages. `rest` is in message order."""
 
     batches: tuple[Batch, ...]
-    rest: tuple[Rest, ...]
+    rest: tuple[PlainMessage, ...]
 
     @property
-    def roads(self) -> dict[str, int]:
+    def by_path(self) -> dict[str, int]:
         """Rows per decode path: "template", "plain"."""
         plain = sum(isinstance(event, RowChange) for one in self.rest for event in one.events)
         found = {"template": sum(batch.rows for batch in self.batches), "plain": plain}
-        return {road: count for road, count in found.items() if count}
+        return {path: count for path, count in found.items() if count}
 
 
 class _ByTemplate(Protocol):
@@ -111,16 +111,16 @@ def decode_chunk(messages: Messages | Pairs, options: DecodeOptions, *, as_texts
 
 def _decode_chunk(messages: Pairs, options: DecodeOptions, *, as_texts: bool) -> MessageChunk:
     if options.compression != "none":
-        why = Why(Reason.COMPRESSED, f"values are compressed with {options.compression}")
+        compressed = SlowReason(Reason.COMPRESSED, f"values are compressed with {options.compression}")
         every = _plain(messages, options, range(len(messages.values)))
-        return MessageChunk((), tuple([one._replace(why=why) for one in every]))
+        return MessageChunk((), tuple([one._replace(slow_reason=compressed) for one in every]))
     try:
         batches, whole, notes = TEMPLATES[protocol_name(options.protocol)](
             *map(_filled, messages), legacy=options.legacy, as_texts=as_texts
         )
-    except Misfit as misfit:
+    except Mismatch as mismatch:
         whole = np.zeros(len(messages.values), np.bool_)
-        batches, notes = [], swept.SweepNotes(refused=str(misfit))
+        batches, notes = [], swept.SweepNotes(refused=str(mismatch))
     rest = list(_plain(messages, options, np.flatnonzero(~whole).tolist()))
     return MessageChunk(tuple(batches), tuple(_with_reasons(rest, batches, notes, options)))
 
@@ -129,7 +129,7 @@ def _filled(texts: Sequence[bytes | None]) -> Sequence[bytes]:
     return texts if all(texts) else [text or b"" for text in texts]  # type: ignore[return-value]
 
 
-def _plain(messages: Pairs, options: DecodeOptions, numbers: Iterable[int]) -> Iterator[Rest]:
+def _plain(messages: Pairs, options: DecodeOptions, numbers: Iterable[int]) -> Iterator[PlainMessage]:
     decode = DECODERS[protocol_name(options.protocol)]
     for number in numbers:
         try:
@@ -139,56 +139,62 @@ def _plain(messages: Pairs, options: DecodeOptions, numbers: Iterable[int]) -> I
             while one is not None:  # frames hold many times what a small message has
                 one.__traceback__ = None
                 one = one.__cause__ or one.__context__
-            yield Rest(number, (), error)
+            yield PlainMessage(number, (), error)
         else:
-            yield Rest(number, events)
+            yield PlainMessage(number, events)
 
 
 def _with_reasons(
-    rest: Sequence[Rest], batches: Iterable[Batch], notes: swept.SweepNotes, options: DecodeOptions
-) -> Iterator[Rest]:
+    rest: Sequence[PlainMessage], batches: Iterable[Batch], notes: swept.SweepNotes, options: DecodeOptions
+) -> Iterator[PlainMessage]:
     """Add to each message with rows the reason why no template read it, by its first row."""
     found = [(one, [event for event in one.events if isinstance(event, RowChange)]) for one in rest]
-    read, plain, samples = _Counts(), _Counts(), dict[tuple[str, str], Why]()
+    read, plain, samples = _Counts(), _Counts(), dict[tuple[str, str], SlowReason]()
     for batch in batches:
         read[batch.schema, batch.table] += batch.rows
     for one, rows in found:
         plain.update((row.schema, row.table) for row in rows)
         if rows and one.message in notes.samples:
             samples[rows[0].schema, rows[0].table] = notes.samples[one.message]
-    every, why_all = read.total() + plain.total(), None
+    every, chunk_reason = read.total() + plain.total(), None
     if not AVAILABLE:
-        why_all = Why(Reason.SWITCHED_OFF, "there is no numba, which compiles what templates need")
+        chunk_reason = SlowReason(Reason.SWITCHED_OFF, "there is no numba, which compiles what templates need")
     elif swept.too_few(every):
-        why_all = Why(Reason.FEW_ROWS, f"{counted(every)} in a chunk, templates need {swept.ROWS_MIN}")
+        chunk_reason = SlowReason(Reason.FEW_ROWS, f"{counted(every)} in a chunk, templates need {swept.ROWS_MIN}")
     elif notes.refused:
-        why_all = Why(Reason.OTHER_TEXT, notes.refused)
-    tables = {name: why_all or _why_table(rows, read[name], samples.get(name), notes) for name, rows in plain.items()}
+        chunk_reason = SlowReason(Reason.OTHER_TEXT, notes.refused)
+    tables = {
+        name: chunk_reason or _table_reason(rows, read[name], samples.get(name), notes) for name, rows in plain.items()
+    }
     several = _SEVERAL if protocol_name(options.protocol) == "canal-json" else None
     for one, rows in found:
         if not rows:
             yield one
             continue
-        why = _why_row(rows[0]) or (several if len(one.events) > 1 else None)
-        why = why or (_BAD_VALUE if one.message in notes.misfits else tables[rows[0].schema, rows[0].table])
-        yield Rest(one.message, one.events, None, why)
+        reason = _row_reason(rows[0]) or (several if len(one.events) > 1 else None)
+        reason = reason or (_BAD_VALUE if one.message in notes.mismatches else tables[rows[0].schema, rows[0].table])
+        yield PlainMessage(one.message, one.events, None, reason)
 
 
-def _why_row(row: RowChange) -> Why | None:
+def _row_reason(row: RowChange) -> SlowReason | None:
     if row.handle_only:
         return _HANDLE_ONLY
     if row.commit_ts is None:
         return _NO_COMMIT_TS
     if len(row.fields) > swept.WIDTH_MAX:
-        return Why(Reason.NO_LAYOUT, f"{len(row.fields)} columns > {swept.WIDTH_MAX}")
+        return SlowReason(Reason.NO_LAYOUT, f"{len(row.fields)} columns > {swept.WIDTH_MAX}")
     return None
 
 
-def _why_table(rows: int, read: int, sample: Why | None, notes: swept.SweepNotes) -> Why:
+def _table_reason(rows: int, read: int, sample: SlowReason | None, notes: swept.SweepNotes) -> SlowReason:
     if read:
-        return Why(Reason.OTHER_TEXT, f"{rows} of {rows + read} rows are of another text than the template's")
+        return SlowReason(Reason.OTHER_TEXT, f"{rows} of {rows + read} rows are of another text than the template's")
     if rows < swept.ROWS_TO_LEARN:
-        return Why(Reason.FEW_ROWS, f"{counted(rows)} in a chunk, a template is learned from {swept.ROWS_TO_LEARN}")
+        return SlowReason(
+            Reason.FEW_ROWS, f"{counted(rows)} in a chunk, a template is learned from {swept.ROWS_TO_LEARN}"
+        )
     if sample is None and notes.gave_up:
-        return Why(Reason.MANY_TABLES, f"{swept.MISSES_MAX} rows of other tables in the chunk led to no template")
+        return SlowReason(
+            Reason.MANY_TABLES, f"{swept.MISSES_MAX} rows of other tables in the chunk led to no template"
+        )
     return sample or swept.OTHER_TEXT

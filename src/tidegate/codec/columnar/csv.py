@@ -10,7 +10,7 @@ r"""Csv files to Arrow columns: all lines of a file by one call for each column.
                 2     I   true              3    I             line 3      U without old values comes as an INSERT does
                 3     U   false
 
-What this does not read raises `Misfit`: dialects of several characters or none, and anything that is wrong; the plain
+What this does not read raises `Mismatch`: dialects of several characters or none, and anything that is wrong; the plain
 reader (codec/csv.py) goes over the file then.
 """
 
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from tidegate.codec.columnar.rows import Batch
-from tidegate.codec.columnar.values import Misfit, from_texts
+from tidegate.codec.columnar.values import Mismatch, from_texts
 from tidegate.codec.csv import CODEC, CsvOptions, reader_of, terminator_of
 from tidegate.codec.values import INT_RANGES, ColumnForm, Form, integer_range
 from tidegate.codec.wire_table import WireColumn, WireTable
@@ -62,7 +62,7 @@ class CsvTable:
         self._head = 4 + options.output_old_value + handle_key
 
     def lines(self, body: bytes, after: int, upto: int) -> CsvRead:
-        """Return the rows of a file with after < commit_ts <= upto. Misfit."""
+        """Return the rows of a file with after < commit_ts <= upto. Mismatch."""
         lines = self._read(body)
         if not lines.num_rows:
             return CsvRead(None, None, 0)
@@ -70,7 +70,7 @@ class CsvTable:
         count = lines.num_rows
         ts = from_texts(_TS, lines.column(3))
         if ts.null_count:
-            raise Misfit("a row without a commit_ts")
+            raise Mismatch("a row without a commit_ts")
         later = ts.filter(pc.greater(ts, upto))
         waits = pc.min(later).as_py() if len(later) else None
         number = pa.array(np.arange(lines.num_rows, dtype=np.int32))
@@ -82,9 +82,9 @@ class CsvTable:
     def _read(self, body: bytes) -> Any:
         options = self._options
         if len(options.delimiter) != 1 or len(options.quote) != 1 or terminator_of(options) not in _BREAKS:
-            raise Misfit("a dialect of several characters, or without quotes")
+            raise Mismatch("a dialect of several characters, or without quotes")
         if not (options.delimiter + options.quote).isascii() or len(body) > _BLOCK_MAX - 1:
-            raise Misfit("characters of several bytes, or a file of more than 2 GB")
+            raise Mismatch("characters of several bytes, or a file of more than 2 GB")
         names = [str(at) for at in range(self._head + len(self._table.columns))]
         try:
             found = csv.read_csv(
@@ -111,7 +111,7 @@ class CsvTable:
                 ),
             )
         except pa.ArrowException as error:
-            raise Misfit(str(error)) from error
+            raise Mismatch(str(error)) from error
         arrays = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in found.columns]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
@@ -119,14 +119,14 @@ class CsvTable:
         for at, name in ((1, self._name), (2, self._schema)):
             expected = pa.scalar(name.encode("utf-8", "surrogateescape"), pa.binary())
             if pc.all(pc.fill_null(pc.equal(lines.column(at), expected), fill_value=False)).as_py() is False:
-                raise Misfit("rows of another table")
+                raise Mismatch("rows of another table")
 
     def _batch(self, lines: Any, ts: Any, number: Any) -> Batch:
         op = lines.column(0)
         known = [pc.fill_null(pc.equal(op, word), fill_value=False) for word in (b"I", b"U", b"D")]
         inserts, updates, deletes = (one.to_numpy(zero_copy_only=False) for one in known)
         if not (inserts | updates | deletes).all():
-            raise Misfit("a row that is neither I, U nor D")
+            raise Mismatch("a row that is neither I, U nor D")
         second = self._second(lines, ts, inserts, deletes)
         rows = ~second
         words = np.where(deletes, "D", "I").astype(object)
@@ -158,7 +158,7 @@ class CsvTable:
         marks = [pc.fill_null(pc.equal(mark, word), fill_value=False) for word in (b"true", b"false")]
         true, false = (one.to_numpy(zero_copy_only=False) for one in marks)
         if not (true | false).all():
-            raise Misfit("a mark that is neither true nor false")
+            raise Mismatch("a mark that is neither true nor false")
         moment = ts.to_numpy()
         halves = deletes & true
         second[1:] = halves[:-1] & (inserts & true)[1:] & (moment[1:] == moment[:-1])
@@ -185,7 +185,7 @@ def _one_by_one(column: WireColumn, texts: Any, options: CsvOptions) -> Any:
     try:
         values = [read(text.decode("utf-8", "surrogateescape")) for text in found.dictionary.to_pylist()]
     except DecodeError as error:
-        raise Misfit(f"{CODEC}: {error}") from error
+        raise Mismatch(f"{CODEC}: {error}") from error
     kind = pa.int64() if column.type.code in NAMED else pa.binary()
     if column.type.code == MysqlType.SET:
         kind = pa.uint64()

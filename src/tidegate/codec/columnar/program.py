@@ -21,12 +21,12 @@ import numpy as np
 from tidegate.codec.columnar import scan
 from tidegate.codec.columnar.rows import RowLayout
 from tidegate.codec.columnar.swept import WIDTH_MAX
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 from tidegate.codec.values import ColumnForm, Form
 from tidegate.model.compiled import windows
 from tidegate.model.event import Event, Field, RowChange
 from tidegate.model.name import all_digits
-from tidegate.model.roads import Reason
+from tidegate.model.path_counts import Reason
 
 NUMBERS: Final = frozenset({Form.INTEGER, Form.FLOAT, Form.DOUBLE})
 WORDS: Final = b"INSERTUPDATEDELETE"
@@ -75,7 +75,7 @@ class Programs(NamedTuple):
 
 
 def layout_of(events: Sequence[Event], form_of: Callable[[Field], ColumnForm | None]) -> RowLayout | None:
-    """Return the layout of a sample from its events, None if it is no whole row; Misfit for columns that no template
+    """Return the layout of a sample from its events, None if it is no whole row; Mismatch for columns that no template
     has. `form_of` returns how a column's values stand on the wire, None where that differs from row to row."""
     row = events[0] if len(events) == 1 else None
     if not isinstance(row, RowChange) or row.handle_only or row.claim_check or row.commit_ts is None:
@@ -83,7 +83,7 @@ def layout_of(events: Sequence[Event], form_of: Callable[[Field], ColumnForm | N
     found = [form_of(one) for one in row.fields]
     columns = tuple([one for one in found if one is not None])
     if not 0 < len(columns) == len(found) <= WIDTH_MAX:
-        raise Misfit("columns that no template is made for", Reason.NO_LAYOUT)
+        raise Mismatch("columns that no template is made for", Reason.NO_LAYOUT)
     return RowLayout(row.schema, row.table, row.fields, row.pk_names, columns)
 
 

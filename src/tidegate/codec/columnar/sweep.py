@@ -21,11 +21,11 @@ from tidegate.codec.columnar import scan, swept
 from tidegate.codec.columnar.arrange import ChunkRows, ReadRows, batches_from
 from tidegate.codec.columnar.program import Template, programs_of
 from tidegate.codec.columnar.swept import SweepNotes, SweptChunk
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 from tidegate.codec.kept import LayoutMemory, width
 from tidegate.model.compiled import windows
 from tidegate.model.errors import DecodeError
-from tidegate.model.roads import Why
+from tidegate.model.path_counts import SlowReason
 
 TEMPLATES_MAX: Final = 8
 """Templates of a key: what DELETEs look like, or rows before and after a DDL."""
@@ -56,13 +56,13 @@ class Events(NamedTuple):
 
 
 class TextRun:
-    """Several texts joined into one array of bytes, from `starts` to `ends`. Raises Misfit beyond TEXT_MAX."""
+    """Several texts joined into one array of bytes, from `starts` to `ends`. Raises Mismatch beyond TEXT_MAX."""
 
     def __init__(self, parts: Sequence[bytes]) -> None:
         sizes = np.fromiter(map(len, parts), np.int64, len(parts))
         self.size = int(sizes.sum())
         if self.size > TEXT_MAX:
-            raise Misfit("a text whose places are no 32-bit numbers")
+            raise Mismatch("a text whose places are no 32-bit numbers")
         self.data = b"".join((*parts, PAD))
         self.array = np.frombuffer(self.data, np.uint8)
         self.ends = np.cumsum(sizes)
@@ -115,7 +115,7 @@ def sweep(events: Events, shape: MessageShape, *, as_texts: bool) -> SweptChunk:
         batches, bad = batches_from(found, whole[events.message], rows, shape.quotes, as_texts=as_texts)
         if not len(bad):
             return SweptChunk(batches, whole, notes)
-        notes.misfits.update(events.message[bad].tolist())
+        notes.mismatches.update(events.message[bad].tolist())
         whole[events.message[bad]] = False
 
 
@@ -176,8 +176,8 @@ class _Candidates:
             try:
                 found = self._shape.learn(row)
             except UNLEARNED as error:
-                why = Why(error.reason, str(error)) if isinstance(error, Misfit) else swept.OTHER_TEXT
-                self.notes.samples[int(self._message[row])] = why
+                reason = SlowReason(error.reason, str(error)) if isinstance(error, Mismatch) else swept.OTHER_TEXT
+                self.notes.samples[int(self._message[row])] = reason
                 return None
             if found is not None:
                 return found

@@ -1,4 +1,4 @@
-"""What templates decoded of a chunk and why they left rows over; the limits from which they pay off (sweep.py)."""
+"""The result of decoding a chunk by template, and the limits from which templates pay off (sweep.py)."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 
 from tidegate.codec.columnar.rows import Batch
 from tidegate.model.compiled import AVAILABLE
-from tidegate.model.roads import Reason, Why
+from tidegate.model.path_counts import Reason, SlowReason
 
 ROWS_MIN = 24
 """Rows of a chunk that are worth templates: calls cost as much as so many rows that are read one by one."""
@@ -22,16 +22,16 @@ MISSES_MAX: Final = 8
 """Rows of a chunk that teach nothing; then nothing more is learned from it."""
 
 
-OTHER_TEXT: Final = Why(Reason.OTHER_TEXT, "texts that no template is made of, such as JSON with spaces")
+OTHER_TEXT: Final = SlowReason(Reason.OTHER_TEXT, "texts that no template is made of, such as JSON with spaces")
 
 
 @dataclass(slots=True)
 class SweepNotes:
-    """Why messages were left to the plain decoder: `misfits` hold values that did not convert, from `samples` no
-    template was made, `refused` says why no message of the chunk was read."""
+    """Reasons for which messages were left to the plain decoder: `mismatches` hold values that did not convert, no
+    template was made from `samples`, `refused` is the reason for all messages of the chunk."""
 
-    misfits: set[int] = field(default_factory=set)
-    samples: dict[int, Why] = field(default_factory=dict)
+    mismatches: set[int] = field(default_factory=set)
+    samples: dict[int, SlowReason] = field(default_factory=dict)
     refused: str = ""
 
     @property

@@ -1,8 +1,8 @@
 """Columns of numbers from texts and back, and the error of what columns do not read.
 
 `from_texts` works on a whole column, never on one value in Python, and is as strict as the plain reader of the same
-type: what that refuses, or Arrow cannot hold, raises `Misfit`, and the rows are read again one by one.  Being stricter
-is allowed, being laxer is not.
+type: what that refuses, or Arrow cannot hold, raises `Mismatch`, and the rows are read again one by one.  Being
+stricter is allowed, being laxer is not.
 """
 
 from typing import Any, Final
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tidegate.codec.values import ColumnForm, Form
 from tidegate.model.errors import TidegateError
-from tidegate.model.roads import Reason, Why
+from tidegate.model.path_counts import Reason, SlowReason
 
 INT64_MAX: Final = (1 << 63) - 1
 REPR_RANGE: Final = (1e-4, 1e10)
@@ -27,7 +27,7 @@ _ZEROS: Final = b"0" * 10
 _PLAIN_NUMBER: Final = _DIGITS + b"."
 
 
-class Misfit(ValueError):
+class Mismatch(ValueError):
     """Values that columns do not hold; the row-by-row path describes them. `reason` is the one that is counted."""
 
     def __init__(self, text: str, reason: Reason = Reason.VALUE) -> None:
@@ -35,13 +35,13 @@ class Misfit(ValueError):
         self.reason = reason
 
 
-MISFITS: Final = (Misfit, TidegateError, pa.ArrowException, UnicodeError, OverflowError)
+MISMATCHES: Final = (Mismatch, TidegateError, pa.ArrowException, UnicodeError, OverflowError)
 """What work on columns raises for rows that have to go one by one, which then says what is wrong with them."""
 
 
-def why_singly(error: Exception) -> Why:
-    """Return the reason why rows go one by one, of one of MISFITS."""
-    return Why(error.reason if isinstance(error, Misfit) else Reason.VALUE, str(error) or type(error).__name__)
+def slow_reason(error: Exception) -> SlowReason:
+    """Return the reason, of one of MISMATCHES, to handle rows one by one."""
+    return SlowReason(error.reason if isinstance(error, Mismatch) else Reason.VALUE, str(error) or type(error).__name__)
 
 
 def integer_kind(low: int, high: int) -> Any:
@@ -54,7 +54,7 @@ def from_texts(column: ColumnForm, texts: Any) -> Any:
     try:
         return (_integers if column.form is Form.INTEGER else _doubles)(column, texts.cast(pa.string()))
     except (pa.ArrowException, OverflowError, UnicodeError, ValueError, TypeError) as error:
-        raise Misfit(str(error)) from error
+        raise Mismatch(str(error)) from error
 
 
 def as_texts(column: Any) -> Any:
@@ -81,7 +81,7 @@ def _shortest(column: Any) -> Any:
 
 def _integers(column: ColumnForm, texts: Any) -> Any:
     if _beyond(texts, _DIGITS):
-        raise Misfit("characters that no integer has")
+        raise Mismatch("characters that no integer has")
     if _ZEROS in _bytes(texts):
         _short(texts, MAX_DIGITS)
     array = texts.cast(integer_kind(column.low, column.high))
@@ -89,7 +89,7 @@ def _integers(column: ColumnForm, texts: Any) -> Any:
         found = pc.min_max(array)
         low, high = found["min"].as_py(), found["max"].as_py()
         if low is not None and not column.low <= low <= high <= column.high:
-            raise Misfit("an integer beyond its type")
+            raise Mismatch("an integer beyond its type")
     return array
 
 
@@ -97,7 +97,7 @@ def _doubles(column: ColumnForm, texts: Any) -> Any:
     if _beyond(texts, _PLAIN_NUMBER) or any(pc.any(pc.starts_with(texts, point)).as_py() for point in (".", "-.")):
         matches = pc.match_substring_regex(texts, _NUMBER)
         if pc.all(matches).as_py() is False:
-            raise Misfit("not a number")
+            raise Mismatch("not a number")
     _short(texts, MAX_NUMBER)
     array = _finite(texts.cast(pa.float64()))
     if column.form is Form.DOUBLE:
@@ -109,7 +109,7 @@ def _doubles(column: ColumnForm, texts: Any) -> Any:
 
 def _finite(array: Any) -> Any:
     if not np.isfinite(_doubles_of(array)).all():
-        raise Misfit("a number outside the range of its type")
+        raise Mismatch("a number outside the range of its type")
     return array
 
 
@@ -131,4 +131,4 @@ def _bytes(texts: Any) -> bytes:
 def _short(texts: Any, length: int) -> None:
     longest = pc.max(pc.binary_length(texts)).as_py()
     if longest is not None and longest > length:
-        raise Misfit(f"a number of {longest} characters")
+        raise Mismatch(f"a number of {longest} characters")

@@ -53,7 +53,7 @@ from tidegate.model.errors import ColumnSelectorFailed, SchemaError, SinkError, 
 from tidegate.model.event import Value
 from tidegate.model.mysql import MOMENTS
 from tidegate.model.name import lowered
-from tidegate.model.roads import RoadCounts
+from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, CommitConflict, TableSnapshot
@@ -631,7 +631,7 @@ class TableResult:
     """The ts of a table whose step was done already; above the round's end if a longer one was cut off."""
     messages: int = 0
     corrupt: int = 0
-    roads: RoadCounts = field(default_factory=RoadCounts)
+    path_counts: PathCounts = field(default_factory=PathCounts)
 
 
 def run_unit(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableResult]:
@@ -652,7 +652,7 @@ def run_unit(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableR
             result.name, result.version = table.name, done.version
             result.rows += done.tally.rows
             result.corrupt += done.tally.corrupt
-            result.roads.update(done.tally.roads)
+            result.path_counts.update(done.tally.path_counts)
             result.ahead = max(result.ahead, done.ahead)
             last[table.incarnation] = table
             since.setdefault(table.incarnation, done.before)
@@ -675,13 +675,13 @@ def _retrying(step: Step, table: TableInfo, changes: Changes, options: DeltaOpti
 class _Tally:
     rows: int = 0
     corrupt: int = 0
-    roads: RoadCounts = field(default_factory=RoadCounts)
+    path_counts: PathCounts = field(default_factory=PathCounts)
 
     def passing(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:
             self.rows += len(chunk)
             self.corrupt += chunk.corrupt
-            self.roads.update(chunk.roads)
+            self.path_counts.update(chunk.path_counts)
             yield chunk
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 
 Piece: TypeAlias = bytes | pa.Array
 """A text that is the same in all rows, or a binary array with one for each; null stands for the JSON null."""
@@ -97,12 +97,12 @@ def text_of(array: Any) -> Any:
     if pa.types.is_large_string(array.type):
         array = array.cast(pa.string())
     if not pa.types.is_string(array.type):
-        raise Misfit(f"texts that come as {array.type}")
+        raise Mismatch(f"texts that come as {array.type}")
     return array.view(BINARY)
 
 
 def bytes_of(array: Any) -> Any:
     """Return bytes themselves."""
     if not pa.types.is_binary(array.type):
-        raise Misfit(f"bytes that come as {array.type}")
+        raise Mismatch(f"bytes that come as {array.type}")
     return array

@@ -35,7 +35,7 @@ from tidegate.codec.columnar.encode.compose import (
 )
 from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, Places, differing
 from tidegate.codec.columnar.rows import Batch
-from tidegate.codec.columnar.values import INT64_MAX, Misfit
+from tidegate.codec.columnar.values import INT64_MAX, Mismatch
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.wire_table import WireTable
 from tidegate.model.event import Delete, Insert, Update
@@ -63,7 +63,7 @@ class CanalColumns:
         self._columns = row.all, row.all, row.handles if only_handles else row.all
 
     def texts(self, batch: Batch, row_keys: Any, now_ms: int) -> Any:
-        """Return the values of all rows, uncompressed; Misfit for what the plain encoder has to write."""
+        """Return the values of all rows, uncompressed; Mismatch for what the plain encoder has to write."""
         places = Places.of(batch)
         codes = places.codes
         es_ms = pa.array(batch.commit_ts.to_numpy() >> _TSO_LOGICAL_BITS)
@@ -133,7 +133,7 @@ class CanalColumns:
         if not options.output_row_key:
             return [*start, b"}"]
         if row_keys is None or row_keys.null_count:
-            raise Misfit("rows without their keys")
+            raise Mismatch("rows without their keys")
         return [*start, b',"rowkey":"', CellStep(ROW_KEYS, row_keys), b'"}']
 
 
@@ -147,7 +147,7 @@ def _larger(batch: Batch, places: Places, place: int, most: int) -> Any:
 
 def _above(array: Any, most: int) -> Any:
     if not pa.types.is_integer(array.type):
-        raise Misfit(f"integers that come as {array.type}")
+        raise Mismatch(f"integers that come as {array.type}")
     if not len(array) or (most >= INT64_MAX and array.type != pa.uint64()):
         return np.zeros(len(array), np.bool_)
     kind = np.dtype(array.type.to_pandas_dtype())

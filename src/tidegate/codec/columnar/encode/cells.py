@@ -21,7 +21,7 @@ from tidegate.codec.columnar.encode.arrays import bytes_of, text_of
 from tidegate.codec.columnar.encode.characters import LATIN1, QUOTES, go_quotes, strings
 from tidegate.codec.columnar.encode.text import floats, shifted
 from tidegate.codec.columnar.encode.write import BASE64, COPIED, ESCAPED, INTEGER
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.go import EASY, PRINTED, FloatText, Quote, positional32, positional64
 from tidegate.codec.open_encode import style_of
@@ -31,7 +31,7 @@ from tidegate.model.mysql import BLOBS, CHARS, FLOATS, NUMBERS, PRINTED_TYPES, S
 
 class Cell(NamedTuple):
     """How the values of a column are written: `prepared` converts an array to the form that the loop takes and returns
-    its kind (write.py); `table` is the escape table of ESCAPED. Raises Misfit for an array of another type."""
+    its kind (write.py); `table` is the escape table of ESCAPED. Raises Mismatch for an array of another type."""
 
     prepared: Callable[[Any], tuple[int, Any]]
     quoted: bool
@@ -42,7 +42,7 @@ class Cell(NamedTuple):
 
 def _integers(array: Any) -> tuple[int, Any]:
     if not pa.types.is_integer(array.type):
-        raise Misfit(f"integers that come as {array.type}")
+        raise Mismatch(f"integers that come as {array.type}")
     return INTEGER, array
 
 

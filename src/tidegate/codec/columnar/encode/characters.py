@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tidegate.codec.columnar.encode.arrays import BINARY, bytes_of, content, shaped, text_of
 from tidegate.codec.columnar.encode.write import COPIED, ESCAPED
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 from tidegate.codec.go import EASY, PRINTED, RAW, REPAIRED, STANDARD, Quote, bounds
 from tidegate.codec.go import quote as go_quoted
 
@@ -40,13 +40,13 @@ _LEAD_BITS: Final = {2: 0x1F, 3: 0x0F, 4: 0x07}
 
 def strings(array: Any, quote: Quote) -> tuple[int, Any]:
     """Texts as the loop takes them: UTF-8 to be escaped, or ready; bytes that are no UTF-8 count as surrogate
-    escapes. PRINTED has none of them: Misfit."""
+    escapes. PRINTED has none of them: Mismatch."""
     if pa.types.is_binary(array.type):
         try:
             array = array.cast(pa.string())
         except pa.ArrowInvalid as error:
             if quote is PRINTED:
-                raise Misfit(str(error)) from error
+                raise Mismatch(str(error)) from error
             texts = (None if raw is None else raw.decode("utf-8", "surrogateescape") for raw in array.to_pylist())
             quoted = [None if one is None else quote(one)[1:-1].encode("utf-8", "surrogateescape") for one in texts]
             return COPIED, pa.array(quoted, BINARY)

@@ -92,7 +92,7 @@ class Composer:
         self._most = self._likely + SPARE * len(members)
 
     def texts(self, steps: Sequence[Step], rows: int, images: BatchImages | None = None) -> Any:
-        """Return the text of each row. Misfit for values that the plain encoder has to write."""
+        """Return the text of each row. Mismatch for values that the plain encoder has to write."""
         if not rows:
             return NO_ROWS
         pool = _Pool(self._blob)

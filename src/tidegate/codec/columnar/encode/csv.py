@@ -34,7 +34,7 @@ from tidegate.codec.columnar.encode.arrays import (
 from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, Places
 from tidegate.codec.columnar.encode.text import base64, floats, integers, shifted
 from tidegate.codec.columnar.rows import Batch
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 from tidegate.codec.csv import FLOAT_TEXTS, CsvEncoder, CsvOptions
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.mysql import FLOATS, NAMED, NUMBERS, STRINGS, MysqlType
@@ -51,11 +51,11 @@ _MARKS: Final = pa.array([b"false", b"true"], BINARY)
 
 
 class CsvColumns:
-    """Batches of one table to lines; the table is made ready once. Raises Misfit for options without a quote."""
+    """Batches of one table to lines; the table is made ready once. Raises Mismatch for options without a quote."""
 
     def __init__(self, schema: str, name: str, table: WireTable, options: CsvOptions) -> None:
         if not options.quote:
-            raise Misfit("texts that are escaped")
+            raise Mismatch("texts that are escaped")
         self._options = options
         self._delimiter, self._null = options.delimiter.encode(), options.null.encode()
         self._terminator = options.terminator.encode()
@@ -66,7 +66,7 @@ class CsvColumns:
         self._cells = [self._cell(column, plain.writer(column)) for column in table.columns]
 
     def lines(self, batch: Batch) -> Any:
-        """Return the line of each row, both lines of an UPDATE with old values. Misfit for what goes row by row."""
+        """Return the line of each row, both lines of an UPDATE with old values. Mismatch for what goes row by row."""
         places = Places.of(batch)
         codes, old_values = places.codes, self._options.output_old_value
         leaves = places.has_before if old_values else codes == DELETE
@@ -86,7 +86,7 @@ class CsvColumns:
         if options.include_commit_ts:
             commit_ts = batch.commit_ts.filter(pa.array(there))
             if commit_ts.null_count:
-                raise Misfit("rows without a commit_ts")
+                raise Mismatch("rows without a commit_ts")
             pieces += [self._delimiter, integers(commit_ts)]
         if options.output_old_value:
             is_update = (Places.of(batch).codes[there] == UPDATE).astype(np.int64)
@@ -124,10 +124,10 @@ def _hexadecimal(array: Any) -> Any:
 def _looked_up(array: Any, write: Callable[[Any], str]) -> Any:
     """Write each distinct integer once with the plain writer."""
     if not pa.types.is_integer(array.type):
-        raise Misfit(f"numbers that come as {array.type}")
+        raise Mismatch(f"numbers that come as {array.type}")
     found = array.dictionary_encode()
     try:
         texts = [write(number).encode("utf-8", "surrogateescape") for number in found.dictionary.to_pylist()]
     except IndexError as error:
-        raise Misfit("a number that has no name") from error
+        raise Mismatch("a number that has no name") from error
     return pa.array(texts, BINARY).take(found.indices)

@@ -1,7 +1,7 @@
 """Row changes as columns to messages: the fast path of both protocols, with the plain encoder behind it.
 
     Batch ──→ columns to rows of JSON ──→ keys, values ──→ compress ──→ too large? ──no──→ cut ──→ MessageArrays
-                      │ Misfit, no numba                                  │ yes
+                      │ Mismatch, no numba                                │ yes
                       └─→ plain encoder, row by row ←─────────────────────┘ these rows only
 
     encoder = ColumnarEncoder(encode_options(config))
@@ -11,11 +11,11 @@
 
 The input is the `Batch` that `decode_chunk` gives: one table, one layout, a typed column for each field (decision
 8); `text_batch` makes one of rows of a changelog.  The bytes are those of BatchEncoder, message by message,
-whichever way a row goes.  A Misfit is what columns cannot say: values that are not of their column's type, flags that
-depend on earlier rows, an error that the plain encoder words better.  A batch of few rows is quicker one by one, and
-so is any batch where there is no numba to compile the loops that write rows (write.py).
+whichever path a row takes.  A Mismatch is what columns cannot hold: values that are not of their column's type, flags
+that depend on earlier rows, an error that the plain encoder words better.  A batch of few rows is quicker one by one,
+and so is any batch where there is no numba to compile the loops that write rows (write.py).
 
-The way through columns makes no Python call for a row or a value, save for floats that Go lays out in its own way and
+The path through columns makes no Python call for a row or a value, save for floats that Go lays out in its own way and
 values that are compressed.
 """
 
@@ -32,7 +32,7 @@ from tidegate.codec.columnar.encode.changes import typed_batch
 from tidegate.codec.columnar.encode.cut import Cutter, EncodedRows, MessageArrays, sizes
 from tidegate.codec.columnar.encode.open import OpenColumns
 from tidegate.codec.columnar.rows import Batch
-from tidegate.codec.columnar.values import Misfit, why_singly
+from tidegate.codec.columnar.values import Mismatch, slow_reason
 from tidegate.codec.compression import COMPRESSORS
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.kept import TABLES_MAX, LayoutMemory
@@ -41,7 +41,7 @@ from tidegate.codec.wire_table import WireColumn, WireTable, table_of_fields
 from tidegate.model.compiled import AVAILABLE
 from tidegate.model.errors import EncodeError
 from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Values
-from tidegate.model.roads import Reason, RoadCounts, Why, counted
+from tidegate.model.path_counts import PathCounts, Reason, SlowReason, counted
 
 FEW_ROWS: Final = 8
 """Below so many rows a batch is written row by row: its calls cost as much as 1 to 12 rows."""
@@ -68,7 +68,7 @@ class ColumnarEncoder:
         self._cutter = Cutter(options)
         self._now_ms = now_ms
         self._few_rows = few_rows
-        self._roads = RoadCounts()
+        self._path_counts = PathCounts()
         self._is_open = options.protocol == "open-protocol"
         self._tables = LayoutMemory[tuple[int, tuple[str, ...] | None], tuple[Any, WireTable]](TABLES_MAX)
         self._ready = LayoutMemory[tuple[int, str, str], tuple[WireTable, _Columns]](TABLES_MAX)
@@ -98,26 +98,26 @@ class ColumnarEncoder:
                 f"a batch of {batch.schema}.{batch.table} has not as many columns as its table has ({width})"
             )
         name = batch.schema, batch.table
-        why = None
+        slow = None
         if not AVAILABLE:
-            why = Why(Reason.SWITCHED_OFF, "there is no numba, which compiles what writes rows of columns")
+            slow = SlowReason(Reason.SWITCHED_OFF, "there is no numba, which compiles what writes rows of columns")
         elif batch.rows < self._few_rows:
-            why = Why(Reason.FEW_ROWS, f"{counted(batch.rows)} at once, columns need {self._few_rows}")
-        if why is not None:
-            self._roads.add("encode/rows", batch.rows, why, name)
+            slow = SlowReason(Reason.FEW_ROWS, f"{counted(batch.rows)} at once, columns need {self._few_rows}")
+        if slow is not None:
+            self._path_counts.add("encode/rows", batch.rows, slow, name)
             return self._by_rows(batch, table, row_ids, row_keys)
         try:
             found = self._by_columns(batch, table, row_ids, row_keys)
         except pa.lib.ArrowCapacityError as error:
             raise EncodeError(f"{batch.rows} rows of {batch.schema}.{batch.table} take 2 GiB; give fewer") from error
-        except (Misfit, EncodeError, UnicodeError) as misfit:
-            self._roads.add("encode/rows", batch.rows, why_singly(misfit), name)
+        except (Mismatch, EncodeError, UnicodeError) as mismatch:
+            self._path_counts.add("encode/rows", batch.rows, slow_reason(mismatch), name)
             return self._by_rows(batch, table, row_ids, row_keys)
         return self._fitted(found, batch, table, row_ids, row_keys)
 
-    def take_roads(self) -> RoadCounts:
+    def take_path_counts(self) -> PathCounts:
         """Return how many rows took each encode path since the last call, rows of refused batches included."""
-        found, self._roads = self._roads, RoadCounts()
+        found, self._path_counts = self._path_counts, PathCounts()
         return found
 
     def pair(self, row: RowChange, table: WireTable) -> Pair:
@@ -131,9 +131,9 @@ class ColumnarEncoder:
     def _by_columns(self, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> EncodedRows:
         ts = batch.commit_ts
         if ts.null_count or ts.type != pa.int64() or (batch.rows and ts.to_numpy().min() < 0):
-            raise Misfit("a commit_ts that is none")
+            raise Mismatch("a commit_ts that is none")
         if not batch.schema or not batch.table or not table.columns:
-            raise Misfit("a row of no table")
+            raise Mismatch("a row of no table")
         columns = self._columns(batch, table)
         if isinstance(columns, OpenColumns):
             keys, values = columns.texts(batch, row_ids)
@@ -152,11 +152,11 @@ class ColumnarEncoder:
         """Replace rows that are too large by the plain encoder's messages."""
         limit = self.options.max_message_bytes
         rows = np.flatnonzero(sizes(texts) > limit)
-        self._roads.add("encode/columns", batch.rows - len(rows))
+        self._path_counts.add("encode/columns", batch.rows - len(rows))
         if not len(rows):
             return texts
-        why = Why(Reason.TOO_LARGE, f"a row above the {limit} bytes of a message")
-        self._roads.add("encode/rows", len(rows), why, (batch.schema, batch.table))
+        slow = SlowReason(Reason.TOO_LARGE, f"a row above the {limit} bytes of a message")
+        self._path_counts.add("encode/rows", len(rows), slow, (batch.schema, batch.table))
         cut = self._array_of(self._pairs(rows.tolist(), batch, table, row_ids, row_keys))
         keys = None if texts.keys is None else replaced(texts.keys, rows, cut.keys)
         return EncodedRows(keys, replaced(texts.values, rows, cut.values))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tidegate.codec.columnar.encode.arrays import seen_content
 from tidegate.codec.columnar.rows import Batch
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 
 INSERT, UPDATE, DELETE = range(3)
 _CODES: Final = np.full(256, -1)
@@ -30,15 +30,15 @@ class Places:
 
     @classmethod
     def of(cls, batch: Batch) -> "Places":
-        """Return the places of a batch; Misfit when its images are not those that its rows say."""
+        """Return the places of a batch; Mismatch when its images are not those that its rows say."""
         ends, letters = seen_content(batch.op)
         if batch.op.null_count or not np.array_equal(ends, np.arange(batch.rows + 1)):
-            raise Misfit("rows whose op is none")
+            raise Mismatch("rows whose op is none")
         codes = _CODES[np.frombuffer(letters, np.uint8)]
         found = cls(codes)
         sizes = batch.before.num_rows, batch.after.num_rows
         if (codes < 0).any() or sizes != (int(found.has_before.sum()), int(found.has_after.sum())):
-            raise Misfit("images that are not those of the rows")
+            raise Mismatch("images that are not those of the rows")
         return found
 
     @cached_property

@@ -31,7 +31,7 @@ from tidegate.codec.columnar.encode.compose import (
 )
 from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, Places, differing
 from tidegate.codec.columnar.rows import Batch
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.open_encode import TableForm, style_of
 from tidegate.codec.wire_table import WireTable
@@ -62,7 +62,7 @@ class OpenColumns:
         self._quote = style_of(options).quote
 
     def texts(self, batch: Batch, row_ids: Any) -> tuple[Any, Any]:
-        """Return key JSON and value JSON of all rows, uncompressed; Misfit for what the plain encoder has to write."""
+        """Return key JSON and value JSON of all rows, uncompressed; Mismatch for what the plain encoder must write."""
         places = Places.of(batch)
         self._check(batch, places)
         return self._keys(batch, row_ids), self._values(batch, places)
@@ -70,11 +70,11 @@ class OpenColumns:
     def _check(self, batch: Batch, places: Places) -> None:
         options = self._options
         if "stale-flags" in options.faults and batch.partition_id.null_count < batch.rows:
-            raise Misfit("flags that depend on what came before")
+            raise Mismatch("flags that depend on what came before")
         if "unnamed-null" in options.faults and options.only_output_updated_columns:
-            raise Misfit("members without their names")
+            raise Mismatch("members without their names")
         if options.delete_only_output_handle_key_columns and not any(self._handles) and DELETE in places.codes:
-            raise Misfit("no handle key column")
+            raise Mismatch("no handle key column")
 
     def _keys(self, batch: Batch, row_ids: Any) -> Any:
         schema, table = (self._quote(name).encode("utf-8", "surrogateescape") for name in (batch.schema, batch.table))

@@ -29,7 +29,7 @@ from tidegate.codec.columnar.encode.arrays import (
     shaped,
     text_of,
 )
-from tidegate.codec.columnar.values import Misfit
+from tidegate.codec.columnar.values import Mismatch
 from tidegate.codec.go import FloatText
 from tidegate.codec.zone import zone_shift
 
@@ -42,14 +42,14 @@ _HOUR_S: Final = 3600
 def integers(array: Any) -> Any:
     """Decimal digits."""
     if not pa.types.is_integer(array.type):
-        raise Misfit(f"integers that come as {array.type}")
+        raise Mismatch(f"integers that come as {array.type}")
     return array.cast(pa.string()).view(BINARY)
 
 
 def floats(array: Any, write: FloatText, *, single: bool, within: tuple[float, float] = (1e-5, 1e10)) -> Any:
     """Numbers as `write` has them; `single` for FLOAT. Arrow's digits are those of `write` in the range `within`."""
     if not pa.types.is_floating(array.type):
-        raise Misfit(f"floats that come as {array.type}")
+        raise Mismatch(f"floats that come as {array.type}")
     if array.type != pa.float64():
         array = array.cast(pa.float64())
     numbers = (array.fill_null(0.0) if array.null_count else array).to_numpy()
@@ -79,7 +79,7 @@ def base64(array: Any, *, binary: bool) -> Any:
     missing = -sizes % 3
     pads = pa.array([b"", b"\0", b"\0\0"], BINARY).take(pa.array(missing))
     if (total := int((sizes + missing).sum()) // 3 * 4) > BYTES_MAX:
-        raise Misfit(f"{total} bytes of base64")
+        raise Mismatch(f"{total} bytes of base64")
     encoded = np.frombuffer(b2a_base64(content(joined([raw, pads], count))[1], newline=False), np.uint8).copy()
     ends = np.zeros(count + 1, np.int32)
     np.cumsum((sizes + missing) // 3 * 4, out=ends[1:])
@@ -97,7 +97,7 @@ def shifted(array: Any, time_zone: str) -> Any:
     try:
         seconds = pc.utf8_slice_codeunits(chosen, 0, _TIME_LENGTH).cast(pa.timestamp("s")).cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid as error:
-        raise Misfit(str(error)) from error
+        raise Mismatch(str(error)) from error
     offsets, known = _offsets(seconds, ZoneInfo(time_zone))
     moved = pa.array(seconds + offsets).cast(pa.timestamp("s")).cast(pa.string()).cast(BINARY)
     rests = pc.utf8_slice_codeunits(chosen, _TIME_LENGTH).cast(BINARY)

@@ -9,27 +9,27 @@ from tidegate.codec import DecodeOptions
 from tidegate.codec.columnar import ColumnarEncoder, decode_chunk, swept
 from tidegate.codec.compression import COMPRESSORS
 from tidegate.codec.encoding import EncodeOptions
-from tidegate.model.roads import Reason, RoadCounts
+from tidegate.model.path_counts import PathCounts, Reason
 
 ROWS = swept.ROWS_MIN
 
 
 def counts(messages, options=CANAL):
     """What landing counts of a chunk."""
-    found, roads = decode_chunk(messages, options), RoadCounts()
+    found, path_counts = decode_chunk(messages, options), PathCounts()
     for batch in found.batches:
-        roads.add("template", batch.rows)
+        path_counts.add("template", batch.rows)
     for one in found.rest:
         if one.events:
             event = one.events[0]
-            roads.add("plain", len(one.events), one.why, (event.schema, event.table))
-    return roads
+            path_counts.add("plain", len(one.events), one.slow_reason, (event.schema, event.table))
+    return path_counts
 
 
 def told(messages, options=CANAL):
-    """Road, reason and rows of what a chunk's slow rows are, and the examples."""
+    """Path, reason and rows of what a chunk's slow rows are, and the examples."""
     slow = counts(messages, options).slow()
-    return {(one.road, one.reason): one.rows for one in slow}, {one.reason: one.example for one in slow}
+    return {(one.path, one.reason): one.rows for one in slow}, {one.reason: one.example for one in slow}
 
 
 def test_few_rows_need_no_template():
@@ -55,7 +55,7 @@ def many(table, **changed):
 def test_a_new_layout_is_read_by_template():
     """The chunk in which a layout is met first goes by template, as the next one does."""
     for found in (counts(many("fresh")), counts(many("fresh"))):
-        assert found.by_road() == {"template": ROWS}
+        assert found.by_path() == {"template": ROWS}
         assert found.slow() == ()
 
 
@@ -115,7 +115,7 @@ def test_values_that_templates_do_not_read():
 
     assert found == {("plain", "value"): 1}
     assert examples["value"] == "shop.odd: a value that templates do not read"
-    assert beyond.roads == {"template": ROWS}
+    assert beyond.by_path == {"template": ROWS}
     assert [one.error is not None for one in beyond.rest] == [True]
 
 
@@ -149,8 +149,8 @@ def test_compressed_values():
     options = DecodeOptions(protocol="canal-json", compression="snappy")
     chunk = decode_chunk([(None, COMPRESSORS["snappy"](canal()[1]))], options)
 
-    assert chunk.rest[0].why is not None
-    assert chunk.rest[0].why.reason == "compressed"
+    assert chunk.rest[0].slow_reason is not None
+    assert chunk.rest[0].slow_reason.reason == "compressed"
 
 
 def test_open_protocol():
@@ -160,7 +160,7 @@ def test_open_protocol():
     enough = [compact(wide()) for _ in range(ROWS)]
 
     assert told(few, OPEN)[0] == {("plain", "few-rows"): 3}
-    assert counts(enough, OPEN).by_road() == {"template": ROWS}
+    assert counts(enough, OPEN).by_path() == {"template": ROWS}
 
 
 def test_encoded_one_by_one():
@@ -172,7 +172,7 @@ def test_encoded_one_by_one():
     encoder.append(batch)
     encoder.append(few)
 
-    roads = encoder.take_roads()
-    assert roads.by_road() == {"encode/columns": ROWS, "encode/rows": 3}
-    assert [one.example for one in roads.slow()] == ["shop.out: 3 rows at once, columns need 8"]
-    assert encoder.take_roads() == RoadCounts()
+    path_counts = encoder.take_path_counts()
+    assert path_counts.by_path() == {"encode/columns": ROWS, "encode/rows": 3}
+    assert [one.example for one in path_counts.slow()] == ["shop.out: 3 rows at once, columns need 8"]
+    assert encoder.take_path_counts() == PathCounts()
