@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tests.readers import ReaderFault, shared
 from tests.replay.stage import Stage, partitions_of
+from tests.verify.one_table import compare
 from tidegate.engine.plan import Checkpoint
 from tidegate.lakes.read import stored_rows, stored_table
 from tidegate.model.errors import TidegateError
@@ -25,7 +26,7 @@ from tidegate.sink.delta import snapshots
 from tidegate.sink.delta.iceberg_projection import is_projected, metadata_uri
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
-from tidegate.verify.local import Truth, compare, load_truth
+from tidegate.verify.local import Truth, load_truth
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 PROTOCOLS = {"open": "open-protocol", "open_table": "open-protocol", "canal": "canal-json", "canal_table": "canal-json"}

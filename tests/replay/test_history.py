@@ -9,13 +9,14 @@ import pytest
 from tests.counts import SOAK
 from tests.replay import stage as stages
 from tests.replay.stage import Crash, Stage, moments, partitions_of
+from tests.verify.one_table import compare
 from tidegate.lakes.lake import Lake
 from tidegate.model.table import TableInfo
 from tidegate.schema.effects import TableTruncated
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.sink.delta.apply import state_at
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.verify.local import Truth, TruthTable, compare, compare_tables, load_truth
+from tidegate.verify.local import Truth, TruthTable, compare_tables, load_truth
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 PROTOCOLS = {"open": "open-protocol", "open_table": "open-protocol", "canal": "canal-json", "canal_table": "canal-json"}

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.replay.stage import Stage, partitions_of
+from tests.verify.one_table import compare
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Resolved
-from tidegate.verify.local import compare, load_truth
+from tidegate.verify.local import load_truth
 
 WORKLOAD = Path(__file__).parents[1] / "data" / "workload"
 START = 470607234641690624

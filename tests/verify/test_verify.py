@@ -12,9 +12,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.verify.one_table import compare
 from tidegate.model.errors import ConfigError
 from tidegate.verify.compare import Difference, TruthColumn
-from tidegate.verify.local import Truth, TruthTable, choose_truth, compare, compare_tables, load_truth
+from tidegate.verify.local import Truth, TruthTable, choose_truth, compare_tables, load_truth
 
 RECORDING = Path(__file__).parents[1] / "data" / "workload"
 INTS = {"tinyint": (pa.int8(), pa.int16()), "smallint": (pa.int16(), pa.int32()), "mediumint": (pa.int32(), pa.int32()),

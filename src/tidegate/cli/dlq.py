@@ -12,7 +12,6 @@ $ tidegate dlq replay /srv/lake --at shop/2/7041 --value-file fixed.json
 PLACE is where the feed keeps what has landed: its lake, or STATE-DIR/CHANGEFEED where its sink keeps no progress.
 """
 
-import base64
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from tidegate.model.errors import Fenced
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import latest
 from tidegate.source.kafka_messages import parse_place
-from tidegate.source.kafka_replay import Bytes, find, listed, opened_changelog, replay, skip
+from tidegate.source.kafka_replay import Bytes, base64_text, find, listed, opened_changelog, replay, skip
 
 PREVIEW_BYTES = 32
 HEX_WIDTH = 16
@@ -161,13 +160,9 @@ def _fields(letter: DeadLetter, state: str) -> dict[str, object]:
         "code": letter.error_code,
         "reason": letter.error,
         "error_offset": letter.error_offset,
-        "key_b64": _base64(letter.raw_key),
-        "value_b64": _base64(letter.raw_value),
+        "key_b64": base64_text(letter.raw_key),
+        "value_b64": base64_text(letter.raw_value),
     }
-
-
-def _base64(body: bytes | None) -> str | None:
-    return None if body is None else base64.b64encode(body).decode()
 
 
 def _ascii(data: bytes) -> str:

@@ -37,11 +37,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from functools import cache
 from json.encoder import encode_basestring
-from math import frexp, isfinite
-from struct import Struct
+from math import isfinite
 from typing import Final, TypeAlias
 
 from tidegate.model.errors import DecodeError
+from tidegate.mysql.conversion import nearest_single, shortest_single
 
 UNICODE_VERSION: Final = "15.0.0"
 
@@ -278,10 +278,6 @@ FloatText: TypeAlias = Callable[[float], str]
 
 _LOW: Final = 1e-6
 _HIGH: Final = 1e21
-_FLOAT32: Final = Struct("<f")
-_NORMAL32: Final = 2.0**-126
-"""Floats from here on have 24 bits: six digits or fewer name one exactly when its six nearest digits do, and nine
-digits name every one."""
 
 
 def positional64(value: float) -> str:
@@ -291,7 +287,7 @@ def positional64(value: float) -> str:
 
 def positional32(value: float) -> str:
     """Return the shortest digits of a FLOAT without an exponent."""
-    return _positional(_shortest32(value)) if isfinite(value) else "0"
+    return _positional(shortest_single(value)) if isfinite(value) else "0"
 
 
 def general64(value: float) -> str:
@@ -303,7 +299,7 @@ def general64(value: float) -> str:
 
 def general32(value: float) -> str:
     """Return a FLOAT as fmt's %v prints it."""
-    text = _shortest32(value) if isfinite(value) else "0e+00"
+    text = shortest_single(value) if isfinite(value) else "0e+00"
     return _positional(text) if -4 <= int(text.partition("e")[2]) < 6 else text
 
 
@@ -317,8 +313,8 @@ def newarch_json64(value: float) -> str:
 def newarch_json32(value: float) -> str:
     """Return a FLOAT as jsoniter writes it; the bounds are those of the 32-bit numbers."""
     if value == 0 or _LOW32 <= abs(value) < _HIGH32:
-        return _positional(_shortest32(value))
-    return _shortest32(value) if isfinite(value) else "0"
+        return _positional(shortest_single(value))
+    return shortest_single(value) if isfinite(value) else "0"
 
 
 def json64(value: float) -> str:
@@ -361,46 +357,5 @@ def _scientific(text: str) -> str:
     return f"{sign}{whole[0]}{'.' if rest else ''}{rest}e+{len(whole) - 1:02d}"
 
 
-def _shortest32(value: float) -> str:
-    """The fewest digits that name the 32-bit float `value`, with an exponent of two digits: 1.5e+00."""
-    text = f"{value:.7e}"
-    if abs(value) < _NORMAL32 or abs(frexp(value)[0]) == 0.5:
-        text = _searched32(value)
-    elif _nearest32(float(text)) != value:
-        text = f"{value:.8e}"
-    elif _nearest32(float(fewer := f"{value:.6e}")) == value:
-        text = fewer if _nearest32(float(fewest := f"{value:.5e}")) != value else fewest
-    mantissa, _, exponent = text.partition("e")
-    return f"{mantissa.rstrip('0').removesuffix('.') if '.' in mantissa else mantissa}e{exponent}"
-
-
-def _searched32(value: float) -> str:
-    """The fewest digits of subnormal numbers, which may be a single one, and of powers of two, which may lie above."""
-    for precision in range(8):
-        text = f"{value:.{precision}e}"
-        if _nearest32(float(text)) == value:
-            return text
-        if _nearest32(float(above := _away(text))) == value:
-            return above
-    return f"{value:.8e}"
-
-
-def _away(text: str) -> str:
-    """The next number of as many digits away from zero: the gap above a power of two is twice the gap below it."""
-    mantissa, _, exponent = text.partition("e")
-    last = mantissa.rstrip("9")
-    if last and last[-1] in "0123456789":
-        return f"{last[:-1]}{int(last[-1]) + 1}{'0' * (len(mantissa) - len(last))}e{exponent}"
-    return text
-
-
-def _nearest32(value: float) -> float:
-    try:
-        nearest: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
-    except OverflowError:
-        return float("inf")
-    return nearest
-
-
-_LOW32: Final = _nearest32(_LOW)
-_HIGH32: Final = _nearest32(_HIGH)
+_LOW32: Final = nearest_single(_LOW)
+_HIGH32: Final = nearest_single(_HIGH)

@@ -26,20 +26,18 @@ Source: the event lines of the recordings.
 import binascii
 import json
 import re
-import struct
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from tidegate.codec.go import general32
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, RowChange, Update, Value, Values, images
 from tidegate.model.mysql import UNSIGNED_TYPES, MysqlType
 
 Json = dict[str, object]
 
-_SHORTEST_DIGITS: Final = 9
-"""Nine significant digits name every 32-bit float."""
 _UNSEEN: Final = re.compile(b"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 """What JSON may hold as it is and a terminal obeys, or takes for the end of a line: see model/name.py."""
 _MAX_SIGNED: Final = (1 << 63) - 1
@@ -135,7 +133,7 @@ def _integer(field: Field, value: Value) -> Json:
 
 def _float(field: Field, value: Value) -> Json:
     assert isinstance(value, float)
-    return {"f32": value, "s": _shortest(value)} if field.type == MysqlType.FLOAT else {"f64": value}
+    return {"f32": value, "s": general32(value)} if field.type == MysqlType.FLOAT else {"f64": value}
 
 
 def _text(field: Field, value: Value) -> Json:
@@ -150,23 +148,6 @@ def _text(field: Field, value: Value) -> Json:
 def _bytes(_field: Field, value: Value) -> Json:
     assert isinstance(value, bytes)
     return {"b": binascii.b2a_base64(value, newline=False).decode()}
-
-
-def _shortest(value: float) -> str:
-    """The fewest digits that name the 32-bit float `value`, with an exponent below 1e-4 and from 1e6 on, as in Go."""
-    digits = 1
-    while digits < _SHORTEST_DIGITS and not _names(f"{value:.{digits}g}", value):
-        digits += 1
-    scientific = f"{value:.{digits - 1}e}"
-    exponent = int(scientific.partition("e")[2])
-    return f"{value:.{max(digits - 1 - exponent, 0)}f}" if -4 <= exponent < 6 else scientific
-
-
-def _names(text: str, value: float) -> bool:
-    try:
-        return bool(struct.unpack("<f", struct.pack("<f", float(text)))[0] == value)
-    except OverflowError:
-        return False
 
 
 def _shown(text: str) -> str:

@@ -31,18 +31,18 @@ ParseTime, ParseDuration, ParseBinaryJSONFromString); TiCDC's mounter (formatCol
 
 import json
 import re
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from math import inf, isfinite
+from math import isfinite
 from typing import Any, Final, TypeAlias
 
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.event import Value
 from tidegate.model.mysql import DATES, TYPES, Family, MysqlType
 from tidegate.model.table import ColumnType
+from tidegate.mysql.conversion import float_text
 from tidegate.mysql.datum import (
     Datum,
     DecimalDatum,
@@ -200,9 +200,6 @@ def _kind(column_type: ColumnType, error: type[DecodeError | EncodeError]) -> _K
 
 
 _WIDE: Final = Context(prec=100, rounding=ROUND_HALF_UP)
-_SINGLE: Final = struct.Struct("<f")
-_SINGLE_DIGITS: Final = 9
-"""Nine significant digits identify every 32-bit float."""
 
 
 def column_text(column_type: ColumnType, value: KvValue, zone: tzinfo = UTC) -> str:
@@ -228,23 +225,7 @@ def _decimal(column_type: ColumnType, value: Decimal, _zone: tzinfo) -> str:
 
 
 def _vector(_type: ColumnType, value: Vector, _zone: tzinfo) -> str:
-    return f"[{','.join(_shortest(number) for number in value)}]"
-
-
-def _shortest(number: float) -> str:
-    """Return the fewest digits that identify a 32-bit float, without an exponent."""
-    texts = (f"{number:.{digits}g}" for digits in range(1, _SINGLE_DIGITS))
-    text = next((text for text in texts if _single(float(text)) == number), f"{number:.{_SINGLE_DIGITS}g}")
-    return format(Decimal(text), "f")
-
-
-def _single(value: float) -> float:
-    """The 32-bit float nearest to `value`; infinity beyond them all."""
-    try:
-        nearest: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
-    except OverflowError:
-        return inf
-    return nearest
+    return f"[{','.join(float_text(number, single=True) for number in value)}]"
 
 
 _TEXTS: Final[Mapping[type, Callable[..., str]]] = {

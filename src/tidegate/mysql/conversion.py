@@ -62,6 +62,11 @@ HUGE: Final = 10**100
 WIDE: Final = Context(prec=400, rounding=ROUND_HALF_UP)
 """Room for every digit of a double or of DECIMAL(65,30)."""
 
+_SINGLE: Final = struct.Struct("<f")
+_NORMAL_SINGLE: Final = 2.0**-126
+"""Floats from here on have 24 bits: six digits or fewer name one exactly when its six nearest digits do, and nine
+digits identify every one."""
+
 _PREFIX: Final = re.compile(r"[ \t\n\v\f\r]*+([+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,9})?)", re.ASCII)
 
 
@@ -184,19 +189,48 @@ def float_text(value: float, *, single: bool) -> str:
 
 
 def nearest_single(value: float) -> float:
-    """Return the 32-bit float that is nearest."""
-    single: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    """Return the 32-bit float that is nearest; infinity for numbers beyond them all."""
+    try:
+        single: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
     return single
 
 
 def shortest_single(value: float) -> str:
-    """Return the fewest significant digits that identify the 32-bit float `value`."""
-    packed = struct.pack("<f", value)
-    for digits in range(1, 9):
-        text = f"{value:.{digits}g}"
-        if abs(float(text)) <= MAX_FLOAT32 and struct.pack("<f", float(text)) == packed:
+    """Return the fewest digits that identify the 32-bit float `value`, as Go finds them, with an exponent of at least two
+    digits: 1.5e+00."""
+    if not math.isfinite(value):
+        return repr(value)
+    text = f"{value:.7e}"
+    if abs(value) < _NORMAL_SINGLE or abs(math.frexp(value)[0]) == 0.5:
+        text = _searched_single(value)
+    elif nearest_single(float(text)) != value:
+        text = f"{value:.8e}"
+    elif nearest_single(float(fewer := f"{value:.6e}")) == value:
+        text = fewer if nearest_single(float(fewest := f"{value:.5e}")) != value else fewest
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa.rstrip('0').removesuffix('.') if '.' in mantissa else mantissa}e{exponent}"
+
+
+def _searched_single(value: float) -> str:
+    """The fewest digits of subnormal numbers, which may be a single one, and of powers of two, which may lie above."""
+    for precision in range(8):
+        text = f"{value:.{precision}e}"
+        if nearest_single(float(text)) == value:
             return text
-    return f"{value:.9g}"
+        if nearest_single(float(above := _away(text))) == value:
+            return above
+    return f"{value:.8e}"
+
+
+def _away(text: str) -> str:
+    """The next number of as many digits away from zero: the gap above a power of two is twice the gap below it."""
+    mantissa, _, exponent = text.partition("e")
+    last = mantissa.rstrip("9")
+    if last and last[-1] in "0123456789":
+        return f"{last[:-1]}{int(last[-1]) + 1}{'0' * (len(mantissa) - len(last))}e{exponent}"
+    return text
 
 
 UNLIMITED: Final = 1 << 32

@@ -62,7 +62,7 @@ from tidegate.server.routes import (
     routed,
     who,
 )
-from tidegate.source.kafka_replay import Bytes
+from tidegate.source.kafka_replay import Bytes, base64_text
 
 ONE: Final = "/changefeeds/{changefeed_id}"
 LETTER_BYTES: Final = 16_384
@@ -258,15 +258,11 @@ def _letter(letter: DeadLetter, state: str) -> dict[str, Any]:
         "reason": letter.error,
         "error_offset": letter.error_offset,
         "commit_ts": letter.commit_ts,
-        "key_b64": _base64(key),
+        "key_b64": base64_text(key and key[:LETTER_BYTES]),
         "key_size": len(key or b""),
-        "value_b64": _base64(value),
+        "value_b64": base64_text(value and value[:LETTER_BYTES]),
         "value_size": len(value or b""),
     }
-
-
-def _base64(body: bytes | None) -> str | None:
-    return None if body is None else base64.b64encode(body[:LETTER_BYTES]).decode()
 
 
 HOME: Final = Path(__file__).parent / "page"

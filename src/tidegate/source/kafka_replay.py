@@ -122,14 +122,15 @@ def _resolution(changelog: Changelog, place: Place, action: str, instead: Bytes 
         partition=place.partition,
         offset=place.offset,
         action=action,
-        key_b64=_text(instead.key),
-        value_b64=_text(instead.value),
+        key_b64=base64_text(instead.key),
+        value_b64=base64_text(instead.value),
         options=dict(instead.options or {}),
         topic_id=changelog.state.identities.get(place.topic, ""),
     )
 
 
-def _text(body: bytes | None) -> str | None:
+def base64_text(body: bytes | None) -> str | None:
+    """Return a key or value of a message as JSON carries it."""
     return None if body is None else base64.b64encode(body).decode()
 
 

@@ -41,7 +41,6 @@ from tidegate.model.table import TableName
 from tidegate.verify.compare import (
     ChunkPlan,
     ComparedTable,
-    Difference,
     Key,
     Passes,
     Plain,
@@ -320,14 +319,6 @@ def compare_tables(truth: Truth, names: Iterable[str], read_table: ReadTable) ->
     """Return a report for each table of the truth, then for each of `names` that only the lake has."""
     recorded = RecordingReader("the recording", truth)
     return compare_sides(recorded, LakeReader("the lake", truth.ts, names, read_table, shape_of=recorded.shape_of))
-
-
-def compare(truth: TruthTable, lake: "pa.Table") -> list[Difference]:
-    """Return everything in which a table of a lake differs from the truth, columns first."""
-    recorded = RecordingReader("the recording", Truth(0, 0, {"a.t": truth}))
-    stored = LakeReader("the lake", None, ["a.t"], lambda _: lake, shape_of=recorded.shape_of)
-    (report,) = compare_sides(recorded, stored)
-    return list(report.differences)
 
 
 # Values.
