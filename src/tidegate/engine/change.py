@@ -89,8 +89,8 @@ OPS: Final = {"Insert": "I", "Update": "U", "Delete": "D"}
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
-    """Where an event came from: a message, and the event's number in it. A change log has no messages: no topic, and
-    `seq` is the event's number among those that were read with it."""
+    """The position of an event: its message, and its number within the message. A change log has no messages: no topic,
+    and `seq` is the event's number among those that were read with it."""
 
     topic: str = ""
     partition: int = 0
@@ -104,10 +104,10 @@ class Place(msgspec.Struct, frozen=True, order=True):
 
 
 class PlacedDdl(msgspec.Struct, frozen=True):
-    """A DDL and where it was first seen; `left_out` says that the source keeps it: its transaction, or in
-    bdr-mode its cluster, is one that the feed leaves out.
+    """A DDL with the position where it was first read. `left_out` is set for a DDL that the source filters out, by its
+    transaction or, in bdr-mode, by its cluster.
 
-    `previous` is the name that its table had before, where source or schema tell it: by it a DDL finds its topic."""
+    `previous` is the table's earlier name, where source or schema know it; it decides the DDL's topic."""
 
     place: Place
     ddl: Ddl
@@ -116,7 +116,8 @@ class PlacedDdl(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A message that nobody could read, and why; `commit_ts` where it landed and a sink refused it."""
+    """A message that could not be decoded, with the error. `commit_ts` is set for a row that a sink refused after it
+    landed."""
 
     place: Place
     error_code: str
@@ -135,7 +136,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class ChunkPart(NamedTuple):
-    """The rows of one batch in a chunk; `numbers` (int64, ascending) are theirs among the rows of the chunk."""
+    """The rows of one batch in a chunk; `numbers` (int64, ascending) are their row numbers in the chunk."""
 
     batch: Batch
     numbers: Any
@@ -143,11 +144,11 @@ class ChunkPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole transactions in commit order: rows of several tables, at least one row, but for a last chunk that only
-    counts rows which filters took out.
+    """Whole transactions in commit order, with rows of several tables. Only a last chunk may be empty: it counts the
+    rows that filters removed.
 
-    `transaction` (int64, ascending from 0) tells the transaction of each row by its number.  Rows of one commit_ts are
-    one transaction where a source does not tell start_ts.  `path_counts` counts rows by decode path, `corrupt` those
+    `transaction` (int64, ascending from 0) has the transaction of each row, by row number.  Rows of one commit_ts are
+    one transaction where the source does not know start_ts.  `path_counts` counts rows by decode path, `corrupt` those
     whose checksum contradicts their values."""
 
     parts: tuple[ChunkPart, ...]
@@ -160,7 +161,8 @@ class Chunk:
         return len(self.transaction)
 
     def runs(self) -> Iterator[Batch]:
-        """Return the rows in commit order, as batches: a part whole where no row of another part stands amid it.
+        """Return the rows in commit order, as batches: a part stays whole if no row of another part falls between its
+        rows.
 
         A table's rows of two layouts are two parts, whose rows may alternate: whole rows, and DELETEs of the key
         alone."""

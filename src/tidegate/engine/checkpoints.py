@@ -1,4 +1,4 @@
-"""Checkpoints where a feed keeps how far it is when its sink has no place for that: in a directory, or a store.
+"""Checkpoints of feeds whose sink cannot store progress: files in a directory or an object store.
 
     <state>/<changefeed>.json             {"changefeed": "shop", "checkpoint_ts": 470606747354005504, "notes": {..}, ..}
     <state>/<changefeed>.schema-<digest>.json     the schema at that checkpoint; written before it, when it changes
@@ -48,9 +48,9 @@ from tidegate.schema.state import SchemaState
 from tidegate.spark.cache import PRIVATE_DIRECTORY, locked, write_whole
 
 LOST_MAX: Final = 3
-"""Answers of a store that are lost in a row before that is an error."""
+"""Lost answers of a store, in a row, after which an error is raised."""
 LOCK_WAIT_S: Final = 2.0
-"""How long a run waits for one of the same name to end: a supervisor may start the next while the last one stops."""
+"""Time limit for the wait on an earlier run of the same name: a supervisor may start the next one while it stops."""
 
 
 class KeptCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,9 +69,8 @@ class KeptCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class StateFiles(ABC):
-    """The checkpoint of one changefeed as files of a place; `source` and `sink` are masked addresses, for people.
-
-    `target` is what the feed may not change: a checkpoint of another target is refused."""
+    """The checkpoint of one changefeed as files. `source` and `sink` are masked addresses, to be read by people.
+    `target` identifies the sink: a checkpoint of another target is refused."""
 
     def __init__(self, place: str, changefeed: str, source: str, target: str) -> None:
         self.place, self.changefeed = place, changefeed
@@ -81,7 +80,7 @@ class StateFiles(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """See that the place can keep checkpoints, once. EnvironmentFault or SinkRefused for one that cannot."""
+        """Check once that checkpoints can be written. EnvironmentFault or SinkRefused for one that cannot."""
 
     @abstractmethod
     def held(self) -> AbstractContextManager[None]:
@@ -89,7 +88,7 @@ class StateFiles(ABC):
 
     @abstractmethod
     def is_held(self) -> bool | None:
-        """Return True if a feed of that name runs now; None where only its reports tell."""
+        """Return True if a feed of that name runs now; None where only its reports can tell."""
 
     def kept(self) -> KeptCheckpoint | None:
         """Return the content of the checkpoint's file; None if there is none.
@@ -124,7 +123,7 @@ class StateFiles(ABC):
         return Saved(SinkPosition(Checkpoint(found.checkpoint_ts, found.done), self._schema(found.schema)), notes)
 
     def save(self, saved: Saved) -> None:
-        """Put `saved` in place of what was there. StateUnwritable when the store refuses, which may pass."""
+        """Replace the checkpoint by `saved`. Raises StateUnwritable, which may be retried, when the store refuses."""
         checkpoint, state, _ = saved.standing
         before = self._written and self._written[1]
         try:
@@ -185,7 +184,7 @@ class StateFiles(ABC):
 
     @abstractmethod
     def _forget(self, before: str | None, digest: str) -> None:
-        """Remove schemas that no checkpoint names any more: `digest` is the one that does, `before` was."""
+        """Remove schemas that the checkpoint no longer names: it names `digest` now and named `before`."""
 
 
 class DirectoryCheckpoints(StateFiles):
@@ -247,7 +246,7 @@ class StoreCheckpoints(StateFiles):
         super().__init__(uri, changefeed, source, target)
         self._owner = uuid.uuid4().hex
         self._version: Any = None
-        """Of the checkpoint that the next one replaces; None where there is none."""
+        """The version of the stored checkpoint, which the next one replaces; None without one."""
         self._fit = self._holds = self._taken = False
 
     def prepare(self) -> None:
@@ -267,8 +266,8 @@ class StoreCheckpoints(StateFiles):
         """Return nothing: a store does not know who runs."""
 
     def load(self) -> Saved | None:
-        """Return what was saved last; the first time of a block that holds it, take it over. Raises Fenced when another
-        run has done so since."""
+        """Return the checkpoint that was saved last. The first call of a `held` block takes it over; raises Fenced when
+        another run has done so since."""
         if self._holds:
             self.prepare()
         found = self._read(self._name)

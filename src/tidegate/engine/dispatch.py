@@ -1,5 +1,5 @@
-"""Dispatching: the topic and the partition of each event, bit for bit as TiCDC computes them, and which updates are
-split.
+"""Dispatching: the topic and the partition of each event, bit for bit as TiCDC computes them, and the splitting of
+updates.
 
     [sink]
     dispatchers = [
@@ -129,7 +129,7 @@ def dispatch_rules(entries: object) -> tuple[DispatchRule, ...]:
 
 
 def complaints(rules: Sequence[DispatchRule]) -> tuple[str, ...]:
-    """Return what a user should hear about rules that work, but perhaps not as meant; TiCDC warns of the same."""
+    """Return warnings about rules that work, but perhaps not as intended; TiCDC warns of the same."""
     found = []
     for number, rule in enumerate(rules):
         where, word = f"sink.dispatchers[{number}]", rule.partition.lower()
@@ -202,7 +202,7 @@ _CATCH_ALL: Final = DispatchRule(matcher=("*.*",))
 
 
 class Route(NamedTuple):
-    """The place of a row; `key` is what Pulsar takes instead of a partition."""
+    """The topic and partition of a row; `key` is what Pulsar takes instead of a partition."""
 
     topic: str
     partition: int
@@ -210,14 +210,15 @@ class Route(NamedTuple):
 
 
 class DdlRoute(NamedTuple):
-    """The places of a DDL: one topic, one or all partitions."""
+    """The topic of a DDL, and one or all of its partitions."""
 
     topic: str
     partitions: range
 
 
 class _Part(NamedTuple):
-    """A hashed column: its place in rows, the CRC of its name, to be continued by the value, and its texts."""
+    """A hashed column: its index in rows, the CRC of its name, which the value continues, and the texts of its
+    values."""
 
     at: int
     name: str
@@ -227,7 +228,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """How rows of one table with these columns are placed; holds until a DDL changes the table."""
+    """The dispatching of one table's rows with these columns; valid until a DDL changes the table."""
 
     topic: str
     by: PartitionDispatcher
@@ -238,7 +239,7 @@ class TablePlan:
     _skips_null: bool
 
     def route(self, row: RowChange, partitions: int) -> Route:
-        """Return the place of a row among `partitions`."""
+        """Return the topic and partition of a row, out of `partitions`."""
         if partitions < 1:
             raise DispatcherFailed(f"topic {self.topic} has {partitions} partitions; at least one is needed")
         if self.by is PartitionDispatcher.TS:
@@ -257,7 +258,7 @@ class TablePlan:
         return Route(self.topic, hashed % partitions, key)
 
     def hash_of(self, row: RowChange, values: Values) -> int:
-        """Return the hash that an image of the row leads to; of a plan by timestamp one that all rows share."""
+        """Return the hash of an image; a plan by timestamp has one hash for all rows."""
         self.check(row)
         hashed = self._seed
         for at, name, name_crc, text in self._parts:
@@ -272,7 +273,7 @@ class TablePlan:
         return hashed
 
     def hashes(self, columns: Callable[[int], Sequence[Value]], rows: int) -> list[int]:
-        """`hash_of` for many images, `columns` of which gives the values of the column at a place."""
+        """`hash_of` for many images, whose column values `columns` returns by index."""
         found = [self._seed] * rows
         for at, _, name_crc, text in self._parts:
             null = 0 if self._skips_null else crc32(NULL_TEXT, name_crc)
@@ -313,8 +314,8 @@ class Router:
         *,
         case_sensitive: bool = False,
     ) -> "Router":
-        """Return the router of these rules; FilterRuleInvalid and TopicExpressionInvalid for those that cannot be
-        read."""
+        """Return the router of these rules. Raises FilterRuleInvalid and TopicExpressionInvalid for rules that do not
+        parse."""
         for rule in rules:
             if rule.topic:
                 topic_pattern(rule.topic, options.protocol)
@@ -335,9 +336,8 @@ class Router:
         return topic_name(pattern, schema, table) if pattern else self.default_topic
 
     def plan(self, name: TableName, fields: tuple[Field, ...], info: TableInfo | None = None) -> TablePlan:
-        """Return how rows with these columns are placed; `info` is needed by rules that name an index.
-
-        DispatcherFailed for a rule that does not fit the table."""
+        """Return the plan for rows with these columns; rules that name an index need `info`. Raises DispatcherFailed
+        for a rule that does not fit the table."""
         rule = self.rule(*name)
         names = _hashed_names(rule, name, fields, info)
         named = rule.by is PartitionDispatcher.COLUMNS or bool(rule.index)
@@ -352,18 +352,18 @@ class Router:
         )
 
     def only_partition(self, name: TableName, partitions: int) -> int | None:
-        """Return the one partition of a table whose rows go by its name; None when they are spread."""
+        """Return the one partition of a table that is dispatched by its name; None when its rows are spread."""
         if self.rule(*name).by is not PartitionDispatcher.TABLE:
             return None
         return crc32(_bytes(name.schema + name.table)) % partitions
 
     def ddl(self, schema: str, table: str, partitions: int, previous: TableName | None = None) -> DdlRoute:
-        """Return the places of a DDL: canal-json has it once, in partition 0, Open Protocol in every partition."""
+        """Return the partitions of a DDL: canal-json has it once, in partition 0, Open Protocol in every partition."""
         topic = self.ddl_topic(schema, table, previous)
         return DdlRoute(topic, range(1 if self.protocol == "canal-json" else partitions))
 
     def ddl_topic(self, schema: str, table: str, previous: TableName | None = None) -> str:
-        """Return the topic of a DDL, of a RENAME by the name that it takes away."""
+        """Return the topic of a DDL; a RENAME goes to the topic of the old name."""
         return self.topic(*(previous or (schema, table)))
 
     def watermark_topics(self, tables: Iterable[TableName]) -> tuple[str, ...]:
@@ -432,7 +432,7 @@ _ORDER: Final[dict[type, int]] = {Delete: 0, Update: 1, Insert: 2}
 
 @dataclass(frozen=True, slots=True)
 class SplitPolicy:
-    """Which updates are split; an update is split when the texts of one of these groups of columns differ.
+    """The rule for splitting updates: one is split when the texts of one of these groups of columns differ.
 
     `unique_keys`: those of the handle or of any unique key, as TiCDC does unless `output-raw-change-event` is set.
 
@@ -463,7 +463,7 @@ class Splitter:
     policy: SplitPolicy
     plan: TablePlan
     keys: tuple[tuple[int, ValueText], ...]
-    """The columns of which a change splits an update: their places, and how they become texts."""
+    """The columns whose change splits an update: their indexes, and the conversion of their values to text."""
 
     @classmethod
     def of(cls, policy: SplitPolicy, plan: TablePlan) -> "Splitter":
@@ -495,7 +495,7 @@ class Splitter:
         return self.plan.hash_of(update, update.before) != self.plan.hash_of(update, update.after)
 
     def transaction(self, rows: Sequence[RowChange]) -> tuple[RowChange, ...]:
-        """Return the rows that are sent for those of one table in one transaction, in their order."""
+        """Return the rows to send for one table's rows of one transaction, in order."""
         marked = [(row, isinstance(row, Update) and self.splits(row)) for row in rows]
         if not any(split for _, split in marked):
             return tuple(rows)

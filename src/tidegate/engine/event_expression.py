@@ -55,14 +55,14 @@ class SqlExpressions:
     sql_mode: frozenset[str] = frozenset()
 
     def check(self, text: str) -> None:
-        """ExpressionParseFailed for a text that is no expression."""
+        """Raise ExpressionParseFailed for a text that is no expression."""
         condition_node(text, self.sql_mode)
 
     def test(self, text: str, version: TableVersion) -> Test:
         return self._tester(text, f"{version.schema}.{version.stored.name.original}", _slots(version), UTC)
 
     def test_of_fields(self, text: str, name: TableName, fields: tuple[Field, ...]) -> Test:
-        """Return the test of an image as a message brings it: values of its fields, TIMESTAMPs on the zone's clocks.
+        """Return the test of an image of a message: values of its fields, TIMESTAMPs in the time zone.
 
         Raises SchemaError and SqlError for fields of no known type as well."""
         slots = tuple(
@@ -75,7 +75,7 @@ class SqlExpressions:
         return UTC if self.time_zone == "UTC" else zone_of(self.time_zone)
 
     def _tester(self, text: str, table: str, slots: tuple[Slot, ...], clocks: tzinfo) -> Test:
-        """`clocks` are those of TIMESTAMPs in images."""
+        """`clocks` is the time zone of TIMESTAMPs in images."""
         node = condition_node(text, self.sql_mode)
         compiled = _compiled(node, text, table, slots)
         named = {lowered(column.name) for column in node.find_all(exp.Column)}

@@ -75,7 +75,7 @@ class Expressions(Protocol):
         """Return the test of an image of this table's rows. Raises ExpressionParseFailed, ExpressionColumnNotFound."""
 
     def test_of_fields(self, text: str, name: TableName, fields: tuple[Field, ...]) -> Test:
-        """Return the test of an image that a message brings, columns as its fields tell them. Raises as `test` does."""
+        """Return the test of an image of a message with these fields. Raises as `test` does."""
 
 
 def event_rules(entries: object) -> tuple[EventRule, ...]:
@@ -88,12 +88,11 @@ def event_rules(entries: object) -> tuple[EventRule, ...]:
 
 _KEYS: Final = ColumnFlag.HANDLE_KEY | ColumnFlag.PRIMARY_KEY | ColumnFlag.UNIQUE_KEY
 _MOST: Final = 10_000
-"""Layouts of messages that are remembered; a decoder shares them between rows, and one that does not must not fill
-memory."""
+"""Layouts of messages to remember at most, since a decoder that does not share them between rows would fill memory."""
 
 
 class RowRule(NamedTuple):
-    """A rule that leaves rows out; `kinds` are those of which it leaves out all."""
+    """A rule that filters rows out; it filters out all rows of the operations `kinds`."""
 
     kinds: frozenset[type[RowChange]]
     rule: EventRule
@@ -103,8 +102,8 @@ Compile = Callable[[str], Test]
 
 
 class _Tests(NamedTuple):
-    """The tests for rows of one kind and table: pairs of a test of the old image and one of the new, and for each
-    rule with ignore-update-only-columns the places that must not change."""
+    """The tests for rows of one kind and table: pairs of a test of the old image and one of the new, and for each rule
+    with ignore-update-only-columns the indexes of the columns that must not change."""
 
     every: bool
     pairs: tuple[tuple[Test | None, Test | None], ...]
@@ -141,7 +140,7 @@ class _Tests(NamedTuple):
 
 
 class RowFilter:
-    """Leaves mounted rows out."""
+    """Filters mounted rows."""
 
     def __init__(
         self,
@@ -154,8 +153,8 @@ class RowFilter:
         self._tests: dict[tuple[int, type[RowChange]], tuple[object, _Tests | None]] = {}
 
     def kept(self, rows: Sequence[Mounted]) -> Sequence[Mounted]:
-        """Return the rows of a transaction that are not left out. Raises RowFilterFailed for a row that cannot be
-        judged."""
+        """Return the rows of a transaction that pass the filter. Raises RowFilterFailed for a row that a rule cannot
+        evaluate."""
         commit_ts = rows[0].row.commit_ts or 0
         if commit_ts <= self._since:
             return rows
@@ -176,7 +175,7 @@ class RowFilter:
 
 
 class MessageFilter:
-    """Leaves rows out that messages brought."""
+    """Filters rows of messages."""
 
     def __init__(
         self, rules: Callable[[TableName], Sequence[RowRule]], compiled: Callable[[RowChange], Compile]
@@ -186,16 +185,15 @@ class MessageFilter:
         self._tests: dict[tuple[object, ...], tuple[object, _Tests]] = {}
 
     def judges(self, schema: str, table: str) -> bool:
-        """Return whether rows of the table have to be looked at one by one."""
+        """Return whether rows of the table must be filtered one by one."""
         return bool(self._of(schema, table))
 
     def kept(self, rows: Iterable[RowChange]) -> list[RowChange]:
-        """Return the rows that are not left out. Raises as `drops` does."""
+        """Return the rows that pass the filter. Raises as `drops` does."""
         return [row for row in rows if not self.drops(row)]
 
     def drops(self, row: RowChange) -> bool:
-        """Return whether the row is left out. Raises what is wrong with the rule for such a row, with table and
-        commit_ts."""
+        """Return whether the row is filtered out. Raises the rule's error for such a row, with table and commit_ts."""
         rules = self._of(row.schema, row.table)
         if not rules:
             return False
@@ -232,7 +230,7 @@ def _texts(kind: type[RowChange], rule: EventRule) -> tuple[str, str]:
 
 
 def _unmoved(names: Sequence[str], fields: tuple[Field, ...]) -> tuple[int, ...] | None:
-    """The places that an UPDATE may not change to be left out; None for a rule that leaves none out."""
+    """The indexes of columns that an UPDATE must leave alone to be filtered out; None for a rule that keeps all."""
     folded = {lowered(name) for name in names}
     named = [at for at, field in enumerate(fields) if lowered(field.name) in folded]
     free = {at for at in named if not fields[at].handle and not (fields[at].flag or 0) & _KEYS}
@@ -294,7 +292,8 @@ _SPECS: Final[Mapping[type, int]] = {
 
 
 def acting(ddl: Ddl) -> Ddl:
-    """Return the DDL with its action: as it came, else as its text and canal's word tell; None where they do not."""
+    """Return the DDL with its action, which comes with it or follows from its text and canal's type; None if
+    unknown."""
     if ddl.type is not None:
         return ddl
     action = action_of_text(ddl.query, ddl.schema)
@@ -302,7 +301,7 @@ def acting(ddl: Ddl) -> Ddl:
 
 
 def _in_words(action: int | None, ddl: Ddl) -> int | None:
-    """The action of a text that came with canal's word, which decides between one change and several."""
+    """The action of a DDL text with canal's type, which distinguishes one change from several."""
     if ddl.canal_type in _ONLY or (action is not None and ddl_type(action) == ddl.canal_type):
         return _ONLY.get(ddl.canal_type, action)
     if action is None and ddl.canal_type == QUERY and _EMPTIED.fullmatch(ddl.query):
@@ -416,7 +415,7 @@ EVENTS: Final = (*_SEVERAL, *ROW_EVENTS, *DDL_EVENTS)
 
 
 def single_events(word: str) -> frozenset[str]:
-    """Return the events that a word of ignore-event means. EventTypeInvalid for a word that is none."""
+    """Return the events that a word of ignore-event covers. Raises EventTypeInvalid for an unknown word."""
     if word not in EVENTS:
         near = difflib.get_close_matches(word.lower(), EVENTS, n=1, cutoff=0.0)
         raise EventTypeInvalid(f"filter.event-filters: ignore-event {word!r} is no event; did you mean {near[0]!r}?")
@@ -441,11 +440,11 @@ class EventFilter:
     """The event filters of a changefeed. Build it with `of`; without rules it leaves nothing out."""
 
     start_ts: frozenset[int] = frozenset()
-    """Transactions that are left out."""
+    """Start timestamps of transactions to filter out."""
     _rules: tuple[_Parsed, ...] = ()
     _expressions: Expressions | None = None
     since: int = 0
-    """Rules leave out nothing with a commit_ts up to here."""
+    """Rules keep everything with a commit_ts up to this one."""
 
     @classmethod
     def of(
@@ -457,9 +456,8 @@ class EventFilter:
         case_sensitive: bool = False,
         since: int = 0,
     ) -> "EventFilter":
-        """Return the filter of these rules. EventTypeInvalid, FilterRuleInvalid, ExpressionParseFailed.
-
-        Without `expressions` it is for DDLs alone."""
+        """Return the filter of these rules; without `expressions` it is for DDLs alone. Raises EventTypeInvalid,
+        FilterRuleInvalid and ExpressionParseFailed."""
         parsed = tuple(_parsed(rule, case_sensitive=case_sensitive) for rule in rules)
         if expressions is not None:
             for text in (text for rule in rules for text in rule.expressions):
@@ -467,9 +465,8 @@ class EventFilter:
         return cls(frozenset(start_ts), parsed, expressions, since)
 
     def drops_ddl(self, ddl: Ddl, previous: TableName | None, start_ts: int) -> bool:
-        """Return whether a DDL is left out; `previous` is the name that its table had before.
-
-        DdlEventUnknown where it came without its action and its text does not tell which event of a rule it is."""
+        """Return whether a DDL is filtered out; `previous` is its table's earlier name. Raises DdlEventUnknown for a
+        DDL without an action whose text does not tell which event of a rule it is."""
         if start_ts in self.start_ts:
             return True
         if (ddl.commit_ts or 0) <= self.since:
@@ -496,7 +493,7 @@ class EventFilter:
         return partial(self.drops_ddl, start_ts=_UNKNOWN)
 
     def rows(self, tables: Iterable[TableName]) -> RowFilter | None:
-        """Return the filter of mounted rows of these tables, for one task; None if no rule concerns any."""
+        """Return the filter of mounted rows of these tables, for one task; None if no rule applies to them."""
         if not any(self._row_rules(name) for name in tables):
             return None
         return RowFilter(
@@ -504,7 +501,7 @@ class EventFilter:
         )
 
     def messages(self) -> MessageFilter | None:
-        """Return the filter of rows in messages, for one task; None if no rule concerns rows."""
+        """Return the filter of rows in messages, for one task; None if no rule applies to rows."""
         if not any(map(_of_rows, self._rules)):
             return None
         return MessageFilter(
@@ -520,7 +517,7 @@ class EventFilter:
                     self._made().test(text, version)
 
     def matching(self, name: TableName) -> Iterator[_Parsed]:
-        """Return the rules that take a table."""
+        """Return the rules whose matcher matches a table."""
         return (rule for rule in self._rules if rule.takes(*name))
 
     def _row_rules(self, name: TableName) -> tuple[RowRule, ...]:

@@ -1,4 +1,4 @@
-r"""Filters of a changefeed: table filter rules, which tables and DDLs are replicated; column selectors, which columns.
+r"""Filters of a changefeed: table filter rules select tables and DDLs, column selectors select columns.
 
     rule     = ["!"] pattern "." pattern          schema, then table
     pattern  = "/" regular expression "/"         found anywhere in the name; "/" inside is written "\/"
@@ -45,7 +45,7 @@ from tidegate.schema.statement import AlterTable, ExchangePartition, RenameTable
 
 
 def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableName | None:
-    """Return the name that the table of `ddl` had before, from its `effects`, else from its text.
+    """Return the earlier name of the table of `ddl`, from its `effects`, else from its text.
 
         RENAME TABLE a TO b, ALTER TABLE a RENAME b         a
         ALTER TABLE p EXCHANGE PARTITION x WITH TABLE t     t
@@ -71,7 +71,7 @@ def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableNam
 
 
 def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
-    """Return the tables, by their names before, of a RENAME that takes several in one statement; () for another DDL.
+    """Return the tables, by their old names, of a RENAME of several tables; () for another DDL.
 
     Names that a table has only within the statement, as x in RENAME TABLE a TO x, b TO a, x TO b, are none."""
     pairs = [pair for each in read_statements(ddl) if isinstance(each, RenameTables) for pair in each.pairs]
@@ -103,9 +103,9 @@ SYSTEM_SCHEMAS: Final = frozenset(
         "workload_schema",
     }
 )
-"""TiCDC's, and the one in which the sink of databases keeps what it knows of itself."""
+"""TiCDC's system schemas, and the one in which the sink of databases stores its state."""
 FILE_NAME: Final = "#mysql50#"
-"""What a name begins with that MariaDB, and MySQL before 8, take for one of a file: `#mysql50#mysql` is `mysql`."""
+"""The prefix that MariaDB, and MySQL before 8, read as a file name's: `#mysql50#mysql` is `mysql`."""
 
 _QUOTED: Final = {"`": re.compile(r"`((?:``|[^`])+)`"), '"': re.compile(r'"((?:""|[^"])+)"')}
 _REGEX: Final = re.compile(r"/((?:\\.|[^/])+)/")
@@ -115,7 +115,7 @@ _WILDCARDS: Final = {"*": ".*", "?": "."}
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """One side of a rule: an expression (none is a plain `*`), found anywhere in a name or matching all of it.
+    """One side of a rule: a regular expression (None for `*`) that is searched in a name or must match all of it.
 
     `exact` is a name without wildcards: it is compared, in lower case where case does not count; an expression would
     hold the two small sigmas to be one letter, and TiDB's names do not."""
@@ -153,7 +153,7 @@ class TableFilter:
 
     @classmethod
     def parse(cls, rules: Sequence[str] = DEFAULT_RULES, *, case_sensitive: bool = False) -> "TableFilter":
-        """Return the filter of `rules`. Raises FilterRuleInvalid with the rule and the place in it."""
+        """Return the filter of `rules`. Raises FilterRuleInvalid with the rule and the position in it."""
         texts = tuple(rules) or DEFAULT_RULES
         parsed = [
             _Reader(text, any_case=not case_sensitive).rule()
@@ -182,10 +182,8 @@ class TableFilter:
 
     def takes_ddl(self, ddl: Ddl, previous: TableName | None) -> bool:
         """Return True if a DDL belongs to the changefeed: one of a schema if some table of it could, a RENAME if the
-        filter takes the old name (`previous`).
-
-        Raises RenameRefused for a RENAME that brings a table in: its rows from before were left out; and for one of
-        several tables of which it takes some only."""
+        old name (`previous`) matches. Raises RenameRefused for a RENAME that brings a table into the filter, whose
+        earlier rows were filtered out, and for a RENAME of several tables of which only some match."""
         if not ddl.table:
             return self.matches_schema(ddl.schema)
         if "," in ddl.query and "RENAME" in ddl.query.upper():
@@ -211,15 +209,15 @@ class TableFilter:
 
 
 def is_system(schema: str) -> bool:
-    """Return True for a database of servers' own, or of ours, by any name that a server knows it by."""
+    """Return True for a system database, or one of ours, by any name that a server accepts for it."""
     return lowered(schema) in SYSTEM_SCHEMAS or schema.startswith(FILE_NAME)
 
 
 def name_filter(rules: Sequence[str]) -> Callable[[str], bool]:
-    """Return whether a name is taken by rules of one pattern each, ["!"] pattern: of columns, so without regard to
-    case.
+    """Return a function that tells whether a name matches rules of one pattern each, ["!"] pattern; for column names,
+    so case is ignored.
 
-    Nothing is taken by no rules. FilterRuleInvalid with the rule and the place in it."""
+    Without rules nothing matches. Raises FilterRuleInvalid with the rule and the position in it."""
     return partial(_is_taken, [_Reader(rule).name_rule() for rule in rules][::-1])
 
 
@@ -362,7 +360,7 @@ class EventRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """The value expressions that are there."""
+        """The value expressions that are set."""
         every = (
             self.ignore_insert_value_expr,
             self.ignore_update_new_value_expr,
@@ -380,14 +378,14 @@ class SelectorRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Selection(NamedTuple):
-    """The columns of a table that are sent, by their places in whole rows."""
+    """The selected columns of a table, by their indexes in whole rows."""
 
     places: tuple[int, ...]
     fields: tuple[Field, ...]
     wire: WireTable
 
     def narrowed(self, row: RowChange) -> RowChange:
-        """Return the row with these columns alone."""
+        """Return the row with the selected columns alone."""
         images = {name: self._image(getattr(row, name)) for name in ("before", "after") if hasattr(row, name)}
         changes: dict[str, Any] = {"fields": self.fields, "pk_names": self.wire.pk_names, **images}
         return msgspec.structs.replace(row, **changes)
@@ -423,7 +421,7 @@ class ColumnSelectors:
 
     @classmethod
     def of(cls, rules: Sequence[SelectorRule], *, case_sensitive: bool = False) -> "ColumnSelectors":
-        """Return the selectors of these rules. FilterRuleInvalid for what is no rule."""
+        """Return the selectors of these rules. Raises FilterRuleInvalid."""
         return cls(
             tuple(
                 _Selector(
@@ -438,13 +436,12 @@ class ColumnSelectors:
         )
 
     def narrows(self, name: TableName) -> bool:
-        """Return whether a selector takes the table."""
+        """Return whether a selector matches the table."""
         return any(selector.takes(*name) for selector in self._selectors)
 
     def selection(self, info: TableInfo, wire: WireTable, dispatched: Iterable[str] = ()) -> Selection | None:
-        """Return what is sent of a table, None for all of it; `dispatched` are columns by which its rows are spread.
-
-        ColumnSelectorFailed when what stays does not tell rows apart, or not where they go."""
+        """Return the columns of a table to send, None for all; `dispatched` are the columns of its dispatcher. Raises
+        ColumnSelectorFailed when the selected columns lack a key, or a dispatched column."""
         selector = self._selector(info.name)
         if selector is None:
             return None
@@ -459,19 +456,18 @@ class ColumnSelectors:
         return Selection(places, left.fields, left)
 
     def keeps(self, name: TableName, column: str) -> bool:
-        """Return whether a column of a table stays."""
+        """Return whether a column of a table is selected."""
         selector = self._selector(name)
         return selector is None or selector.keeps(column)
 
     def chosen(self, info: TableInfo) -> tuple[ColumnInfo, ...]:
-        """Return the columns of a definition that stay."""
+        """Return the selected columns of a definition."""
         selector = self._selector(info.name)
         return info.columns if selector is None else tuple(one for one in info.columns if selector.keeps(one.name))
 
     def stored(self, info: TableInfo) -> TableInfo:
-        """Return the definition with the columns that a lake stores of a table; `info` itself for all of them.
-
-        ColumnSelectorFailed when a column is left out by which the lake finds rows, or when none stays."""
+        """Return the definition with the columns that a lake stores of a table; `info` itself for all of them. Raises
+        ColumnSelectorFailed when a key column of the lake is not selected, or no column is."""
         selector, columns = self._selector(info.name), self.chosen(info)
         if selector is None or len(columns) == len(info.columns):
             return info

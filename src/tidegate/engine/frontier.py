@@ -53,7 +53,7 @@ def forward(reached: Reached, offset: int, resolved: int | None) -> Reached:
 
 
 def frontier(positions: Positions, floor: int | None = None) -> int | None:
-    """Return the ts up to which everything has arrived, never below `floor`, where it stood before."""
+    """Return the ts up to which everything has arrived; never below `floor`, the frontier so far."""
     resolved = [reached.resolved for partitions in positions.values() for reached in partitions.values()]
     known = [ts for ts in resolved if ts is not None]
     if not known or len(known) < len(resolved):
@@ -112,10 +112,10 @@ class WatermarkMerge(Generic[Partition]):
         self._passed = -1
         self._number = 0
         self.repeated = 0
-        """Rows and DDLs that were passed over."""
+        """Repeated rows and DDLs, which are dropped."""
 
     def add(self, partition: Partition, event: RowChange | Ddl | Resolved) -> None:
-        """Take what a partition brings next; SchemaError for an event without commit timestamp."""
+        """Add the next event of a partition. Raises SchemaError for an event without commit timestamp."""
         if isinstance(event, Resolved):
             self._resolved[partition] = max(self._resolved[partition], event.ts)
             return
@@ -143,22 +143,22 @@ class WatermarkMerge(Generic[Partition]):
 
     @property
     def resolved(self) -> int | None:
-        """The least resolved ts of all partitions; None while one has said nothing."""
+        """The least resolved ts of all partitions; None while one has none."""
         least = min(self._resolved.values(), default=-1)
         return None if least < 0 else least
 
     @property
     def held(self) -> int:
-        """Events that wait."""
+        """The number of events held back."""
         return len(self._held)
 
     def ahead(self, most: int) -> set[Partition]:
-        """Partitions that need not be read on for now: more than `most` of their events wait for another one."""
+        """Partitions to pause: more than `most` of their events wait for another partition."""
         least = min(self._resolved.values(), default=-1)
         return {one for one, count in self._counts.items() if count > most and self._resolved[one] > least}
 
     def take(self) -> list[RowChange | Ddl | Resolved]:
-        """Return what may pass now, in order."""
+        """Return the events to release now, in order."""
         resolved = self.resolved
         if resolved is None:
             return []
@@ -171,7 +171,7 @@ class WatermarkMerge(Generic[Partition]):
         return [*passing, Resolved(resolved)]
 
     def rest(self) -> list[RowChange | Ddl | Resolved]:
-        """Return all that waits, in order, though more may come between; the gate is empty afterwards."""
+        """Return all events held back, in order, even if more may come between them; the gate is empty afterwards."""
         held, self._held = self._held, []
         return self._out(sorted(held))
 

@@ -92,7 +92,7 @@ Span = AbstractContextManager[Any]
 
 
 def span(name: str, **attributes: str | int) -> Span:
-    """Return a span for a block; its name and its attributes begin with `tidegate.`."""
+    """Return a tracing span for a block; its name and attributes begin with `tidegate.`."""
     return _opener()(f"{NAME}.{name}", {f"{NAME}.{key}": value for key, value in attributes.items()})
 
 
@@ -108,9 +108,10 @@ def _opener() -> Callable[[str, dict[str, str | int]], Span]:
 
 SPANS: Final = frozenset({"write", "ddl", "publish"})
 WINDOW_S: Final = 10.0
-"""Rates are means over this long."""
+"""The window over which rates are averaged."""
 SILENT_AFTER_S: Final = 60.0
-"""A changefeed resolves every second or so; a partition without for this long holds all tables back."""
+"""A changefeed resolves about every second; a partition that has not resolved for this long is reported, since it holds
+all tables back."""
 
 
 class Meter:
@@ -120,7 +121,7 @@ class Meter:
         self.report = report
         self.silent_after_s = silent_after_s
         self.moved: dict[tuple[str, int], tuple[int | None, float]] = {}
-        """Partition -> its resolved ts, and when it was first seen."""
+        """Partition -> its resolved ts, and the time at which that was first seen."""
         self.begun_s = time.monotonic()
         self.now = Progress("starting", since=now())
         self.tables: dict[str, TableProgress] = {}
@@ -132,7 +133,7 @@ class Meter:
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Count the time of a block for a phase of the rounds; those that change something are spans, too."""
+        """Add the time of a block to a phase of the rounds; phases that change something are tracing spans, too."""
         begun_s = time.monotonic()
         try:
             with span(phase) if phase in SPANS else nullcontext():
@@ -147,7 +148,7 @@ class Meter:
         return self.now
 
     def enter(self, state: str, **changes: object) -> Progress:
-        """Report a state, which begins now unless it is the one before."""
+        """Report a state; its time starts now if it differs from the last one."""
         since = self.now.since if state == self.now.state else now()
         return self.send(state=state, since=since, **changes)
 
@@ -156,13 +157,13 @@ class Meter:
         return self.enter(state, phase="stopped", ddl=None)
 
     def warn(self, text: str) -> None:
-        """Tell something that a person should read; each text once."""
+        """Report a warning to the user; each text once."""
         if text not in self.now.warnings:
             self.send(warnings=(*self.now.warnings, text))
 
     def failing(self, error: TidegateError, *, tries: int, next_s: float, reported: bool) -> None:
-        """Report an error that is waited out: the `tries`th of an outage, the next try after `next_s`; a warning too
-        unless the error was `reported` before."""
+        """Report an error that is retried: the `tries`th of an outage, the next try after `next_s`. It is a warning,
+        too, unless the error was `reported` before."""
         shown = self._shown(error, tries, next_s)
         self.enter("warning", error=shown)
         if not reported:
@@ -182,11 +183,11 @@ class Meter:
         self.enter("normal", error=None)
 
     def started(self, ts: int, *, resumed: bool) -> None:
-        """Report where the feed begins."""
+        """Report the start position of the feed."""
         self.enter("normal", checkpoint_ts=ts or None, resumed=resumed, phase="running")
 
     def read(self, reading: Reading, frontier: int | None) -> None:
-        """Report how far the source is."""
+        """Report the progress of the source."""
         now_ms = int(time.time() * 1000)
         self.landed = reading.path_counts
         partitions = tuple(
@@ -206,7 +207,7 @@ class Meter:
         self.listen(partitions)
 
     def listen(self, partitions: Sequence[PartitionProgress]) -> None:
-        """Warn of partitions that are read to their end and have brought no resolved ts for long."""
+        """Warn of partitions that are read to their end and have not resolved for long."""
         now_s = time.monotonic()
         silent = []
         for one in partitions:
@@ -257,7 +258,7 @@ class Meter:
         return {"roads": every.by_path(), "slow_roads": every.slow(), "rows_left_out": every.left_out}
 
     def leave_out(self, tables: Iterable[LeftOut]) -> None:
-        """Report which tables are left out, and warn of those that were not before."""
+        """Report the tables left out, and warn of the new ones."""
         now = tuple(dict.fromkeys(tables))
         if now == self.now.left_out:
             return
@@ -267,7 +268,7 @@ class Meter:
             self.warn(f"left out: {'; '.join(new)}")
 
     def park(self, groups: Sequence[Parked]) -> None:
-        """Report which tables are parked, and warn of those that were not before, or that met another error."""
+        """Report the parked tables, and warn of new ones and of those with another error."""
         before = set(self.now.parked)
         parked = tuple(FeedError.of_parked(group, name) for group in groups for name in group.names)
         if before == set(parked):
@@ -302,7 +303,7 @@ T = TypeVar("T")
 
 
 class Retrier(Outage):
-    """The outage that a feed is in, if any: waited out until a stop, and reported."""
+    """The retries of a feed: an outage is waited out until a stop, and reported."""
 
     def __init__(self, policy: RetryPolicy, meter: Meter, stop: threading.Event) -> None:
         super().__init__(policy)
@@ -312,7 +313,7 @@ class Retrier(Outage):
         """True once a stop has ended the waiting."""
 
     def retrying(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`, which is tried again as long as its errors may pass and patience lasts."""
+        """Return the result of `work`, which is retried as long as its errors are retryable and the policy allows."""
         tries = count()
 
         def stored() -> T:
@@ -324,10 +325,9 @@ class Retrier(Outage):
         return retry(stored, lambda error: self.survive(error, reported=next(tries) > 0))
 
     def survive(self, error: TidegateError, *, beside: bool = False, reported: bool = False) -> None:
-        """Return when it is time for the next try; raises `error` when it will not pass, or a stop is asked for.
-
-        `beside` says that it came from an activity beside the rounds, which learn of it only now and then, `reported`
-        that the same work has failed before: users are warned once."""
+        """Wait until the next try is due; raise `error` when it is not retryable, or a stop is requested. `beside`: the
+        error came from an activity beside the rounds, which notice it only from time to time. `reported`: the same work
+        has failed before, so that users were warned."""
         pause_s = self.pause_s(error)
         self._beside = self._beside or beside
         reported = reported or (beside and self.errors > 1)
@@ -345,19 +345,19 @@ class Retrier(Outage):
         return ends
 
     def idle(self, after_s: float) -> None:
-        """A round has found nothing to do and nothing in its way; what runs beside it is believed after a while."""
+        """Note a round without work or errors; `after_s` without errors end an outage beside the rounds, too."""
         self.recovered(after_s=after_s if self._beside else 0.0)
 
 
 START_S: Final = 5.0
-"""How long after the begin a first word that fails is tried again: an address that does not answer may be a wrong one.
+"""Time after the start for which a failing first connection is retried: an address that does not answer may be wrong.
 With a last try that takes its time limit of 10 s, that is 15 s in all."""
 CALM_S: Final = 60.0
-"""A source that runs for so long without an error has a broker that answers, though nothing may come."""
+"""After this long without an error an outage of the source is over, even if no data came."""
 POLL_S: Final = 0.2
-"""How often a source that has nothing is looked at."""
+"""The pause between polls of a source without new data."""
 UPKEEP_S: Final = 2.0
-"""How long a pass of upkeep may hold up the rounds."""
+"""Time limit of one pass of upkeep, which holds up the rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +373,7 @@ class Feed:
     patience: RetryPolicy = field(default_factory=RetryPolicy)
 
     def planning(self, barrier: Barrier) -> Planning:
-        """Return the rules by which rounds of this feed are planned for a sink with such a barrier."""
+        """Return the planning rules of this feed for a sink with this barrier."""
         return Planning(self.accept, self.drops, self.takes, barrier)
 
 
@@ -386,18 +386,18 @@ class Engine:
         self.standing = SinkPosition(Checkpoint(), SchemaState(), is_new=True)
         self.outage = Retrier(replace(feed.patience, stuck_s=None, most_s=START_S), meter, stop)
         self.floor = 0
-        """How far the tables are of a round that was cut off (engine/segment.py)."""
+        """The furthest position of the tables in a round that was cut off (engine/segment.py)."""
         self.messages_seen = 0
-        """Messages that the source had read at the last poll."""
+        """The source's count of messages at the last poll."""
         self.published_s = 0.0
         self.due_s = 0.0
-        """When merging has rested enough."""
+        """The time at which merging may go on."""
 
     def run(self, *, until: int | None = None, idle_s: float | None = None) -> Progress:
         """Run until the stop is set, the checkpoint reaches `until`, or nothing has come for `idle_s` seconds.
 
-        Raises the error that ends the feed. Errors that may pass are waited out; one at the start, where it may be a
-        wrong address, for some seconds only. What was done until then is published."""
+        Raises the error that ends the feed. Retryable errors are waited out; at the start, where the address may be
+        wrong, for some seconds only. Work that was done before the error is published."""
         self.meter.enter("pending")
         try:
             with self.sink.held():
@@ -415,7 +415,7 @@ class Engine:
         return self.meter.ended("finished" if self._reached(until) else "stopped")
 
     def begin(self, idle_s: float | None) -> bool:
-        """Take up the sink where it stands and begin to read; False if a stop or a silence ended the wait for it."""
+        """Recover the sink's position and start the source; False if a stop or `idle_s` ended the wait for it."""
         standing = self.outage.retrying(self.sink.recover)
         at = None if standing.is_new else standing.checkpoint.ts
         if at is not None:
@@ -434,18 +434,18 @@ class Engine:
         return True
 
     def known(self, standing: SinkPosition, begun: int) -> SinkPosition:
-        """Return where the feed goes on, with the tables that the source alone knows: all of a new feed, or of a
-        checkpoint that was kept without a schema, and those that other filter rules bring in."""
+        """Return the start position, with the tables that only the source knows: all tables of a new feed or of a
+        checkpoint without a schema, and tables that new filter rules add."""
         state = standing.state.with_unknown(self.source.definitions(begun))
         return SinkPosition(Checkpoint(begun) if standing.is_new else standing.checkpoint, state)
 
     def carry(self, known: SchemaState) -> None:
-        """Tell the source which tables the sink has, unless its checkpoint was kept without a schema."""
+        """Pass the sink's tables to the source, unless its checkpoint has no schema."""
         if known.tables:
             self.source.carry(known)
 
     def wait_for_source(self, at: int | None, idle_s: float | None) -> int | None:
-        """Return where reading begins, once the source has come as far as `at`; None if the wait for it is over."""
+        """Return the start position once the source has reached `at`; None if the wait ended before."""
         begun_s = time.monotonic()
 
         def start() -> int | SourceBehind:
@@ -498,8 +498,7 @@ class Engine:
                 self.halt.wait(rest if 0 < rest < pause_s else pause_s)
 
     def round(self, until: int | None) -> bool:
-        """Do one round; one that meets a message that nobody can apply begins anew without it, if the source may leave
-        it out."""
+        """Do one round; restart it without a message that cannot be applied, if the source may leave that out."""
         try:
             return self.steps(until)
         except TidegateError as error:
@@ -509,7 +508,7 @@ class Engine:
             return True
 
     def steps(self, until: int | None) -> bool:
-        """Do steps 1 to 8 once, at most to `until`; False when there was nothing to do."""
+        """Do steps 1 to 8 once, up to `until` at most; return False when there was nothing to do."""
         with self.meter.timed("read"):
             self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
         frontier = self.source.frontier()  # 4 gate
@@ -543,12 +542,12 @@ class Engine:
         return ends_early or through
 
     def plan(self, standing: SinkPosition, whole: Changes, end: int) -> tuple[Round, Changes]:
-        """Return the round from `standing` to `end`, or to the DDL that rows behind it lack; raises when that is
-        nothing."""
+        """Return the round from `standing` to `end`, or to the DDL that later rows lack; raises RowsLackDdl for an
+        empty one."""
         return plan_from(self.source, standing, whole, end, self.feed.planning(self.sink.barrier), floor=self.floor)
 
     def write(self, planned: Round, changes: Changes) -> None:
-        """Do steps 6 to 8 for one round; nothing is published while some tables are further than others."""
+        """Do steps 6 to 8 for one round; publish nothing while tables are at different positions."""
         begun_s = time.monotonic()
         if isinstance(self.sink, WithAdmission):
             self.sink.admit(planned)
@@ -572,7 +571,7 @@ class Engine:
             self.due_s = self.published_s + rest
 
     def apply(self, planned: Round, changes: Changes) -> Sequence[Result]:
-        """Let the sink do the work of a round; an error about a table that only messages made names them."""
+        """Apply a round to the sink; an error about a table that was inferred from messages names these."""
         try:
             return self.sink.run(self.tasks, planned.segment or planned.units, changes)
         except TidegateError as error:
@@ -580,11 +579,11 @@ class Engine:
             raise
 
     def parked(self) -> Sequence[Parked]:
-        """Return the tables that stand still."""
+        """Return the parked tables."""
         return self.sink.parked() if isinstance(self.sink, WithParking) else ()
 
     def advance(self, planned: Round, results: Sequence[Result]) -> None:
-        """Publish a round's end."""
+        """Publish the end of a round as the checkpoint."""
         with self.meter.timed("publish"):
             try:
                 self.standing = self.outage.retrying(lambda: self.sink.advance(planned, results))
@@ -599,15 +598,15 @@ class Engine:
         self.meter.park(parked)
 
     def recover_sink(self) -> None:
-        """Go on from where an earlier run has left the sink since this one began."""
+        """Continue from the sink's position, which an earlier run has moved since this one began."""
         standing = self.outage.retrying(self.sink.recover)
         self.standing = standing = self.known(standing, standing.checkpoint.ts)
         self.outage.retrying(lambda: self.sink.open(standing))
         self.floor, self.published_s = 0, time.monotonic()
 
     def resume_parked(self, sink: WithParking, group: Parked, state: SchemaState) -> None:
-        """Bring parked tables from where they stand to the checkpoint, once the source shows all up to it, and publish
-        them there; what is refused again stays parked, with the error of now."""
+        """Bring parked tables from their position to the checkpoint, once the source shows all up to it, and publish
+        them; tables that are refused again stay parked, with the new error."""
         self.outage.retrying(self.source.refresh)
         if (self.source.frontier() or 0) < self.standing.checkpoint.ts:
             return
@@ -636,26 +635,27 @@ class Engine:
         self.advance(Round((), self.standing.state, goal, (), ()), done)
 
     def next_part(self, standing: SinkPosition, goal: int) -> tuple[Round, Changes]:
-        """Return the next part of the way from `standing` to `goal`, as large as a round."""
+        """Return the next part, at most one round, of the changes from `standing` to `goal`."""
         whole = self.source.changes(standing.checkpoint.ts, goal)
         end = end_of_round(standing.checkpoint.ts, goal, list(whole.row_ranges()), limit=self.sink.flush_policy.limit)
         return self.plan(standing, whole, end)
 
     def resting(self, waiting: Sequence[RowRange]) -> bool:
-        """Return True while merging rests and little waits."""
+        """Return True while merging rests and the backlog is small."""
         if not self.sink.flush_policy.rests:
             return False
         rows = sum(stretch.rows for stretch in waiting)
         return 0 < rows < BUSY_ROWS and time.monotonic() < self.due_s
 
     def idle_advance(self, planned: Round, *, now: bool) -> None:
-        """Publish a checkpoint that moved without rows, now or now and then; it is no work."""
+        """Publish a checkpoint that moved without rows, at most every `idle_s` unless `now`; it does not count as
+        work."""
         moved = planned.checkpoint.ts > self.standing.checkpoint.ts
         if moved and (now or time.monotonic() - self.published_s >= self.sink.flush_policy.idle_s):
             self.advance(planned, ())
 
     def report_reading(self, frontier: int | None) -> None:
-        """Tell how far the source is; messages that come end an outage of it."""
+        """Report the progress of the source; new messages end its outage."""
         reading = self.source.reading()
         self.meter.read(reading, frontier)
         unwritten = self.sink.left_out() if isinstance(self.sink, WithOmissions) else ()
@@ -665,7 +665,7 @@ class Engine:
             self.outage.recovered()
 
     def tidy_up(self) -> None:
-        """Let the sink tidy up for a short while; its failures are warnings, the next pass tries again."""
+        """Let the sink tidy up for a short time; failures are warnings, the next pass retries."""
         if not isinstance(self.sink, WithUpkeep):
             return
         end_s = time.monotonic() + UPKEEP_S
@@ -678,8 +678,8 @@ class Engine:
             self.meter.warn(f"upkeep: {first_line(failure)}; trying again later")
 
     def restart_source(self, failure: TidegateError) -> None:
-        """Begin to read anew after a failure that may pass, or takes the source back from a run that the sink has
-        fenced, or will; raises the others."""
+        """Restart the source after a retryable failure, or take it back from a run that the sink has fenced or will
+        fence; raise other failures."""
         if not (isinstance(failure, Fenced) and self.sink.fences):
             self.outage.survive(failure, beside=True)
         self.carry(self.standing.state)

@@ -43,7 +43,7 @@ Convert = Callable[[Any], Value]
 
 
 class ColumnPlan(NamedTuple):
-    """How one column is read."""
+    """The reading of one column."""
 
     id: int
     convert: Convert
@@ -64,7 +64,7 @@ class MountTable:
 
     @property
     def eligible(self) -> bool:
-        """True if rows have a key: a primary or NOT NULL unique one; rows of a sequence have none."""
+        """True if rows have a handle key, primary or NOT NULL unique; rows of a sequence have none."""
         return not self.version.stored.is_sequence and (self.version.stored.is_view or bool(self.info.handle_key))
 
     @property
@@ -82,7 +82,7 @@ class Mounted(NamedTuple):
 
 
 class Mounter:
-    """Reads rows with the schema of their moment; plans are made once a table version.
+    """Reads rows with the schema of their commit_ts; plans are made once per table version.
 
     `verify` compares the checksums that rows have (integrity-check-level "correctness"). An old value's checksum of
     version 0 is not judged: it may be that of an older schema."""
@@ -102,9 +102,8 @@ class Mounter:
         self._tables: dict[tuple[int, int, int], MountTable] = {}
 
     def mount(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int) -> Mounted | None:
-        """Return the row change of a record; None for index entries, for rows that are dropped and for no row at all.
-
-        KvDecodeError for bytes that are none, TableNotFound for an id that the schema does not have."""
+        """Return the row change of a record; None for index entries, rows to skip, and no row at all. Raises
+        KvDecodeError for damaged bytes, TableNotFound for an id that the schema does not have."""
         found = decode_table_key(key)
         if not isinstance(found, RecordKey) or (not value and not old_value):
             return None
@@ -128,7 +127,7 @@ class Mounter:
         return self._zone is UTC
 
     def table(self, physical_id: int, commit_ts: int) -> MountTable | None:
-        """Return what rows with that id are read with; None where they are dropped. Raises TableNotFound."""
+        """Return the table that reads rows with that id; None where they are skipped. Raises TableNotFound."""
         snapshot = self._history.at(commit_ts - 1)
         version = snapshot.table_of(physical_id)
         if version is None:
@@ -158,8 +157,8 @@ def _contradicts(table: MountTable, row: Row | None, value: bytes | None) -> boo
 
 
 def values_of(table: MountTable, row: Row | None) -> Values | None:
-    """Return the values of a row in the order of the table's columns; None for no row. DecodeError for what is no
-    value."""
+    """Return the values of a row in the order of the table's columns; None for no row. Raises DecodeError for bytes
+    that are no value."""
     return None if row is None else tuple([_read(plan, row) for plan in table.plans])
 
 

@@ -42,12 +42,12 @@ _RECORD: Final = np.frombuffer(b"_r", np.uint8)
 _OPS: Final = pa.array(["I", "U", "D"])
 _INSERT, _UPDATE, _DELETE = range(3)
 _UNREAD_SHARE: Final = 4
-"""One row in so many may be read by the mounter; with more of them all are."""
+"""If more than one row in this many needs the mounter, it reads all of them."""
 
 
 class Records(NamedTuple):
-    """Records of one physical table, in commit order: binary arrays, null where there is no value, and numpy's 64-bit
-    numbers. `start_ts` is None where it is not known."""
+    """Records of one physical table, in commit order: binary arrays, null without a value, and numpy's 64-bit numbers.
+    `start_ts` is None where it is not known."""
 
     physical_id: int
     keys: Any
@@ -58,7 +58,7 @@ class Records(NamedTuple):
 
 
 class MountedColumns(NamedTuple):
-    """The changes of some records; `rows` tells which records they are of."""
+    """The changes of some records; `rows` has the record number of each."""
 
     table: MountTable
     rows: Any
@@ -77,7 +77,7 @@ class _Column(NamedTuple):
 
 
 class _Ready(NamedTuple):
-    """A table made ready; `foreign` are columns that rows may have and changes do not."""
+    """A prepared table; `foreign` are columns that stored rows may have and changes do not."""
 
     table: MountTable
     columns: tuple[_Column, ...]
@@ -85,7 +85,7 @@ class _Ready(NamedTuple):
 
 
 class _Images(NamedTuple):
-    """Stored rows, the old ones of some records before the new ones, and which records they are of."""
+    """Stored rows, the old ones of some records before the new ones, with their record numbers."""
 
     values: Any
     records: Any
@@ -93,7 +93,7 @@ class _Images(NamedTuple):
 
 
 class ColumnMounter:
-    """Mounts records with the schema of their moment; `mounter` is the one that does it row by row."""
+    """Mounts records with the schema of their commit_ts; `mounter` mounts rows one by one."""
 
     def __init__(self, mounter: Mounter) -> None:
         self._mounter = mounter
@@ -200,7 +200,7 @@ def _common_handles(table: MountTable, keys: list[bytes]) -> dict[int, Any]:
 
 
 def _column(column: _Column, cells: RowCells, handles: Any) -> tuple[Any, Any]:
-    """A column's values, and which rows the mounter has to read."""
+    """A column's values, and the rows that the mounter has to read."""
     places = cells.cells[column.plan.id]
     if handles is not None:
         return handles, places.size != MISSING

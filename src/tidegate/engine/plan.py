@@ -1,4 +1,4 @@
-"""Planning a round: everything between two checkpoints as steps on stored tables, and what DDLs mean for them. Pure.
+"""Planning a round: everything between two checkpoints as steps on stored tables, with the effects of DDLs. Pure.
 
     DDLs        ──────D1────────D2──────────D3────►  ts
     customers   rows ─┤ alter ├─ rows ──────────────►
@@ -88,7 +88,7 @@ Position: TypeAlias = tuple[int, int]
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Apply the row changes of `table` (by its name of that time) with after < commit_ts <= upto."""
+    """Apply the row changes of `table` (the name at that time) with after < commit_ts <= upto."""
 
     table: TableInfo
     after: int
@@ -116,7 +116,7 @@ class Alter(msgspec.Struct, frozen=True):
 
 
 class Trim(msgspec.Struct, frozen=True):
-    """Remove the rows that lie in the named partitions of `old`, whose definition says where a row lies."""
+    """Remove the rows of the named partitions of `old`, whose definition assigns rows to partitions."""
 
     old: TableInfo
     new: TableInfo
@@ -145,7 +145,7 @@ class Unit(msgspec.Struct, frozen=True):
 
     steps: tuple[Step, ...]
     rows: int = 0
-    """How many row changes the unit holds, to start the longest first."""
+    """The number of row changes; the largest unit starts first."""
 
     @property
     def row_steps(self) -> list[Rows]:
@@ -153,7 +153,7 @@ class Unit(msgspec.Struct, frozen=True):
 
     @property
     def tables(self) -> list[TableInfo]:
-        """The tables that it works on, as its steps name them."""
+        """The tables of its steps, by name."""
         found: list[TableInfo] = []
         for step in self.steps:
             match step:
@@ -173,7 +173,7 @@ class Unit(msgspec.Struct, frozen=True):
 
 
 def position_of(step: Step) -> Position:
-    """Return where a table stands once `step` is done."""
+    """Return a table's position after `step`."""
     return (step.upto, 0) if isinstance(step, Rows) else (step.ts, step.seq)
 
 
@@ -184,7 +184,7 @@ class Segment(msgspec.Struct, frozen=True):
     upto: int
     tables: tuple[TableInfo, ...] = ()
     rows: int = 0
-    """How many row changes there are at most."""
+    """An upper bound of the number of row changes."""
 
     @property
     def steps(self) -> list[Rows]:
@@ -192,9 +192,8 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class SkippedDdl(msgspec.Struct, frozen=True):
-    """A DDL that a lake does not have, though rows of this table are made by it.
-
-    `for_good`: its whole transaction is left out, whatever the rules say later."""
+    """A DDL that a lake left out although later rows of this table depend on it. `for_good`: its whole transaction is
+    left out, so that changed rules do not bring it back."""
 
     schema: str
     table: str
@@ -203,29 +202,28 @@ class SkippedDdl(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> TableName:
-        """The table's name, as rows behind the DDL have it."""
+        """The table's name after the DDL."""
         return TableName(self.schema, self.table)
 
     @property
     def ts(self) -> int:
-        """Rows above it do not fit."""
+        """The ts above which rows do not fit."""
         return self.ddl.commit_ts or 0
 
 
 @dataclass(slots=True)
 class SkippedDdls:
-    """The marks of a lake, in the order of their DDLs."""
+    """A lake's marks of skipped DDLs, in the order of the DDLs."""
 
     marks: list[SkippedDdl] = field(default_factory=list)
 
     def first(self, name: TableName) -> SkippedDdl | None:
-        """Return the first DDL that a table lacks."""
+        """Return the first skipped DDL of a table."""
         return next((mark for mark in self.marks if mark.name.key == name.key), None)
 
     def pass_over(self, ddl: Ddl, effects: Sequence[Effect] | None, *, for_good: bool) -> bool:
-        """Note a DDL that is left out, with what it would have done; None if it cannot be applied.
-
-        False where that leaves the tables' later rows in doubt."""
+        """Note a DDL that is left out, with the effects that it would have had (None if it cannot be applied). Return
+        False if the tables' later rows are then uncertain."""
         if effects is not None:
             self.marks += [SkippedDdl(*name, ddl, for_good) for effect in effects for name in _strangers(effect)]
             return True
@@ -235,7 +233,7 @@ class SkippedDdls:
         return False
 
     def follow(self, effects: Sequence[Effect]) -> None:
-        """Note what was applied: a dropped table lacks nothing any more, a renamed one the same as before."""
+        """Note applied effects: the marks of a dropped table go, those of a renamed one stay with it."""
         for effect in effects:
             if isinstance(effect, TableDropped | TableCreated):
                 gone = effect.table.name.key
@@ -244,7 +242,7 @@ class SkippedDdls:
                 self.marks = [_renamed(mark, effect) for mark in self.marks]
 
     def check(self, name: TableName, highest_ts: int) -> None:
-        """RowsLackDdl when a table with rows up to there lacks a DDL before them."""
+        """Raise RowsLackDdl when a table with rows up to there lacks a DDL before them."""
         mark = self.first(name)
         if mark is None or highest_ts <= mark.ts:
             return
@@ -258,7 +256,7 @@ class SkippedDdls:
 
 
 def foreseen(state: SchemaState, ddl: Ddl, seq: int) -> Sequence[Effect] | None:
-    """Return what a DDL would do; None if it cannot be applied."""
+    """Return the effects that a DDL would have; None if it cannot be applied."""
     try:
         return apply_ddl(state, ddl, seq)[1]
     except (InputError, SchemaError):
@@ -266,12 +264,12 @@ def foreseen(state: SchemaState, ddl: Ddl, seq: int) -> Sequence[Effect] | None:
 
 
 def renamed_away(state: SchemaState, ddl: Ddl) -> TableName | None:
-    """Return the name that a RENAME takes away; None for other DDLs."""
+    """Return the old name of a RENAME; None for other DDLs."""
     return previous_name(ddl, foreseen(state, ddl, 0)) if "RENAME" in ddl.query.upper() else None
 
 
 def _strangers(effect: Effect) -> list[TableName]:
-    """The names whose later rows do not fit tables without this change."""
+    """The tables whose later rows do not fit without this change."""
     match effect:
         case TableCreated(table) | TableRecovered(table):
             return [table.name]
@@ -291,7 +289,7 @@ def _renamed(mark: SkippedDdl, effect: TableRenamed) -> SkippedDdl:
 
 
 def changes_rows(old: TableInfo, new: TableInfo) -> bool:
-    """Return True when a change of definition shows in stored rows or in how rows are read."""
+    """Return True when a change of definition affects stored rows or their reading."""
     return _shape(old) != _shape(new)
 
 
@@ -304,7 +302,7 @@ _NOW: Final = re.compile(r"CURRENT_TIMESTAMP|NOW|LOCALTIME|CURRENT_DATE", re.IGN
 
 
 def of_session(found: Sequence[Effect]) -> list[str]:
-    """Return the columns and partitions whose values the effects of a DDL take from its session's zone, once each."""
+    """Return the columns and partitions whose values depend on the DDL session's time zone, once each."""
     names: list[str] = []
     for effect in found:
         match effect:
@@ -321,7 +319,7 @@ def of_session(found: Sequence[Effect]) -> list[str]:
 
 
 def zone_warning(ddl: Ddl, found: Sequence[Effect]) -> str:
-    """Return what a user has to know of a DDL whose session is not known; "" where nothing depends on it."""
+    """Return the warning about a DDL whose session is not known; "" where nothing depends on it."""
     if ddl.told.zone or not (names := of_session(found)):
         return ""
     return (
@@ -352,7 +350,7 @@ def _bounds(old: TableInfo | None, new: TableInfo) -> Iterator[str]:
 
 
 def null_warnings(ddl: Ddl, place: Place | None, found: Iterable[Effect]) -> Iterator[str]:
-    """Return what a user has to know of a DDL that came in a message or a file."""
+    """Return the warnings about a DDL of a message or a file."""
     if place is None or not place.topic:
         return
     for effect in found:
@@ -368,7 +366,7 @@ def null_warnings(ddl: Ddl, place: Place | None, found: Iterable[Effect]) -> Ite
 
 
 def rewritten(old: TableInfo, new: TableInfo) -> list[ColumnInfo]:
-    """Return the columns of `old` whose values TiDB writes anew for their types in `new`."""
+    """Return the columns of `old` whose values TiDB rewrites for their types in `new`."""
     before = {column.id: column for column in old.columns if not column.virtual}
     pairs = ((before[column.id], column) for column in new.columns if column.id in before)
     return [was for was, column in pairs if kind_of_types(was.type, column.type) is ModifyKind.LOSSY]
@@ -378,7 +376,7 @@ _SEVERAL: Final = re.compile("rename|exchange", re.IGNORECASE)
 
 
 def names_of(ddl: Ddl, state: SchemaState) -> tuple[TableName, ...]:
-    """Return the tables that a DDL speaks of; () where that cannot be told, or where it is about a database."""
+    """Return the tables that a DDL names; () if that is unknown, or for a DDL of a database."""
     if not ddl.table:
         return ()
     own, statements = TableName(ddl.schema, ddl.table), read_statements(ddl)
@@ -391,7 +389,7 @@ def names_of(ddl: Ddl, state: SchemaState) -> tuple[TableName, ...]:
 
 
 def _named(statement: Statement) -> Iterator[tuple[TableName, bool]]:
-    """The names of a statement, and whether each is sure to be that table's."""
+    """The tables of a statement, each with True if the name is certain."""
     match statement:
         case CreateTable() | CreateTableLike() | TruncateTable():
             yield statement.table, True
@@ -413,7 +411,7 @@ def _named(statement: Statement) -> Iterator[tuple[TableName, bool]]:
 
 
 DRIFT_SEQ: Final = 1 << 20
-"""The place of a column change that only rows showed: after every DDL of the same ts."""
+"""The sequence number of a column change inferred from rows: after every DDL of the same ts."""
 
 Key = tuple[str, str]
 
@@ -426,7 +424,7 @@ class Barrier(Enum):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """How far a sink is: everything up to `ts`, and of the DDLs at exactly `ts` those in `done`; without those in
+    """The progress of a sink: everything up to `ts`, of the DDLs at exactly `ts` those in `done`, and none of those in
     `left_out`."""
 
     ts: int = 0
@@ -436,27 +434,28 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """The changes that landed between two timestamps: spans of row changes by table, and layouts where no DDL tells."""
+    """The changes that landed between two timestamps: spans of row changes by table, and layouts for tables without a
+    DDL."""
 
     spans: Mapping[TableName, tuple[int, int, int]]
     """(rows, lowest commit_ts, highest commit_ts)"""
     layouts: Callable[[TableName, int], Sequence[Layout]]
-    """The layouts that a table's rows up to a ts have."""
+    """Returns the layouts of a table's rows up to a ts."""
     accept: Callable[[str, str], bool]
     drops: "Drops | None" = None
     """Decides which DDLs event filters leave out."""
     takes: "Drops | None" = None
-    """Which DDLs the table filter takes, with barrier ALL (None: all)."""
+    """Tells whether the table filter takes a DDL, with barrier ALL (None: all)."""
 
 
 Drops: TypeAlias = Callable[[Ddl, TableName | None], bool]
-"""Returns True for a DDL to leave out; the name is the one that its table had before."""
+"""Returns True for a DDL to leave out; the name is its table's earlier one."""
 
 
 @dataclass(frozen=True)
 class PlannedDdl:
-    """A DDL for a sink with barrier ALL: the schema before and after it, and what it does to tables; `number` counts
-    the DDLs of its ts from 1. Where the schema cannot follow it, `error` says why, and there is no effect."""
+    """A DDL for a sink with barrier ALL: the schema before and after it, and its effects on tables; `number` counts the
+    DDLs of its ts from 1. If the schema cannot follow it, `error` is set and there are no effects."""
 
     placed: PlacedDdl
     number: int
@@ -475,7 +474,7 @@ class PlannedDdl:
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
-        """The statements of the text, with the names that it has; () where the schema cannot follow them."""
+        """The statements of the text, with names as written; () if the schema cannot follow them."""
         return () if self.error is not None else tuple(parse(self.ddl.query, self.ddl.schema))
 
     @property
@@ -483,13 +482,13 @@ class PlannedDdl:
         return qualified(self.ddl.schema, self.ddl.table) if self.ddl.table else self.ddl.schema
 
     def refused(self, error: TidegateError) -> SinkRefused:
-        """Return the error of a sink that has to do what the DDL does, and cannot for `error`."""
+        """Return the error of a sink that must apply the effects of the DDL, and cannot because of `error`."""
         refused = SinkRefused(f"DDL {self.ddl.query[:500]!r} cannot be followed: {error}")
         return refusal(refused.at(table=self.table, commit_ts=self.commit_ts), self.ddl, self.placed.place)
 
 
 def plan_ddl(state: SchemaState, placed: PlacedDdl, number: int = 1) -> PlannedDdl:
-    """Return the DDL with what it does to `state`, where it is the `number`th of its ts."""
+    """Return the DDL with its effects on `state`; it is the `number`th of its ts."""
     try:
         after, effects = apply_ddl(state, placed.ddl, number)
     except (InputError, SchemaError) as error:
@@ -500,7 +499,7 @@ def plan_ddl(state: SchemaState, placed: PlacedDdl, number: int = 1) -> PlannedD
 @dataclass(frozen=True, slots=True)
 class Round:
     """The outcome: units of work that are independent of each other, or with barrier ALL a segment and the DDLs behind
-    it, and where schema and checkpoint stand after them."""
+    it, with the schema and checkpoint after them."""
 
     units: tuple[Unit, ...]
     state: SchemaState
@@ -509,9 +508,9 @@ class Round:
     warnings: tuple[str, ...]
     segment: Segment | None = None
     planned_ddls: tuple[PlannedDdl, ...] = ()
-    """Barrier ALL: the DDLs at the round's end that the sink does, one by one, behind all rows."""
+    """Barrier ALL: the DDLs at the round's end, which the sink executes one by one after all rows."""
     left_out: int = 0
-    """DDLs that filters took out."""
+    """The number of DDLs that filters removed."""
 
     @property
     def rows(self) -> int:
@@ -519,7 +518,7 @@ class Round:
 
     @property
     def row_steps(self) -> list[Rows]:
-        """The steps that are rows, table by table."""
+        """The steps with rows, table by table."""
         if self.segment is not None:
             return self.segment.steps
         return [step for unit in self.units for step in unit.row_steps]
@@ -530,7 +529,7 @@ class Round:
 
 
 def identity(ddl: Ddl) -> str:
-    """Return what makes a DDL the same DDL, its commit_ts aside."""
+    """Return the identity of a DDL, without its commit_ts."""
     return f"{ddl.schema}\x1f{ddl.table}\x1f{ddl.query}"
 
 
@@ -578,7 +577,7 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
 
 
 def replace_ts(ddl: Ddl, ts: int) -> Ddl:
-    """Return the DDL with its commit_ts surely set."""
+    """Return the DDL with `ts` as its commit_ts."""
     return msgspec.structs.replace(ddl, commit_ts=ts)
 
 
@@ -619,7 +618,7 @@ class _Plan:
         return self.landed.accept(table.name.schema, table.name.table)
 
     def cut(self, table: TableInfo, ts: int) -> None:
-        """Close the table's stretch of rows at `ts`."""
+        """Close the table's range of rows at `ts`."""
         since = self.since.get(table.incarnation, self.after)
         span = self.spans.get(table.name.key)
         if span is not None and since < ts and span[2] <= ts and span[3] > since and self.stored(table):
@@ -631,7 +630,7 @@ class _Plan:
         self.steps.setdefault(table.incarnation, []).append(step)
 
     def meet(self, ts: int) -> None:
-        """Infer tables whose rows come up to `ts` without a DDL that made them."""
+        """Infer tables that have rows up to `ts` but no DDL that created them."""
         for key, (name, _, low, _) in self.spans.items():
             if key in self.seen or low > ts:
                 continue
@@ -648,13 +647,12 @@ class _Plan:
             self.warnings.append(f"table {name}: no DDL seen, its definition is read off its messages")
 
     def inferred(self, name: TableName, version: int, upto: int) -> list[TableInfo]:
-        """Return what the rows up to a ts show of a table; nothing when there are none (spans are bounds, not
-        exact)."""
+        """Return the definitions that a table's rows up to a ts show; [] without rows, as spans are bounds."""
         layouts = self.landed.layouts(name, upto)
         return [infer_table(name, layout.fields, layout.pk_names, version) for layout in layouts]
 
     def follow_drift(self) -> None:
-        """Columns that rows of inferred tables show beyond their definition."""
+        """Add the columns that rows of inferred tables have beyond their definition."""
         for key, (name, *_) in self.spans.items():
             table = self.state.tables.get(key)
             if table is None or not table.inferred:
@@ -686,21 +684,21 @@ class _Plan:
         self.warnings.append(f"DDL of ts {ddl.commit_ts} left out by an event filter{doubt}: {ddl.query[:500]}")
 
     def catch_up(self) -> None:
-        """Apply what was left out and is not any more, where the round begins."""
+        """Apply DDLs that are no longer left out, at the start of the round."""
         for number, mark in enumerate(tuple(self.lacking.marks), start=1):
             if not mark.for_good and not self.dropped(mark.ddl):
                 self.lacking.marks.remove(mark)
                 self.apply(replace_ts(mark.ddl, self.after), DRIFT_SEQ + number)
 
     def is_foreign(self, ddl: Ddl) -> bool:
-        """Return whether the table filter takes none of the tables, or not the database, that a DDL speaks of."""
+        """Return whether a DDL names only tables, or a database, outside the table filter."""
         if not ddl.table:
             return self.landed.takes is not None and not self.landed.takes(ddl, None)
         names = names_of(ddl, self.state)
         return bool(names) and not any(self.landed.accept(*name) for name in names)
 
     def lose(self, ddl: Ddl, error: TidegateError) -> None:
-        """Go on without a DDL of tables that the filter leaves out: what they are like is not known any more."""
+        """Continue without a DDL of tables outside the filter: their definitions are unknown from here on."""
         names = names_of(ddl, self.state)
         why = f"{', '.join(map(str, names)) or f'database {ddl.schema}'} at ts {ddl.commit_ts}: {error}"
         if not names or not self.state.lost.keys() >= {name.key for name in names}:
@@ -709,7 +707,7 @@ class _Plan:
         self.left_out += 1
 
     def check_known(self, name: TableName) -> None:
-        """SchemaError for a table that the filter takes and whose definition was lost while it did not."""
+        """Raise SchemaError for a table of the filter whose definition was lost while it was outside."""
         lost = self.state.lost.get(name.key)
         if lost is not None:
             raise SchemaError(
@@ -718,8 +716,8 @@ class _Plan:
             ).at(table=str(name))
 
     def apply(self, ddl: Ddl, seq: int, place: Place | None = None) -> bool:
-        """Apply one DDL, which stands at `place`, to the schema and cut the tables whose rows it touches; False if it
-        is of tables that the filter leaves out and could not be followed."""
+        """Apply one DDL, read at `place`, to the schema and cut the tables whose rows it changes; False for a DDL of
+        tables outside the filter that could not be followed."""
         lost = self.state.lost
         try:
             self.state, effects = apply_ddl(self.state, ddl, seq)

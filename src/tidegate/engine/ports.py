@@ -56,7 +56,7 @@ from tidegate.schema.state import SchemaState
 
 
 class RowRange(NamedTuple):
-    """Rows that are read together: their range of commit_ts, their number, and their bytes when read."""
+    """Rows that are read together: their range of commit_ts, their number, and their size in memory."""
 
     first_ts: int
     last_ts: int
@@ -66,22 +66,22 @@ class RowRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RoundLimit:
-    """What a round takes at most."""
+    """The limits of one round."""
 
     rows: int
     size_bytes: int
 
 
 ROUND: Final = RoundLimit(rows=2_000_000, size_bytes=256 << 20)
-"""Of all tables together; the workers hold it some four times over while they merge (as read, sorted, typed, written),
-about 1 GiB among them, whether rows have 100 bytes or 10 KiB."""
+"""The default limit of a round, over all tables. Workers hold the rows about four times while they merge (as read,
+sorted, typed, written): about 1 GiB together, for rows of 100 bytes and of 10 KiB alike."""
 
 BUSY_ROWS: Final = 50_000
-"""Where so much waits, rounds follow each other: a catch-up is quicker than any rest."""
+"""With a backlog of this many rows, rounds follow each other without a rest."""
 REST: Final = 3.0
-"""Merging takes a quarter of the time of a quiet feed, so that landing and readers have the rest."""
+"""The rest after a merge, as a multiple of its time: landing and readers have three quarters of a quiet feed's time."""
 REST_MAX_S: Final = 4.0
-"""Merged tables stay some seconds behind, not more."""
+"""The longest rest, so that merged tables stay only some seconds behind."""
 
 
 def round_end(ranges: Iterable[RowRange], upto: int, limit: RoundLimit = ROUND) -> int:
@@ -103,8 +103,8 @@ def round_end(ranges: Iterable[RowRange], upto: int, limit: RoundLimit = ROUND) 
 
 
 def tasks_at_once(rows: int, slots: int, asked: int | None = None) -> int | None:
-    """Return how many tables are merged at the same time, of what was `asked` (None: all); half of the slots while
-    little waits, so that a batch that lands finds one free and does not wait for all tables."""
+    """Return how many tables to merge at the same time, `asked` at most (None: all). With a small backlog these are
+    half of the slots, so that landing finds a free one."""
     if rows >= BUSY_ROWS:
         return asked
     half = max(slots // 2, 1)
@@ -112,8 +112,7 @@ def tasks_at_once(rows: int, slots: int, asked: int | None = None) -> int | None
 
 
 def rest_s(took_s: float, rows: int, shortest_s: float) -> float:
-    """Return how long merging rests after a round of `rows` that took `took_s`; rounds start at least `shortest_s`
-    apart.
+    """Return the rest in seconds after a round of `rows` that took `took_s`; rounds start at least `shortest_s` apart.
 
     A merge costs nearly the same for one row as for some thousands, and rows that are not merged yet are visible
     live."""
@@ -123,8 +122,7 @@ def rest_s(took_s: float, rows: int, shortest_s: float) -> float:
 
 
 class Parked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tables that are parked together: a sink refused a step of theirs for good, and they stand still while others go
-    on.
+    """Tables that are parked together: the sink refused one of their steps permanently; other tables go on.
 
         round (C, E]     orders   rows ──► ALTER ✗ refused       orders is parked at C
                          visits   rows ───────────────────► E    E is published, with orders as it was at C
@@ -151,22 +149,22 @@ class Parked(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What one round's units met: the tables of each, and the error; None for one that is tied to a parked table."""
+    """The units of a round that were refused: the tables of each, and the error; None for one tied to a parked
+    table."""
 
     incarnations: frozenset[str]
     error: TidegateError | None = None
 
 
 def parks(error: TidegateError) -> bool:
-    """Return True if an error of one unit is its tables' own: no other unit would meet it, and no wait would help.
-
-    One that names messages is the source's to decide about (`Source.refused`)."""
+    """Return True if an error parks the unit's tables: it concerns no other unit, and a retry would not help. An error
+    that names messages is left to the source (`Source.refused`)."""
     everybody = Fenced, HistoryLost, EnvironmentFault
     return error.retry is Retry.NEVER and not error.messages and not isinstance(error, everybody)
 
 
 def touched(units: Iterable[Unit], incarnations: Collection[str]) -> tuple[list[Unit], frozenset[str]]:
-    """Return the units that work on one of `incarnations`, and these with all tables of those units."""
+    """Return the units that use one of `incarnations`, and `incarnations` with all tables of those units."""
     found, all_of = [], frozenset(incarnations)
     for unit in units:
         if not all_of.isdisjoint(unit.incarnations):
@@ -178,9 +176,8 @@ def touched(units: Iterable[Unit], incarnations: Collection[str]) -> tuple[list[
 def parked_after(
     before: Sequence[Parked], refused: Iterable[Refused], at: Checkpoint, schema: str, now_ms: int
 ) -> tuple[Parked, ...]:
-    """Return what is parked after a round from `at`, whose schema has that digest.
-
-    Tables that a unit ties together stand together, where the first of them stopped."""
+    """Return the parked tables after a round from `at`, whose schema has that digest. Tables that a unit ties together
+    share the position of the first that stopped."""
     groups = list(before)
     for one in refused:
         tied = [group for group in groups if not one.incarnations.isdisjoint(group.incarnations)]
@@ -201,14 +198,14 @@ def _parked(incarnations: Iterable[str], error: TidegateError, at: Checkpoint, s
 
 
 def refused_again(group: Parked, error: TidegateError, now_ms: int) -> Parked:
-    """Return parked tables with the error that bringing them back has met."""
+    """Return parked tables with the error of the attempt to resume them."""
     new = _parked(group.incarnations, error, group.at, group.schema, now_ms)
     return msgspec.structs.replace(new, names=group.names)
 
 
 def known_to(groups: Iterable[Parked], state: SchemaState) -> tuple[Parked, ...]:
-    """Return the groups with the names that their tables have in `state`, of dropped ones where no other is left; those
-    that it has forgotten go."""
+    """Return the groups with the names of their tables in `state`: of dropped tables only where no other is left, and
+    without tables that `state` no longer knows."""
     kept = []
     for group in groups:
         alive = [str(table.name) for table in state.tables.values() if table.incarnation in group.incarnations]
@@ -230,7 +227,7 @@ class Tasks(Protocol):
 
     @property
     def slots(self) -> int:
-        """How many jobs run at the same time, at least 1."""
+        """The number of jobs that run at the same time, at least 1."""
 
     def run(self, work: Callable[[Job], Answer], jobs: Sequence[Job]) -> list[Answer]:
         """Return the answers of `work` in the order of `jobs`, once all have ended.
@@ -238,16 +235,15 @@ class Tasks(Protocol):
         Raises the first TidegateError that a job raised, SinkError for a job that ended without an answer."""
 
     def aside(self, name: str) -> "Tasks":
-        """Return tasks for an activity beside the rounds, such as landing; `cancel` of it ends that activity alone."""
+        """Return tasks for an activity beside the rounds, such as landing; its `cancel` ends that activity alone."""
 
     def cancel(self) -> None:
         """End the jobs that run now; their `run` raises."""
 
 
 class LocalTasks:
-    """Runs jobs in this process; `slots` is what it says of itself, `jobs` counts what it ran.
-
-    With `pickles`, work, jobs and answers travel by pickle, so that what cannot go to a worker fails here too."""
+    """Runs jobs in this process; `slots` is the number that it reports, `jobs` counts the jobs it ran. With `pickles`,
+    work, jobs and answers are pickled, so that objects that cannot go to a worker fail here, too."""
 
     def __init__(self, slots: int = 2, *, pickles: bool = True) -> None:
         self.slots = slots
@@ -264,15 +260,16 @@ class LocalTasks:
         return answers
 
     def aside(self, name: str) -> "LocalTasks":  # noqa: ARG002
-        """Return these same tasks: nothing runs beside anything."""
+        """Return these tasks: they run one after the other."""
         return self
 
     def cancel(self) -> None:
-        """Nothing runs that could be ended."""
+        """Do nothing: `run` has returned."""
 
 
 class TableSpan(NamedTuple):
-    """What there is of one table in a range: row changes at most, repeats counted, and bounds of their commit_ts."""
+    """The changes of one table in a range: an upper bound of their number, repeats included, and bounds of their
+    commit_ts."""
 
     rows: int
     min_ts: int
@@ -300,7 +297,7 @@ class Changes(Protocol):
         """Return the tables that may have rows in the range."""
 
     def row_ranges(self) -> Iterable[RowRange]:
-        """Return what a round is measured by: runs of rows that are read together, with their rows and bytes."""
+        """Return the ranges of rows that are read together, with their rows and bytes, to measure rounds by."""
 
     def layouts(self, name: TableName, after: int, upto: int) -> Sequence[Layout]:
         """Return the different layouts of a table's rows in (after, upto], in the order of their first row."""
@@ -313,8 +310,8 @@ class Changes(Protocol):
 
 
 class PartitionReached(NamedTuple):
-    """One partition of a source that has partitions: the next offset to read, the offset behind its last message
-    (None: not known), the largest resolved_ts that it has brought."""
+    """The progress of one partition: the next offset to read, its end offset (None: not known), its largest
+    resolved_ts."""
 
     topic: str
     partition: int
@@ -325,7 +322,7 @@ class PartitionReached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The state that a source reports; counts are since its start."""
+    """A source's report; counts are since its start."""
 
     messages: int = 0
     rows: int = 0
@@ -335,51 +332,52 @@ class Reading:
     path_counts: PathCounts = field(default_factory=PathCounts)
     """Rows by path, such as `land/template`, `land/rows`, and those that filters removed."""
     left_out: tuple[LeftOut, ...] = ()
-    """Tables of the filter that it does not bring."""
+    """Tables of the filter that the source does not carry."""
 
 
 class Source(Protocol):
-    """Where changes come from."""
+    """A source of row changes and DDLs."""
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         """Begin to read behind `checkpoint_ts`; None for a new feed. Return the ts behind which the feed begins.
 
-        Raises what is wrong with address, positions and history. After a failure it is called again."""
+        Raises the errors of address, positions and history. It is called again after a failure."""
 
     def stop(self) -> None:
-        """End all activity; what is durable stays."""
+        """End all activity; durable data stays."""
 
     def epoch(self) -> int:
-        """Return the number of this run among those that have read into one place: the highest goes on. 0: no place."""
+        """Return the epoch of this run among the runs with one target: the highest goes on. 0: there are no epochs."""
         return 0
 
     def failure(self) -> TidegateError | None:
-        """Return why reading ended by itself, if it did; `start` begins anew."""
+        """Return the error that ended reading, if any; `start` restarts it."""
 
     def replaced(self) -> TidegateError | None:
-        """Return Fenced where a run of a higher epoch has begun, even if nothing failed yet."""
+        """Return Fenced if a run of a higher epoch has begun, even if nothing has failed yet."""
         return None
 
     def idle(self) -> bool:
-        """Return True if everything that the source has at this moment is visible below the frontier or is time."""
+        """Return True if all data of the source is visible below the frontier, and only resolved timestamps are
+        left."""
 
     def refused(self, error: TidegateError) -> bool:  # noqa: ARG002
-        """Learn that a plan or a sink refuses what some messages hold (`error.messages`); True if the source has
-        put them aside, so that the round is to be planned anew."""
+        """Handle the refusal of some messages (`error.messages`) by the plan or the sink; return True if the source has
+        put them aside, so that the round must be planned anew."""
         return False
 
     def refresh(self) -> None:
         """Poll for new data."""
 
     def frontier(self) -> int | None:
-        """Return the ts at or below which nothing is still to come, DDLs at that very ts excepted; None: none yet."""
+        """Return the ts at or below which nothing is still to come, except DDLs at exactly that ts; None: none yet."""
 
     def carry(self, known: SchemaState) -> None:  # noqa: ARG002
-        """Learn which tables a resuming feed has at its checkpoint; called before `start`."""
+        """Take the tables of a resuming feed at its checkpoint; called before `start`."""
         return
 
     def definitions(self, ts: int) -> Sequence[TableInfo]:
-        """Return the replicated tables that the source knows to exist at `ts`; () where only messages tell."""
+        """Return the replicated tables that exist at `ts`; () for a source that learns of tables from messages."""
 
     def ddls(self, after: int, upto: int) -> Sequence[PlacedDdl]:
         """Return each DDL with after <= commit_ts <= upto once, by (commit_ts, arrival).
@@ -390,7 +388,7 @@ class Source(Protocol):
         """Return the row changes with after < commit_ts <= upto, of tables that the feed carries."""
 
     def release(self, checkpoint_ts: int) -> None:
-        """Learn that nothing at or below is read again, so that it may be trimmed."""
+        """Allow the source to trim everything at or below `checkpoint_ts`."""
 
     def reading(self) -> Reading:
         """Return counts and positions, for reports."""
@@ -398,9 +396,9 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FlushPolicy:
-    """When a sink wants rounds: `limit` bounds one round, `idle_s` is how often a checkpoint that moved without rows is
-    published (seconds), `flush_s` the shortest time between the begins of rounds while little waits; `rests` says that
-    a round costs nearly the same for one row as for thousands, so that small ones are put off (`rest_s`)."""
+    """When a sink wants rounds. `limit` bounds one round, `idle_s` is the interval for publishing a checkpoint that
+    moved without rows (seconds), `flush_s` the shortest time between the starts of rounds with a small backlog. `rests`
+    delays small rounds (`rest_s`), for sinks where one row costs nearly as much as thousands."""
 
     limit: RoundLimit = ROUND
     idle_s: float = 0.0
@@ -409,7 +407,7 @@ class FlushPolicy:
 
 
 class SinkPosition(NamedTuple):
-    """Where a sink stands: its checkpoint and the schema there. `is_new` when it has never advanced."""
+    """A sink's position: its checkpoint and the schema there. `is_new` for one that has never advanced."""
 
     checkpoint: Checkpoint
     state: SchemaState
@@ -417,11 +415,11 @@ class SinkPosition(NamedTuple):
 
 
 class Result(Protocol):
-    """What a task of a sink did."""
+    """The report of a sink's task."""
 
     @property
     def name(self) -> TableName | None:
-        """The table, or None where a task writes several."""
+        """The table; None if the task writes several."""
 
     @property
     def rows(self) -> int:
@@ -433,11 +431,12 @@ class Result(Protocol):
 
     @property
     def ahead(self) -> int:
-        """The ts at which a table stood already; above the round's end if a longer one was cut off. 0: not ahead."""
+        """The ts that the table had reached before; above the round's end if a longer round was cut off. 0: not
+        ahead."""
 
     @property
     def corrupt(self) -> int:
-        """Rows among them whose checksum contradicts their values."""
+        """Rows whose checksum contradicts their values."""
 
     @property
     def path_counts(self) -> PathCounts:
@@ -446,7 +445,7 @@ class Result(Protocol):
 
 @dataclass(slots=True)
 class Written:
-    """A Result with nothing of its own: what a task of a sink wrote; `size_bytes` of messages or statements."""
+    """The plain Result: rows and messages written; `size_bytes` of messages or statements."""
 
     name: TableName | None = None
     rows: int = 0
@@ -457,7 +456,7 @@ class Written:
     path_counts: PathCounts = field(default_factory=PathCounts)
 
     def coming(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Return the chunks that have rows; count what each says of itself when it comes."""
+        """Return the chunks that have rows, and add each to the counts."""
         for chunk in chunks:
             self.corrupt += chunk.corrupt
             self.path_counts.update(chunk.path_counts)
@@ -469,44 +468,42 @@ R = TypeVar("R", bound=Result)
 
 
 class Sink(Protocol[R]):
-    """Where changes go; `R` is what its tasks answer. Its class says what it guarantees, where its progress lives, and
-    what a DDL does.
+    """A target of changes; `R` is the result of its tasks. The class of a sink documents its guarantee, the place of
+    its progress, and the effect of a DDL.
 
-    A sink is a SegmentSink or a UnitSink, and adds the abilities that it has: WithGate, WithAdmission, WithUpkeep,
+    A sink is a SegmentSink or a UnitSink, and adds optional abilities: WithGate, WithAdmission, WithUpkeep,
     WithOmissions, WithCheck, WithParking. `held`, `open` and `close` do nothing here."""
 
     barrier: Barrier
-    """What a DDL cuts: TABLE the tables that it changes, whose DDLs are steps of units; ALL everything."""
+    """The scope of a DDL: TABLE cuts the tables that it changes, and DDLs are steps of units; ALL cuts all tables."""
     flush_policy: FlushPolicy = FlushPolicy()
     fences: bool = True
-    """Whether it lets the last of several runs alone write: then that one goes on, whoever fences its source. Else the
-    epoch of the source decides."""
+    """True if only the last of several runs can write: that run goes on, whoever fences its source. Otherwise the epoch
+    of the source decides."""
     epoch: int = 0
-    """That of the source, as the engine sets it."""
+    """The epoch of the source; the engine sets it."""
 
     def held(self) -> AbstractContextManager[None]:
-        """Keep a second writer out until the block ends, or fence it otherwise. EnvironmentFault, Fenced."""
+        """Exclude or fence other writers until the block ends. Raises EnvironmentFault and Fenced."""
         return nullcontext()
 
     def recover(self) -> SinkPosition:
-        """Return where the sink stands. SinkRefused when what is there is another feed's or of another form."""
+        """Return the sink's position. Raises SinkRefused when the target belongs to another feed or has another
+        form."""
 
     def open(self, standing: SinkPosition) -> None:  # noqa: ARG002
-        """Connect to the target before the first round: raises what an address, an account or a rule gets wrong."""
+        """Connect to the target before the first round. Raises errors of the address, the account and the rules."""
         return
 
     def run(self, tasks: Tasks, work: Any, changes: Changes) -> Sequence[R]:
-        """Do the work of a round in tasks: a segment, or units; return when all is durable. Doing it again changes
-        nothing that is done."""
+        """Write a round in tasks, a segment or units; return when all is durable. Repeating it changes nothing."""
 
     def advance(self, planned: Round, results: Sequence[R]) -> SinkPosition:
-        """Make the round's end the checkpoint, in one atomic write, and tell whom resolved timestamps are for.
-
-        Raises Fenced where another run goes on, Overtaken where one of an earlier epoch has advanced: `recover` tells
-        where."""
+        """Make the round's end the checkpoint, in one atomic write, and send resolved timestamps. Raises Fenced if
+        another run goes on, Overtaken if a run of an earlier epoch has advanced: `recover` returns its position."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         return
 
 
@@ -516,10 +513,10 @@ class SegmentSink(Sink[R], Protocol[R]):
     barrier: Barrier = Barrier.ALL
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[R]:
-        """Write the rows of a segment, which may be none, in tasks; return when all are durable."""
+        """Write the rows of a segment, if any, in tasks; return when all are durable."""
 
     def ddl(self, planned: PlannedDdl) -> None:
-        """Do one DDL; everything before it is durable, and it is when this returns."""
+        """Execute one DDL; everything before it is durable, and it is durable on return."""
 
 
 class UnitSink(Sink[R], Protocol[R]):
@@ -528,32 +525,32 @@ class UnitSink(Sink[R], Protocol[R]):
     barrier: Barrier = Barrier.TABLE
 
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[R]:
-        """Do the units in tasks; return when all is durable."""
+        """Write the units in tasks; return when all is durable."""
 
 
 @runtime_checkable
 class WithGate(Protocol):
-    """A sink that holds rounds back (barrier ALL)."""
+    """A sink that can hold rounds back (barrier ALL)."""
 
     def gate(self, checkpoint_ts: int) -> int | None:
-        """Return the ts, at or above the checkpoint, that rounds do not pass now, so that the target can be read as of
-        it; None: there is none. Asked before each round."""
+        """Return the ts, at or above the checkpoint, that rounds must not pass now, so that the target can be read as
+        of it; None for no gate. It is called before each round."""
 
 
 @runtime_checkable
 class WithAdmission(Protocol):
-    """A sink that looks at a round before it is done."""
+    """A sink that checks a round before it runs."""
 
     def admit(self, planned: Round) -> None:
-        """Raise SinkRefused for a round that cannot be done."""
+        """Raise SinkRefused for a round that cannot be written."""
 
 
 @runtime_checkable
 class WithUpkeep(Protocol):
-    """A sink that tidies up between rounds."""
+    """A sink that does maintenance between rounds."""
 
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:
-        """Tidy up for a short while if it is time; `enough()` asks to end soon. Errors here are warnings."""
+        """Do maintenance for a short time if it is due, until `enough()` is true. Errors here are warnings."""
 
 
 @runtime_checkable
@@ -561,7 +558,7 @@ class WithOmissions(Protocol):
     """A sink that cannot write every table."""
 
     def left_out(self) -> Sequence[LeftOut]:
-        """Return the tables that come and are not written."""
+        """Return the tables that the sink leaves out."""
 
 
 @runtime_checkable
@@ -569,8 +566,8 @@ class WithCheck(Protocol):
     """A sink that `run --check` can try."""
 
     def check(self) -> bool:
-        """Connect to the target without leaving a trace; False if that cannot be. Raises what an address, an account
-        or another changefeed's data gets wrong."""
+        """Connect to the target without changing it; return False if that is impossible. Raises errors of the address,
+        the account, and another changefeed's data."""
 
 
 @runtime_checkable
@@ -578,20 +575,20 @@ class WithParking(Protocol):
     """A sink (barrier TABLE) whose tables stand still when a step of theirs is refused, while the others go on."""
 
     def parked(self) -> Sequence[Parked]:
-        """Return the tables that stand still."""
+        """Return the parked tables."""
 
     def resuming(self) -> Sequence[tuple[Parked, SchemaState]]:
-        """Return the parked tables that a user wants to go on, each group with the schema where it stands."""
+        """Return the parked tables that a user resumes, each group with the schema at its position."""
 
     def resume(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> Sequence[Result]:
-        """Do the units of tables that are parked. Raises what one of them meets."""
+        """Write the units of parked tables. Raises the error of the first that fails."""
 
     def resumed(self, group: Parked, error: TidegateError | None) -> None:
-        """Take parked tables back, or note why they stay where they are; the next `advance` publishes it."""
+        """Unpark tables, or record the error for which they stay parked; the next `advance` publishes it."""
 
 
 class Saved(NamedTuple):
-    """What a checkpoint store keeps of one feed: where it stands, and notes of its sink, such as topics written to."""
+    """The stored state of one feed: its checkpoint, and notes of its sink, such as topics written to."""
 
     standing: SinkPosition
     notes: Mapping[str, Any]
@@ -601,24 +598,25 @@ class Checkpoints(Protocol):
     """Keeps a feed's checkpoint where the sink has no place for progress of its own."""
 
     def held(self) -> AbstractContextManager[None]:
-        """Keep another run of the same feed out until the block ends. EnvironmentFault when one runs."""
+        """Exclude other runs of the feed until the block ends. Raises EnvironmentFault when one runs."""
 
     def load(self) -> Saved | None:
-        """Return what was saved last; None for a new feed. ConfigError for what is another feed's, or no checkpoint."""
+        """Return the checkpoint that was saved last; None for a new feed. Raises ConfigError for another feed's, or no
+        checkpoint."""
 
     def save(self, saved: Saved) -> None:
-        """Put `saved` in place of what was there: readers see the old or the new. StateUnwritable, which may pass."""
+        """Replace the checkpoint by `saved`, atomically. Raises StateUnwritable, which may be retried."""
 
 
 def sink_position(saved: Saved | None) -> SinkPosition:
-    """Return where a feed stands whose checkpoint was `saved`; a new feed's for None."""
+    """Return the position of a feed whose checkpoint was `saved`; a new feed's for None."""
     return SinkPosition(Checkpoint(), SchemaState(), is_new=True) if saved is None else saved.standing
 
 
 REFUSED_MAX: Final = 10_000
-"""Messages that one error tells; the others come with the next."""
+"""The most messages that one error names; the next error names others."""
 OF_TABLES: Final = SchemaError, EncodeError, SinkRefused
-"""Errors that a table may be to blame for, not the configuration."""
+"""Errors whose cause may be a table, not the configuration."""
 
 DEFECTS: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, NotImplementedError)
 """Errors of Python and Arrow for rows that a table cannot hold; a retry raises them again."""
@@ -630,7 +628,7 @@ Message = tuple[str, int, int, int]
 def refused_rows(
     batch: Batch, rows: Iterable[int], what: str, rest: str = "", kind: type[TidegateError] = SchemaError
 ) -> TidegateError:
-    """Return the error of some rows, with the place of the first in its text, and the messages of all of them."""
+    """Return the error of some rows, with the position of the first in its text, and the messages of all."""
     some = list(islice(rows, REFUSED_MAX))
     where: dict[str, Any] = {"table": str(TableName(batch.schema, batch.table))}
     where["commit_ts"] = batch.commit_ts[some[0]].as_py()
@@ -644,7 +642,7 @@ def refused_rows(
 
 
 def converted(batch: Batch, convert: Callable[[Batch], T]) -> T:
-    """Return what `convert` makes of a batch; its error tells the messages of the rows that it cannot take."""
+    """Return `convert(batch)`; an error names the messages of the rows that cannot be converted."""
     name = TableName(batch.schema, batch.table)
     if not batch.fields:
         raise refused_rows(batch, range(batch.rows), f"table {name}: a row without columns")
@@ -666,7 +664,7 @@ def _takes(convert: Callable[[Batch], object], batch: Batch) -> bool:
 
 
 def refused_layout(changes: Changes, name: TableName, layout: Layout, what: str) -> TidegateError:
-    """Return the error of a table's rows that have a layout."""
+    """Return the error of a table's rows with this layout."""
     batches = (batch for batch, found in _batches(changes, name, changes.after, changes.upto) if found == layout)
     first = next(batches)
     error = refused_rows(first, range(first.rows), f"table {name}: {what}")
@@ -677,8 +675,8 @@ def refused_layout(changes: Changes, name: TableName, layout: Layout, what: str)
 
 
 def blamed(error: TidegateError, steps: Iterable[Rows], changes: Changes) -> TidegateError:
-    """Return a sink's error about these rows, with messages if it names none and is about a table that only rows tell
-    of."""
+    """Return a sink's error about these rows; if it names no messages and its table was inferred from rows, with
+    theirs."""
     if not parks(error) or not isinstance(error, OF_TABLES):
         return error
     for step in steps:

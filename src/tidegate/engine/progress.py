@@ -1,4 +1,4 @@
-"""Progress of a changefeed: what it has done, what it waits for, and three displays of its reports.
+"""Progress of a changefeed: its reports, and three displays of them.
 
                       +- live    a table that is redrawn in place      (a terminal)
     Progress -> Show -+- lines   one line now and then                 (a pipe, a log)
@@ -53,13 +53,13 @@ class FeedError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, error: TidegateError, *, since: str, tries: int = 1, next_try_s: float | None = None) -> "FeedError":
-        """Return `error` as it is shown."""
+        """Return `error` as reports show it."""
         places = msgspec.structs.asdict(error.where)
         return cls(code=error.code, message=str(error), since=since, tries=tries, next_try_s=next_try_s, **places)
 
     @classmethod
     def of_parked(cls, group: Parked, name: str) -> "FeedError":
-        """Return why the table `name` is parked."""
+        """Return the error for which the table `name` is parked."""
         since = to_datetime(compose(group.since_ms)).isoformat(timespec="milliseconds")
         return cls(code=group.code, message=group.message, since=since, table=name, commit_ts=group.commit_ts)
 
@@ -122,11 +122,11 @@ def _stage(path: str) -> str:
 
 LINE_EVERY_S: Final = 5.0
 NAMED: Final = 5
-"""Tables left out that one line names at most."""
+"""The most left-out tables that one line names."""
 
 
 class LeavesOut(Protocol):
-    """A report with the tables, rows and DDLs that are left out."""
+    """A report's tables, rows and DDLs that are left out."""
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]: ...
@@ -168,17 +168,17 @@ class Progress:
     phase: str
     state: str = "pending"
     since: str = ""
-    """When the state began, in UTC."""
+    """The time at which the state began, in UTC."""
     checkpoint_ts: int | None = None
     frontier_ts: int | None = None
     resumed: bool = False
     """True if the run began at a checkpoint."""
     rows_landed: int = 0
     rows: int = 0
-    """Row changes that the sink has; those that a restart repeats count again."""
+    """Row changes that the sink has written; repeats after a restart count again."""
     rows_per_s: float = 0.0
     messages: int = 0
-    """Messages that were read."""
+    """Messages read."""
     messages_written: int = 0
     ddls: int = 0
     watermarks: int = 0
@@ -186,9 +186,9 @@ class Progress:
     left_out: tuple[LeftOut, ...] = ()
     """Tables that the filter takes and the feed does not carry, with the reason."""
     rows_left_out: int = 0
-    """Rows that filters took out; of a topic and of files those of tables outside the filter among them."""
+    """Rows that filters removed; for topics and files with those of tables outside the filter."""
     ddls_left_out: int = 0
-    """DDLs that filters took out, or that none of the feed's tables needs."""
+    """DDLs that filters removed, or that concern none of the feed's tables."""
     corrupt: int = 0
     """Rows whose checksum contradicts their values."""
     roads: Mapping[str, int] = field(default_factory=dict)
@@ -196,13 +196,13 @@ class Progress:
     slow_roads: tuple[SlowRows, ...] = ()
     """Rows of slow paths by reason, most rows first."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of the rounds by what they were spent on: read, write, ddl, publish, upkeep, wait."""
+    """Seconds of the rounds by phase: read, write, ddl, publish, upkeep, wait."""
     partitions: tuple[PartitionProgress, ...] = ()
     tables: tuple[TableProgress, ...] = ()
     parked: tuple[FeedError, ...] = ()
     """Parked tables, each with the error that stopped it."""
     ddl: str | None = None
-    """The DDL that is being done."""
+    """The DDL that is being executed."""
     warnings: tuple[str, ...] = ()
     error: FeedError | None = None
     """The error that is retried, or that ended the feed."""
@@ -333,7 +333,7 @@ def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
 
 
 def _grid(width: int, columns: Mapping[str, int], rows: Sequence[tuple[str, ...]], more: int) -> rich.table.Table:
-    """A table of the columns whose least terminal width is there."""
+    """A table of the columns that fit into the terminal's width."""
     rest = [(f"... {more} more", *[""] * (len(columns) - 1))] if more > 0 else []
     shown = [at for at, least in enumerate(columns.values()) if width >= least]
     view = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))

@@ -1,4 +1,4 @@
-"""What a lake may forget: rules for snapshots, stored files, dropped tables and landed rows. Pure.
+"""Retention in a lake: rules for snapshots, stored files, dropped tables and landed rows. Pure.
 
     age of a snapshot   0 ───────── 10 min ───────────── 1 d ───────────────── snapshot-retention ──► forgotten
     kept                 every one          one a minute       one an hour
@@ -25,17 +25,17 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 TIERS: Final = ((DAY_MS, HOUR_MS), (10 * MINUTE_MS, MINUTE_MS))
-"""(from this age on, one snapshot in so many milliseconds), oldest first; younger ones all stay."""
+"""(age from which it holds, interval of which one snapshot is kept), in milliseconds, oldest first; all younger ones
+are kept."""
 PURGED: Final = -1
 """Stands for the version of a dropped table whose rows are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long things stay, in milliseconds.
-
-    `reader_grace_ms` is what a reader or worker may take from the moment when the thing that it reads is forgotten.
-    `orphan_grace_ms` is what a commit may take from its first file on: files that no log names wait so long."""
+    """Retention times in milliseconds. `reader_grace_ms` is the time that readers and workers have after a snapshot is
+    forgotten. `orphan_grace_ms` is the time that a commit may take from its first file on: files that no log names are
+    kept so long."""
 
     snapshot_ms: int = 7 * DAY_MS
     recover_ms: int = 7 * DAY_MS
@@ -46,7 +46,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class RetainedSnapshot:
-    """A published snapshot as far as retention looks at it; `versions` of the tables that it shows, by incarnation."""
+    """The facts about a published snapshot that retention uses; `versions` of its tables, by incarnation."""
 
     number: int
     published_ms: int
@@ -54,7 +54,7 @@ class RetainedSnapshot:
 
 
 def forgettable(published: Iterable[RetainedSnapshot], now_ms: int, limits: Limits) -> list[int]:
-    """Return the numbers of the snapshots that may go, ascending; never the newest one's."""
+    """Return the numbers of the snapshots to forget, ascending; never the newest."""
     ordered = sorted(published, key=lambda one: one.number)
     kept: dict[tuple[int, int], int] = {}
     young: list[int] = []
@@ -90,9 +90,8 @@ def needed(added: int, removed: int | None, versions: Iterable[int], newest: int
 def purgeable(
     retired_ms: Mapping[str, int], recoverable: Collection[str], shown: Collection[str], now_ms: int, limits: Limits
 ) -> list[str]:
-    """Return the retired incarnations whose rows may go.
-
-    `retired_ms` says since when each is retired, `shown` which ones a kept snapshot has among its tables."""
+    """Return the retired incarnations whose rows may be deleted. `retired_ms` has the time at which each was retired,
+    `shown` are those that a kept snapshot has."""
     return [
         incarnation
         for incarnation, since_ms in retired_ms.items()
@@ -101,7 +100,7 @@ def purgeable(
 
 
 def changelog_bound(checkpoint_ts: int, frontier: int | None, limits: Limits) -> int:
-    """Return the commit_ts up to which landed rows may go: in the checkpoint, and `changelog_ms` behind the
-    frontier."""
+    """Return the commit_ts up to which landed rows may be deleted: at or below the checkpoint, and `changelog_ms`
+    behind the frontier."""
     looked_back = physical_ms(frontier or checkpoint_ts) - limits.changelog_ms
     return min(checkpoint_ts, compose(max(looked_back, 0), (1 << 18) - 1))

@@ -1,4 +1,4 @@
-"""Retry policy: how long a changefeed retries through an outage, and how a client's refusal is told from an outage.
+"""Retry policy: how long a changefeed retries through an outage, and the distinction of a refusal from an outage.
 
     error ─ 1 s ─ 2 s ─ 4 s ─ 8 s ─ 16 s ─ 10 s ─ 20 s ─ 40 s ─ 60 s ─ 60 s ─ …            failed
             └── quick: max-retry times ──┘   └── until nothing has moved for stuck-duration ──┘
@@ -27,7 +27,7 @@ QUICK_MAX_S: Final = 30.0
 SLOW_S: Final = 10.0
 SLOW_MAX_S: Final = 60.0
 DOUBLINGS_MAX: Final = 30
-"""Above it every pause has long been the longest, and 2.0 ** n would grow for nothing."""
+"""The largest exponent of a pause, which has long reached its maximum by then."""
 
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FailureRun:
-    """Errors in a row: when the first came, on any steady clock, and how many there were."""
+    """Errors in a row: the time of the first, on a monotonic clock, and their number."""
 
     since_s: float
     errors: int = 1
@@ -43,10 +43,8 @@ class FailureRun:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """`quick` tries at once, then tries until `stuck_s` are over since the trouble began; None: no more tries.
-
-    With `most_s` no try begins later than that after the run's own begin; `first_s` is the first pause, if not a
-    second."""
+    """`quick` retries first, then retries until `stuck_s` seconds after the first error; None: no more. With `most_s`
+    no try starts later than that after the start of the run; `first_s` is the first pause, a second by default."""
 
     quick: int = 5
     stuck_s: float | None = 1800.0
@@ -54,11 +52,11 @@ class RetryPolicy:
     first_s: float | None = None
 
     def met(self, trouble: FailureRun | None, now_s: float) -> FailureRun:
-        """Return the trouble after one more error."""
+        """Return the run of errors with one more."""
         return FailureRun(now_s) if trouble is None else FailureRun(trouble.since_s, trouble.errors + 1)
 
     def pause_s(self, trouble: FailureRun, now_s: float, begun_s: float = 0.0) -> float | None:
-        """Return how long to wait before the next try; None when it is time to give up. `begun_s`: the run's begin."""
+        """Return the pause before the next try; None to give up. `begun_s`: the start of the run."""
         slow = trouble.errors - self.quick - 1
         if slow < 0:
             pause = min((self.first_s or QUICK_S) * 2.0 ** min(trouble.errors - 1, DOUBLINGS_MAX), QUICK_MAX_S)
@@ -70,7 +68,7 @@ class RetryPolicy:
 
 
 class Outage:
-    """Errors in a row that may pass, as `policy` waits them out."""
+    """Retryable errors in a row, waited out by `policy`."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self.policy = policy
@@ -80,12 +78,12 @@ class Outage:
 
     @property
     def errors(self) -> int:
-        """How many errors there were in a row."""
+        """The number of errors in a row."""
         return 0 if self._run is None else self._run.errors
 
     def pause_s(self, error: TidegateError, *, passes: bool | None = None) -> float:
-        """Return how long to wait after an error before the next try. Raises it when it will not pass, which its
-        `retry` says unless the caller knows (`passes`), or when the policy allows no more tries."""
+        """Return the pause after an error before the next try. Raises the error when it is not retryable, by its
+        `retry` or the caller's `passes`, or when the policy allows no more tries."""
         if not (error.retry is Retry.LATER if passes is None else passes):
             raise error
         self._failed_s = now_s = time.monotonic()
@@ -96,18 +94,18 @@ class Outage:
         return pause_s
 
     def sleep(self, error: TidegateError) -> None:
-        """Return when it is time for the next try. Raises as `pause_s` does."""
+        """Sleep until the next try is due. Raises as `pause_s` does."""
         time.sleep(self.pause_s(error))
 
     def recovered(self, *, after_s: float = 0.0) -> bool:
-        """Return True where an outage ends: work has gone on, or nothing has failed for `after_s`."""
+        """Return True when an outage ends: work has gone on, or nothing has failed for `after_s`."""
         ends = self._run is not None and time.monotonic() - self._failed_s >= after_s
         self._run = None if ends else self._run
         return ends
 
 
 def retry(work: Callable[[], T], survive: Callable[[TidegateError], None]) -> T:
-    """Return the result of `work`, tried again whenever `survive` returns from its error; that raises what ends it."""
+    """Return the result of `work`, retried whenever `survive` returns; `survive` raises to give up."""
     while True:
         try:
             return work()
@@ -117,7 +115,7 @@ def retry(work: Callable[[], T], survive: Callable[[TidegateError], None]) -> T:
 
 LOOK_S: Final = 0.2
 LOOKS: Final = 8
-"""How often is looked whether somebody else answers after all."""
+"""The number of checks whether another broker answers after all."""
 ADDRESS: Final = (
     ". Is it running? Are host and port right? Check with: tidegate topic inspect kafka://{bootstrap}/TOPIC"
 )
@@ -126,19 +124,19 @@ LOGIN: Final = "; check sasl-user, sasl-password and sasl-mechanism"
 CERTIFICATE: Final = "; check ca, cert, key and the name in the broker's certificate"
 _HINTS: Final = {"_AUTHENTICATION": LOGIN, "_SSL": CERTIFICATE}
 _TLS: Final = "SSL routines"
-"""Part of OpenSSL's messages: a broker that refuses our certificate closes the connection with one."""
+"""A part of OpenSSL's messages, one of which comes from a broker that refuses our certificate."""
 _IDLE: Final = "_ALL_BROKERS_DOWN"
 _FILES: Final = {"ssl.ca.location": "ca", "ssl.certificate.location": "cert", "ssl.key.location": "key"}
 
 
 class ClientErrors:
-    """The last error texts about one client, and whether they were a refusal; `hear` is its error_cb. Texts may be
+    """The last error texts of one client, and whether they are a refusal; `hear` is its error_cb. Texts may be
     empty."""
 
     def __init__(self) -> None:
         self.last = self.refusal = ""
         self.down = False
-        """True once no broker of the list can be connected to."""
+        """True once all brokers of the list are unreachable."""
 
     def hear(self, error: Any) -> None:
         """Record an error that the client library reports through its callback."""
@@ -152,12 +150,12 @@ class ClientErrors:
             self.refusal = text + hint
 
     def forget(self) -> None:
-        """A request was answered."""
+        """Forget all errors, as a request was answered."""
         self.last = self.refusal = ""
         self.down = False
 
     def unreachable(self, bootstrap: str) -> str:
-        """Return the message for the case that no broker can be connected to."""
+        """Return the message for unreachable brokers."""
         why = self.last.rpartition(" failed: ")[2].partition(" (after")[0] or "no answer"
         return f"cannot reach broker {bootstrap} ({why})" + ADDRESS.format(bootstrap=bootstrap)
 

@@ -141,19 +141,19 @@ def end_of_round(
 
 
 def raised(floor: int, ahead: Iterable[int]) -> int:
-    """Return the floor after a round whose tables were found ahead so far."""
+    """Return the floor after a round whose tables were found ahead at `ahead`."""
     return max((floor, *ahead))
 
 
 def is_whole(end: int, floor: int) -> bool:
-    """Return True if the lake is at one state after a round that ends there, so that it may be published."""
+    """Return True if all tables have one position after a round with this end, so that it may be published."""
     return end >= floor
 
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """The rules by which rounds are planned: which tables are carried, which DDLs event filters leave out (`drops`) and
-    the table filter takes (`takes`), and what a DDL cuts."""
+    """The rules for planning rounds: the tables to carry, the DDLs that event filters leave out (`drops`) and that the
+    table filter takes (`takes`), and the scope of a DDL."""
 
     accept: Callable[[str, str], bool]
     drops: Drops | None = None
@@ -188,8 +188,8 @@ def plan_landed(
 def plan_from(
     source: Source, standing: SinkPosition, whole: Changes, end: int, rules: Planning, *, floor: int = 0
 ) -> tuple[Round, Changes]:
-    """Return the round of a source from `standing` to `end`, or to the DDL that rows behind it lack, with its changes;
-    `whole` are those up to `end` or further. Raises RowsLackDdl when a round that short is nothing."""
+    """Return the round of a source from `standing` to `end`, or to the DDL that later rows lack, with its changes;
+    `whole` are the changes up to `end` or further. Raises RowsLackDdl when that round is empty."""
     at = standing.checkpoint
     changes = whole if end == whole.upto else source.changes(at.ts, end)
     try:

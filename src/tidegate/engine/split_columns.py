@@ -1,4 +1,4 @@
-"""Rows as a sink sends them, by columns: updates of keys split, and the order of what a transaction holds.
+"""Rows to send, by columns: updates of keys are split, and the rows of a transaction ordered.
 
     rows        I   U   U(key)   D          an update of a key becomes two rows; its images stay where they are
     sent        I   U   D   I    D
@@ -26,11 +26,11 @@ from tidegate.engine.dispatch import NULL_TEXT, PartitionDispatcher, Splitter, T
 
 _OPS: Final = pa.array(["I", "U", "D"])
 _RANKS: Final = np.array([2, 1, 0])
-"""Kinds as a partition has them, by their codes: INSERT last, DELETE first."""
+"""The order of operations in a partition, by code: DELETE first, INSERT last."""
 
 
 class TableOrder(NamedTuple):
-    """Per row that is sent: transaction, kind, first row of its table in the transaction, number, and whether it is the
+    """Per row to send: transaction, operation, first row of its table in the transaction, number, and True for the
     INSERT of a split update."""
 
     transaction: Any
@@ -41,14 +41,14 @@ class TableOrder(NamedTuple):
 
 
 class SplitRows(NamedTuple):
-    """The rows of a batch as they are sent, and what orders them among those of other batches."""
+    """The rows of a batch to send, with the keys that order them among the rows of other batches."""
 
     batch: Batch
     order: TableOrder
 
 
 def split_rows(batch: Batch, numbers: Any, transaction: Any, splitter: Splitter) -> SplitRows:
-    """Return the rows of `batch` as they are sent; `numbers` and `transaction` are those of its rows in the chunk."""
+    """Return the rows of `batch` to send; `numbers` and `transaction` belong to its rows in the chunk."""
     codes = codes_of(batch)
     split = _splits(batch, codes, splitter)
     rows = np.repeat(np.arange(len(codes)), 1 + split)
@@ -64,7 +64,7 @@ def split_rows(batch: Batch, numbers: Any, transaction: Any, splitter: Splitter)
 
 
 def in_order(orders: Sequence[TableOrder], *, newarch: bool) -> Any:
-    """Return the rows of some tables, one table behind the other, by number as they are sent; None if they stand so."""
+    """Return the order for sending the rows of some tables that follow each other; None if they are in order."""
     columns = [np.concatenate(parts) for parts in zip(*orders, strict=True)]
     transaction, rank, first, number, second = columns
     keys = (number, second, first, transaction) if newarch else (second, number, first, rank, transaction)
@@ -78,7 +78,7 @@ def codes_of(batch: Batch) -> Any:
 
 
 def resized(batch: Batch, rows: Any, codes: Any, before: Any, after: Any) -> Batch:
-    """Return the rows at the places `rows` of a batch, with other kinds and images."""
+    """Return the rows `rows` of a batch, with other operations and images."""
     zeros = pa.array(np.zeros(len(codes), np.int32))
     return replace(
         batch,
@@ -122,5 +122,5 @@ def _changed(old: Any, new: Any, text: ValueText) -> Any:
 
 
 def hashes_of(images: Any, plan: TablePlan) -> Any:
-    """Return the hash of each image by which its partition is chosen."""
+    """Return the hash of each image, which chooses its partition."""
     return np.array(plan.hashes(lambda at: images.column(at).to_pylist(), images.num_rows), np.int64)

@@ -27,7 +27,7 @@ from typing import Final
 
 SLICE_S: Final = 0.1
 FIRST_SLICE_S: Final = 0.001
-"""Sleeps double from the first to SLICE_S: what is true soon is seen soon, and a long wait costs nothing."""
+"""The first sleep; sleeps double up to SLICE_S, so that short waits end early and long ones cost nothing."""
 
 
 def wait_until(true: Callable[[], bool], timeout_s: float = inf) -> bool:
