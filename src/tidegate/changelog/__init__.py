@@ -1,1 +1,1 @@
-"""The changelog: what has landed, readable by timestamp, whatever source filled it and whatever sink reads it."""
+"""The changelog: landed changes, readable by timestamp, from any source and for any sink."""

@@ -108,7 +108,7 @@ DELTA_TYPES: Final[Mapping[pa.DataType, object]] = {
     ROWS_SCHEMA.field("after").type: {"type": "array", "elementType": "binary", "containsNull": True},
 }
 TRIES: Final = 20
-"""Appends come from people at a prompt; twenty in a row mean something else."""
+"""Attempts to append before giving up: users append by hand, so more conflicts have another cause."""
 
 
 def create(uri: str) -> None:
@@ -153,7 +153,7 @@ def state_of(uri: str, metadata: Mapping[str, Any]) -> State:
 
 
 def claim(uri: str, feed: str, decode: DecodeOptions | None, completed: Callable[[State], State]) -> State:
-    """Take the changelog over for a new landing; `completed` completes the positions of the last State.
+    """Take the changelog over for a new landing; `completed` adds missing positions to the last State.
 
     Raises SinkRefused when it belongs to another changefeed, ConfigError when a change log has landed there and
     `completed` names partitions."""
@@ -188,7 +188,7 @@ def claim(uri: str, feed: str, decode: DecodeOptions | None, completed: Callable
 
 
 def append(uri: str, files: Sequence[LandedFile], *, rows: int, ddls: int) -> State:
-    """Add files outside any landing; positions, epoch and frontier stay what they are."""
+    """Add files outside any landing; positions, epoch and frontier do not change."""
 
     def next_state(state: State) -> State:
         return msgspec.structs.replace(state, messages=0, dead=0, rows=rows, ddls=ddls)
@@ -197,7 +197,7 @@ def append(uri: str, files: Sequence[LandedFile], *, rows: int, ddls: int) -> St
 
 
 def replace(uri: str, old: Sequence[LandedFile], new: Sequence[LandedFile], *, floor: int | None = None) -> bool:
-    """Put `new` in the place of `old` in a commit that moves nothing but the floor; False if some of `old` is gone."""
+    """Replace the files `old` by `new` in a commit that moves only the floor; return False if some of `old` is gone."""
     for _ in range(TRIES):
         snapshot = deltalog.load(uri)
         stored = {} if snapshot is None else {file.path: file for file in snapshot.files()}
@@ -225,8 +225,7 @@ def commit_batch(
     order_by_offset: bool = False,
     gone: Collection[str] = (),
 ) -> State:
-    """Make a batch that was read from `known` durable and visible; return the new State, without the positions of
-    topics that are gone.
+    """Commit a batch that was read from `known`; return the new State, without the positions of deleted topics.
 
     Raises Fenced when another landing has moved the changelog on.
     """
@@ -247,12 +246,12 @@ def commit_batch(
 
 
 def fenced(uri: str, epoch: int, later: int) -> Fenced:
-    """Return the error of a landing that a later one has replaced."""
+    """Return the error for a landing that a later one has fenced."""
     return Fenced(f"{uri}: landing epoch {epoch} was replaced by epoch {later}; this one stops. Run one feed a lake")
 
 
 def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: bool = False) -> State:
-    """Return the State after a batch. Raises Fenced when the batch does not begin where `known` stands."""
+    """Return the State after a batch. Raises Fenced when the batch does not start at the position of `known`."""
     positions = {topic: dict(partitions) for topic, partitions in known.positions.items()}
     landed = known.frontier
     for report in reports:
@@ -339,7 +338,7 @@ BODIES: Final = frozenset({"raw_key", "raw_value"})
 
 @dataclass(frozen=True, slots=True)
 class ControlFile:
-    """What one file says."""
+    """The content of one control file."""
 
     ddls: tuple[PlacedDdl, ...]
     dead: tuple[DeadLetter, ...]
@@ -402,7 +401,7 @@ CUT_S: Final = 10.0
 
 
 def changelog_uri(lake: str) -> str:
-    """Return where a lake keeps its changelog."""
+    """Return the address of a lake's changelog."""
     return f"{lake.rstrip('/')}/_tidegate/changelog"
 
 
@@ -413,13 +412,13 @@ class Changelog:
         self.uri = uri
         self.version = -1
         self._stood_s = 0.0
-        """When that version was last seen in the log, on a steady clock."""
+        """The time at which that version was last seen in the log, on a monotonic clock."""
         self.state = State()
         self._files: dict[str, LandedFile] = {}
         self._controls: dict[LandedFile, ControlFile] = {}
 
     def refresh(self) -> bool:
-        """Read what was committed since; True if there was anything."""
+        """Read new commits; return True if there were any."""
         before = self.version
         if self.version < 0:
             self._load()
@@ -430,15 +429,16 @@ class Changelog:
         return self.version != before
 
     def positions(self) -> Mapping[str, Mapping[int, Reached]]:
-        """Return what is durable of every partition of every topic."""
+        """Return the durable position of every partition of every topic."""
         return self.state.positions
 
     def frontier(self) -> int | None:
-        """Return the ts up to which everything has arrived, DDLs at that very ts excepted; None before there is one."""
+        """Return the ts up to which everything has arrived, except DDLs at exactly that ts; None if there is none
+        yet."""
         return self.state.frontier
 
     def floor(self) -> int:
-        """Return the ts above which every landed row is still there; slices from below it may lack some."""
+        """Return the ts above which all landed rows are kept; slices from below it may lack rows."""
         return self.state.floor or 0
 
     def slowest(self) -> Slowest | None:
@@ -448,8 +448,8 @@ class Changelog:
     def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
         """Return each DDL with after <= commit_ts <= upto once, in order.
 
-        Inclusive of `after`, because a DDL may arrive when its ts is resolved already; the caller knows which of
-        those at `after` it has done."""
+        Inclusive of `after`, because a DDL may arrive when its ts is resolved already; the caller knows which DDLs at
+        `after` it has applied."""
         seen = [placed for control in self.controls().values() for placed in control.ddls]
         return ordered_ddls(placed for placed in seen if after <= (placed.ddl.commit_ts or 0) <= upto)
 
@@ -467,17 +467,17 @@ class Changelog:
         return ChangeSlice(self.uri, after, upto, groups)
 
     def dead_letters(self) -> list[DeadLetter]:
-        """Messages that were left out, by place; those replayed since are no longer among them."""
+        """Messages that were skipped, by position, without those replayed since."""
         replayed = {place for control in self.controls().values() for place in control.replayed}
         letters = {letter.place: letter for control in self._with_bodies() for letter in control.dead}
         return [letters[place] for place in sorted(letters) if place not in replayed]
 
     def refused(self) -> list[DeadLetter]:
-        """Messages that landed and that a sink refused, by place, until somebody decides about them."""
+        """Messages that a sink refused after they landed, by position, until they are skipped or replayed."""
         return sorted((one for control in self._with_bodies() for one in control.refused), key=lambda one: one.place)
 
     def halted(self) -> list[tuple[Halt, DeadLetter | None]]:
-        """Return where the feed stands still, with the message if it was kept."""
+        """Return the positions at which the feed is halted, with the message if it was stored."""
         kept = {letter.place: letter for control in self._with_bodies() for letter in control.halted}
         return [(halt, kept.get(halt.place)) for halt in self.state.halted]
 
@@ -527,9 +527,8 @@ class Changelog:
             yield version, [json.loads(line) for line in body.splitlines() if line.strip()]
 
     def _was_cut(self) -> bool:
-        """True if upkeep has cut the log above the version read last: what was missed is only in the newest one.
-
-        A store is not asked for that at each look: the log stays for longer than CUT_S behind its end."""
+        """True if upkeep has cut the log above the version read last, so that only the newest version has the missed
+        commits. Object stores are not asked each time: the log stays for longer than CUT_S behind its end."""
         if "://" in self.uri and time.monotonic() - self._stood_s < CUT_S:
             return False
         try:
@@ -564,7 +563,7 @@ class Changelog:
         ]
 
     def controls(self) -> Mapping[LandedFile, ControlFile]:
-        """Return what the control files say, without the messages of letters: these may be large, and this is kept."""
+        """Return the control files, without the messages of letters, which may be large; the result is cached."""
         known = self._controls
         self._controls = {
             file: known.get(file) or read_control(self.uri, file.path)
@@ -580,9 +579,9 @@ FOLD_BYTES_MAX: Final = 16 << 20
 FOLD_ROWS_MAX: Final = 500_000
 """What one fold takes, on disk."""
 FOLDS_MAX: Final = 4
-"""Folds of one pass; the rest comes with the next."""
+"""The most folds of one pass; the next pass continues."""
 FOLD_FLUSH_BYTES: Final = 64 << 20
-"""What it holds in memory at once."""
+"""The bytes that a fold holds in memory at once."""
 COMMITS_MAX: Final = 2_000
 NOTHING: Final = ControlFile((), (), (), ())
 
@@ -592,7 +591,7 @@ Runner: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 @dataclass(slots=True)
 class Trimmed:
-    """What a pass did (with dry_run: would do)."""
+    """The outcome of one pass; with dry_run, what it would do."""
 
     dropped: int = 0
     folded: int = 0
@@ -619,7 +618,7 @@ class ChangelogTrim:
         orphan_grace_ms: int,
         now_ms: int | None = None,
     ) -> Trimmed:
-        """Return one pass that drops what lies at or below `bound`; folds are run by `runner`."""
+        """Run one pass, which drops everything at or below `bound`; `runner` runs folds."""
         done = Trimmed()
         self._log.refresh()
         if self._log.version < 0:
@@ -686,9 +685,8 @@ def fold(uri: str, files: Sequence[LandedFile]) -> tuple[LandedFile, ...]:
 
 
 def portions(groups: Iterable[RowGroup], most_bytes: int = FOLD_FLUSH_BYTES) -> Iterator[tuple[RowGroup, ...]]:
-    """Row groups that are read together: those of a table, in order of time, as long as they take `most_bytes`.
-
-    Files say how large they are on disk, and wide rows may be a thousand times as large in memory."""
+    """Group the row groups to read together: those of one table, in commit_ts order, up to `most_bytes` in memory,
+    which may be a thousand times the size on disk."""
     held: list[RowGroup] = []
     size_bytes = 0
     for group in sorted(groups, key=lambda one: (one.name.key, one.min_ts, one.path, one.number)):
@@ -702,7 +700,7 @@ def portions(groups: Iterable[RowGroup], most_bytes: int = FOLD_FLUSH_BYTES) -> 
 
 
 def _folds(files: Sequence[LandedFile]) -> list[list[LandedFile]]:
-    """Small row files that lie next to one another in time, in heaps that one task holds; none when they are few."""
+    """Groups of small row files that are adjacent in commit_ts, each for one task; none when there are few."""
     small = [file for file in files if file.part == "rows" and file.size_bytes <= SMALL_BYTES]
     if len(small) <= SMALL_FILES_MAX:
         return []
@@ -720,9 +718,8 @@ def _folds(files: Sequence[LandedFile]) -> list[list[LandedFile]]:
 def _left(
     controls: Mapping[LandedFile, ControlFile], bound: int, halts: Collection[Place]
 ) -> dict[LandedFile, ControlFile]:
-    """What is still needed of each control file.
-
-    A mark "replayed" stays while any file holds the letter that it is about, so the letter goes first."""
+    """The part of each control file that is still needed. A mark "replayed" stays as long as any file has its dead
+    letter, which is therefore removed first."""
     replayed = {place for control in controls.values() for place in control.replayed}
     letters = {letter.place for control in controls.values() for letter in control.dead}
     return {
@@ -738,7 +735,7 @@ def _left(
 
 
 def rewritten(uri: str, controls: Sequence[tuple[LandedFile, ControlFile]]) -> tuple[LandedFile, ...]:
-    """Write what is left of some control files as one file (more, if letters are large), not yet committed."""
+    """Write the remaining entries of some control files as one file (more, if letters are large), not yet committed."""
     files = ControlFiles(uri, FOLD_FLUSH_BYTES)
     for file, control in controls:
         left = {letter.place for letter in (*control.dead, *control.halted, *control.refused)}
@@ -752,14 +749,14 @@ def rewritten(uri: str, controls: Sequence[tuple[LandedFile, ControlFile]]) -> t
 
 FLUSH_BYTES: Final = 64 << 20
 NOTED_MAX: Final = 100
-"""Messages that are kept of one error that ends a feed."""
+"""The most messages to keep of one error that ends a feed."""
 PUT_ASIDE_TRIES: Final = 5
 
 Instead = tuple[dict[TableName, pa.Table], Sequence[PlacedDdl]]
 
 
 def note(changelog: Changelog, letters: Sequence[DeadLetter]) -> None:
-    """Keep refused messages to be looked at, those that are not kept yet."""
+    """Store refused messages that are not stored yet."""
     known = {letter.place for control in changelog.controls().values() for letter in control.refused}
     fresh = [letter for letter in letters[:NOTED_MAX] if letter.place not in known]
     if fresh:
@@ -769,8 +766,8 @@ def note(changelog: Changelog, letters: Sequence[DeadLetter]) -> None:
 
 
 def put_aside(changelog: Changelog, letters: Sequence[DeadLetter], instead: Instead | None = None) -> bool:
-    """Take out what has landed of the messages of `letters`, which are dead letters then, or are replaced by rows and
-    DDLs; False if nothing has landed of them."""
+    """Remove the landed rows of the messages of `letters`, which become dead letters or are replaced by rows and DDLs;
+    return False if none of them has landed."""
     for _ in range(PUT_ASIDE_TRIES):
         changelog.refresh()
         old_rows = _holders(changelog, letters)
@@ -821,7 +818,7 @@ def _kept(rows: pa.Table, letters: Iterable[DeadLetter]) -> pa.Table:
 
 
 def _without(changelog: Changelog, places: Collection[Place]) -> list[tuple[LandedFile, ControlFile, ControlFile]]:
-    """The control files with DDLs of the messages, or with what was noted about them, before and after."""
+    """The control files with DDLs of the messages or marks about them, before and after their removal."""
     controls = changelog.controls()
     gone = {
         _ddl_key(one)

@@ -78,7 +78,7 @@ from tidegate.objectstore.stores import opened, store, storing
 
 
 class TableRows(msgspec.Struct, frozen=True):
-    """How many row changes of a table a task landed, and their range of commit_ts."""
+    """The row changes of one table in a task: their number and range of commit_ts."""
 
     schema: str
     table: str
@@ -100,7 +100,8 @@ class LandedFile(msgspec.Struct, frozen=True):
 
 
 class Halt(msgspec.Struct, frozen=True):
-    """Why a partition stands still. `order` means that its rows carry no commit_ts: no dead letter, a wrong mode."""
+    """The error at which a partition is halted. `order`: its rows have no commit_ts, so the mode is wrong and there is
+    no dead letter."""
 
     topic: str
     partition: int
@@ -115,7 +116,7 @@ class Halt(msgspec.Struct, frozen=True):
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One Kafka partition of one batch, from `start` up to `position`: offsets. A change log has no topic: then both
+    """One Kafka partition of one batch, from offset `start` to `position`. For a change log, which has no topic, both
     are timestamps."""
 
     topic: str = ""
@@ -126,10 +127,10 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """The end of the partition when the batch was planned."""
     resolved: int | None = None
     since: int | None = None
-    """The first resolved ts: the partition has all above it."""
+    """The first resolved ts; the partition has all changes above it."""
     messages: int = 0
     filtered: int = 0
-    """Rows of tables that the feed does not carry."""
+    """Rows of tables outside the feed."""
     path_counts: PathCounts = msgspec.field(default_factory=PathCounts)
     """Rows by path."""
     ddls: int = 0
@@ -144,18 +145,20 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     feed: str = ""
     epoch: int = 0
-    """Grows whenever a landing takes the changelog over; an older one finds out at its next commit."""
+    """Increases when a landing takes the changelog over, which fences the older one at its next commit."""
     batch: int = 0
     decode: DecodeOptions | None = None
-    """How the topics are read, without the addresses of claim-check storage and upstream, which may carry secrets."""
+    """Decode options of the topics, without the addresses of claim-check storage and upstream, which may carry
+    secrets."""
     positions: dict[str, dict[int, Reached]] = {}
-    """What is durable of each partition; empty for a change log, whose position is the frontier."""
+    """The durable position of each partition; empty for a change log, whose position is the frontier."""
     identities: dict[str, str] = {}
-    """What tells each topic from another of the same name; "" where nothing does, which was said."""
+    """The id of each topic, which distinguishes it from another of the same name; "" for a broker without ids, after a
+    warning."""
     frontier: int | None = None
     halted: tuple[Halt, ...] = ()
     floor: int | None = None
-    """Rows at or below it may have been taken out by upkeep: whoever reads on from a ts below it misses some."""
+    """Upkeep may have removed rows at or below this ts: readers from below it miss some."""
     messages: int = 0
     rows: int = 0
     ddls: int = 0
@@ -164,24 +167,24 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 DDL: Final = "ddl"
 LEFT_OUT: Final = "left-out"
-"""A DDL of a transaction that the feed leaves out: not to be applied, but tables may lack it."""
+"""A DDL of a transaction that the feed leaves out: it is not applied, but later rows may depend on it."""
 DEAD: Final = "dead"
 HALT: Final = "halt"
-"""A message that the feed stands at: kept to be looked at, no dead letter yet."""
+"""A message at which the feed is halted: stored for inspection, not yet a dead letter."""
 REFUSED: Final = "refused"
-"""A message that has landed and that a sink refuses: kept to be looked at, no dead letter yet."""
+"""A landed message that a sink refuses: stored for inspection, not yet a dead letter."""
 REPLAYED: Final = "replayed"
-"""The dead letter of this place was decoded after all; its rows are in the same commit."""
+"""The dead letter at this position was replayed; its rows are in the same commit."""
 
 FILE_BYTES: Final = 64 << 20
 ROWS_MAX: Final = 500_000
-"""A flush comes at the latest with this many rows, so that a row group stays a piece that one task can read."""
+"""Rows after which a flush follows at the latest, so that one task can read a row group."""
 GROUP_ROWS: Final = 32_768
 BACKLOG: Final = 50_000
-"""Messages of one task that show that the landing is behind: then time counts for more than bytes."""
+"""Messages in one task from which the landing counts as behind: then speed matters more than size."""
 PLAIN: Final = {"compression": "zstd", "compression_level": 1}
 HASTY: Final = {"compression": "zstd", "compression_level": -7}
-"""As large as snappy makes it, in 0.55 us a row of 300 bytes instead of 0.95."""
+"""The compression while behind: as small as snappy's, in 0.55 us a row of 300 bytes instead of 0.95."""
 ROWS_OPTIONS: Final = {
     "use_dictionary": ["topic", "op", "schema", "table", "layout"],
     "write_statistics": ["schema", "table", "commit_ts"],
@@ -189,7 +192,7 @@ ROWS_OPTIONS: Final = {
 
 
 class RowFiles:
-    """Takes tables of LANDED_SCHEMA and writes them out in pieces; `messages` is how many the rows come from."""
+    """Buffers tables of LANDED_SCHEMA and writes them as files; `messages` is the number of messages they come from."""
 
     def __init__(self, uri: str, *, flush_bytes: int, messages: int = 0) -> None:
         self._uri = uri
@@ -202,7 +205,7 @@ class RowFiles:
         self._counts: dict[TableName, TableRows] = {}
 
     def add(self, tables: Iterable[tuple[TableName, pa.Table]]) -> None:
-        """Hold some rows, and write all that are held if they have become many."""
+        """Buffer rows, and flush the buffer when it is full."""
         for name, table in tables:
             self._held.setdefault(name, []).append(table)
             self._held_bytes += table.nbytes
@@ -217,7 +220,7 @@ class RowFiles:
         return tuple(self._files)
 
     def counts(self) -> tuple[TableRows, ...]:
-        """Return what was written of each table."""
+        """Return the row counts of each table."""
         return tuple(self._counts[name] for name in sorted(self._counts))
 
     def _flush(self) -> None:
@@ -276,7 +279,7 @@ def by_time(table: pa.Table) -> pa.Table:
 
 
 class ControlFiles:
-    """Takes DDLs and letters, each into files of their own; a file is full when the letters' bytes are many."""
+    """Buffers DDLs and letters and writes them to separate files, which the bytes of the letters limit."""
 
     def __init__(self, uri: str, flush_bytes: int) -> None:
         self._uri = uri
@@ -288,7 +291,7 @@ class ControlFiles:
         self.ddls = self.dead = 0
 
     def add(self, ddls: Iterable[PlacedDdl], letters: Iterable[tuple[str, DeadLetter]]) -> None:
-        """Hold DDLs and (kind, letter)."""
+        """Buffer DDLs and (kind, letter) pairs."""
         for placed in ddls:
             ddl = placed.ddl
             self._rows.append(
@@ -360,13 +363,13 @@ LANDED_SCHEMA: Final = pa.schema(
 IMAGE: Final = LANDED_SCHEMA.field("after").type
 _MESSAGE: Final = ("topic", "partition", "offset")
 MAX_LAYOUTS: Final = 10_000
-"""Layouts remembered by identity; decoders share them between rows, and one that does not must not fill memory."""
+"""The most layouts to remember by identity, since a decoder that does not share them between rows would fill memory."""
 
 Image = list[bytes | None] | None
 
 
 class Encoded(NamedTuple):
-    """One row as its columns hold it."""
+    """One row in the form of the columns."""
 
     name: TableName
     seq: int
@@ -379,7 +382,7 @@ class Encoded(NamedTuple):
 
 
 class Encoder:
-    """Turns rows into texts and remembers the layouts that it has seen."""
+    """Encodes rows as texts and caches their layouts."""
 
     def __init__(self) -> None:
         self._by_identity: dict[tuple[int, tuple[str, ...] | None], tuple[tuple[Field, ...], str]] = {}
@@ -413,7 +416,7 @@ class Encoder:
 
 
 class RowColumns:
-    """Columns of one table that grow row by row."""
+    """Builders of one table's columns, row by row."""
 
     def __init__(self, topic: str, partition: int, name: TableName) -> None:
         self._constants = topic, partition, name
@@ -451,7 +454,7 @@ class RowColumns:
 
 
 def landed_batch(topic: str, partition: int, offsets: pa.Array, batch: Batch) -> pa.Table:
-    """Return the rows of a batch as LANDED_SCHEMA; message i of its chunk stood at `offsets[i]` (int64)."""
+    """Return the rows of a batch as LANDED_SCHEMA; `offsets[i]` (int64) is the offset of message i of the chunk."""
     rows = batch.rows
     place = {
         "topic": pa.repeat(pa.scalar(topic), rows),
@@ -495,9 +498,9 @@ def _image_lists(images: Any, present: Any) -> Any:
 
 
 CHUNK_ROWS: Final = 16_384
-"""Enough that the calls of a chunk cost little a row; what follows holds some copies of it."""
+"""Rows of a chunk: enough that its calls cost little per row, and few enough for some copies in memory."""
 PART_BYTES: Final = 32 << 20
-"""What the images of a part take, one row may be larger: what is made of them takes several times as much."""
+"""The bytes of a part's images, unless one row is larger; results made from them take several times as much."""
 
 MakeBatch: TypeAlias = Callable[[pa.Table, tuple[Field, ...], tuple[str, ...] | None], Batch]
 
@@ -515,7 +518,7 @@ def text_chunks(rows: pa.Table) -> Iterator[Chunk]:
 
 
 def _rows_within(rows: pa.Table, size_bytes: int) -> int:
-    """How many of the rows have images of `size_bytes` on average, at least one."""
+    """The number of rows, at least one, whose images have `size_bytes` together, on average."""
     return max(1, int(rows.num_rows * size_bytes // max(1, rows.select(["before", "after"]).nbytes)))
 
 
@@ -573,11 +576,11 @@ def _parts(rows: pa.Table, numbers: Any, batch: MakeBatch) -> Iterator[ChunkPart
 
 LAYOUT_COLUMNS: Final = ["commit_ts", "layout"]
 GROUPS_KEPT: Final = 200_000
-"""About 50 MB: with 200 tables, the footers of a thousand files."""
+"""Row groups of cached footers, about 50 MB: with 200 tables, the footers of a thousand files."""
 FILES_KNOWN: Final = 16
-"""Whose footers a worker keeps, as it reads one table after the other from the same files."""
+"""Files whose footers a worker caches, as it reads one table after the other from the same files."""
 READS_AT_ONCE: Final = 4
-"""Of row groups in an object store, where each is a request."""
+"""Concurrent reads of row groups in an object store, where each is a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,11 +594,11 @@ class RowGroup:
     min_ts: int
     max_ts: int
     size_bytes: int = 0
-    """What it takes when it is read: images are written plain, so a text in a thousand rows counts a thousand times,
-    however well it shrinks on disk."""
+    """Bytes in memory. Images are written plain, so a text in a thousand rows counts a thousand times, however well it
+    is compressed on disk."""
 
     def touches(self, after: int, upto: int) -> bool:
-        """Return True if a row of it may lie in (after, upto]."""
+        """Return True if it may have a row in (after, upto]."""
         return self.max_ts > after and self.min_ts <= upto
 
 
@@ -653,7 +656,7 @@ class ChangeSlice:
         return chunks_of([self.read(name, after, upto) for name in names])
 
     def parts(self, columns: Sequence[str]) -> list[pa.Table]:
-        """Return some columns of all rows in the range, one table a file."""
+        """Return some columns of all rows in the range, one table per file."""
         by_path: dict[str, list[RowGroup]] = {}
         for group in self.groups:
             by_path.setdefault(group.path, []).append(group)
@@ -665,7 +668,7 @@ class ChangeSlice:
 
 
 def _read(uri: str, path: str, groups: Sequence[RowGroup], columns: Sequence[str], range_: tuple[int, int]) -> pa.Table:
-    """Some row groups of a file, one after the other: a large one of which little is wanted goes before the next."""
+    """Read row groups of a file one by one, so that a large one with few matching rows is released before the next."""
     after, upto = range_
     schema = pa.schema([LANDED_SCHEMA.field(name) for name in columns])
     found = []
@@ -682,7 +685,7 @@ def _read(uri: str, path: str, groups: Sequence[RowGroup], columns: Sequence[str
 
 
 class Footers:
-    """The footers that were asked for last, as many as have `most` row groups together; files never change."""
+    """A cache of the footers used last, up to `most` row groups together; files never change."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -715,7 +718,7 @@ FOOTERS: Final = Footers(GROUPS_KEPT)
 
 
 def groups_of(uri: str, path: str) -> tuple[RowGroup, ...]:
-    """Return the row groups of one file, from its footer, which is kept."""
+    """Return the row groups of one file, from its cached footer."""
     return FOOTERS.of(uri, path)
 
 

@@ -54,14 +54,14 @@ Message: TypeAlias = tuple[bytes | None, bytes | None]
 """Key and value."""
 
 TRIGGER_MS: Final = 300
-"""Batches begin no sooner one after the other."""
+"""The shortest time between the starts of batches."""
 LAST_BATCH_S: Final = 20.0
-"""How long a stop waits for the batch in flight; a job that is cancelled fills the log with stack traces."""
+"""Time limit for the batch in flight at a stop; cancelling a job would fill the log with stack traces."""
 
 
 @dataclass(frozen=True, slots=True)
 class LandingProgress:
-    """Totals of one landing since its start; `highs` are the ends of the partitions when they were last read."""
+    """Totals of one landing since its start; `highs` are the end offsets of the partitions at the last read."""
 
     batches: int = 0
     messages: int = 0
@@ -74,7 +74,7 @@ class LandingProgress:
 
 
 class BatchLoop(ABC):
-    """A landing of some source into a changelog; start it once. `reading` may be called before it is started."""
+    """The landing of a source into a changelog; start it once. `reading` may be called before."""
 
     def __init__(self, feed: str, trigger_ms: int = TRIGGER_MS) -> None:
         self._feed, self._trigger_s = feed, trigger_ms / 1000
@@ -82,38 +82,38 @@ class BatchLoop(ABC):
         self._error: TidegateError | None = None
         self._halt = threading.Event()
         self._late = False
-        """True once a stop has waited long enough: what is in flight now must not be committed."""
+        """True once the time limit of a stop is over: the batch in flight must not be committed."""
         self._state = State()
         self.needed_ts = 0
-        """Where the sink stands: a new changelog has to have all above it."""
+        """The sink's checkpoint: a new changelog must have all changes above it."""
         self.carried: Container[tuple[str, str]] | None = None
-        """The tables that the sink has there, by their keys; None where that is not known."""
+        """The sink's tables at that checkpoint, by key; None if unknown."""
         self.skips_dead = False
-        """True if a message that nobody can read is put aside, and does not end the feed."""
+        """True if a message that cannot be decoded becomes a dead letter instead of ending the feed."""
         self._progress = LandingProgress()
 
     @abstractmethod
     def _claim(self) -> State:
-        """Step 1. Raises what is wrong with the source and its positions at once."""
+        """Step 1. Raises errors of the source and its positions."""
 
     @abstractmethod
     def _batch(self) -> None:
-        """Steps 2 to 5 for one batch; `_land` commits it. Nothing to do is no batch."""
+        """Steps 2 to 5 for one batch, which `_land` commits; without new data there is no batch."""
 
     @abstractmethod
     def idle(self) -> bool:
-        """Return True if everything that the source has at this moment has landed."""
+        """Return True if all data of the source has landed."""
 
     def bodies(self, places: Collection[Place]) -> Mapping[Place, Message]:  # noqa: ARG002
-        """Return the messages that stand at `places`, as far as the source still has them; none where it has none."""
+        """Return the messages at `places` that the source still has; {} for a source without messages."""
         return {}
 
     def reached(self) -> Sequence[PartitionReached] | None:
-        """Return how far the source is; None where the partitions of the changelog tell it."""
+        """Return the source's progress; None if the changelog's partitions have it."""
         return None
 
     def left_out(self) -> Sequence[LeftOut]:
-        """Return the tables of the filter that do not land, as far as the source tells."""
+        """Return the tables of the filter that do not land, as far as the source knows."""
         return ()
 
     def start(self, tasks: Tasks) -> None:
@@ -125,7 +125,7 @@ class BatchLoop(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the batch in flight; what is committed stays, what is not was never there."""
+        """Stop after the batch in flight; an uncommitted batch is discarded."""
         self._halt.set()
         if self._thread is None or not self._thread.is_alive():
             return
@@ -140,7 +140,7 @@ class BatchLoop(ABC):
         return self._error is None and self._thread is not None and self._thread.is_alive()
 
     def exception(self) -> TidegateError | None:
-        """Why the landing ended by itself; None while it runs or after `stop`."""
+        """The error that ended the landing; None while it runs or after `stop`."""
         return self._error
 
     @property
@@ -148,13 +148,13 @@ class BatchLoop(ABC):
         return self._state.epoch
 
     def progress(self) -> LandingProgress:
-        """Return how much was landed since the start."""
+        """Return the totals since the start."""
         return self._progress
 
     def _landed(
         self, state: State, highs: Mapping[tuple[str, int], int], path_counts: Iterable[PathCounts] = ()
     ) -> None:
-        """Count what a commit brought; `path_counts` are those of its tasks."""
+        """Add a commit to the totals; `path_counts` come from its tasks."""
         done, self._state = self._progress, state
         self._progress = LandingProgress(
             batches=done.batches + 1,
@@ -167,7 +167,7 @@ class BatchLoop(ABC):
         )
 
     def _run(self) -> None:
-        """Batches until a stop or an error, which `exception` tells."""
+        """Land batches until a stop or an error, which `exception` returns."""
         try:
             while not self._halt.is_set():
                 begun_s = time.monotonic()
@@ -186,13 +186,14 @@ TRIM_EVERY_S: Final = 60.0
 
 
 class ChangelogSource(Source):
-    """A source of what has landed at `uri`, as it stands: nobody lands, and nothing is trimmed."""
+    """A source over the existing changelog at `uri`; it neither lands nor trims."""
 
     def __init__(self, uri: str) -> None:
         self.changelog = Changelog(uri)
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:  # noqa: ARG002  nothing is read beside the rounds
-        """Begin behind the checkpoint. HistoryLost where the changelog begins later; ConfigError where none is."""
+        """Begin after the checkpoint. Raises HistoryLost if the changelog begins later, ConfigError if there is
+        none."""
         self.changelog.refresh()
         at, floor = checkpoint_ts or 0, self.changelog.floor()
         if self.changelog.version < 0:
@@ -202,7 +203,7 @@ class ChangelogSource(Source):
         return at
 
     def stop(self) -> None:
-        """Do nothing: nothing runs."""
+        """Do nothing: there is no landing."""
 
     def failure(self) -> TidegateError | None:
         return None
@@ -226,7 +227,7 @@ class ChangelogSource(Source):
         return self.changelog.slice(after, upto)
 
     def release(self, checkpoint_ts: int) -> None:
-        """Do nothing: whoever lands trims."""
+        """Do nothing: the landing feed trims."""
 
     def reading(self) -> Reading:
         return Reading(partitions=self._reached({}))
@@ -241,9 +242,8 @@ class ChangelogSource(Source):
 
 
 class LandedSource(ChangelogSource):
-    """A source behind a changelog at `uri`; `make` gives a new landing into it.
-
-    With `limits` the source trims the changelog behind the checkpoint; a sink that reads it too does so itself."""
+    """A source that lands into the changelog at `uri` and reads from it; `make` creates a landing. With `limits` it
+    trims the changelog behind the checkpoint, unless a sink that reads it does."""
 
     def __init__(self, make: Callable[[], BatchLoop], uri: str, *, limits: Limits | None = None) -> None:
         super().__init__(uri)
@@ -259,7 +259,7 @@ class LandedSource(ChangelogSource):
         self._known = known.tables
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
-        """Land where the changelog stands. Raises what is wrong with the source and its positions."""
+        """Start landing at the changelog's positions. Raises errors of the source and its positions."""
         self.landing.stop()
         self.landing, self._tasks = self._make(), tasks
         self.landing.needed_ts, self.landing.carried = checkpoint_ts or 0, self._known
@@ -269,7 +269,7 @@ class LandedSource(ChangelogSource):
         return checkpoint_ts or 0
 
     def _check_kept(self, checkpoint_ts: int | None) -> None:
-        """Raise MadeAnew for a sink that stands below what was trimmed behind its progress: it has lost that since."""
+        """Raise MadeAnew for a sink whose checkpoint is below the trimmed part: it has lost progress."""
         floor, home = self.changelog.floor(), self.changelog.uri
         if (checkpoint_ts or 0) >= floor:
             return
@@ -302,9 +302,8 @@ class LandedSource(ChangelogSource):
         return self.landing.idle()
 
     def refused(self, error: TidegateError) -> bool:
-        """Put the messages aside that `error` is about, if the landing may skip dead letters; True if it did.
-
-        Raises `error` with the ways out where it may not."""
+        """Put the messages that `error` names aside if the landing may skip dead letters, and return True if it did.
+        Otherwise raises `error` with the ways out."""
         if not error.messages or not isinstance(error, SchemaError | InputError | EncodeError | SinkRefused):
             return False
         places = {Place(*message[:3]): message[3] for message in error.messages}

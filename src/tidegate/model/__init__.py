@@ -1,1 +1,1 @@
-"""Words of the field: timestamps, types, tables, events, errors."""
+"""The data model: timestamps, types, tables, events, errors."""

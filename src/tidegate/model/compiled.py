@@ -26,7 +26,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def compiled(function: _Function, *, inline: str = "never") -> _Function:
-    """Return `function` as machine code, or as it is where there is no numba."""
+    """Return `function` compiled by numba, or unchanged without numba."""
     if not AVAILABLE:
         return function
     import numba
@@ -42,14 +42,14 @@ inlined: Final = partial(compiled, inline="always")
 
 
 def windows(array: Any, kind: str = "u8") -> Any:
-    """Return what stands from every place of some bytes on, as one value each, for which they must have room."""
+    """Return the value that starts at each byte; the bytes must have room for the last one."""
     size = np.dtype(kind).itemsize
     return np.ndarray((max(0, len(array) - size + 1),), kind, array, strides=(1,))
 
 
 @inlined
 def copy(words: Any, at: int, stop: int, data_words: Any, to: int) -> int:
-    """Copy some bytes, eight at a time; where the next byte goes."""
+    """Copy bytes, eight at a time; return the index behind the copy."""
     here, there = np.uint64(at), np.uint64(to)
     for _ in range(at, stop, 8):
         data_words[there] = words[here]
@@ -59,6 +59,7 @@ def copy(words: Any, at: int, stop: int, data_words: Any, to: int) -> int:
 
 @compiled
 def gather(words: Any, start: Any, offsets: Any, to: Any) -> None:
-    """Copy what stands at each place to where it goes, one behind the other; the next lies over what was too much."""
+    """Copy the bytes at each index to its target, one after the other; each overwrites what the one before copied too
+    much."""
     for cell in range(len(start)):
         copy(words, start[cell], start[cell] + offsets[cell + 1] - offsets[cell], to, offsets[cell])

@@ -11,7 +11,7 @@ import msgspec
 
 
 class Retry(Enum):
-    """Whether the same call can succeed without a change."""
+    """The retry policy of an error: whether the same call can succeed later."""
 
     NEVER = "never"
     LATER = "later"
@@ -35,10 +35,10 @@ class TidegateError(Exception):
     retry: ClassVar[Retry] = Retry.NEVER
     where: Where = Where()
     messages: tuple[tuple[str, int, int, int], ...] = ()
-    """Each message whose content it refuses: topic, partition, offset and commit_ts."""
+    """The refused messages: topic, partition, offset and commit_ts of each."""
 
     def at(self, **places: Any) -> Self:
-        """Return this error with the fields of `Where` that are given; those that it has already stay."""
+        """Return this error with the fields of `Where` that are given; fields that are set stay."""
         nothing = msgspec.structs.asdict(Where())
         known = {name: value for name, value in msgspec.structs.asdict(self.where).items() if value != nothing[name]}
         self.where = Where(**{**places, **known})
@@ -58,7 +58,7 @@ class ConfigError(InputError):
 
 
 class FilterRuleInvalid(ConfigError):
-    """A table filter rule does not parse; the message shows the rule and the place."""
+    """A table filter rule does not parse; the message shows the rule and the position."""
 
     code = "CDC:ErrFilterRuleInvalid"
 
@@ -70,7 +70,7 @@ class UriInvalid(ConfigError):
 
 
 class ProtocolUnknown(ConfigError):
-    """`protocol` is missing or not one that we read."""
+    """`protocol` is missing or unknown."""
 
     code = "CDC:ErrSinkUnknownProtocol"
 
@@ -118,14 +118,14 @@ class ChangefeedIdInvalid(ConfigError):
 
 
 class SqlError(InputError):
-    """A statement that we cannot read; `offset` is where in its text."""
+    """A statement that does not parse; `offset` is the position in its text."""
 
     code = "CDC:ErrParseDDL"
     offset: int = 0
 
 
 class UnsupportedError(InputError):
-    """Readable, but not something that we do; the message names the ways out."""
+    """Valid, but not supported; the message names the ways out."""
 
     code = "CDC:ErrUnsupported"
 
@@ -137,8 +137,8 @@ class EnvironmentFault(InputError):
 
 
 class TableParked(InputError):
-    """A table of a lake stands still since a step of it was refused; the message says at which ts, why, and what to
-    do."""
+    """A table of a lake is parked since one of its steps was refused; the message has the ts, the reason and the ways
+    out."""
 
     code = "CDC:ErrTableParked"
 
@@ -163,7 +163,7 @@ class DecodeError(ProtocolError):
 
 
 class KvDecodeError(DecodeError):
-    """A key or value of TiKV that breaks its form; `key` is the raw key, `offset` counts inside `codec`'s part."""
+    """A malformed key or value of TiKV; `key` is the raw key, `offset` counts inside `codec`'s part."""
 
     code = "CDC:ErrDecodeRowToDatum"
 
@@ -182,7 +182,8 @@ class EncodeError(ProtocolError):
 
 
 class MessageTooLarge(EncodeError):
-    """A row that no message can hold; `key` is its handle as text, `options` what the limit was met with."""
+    """A row that is too large for a message; `key` is its handle as text, `options` are the large-message options in
+    force."""
 
     code = "CDC:ErrMessageTooLarge"
 
@@ -205,7 +206,7 @@ class HandleKeyMissing(EncodeError):
 
 
 class CsvEncodeFailed(EncodeError):
-    """A value that a csv field cannot say, such as an ENUM index without a name."""
+    """A value that a csv field cannot express, such as an ENUM index without a name."""
 
     code = "CDC:ErrCSVEncodeFailed"
 
@@ -217,19 +218,19 @@ class SchemaError(TidegateError):
 
 
 class TableNotFound(SchemaError):
-    """A row of a table that the schema of its moment does not have; the message names id and timestamp."""
+    """A row of a table that is not in the schema at its commit_ts; the message names id and timestamp."""
 
     code = "CDC:ErrSnapshotTableNotFound"
 
 
 class RenameRefused(SchemaError):
-    """A RENAME gives a table that the filter leaves out a name that it takes; the message names both."""
+    """A RENAME moves a table from outside the table filter into it; the message names both names."""
 
     code = "CDC:ErrSyncRenameTableFailed"
 
 
 class SourceError(TidegateError):
-    """The upstream topic or log did not answer as it should."""
+    """The upstream topic or log did not answer, or answered wrongly."""
 
     code = "CDC:ErrSource"
     retry = Retry.LATER
@@ -243,7 +244,7 @@ class HistoryLost(SourceError):
 
 
 class ClaimCheckUnavailable(SourceError):
-    """The file of a claim check is away, too large or another row's; the message names file, table and ts."""
+    """The file of a claim check is missing, too large or another row's; the message names file, table and ts."""
 
     code = "CDC:ErrClaimCheckUnavailable"
     retry = Retry.NEVER
@@ -257,7 +258,7 @@ class UpstreamRowMissing(SourceError):
 
 
 class PoisonMessage(SourceError):
-    """The feed stops at a message that it cannot read; the message names topic, partition, offset and ways out."""
+    """The feed stops at a message that cannot be decoded; the error names topic, partition, offset and ways out."""
 
     code = "CDC:ErrPoisonMessage"
     retry = Retry.NEVER
@@ -277,40 +278,40 @@ class CorruptedRow(SourceError):
 
 
 class SinkError(TidegateError):
-    """The target is away or busy."""
+    """The target is unreachable or busy."""
 
     code = "CDC:ErrSink"
     retry = Retry.LATER
 
 
 class SinkRefused(SinkError):
-    """The target will refuse this always."""
+    """The target refuses this permanently."""
 
     code = "CDC:ErrSinkRefused"
     retry = Retry.NEVER
 
 
 class LoginRefused(SinkError):
-    """The brokers do not let the client in: its account, its certificate or theirs; both sides may put that right."""
+    """The brokers refuse the client's account or certificate, or it refuses theirs; either side may be corrected."""
 
     code = "CDC:ErrKafkaNewProducer"
 
 
 class AccountRefused(LoginRefused):
-    """The database does not let the account in, or does not let it do what a feed does; a GRANT may put that right."""
+    """The database refuses the account, or lacks a privilege that a feed needs; a GRANT may correct that."""
 
     code = "CDC:ErrMySQLConnectionError"
 
 
 class Fenced(SinkError):
-    """Another writer has moved the target on; this one must stop or start afresh."""
+    """Another writer has advanced the target; this one must stop or restart."""
 
     code = "CDC:ErrWriterFenced"
     retry = Retry.NEVER
 
 
 class UpstreamError(TidegateError):
-    """The embedded TiDB could not do it; `mysql_code` is the number that a MySQL client of TiDB sees."""
+    """The embedded TiDB failed; `mysql_code` is the error number that a MySQL client of TiDB sees."""
 
     code = "tidb:1105"
     retry = Retry.LATER
@@ -338,8 +339,8 @@ class StoreUnavailable(UpstreamError):
 
 
 class DdlForbidden(InputError):
-    """A DDL whose text nobody here reads, or which says what is not the feed's to say; the message tells what, and the
-    ways out. Where it came by a message, the source's policy for those that cannot be read holds for it."""
+    """A DDL that does not parse, or that a feed must not execute; the message has the reason and the ways out. If it
+    came in a message, the source's dead-letter policy applies."""
 
     code = "CDC:ErrDDLForbidden"
 
@@ -358,7 +359,7 @@ class EventTypeInvalid(ConfigError):
 
 
 class DdlEventUnknown(ConfigError):
-    """A DDL came without its action and by a text that does not tell it, so no rule of ignore-event can be asked; the
+    """A DDL without an action, which its text does not determine either, so that ignore-event cannot be applied; the
     message names table, ts and text."""
 
     code = "CDC:ErrConvertDDLToEventTypeFailed"
@@ -383,7 +384,7 @@ class RowFilterFailed(ConfigError):
 
 
 class ColumnSelectorFailed(ConfigError):
-    """A column selector leaves no key of a table, or takes a column by which rows are dispatched; both are named."""
+    """A column selector leaves no key of a table, or removes a column by which rows are dispatched; both are named."""
 
     code = "CDC:ErrColumnSelectorFailed"
 
@@ -413,19 +414,19 @@ class StateUnwritable(TidegateError):
 
 
 class Overtaken(TidegateError):
-    """A run that this one has taken over from published before it noticed; the feed goes on from what stands there."""
+    """The run that this one has taken over from published once more; the feed continues from the new position."""
 
     code = "CDC:ErrWriterOvertaken"
     retry = Retry.NEVER
 
 
 class SourceBehind(SourceError):
-    """The source is empty, or does not reach the ts where the feed goes on; whoever writes it may be late."""
+    """The source is empty, or does not reach the ts at which the feed continues; its writer may be late."""
 
 
 class MadeAnew(HistoryLost):
-    """A topic or a directory was deleted and made again, so positions in the one before mean nothing in it; or a target
-    lost the progress that its source has released. The message names both and the ways out."""
+    """A topic or a directory was deleted and created again, so that old positions are meaningless; or a target lost
+    progress that its source has released. The message names both and the ways out."""
 
     code = "CDC:ErrSourceMadeAnew"
 
@@ -437,6 +438,6 @@ class ChangelogBroken(SourceError):
 
 
 class SameUpstream(ConfigError):
-    """A database is to be written whose own log is the source; the message names both."""
+    """The target database is the one whose log is the source; the message names both."""
 
     code = "CDC:ErrSameUpstreamDownstream"

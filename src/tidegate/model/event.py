@@ -80,10 +80,10 @@ RowChange: TypeAlias = Insert | Update | Delete
 
 
 class ToldSession(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the session of a DDL was, as far as the source tells: its values depend on that beside the text.
+    """The session of a DDL, as far as the source knows it, on which the values that the DDL writes depend.
 
-    `zone` is an IANA name or an offset such as "+08:00", `sql_mode` names with commas between them; `moment` is what
-    CURRENT_TIMESTAMP gave to rows that were there, in UTC."""
+    `zone` is an IANA name or an offset such as "+08:00", `sql_mode` names with commas between them; `moment` is the
+    value of CURRENT_TIMESTAMP in existing rows, in UTC."""
 
     zone: str = ""
     sql_mode: str = ""
@@ -91,14 +91,14 @@ class ToldSession(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 UNTOLD: Final = ToldSession()
-"""A session of which nothing is known."""
+"""A session without known values."""
 
 
 class Ddl(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ddl"):
     """A finished schema change. `type` is TiDB's ActionType (None in canal-json, whose word is `canal_type`).
 
-    `written` is the user's text where `query` is what TiCDC makes of it; `session` where a source tells of it: no
-    message does."""
+    `written` is the user's text where `query` is what TiCDC makes of it; `session` is known from a change log, never
+    from a message."""
 
     schema: str
     table: str
@@ -113,12 +113,12 @@ class Ddl(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ddl"
 
     @property
     def told(self) -> ToldSession:
-        """The session; an empty one where the source does not tell of it."""
+        """The session; UNTOLD if the source does not know it."""
         return UNTOLD if self.session is UNSET else self.session
 
 
 class Resolved(msgspec.Struct, frozen=True, tag_field="kind", tag="resolved"):
-    """Nothing at or below `ts` is still to come in this partition."""
+    """A resolved timestamp: no later event of this partition has a commit_ts at or below `ts`."""
 
     ts: int
 

@@ -1,4 +1,4 @@
-"""What TiKV says about its keys: the events of change capture, before anybody knows tables.
+"""Change capture events of TiKV: changes of keys, before they are mapped to tables.
 
     PREWRITE    key, value, old value, start_ts      a lock was written; nobody knows yet whether it commits
     COMMIT      key, start_ts, commit_ts             the value came with the prewrite of (start_ts, key)
@@ -28,7 +28,7 @@ WRITE_SOURCE: Final = LOSSY_DDL - 1
 
 
 class LogType(IntEnum):
-    """What happened, with cdcpb's numbers."""
+    """The type of an event, with cdcpb's numbers."""
 
     PREWRITE = 1
     COMMIT = 2
@@ -38,7 +38,7 @@ class LogType(IntEnum):
 
 
 class KvOp(IntEnum):
-    """What a transaction does to a key, with cdcpb's numbers."""
+    """The operation on a key, with cdcpb's numbers."""
 
     UNKNOWN = 0
     PUT = 1
@@ -46,7 +46,7 @@ class KvOp(IntEnum):
 
 
 class KvChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One event of one key. `commit_ts` is 0 where it is not known yet."""
+    """One event of one key. `commit_ts` is 0 until it is known."""
 
     type: LogType
     key: bytes
@@ -60,7 +60,8 @@ class KvChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ResolvedSpan(msgspec.Struct, frozen=True):
-    """Nothing with `commit_ts <= ts` is still to come for keys in [start, end); an empty `end` is no bound."""
+    """A resolved timestamp of the keys in [start, end): no later event has `commit_ts <= ts`. An empty `end` is no
+    bound."""
 
     start: bytes
     end: bytes
@@ -84,4 +85,4 @@ class RegionFault(msgspec.Struct, frozen=True):
 
 
 KvEvent: TypeAlias = KvChange | ResolvedSpan | RegionFault
-"""What a registration yields."""
+"""An event of a registration."""

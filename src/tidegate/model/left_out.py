@@ -1,4 +1,4 @@
-"""What a changefeed does not carry although its table filter takes it, by name and reason.
+"""Tables that a changefeed leaves out although its table filter matches them, with the reason.
 
     table without a handle key     tidb:// into topics; Redis and search, whose rows have names
     table that got its key later   its rows from before are not downstream

@@ -1,4 +1,4 @@
-r"""Names of databases, tables, columns and the like: how TiDB compares them, and how they are shown.
+r"""Names of databases, tables, columns and the like: TiDB's comparison of them, and their display.
 
     lowered("İD")          "id"         each character by itself, one for one
     lowered("ΛΣ")          "λσ"         and not "λς" as from Python's `lower`: to TiDB these are two names
@@ -43,5 +43,5 @@ def parts_of(text: str) -> tuple[str, ...]:
 
 
 def printable(text: str) -> str:
-    r"""Return a text with `\x1b` and the like for what a terminal obeys instead of showing it."""
+    r"""Return a text in which characters that control a terminal are escaped, such as `\x1b`."""
     return _UNSEEN.sub(lambda hit: hit[0].encode("unicode_escape").decode(), text)

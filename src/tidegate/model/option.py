@@ -26,7 +26,7 @@ class Secret(str):
 
 
 class Local(Enum):
-    """What an option's text refers to on the machine that reads it."""
+    """A local resource that an option's text names."""
 
     NOTHING = "nothing of this machine"
     FILE = "a file that is read"
@@ -52,11 +52,11 @@ class Option:
     """The range of a number; of a time in ms."""
     local: Local = Local.NOTHING
     called: bool = False
-    """Its text is an address that is called, whose path is a secret."""
+    """True for an address to be called, whose path is a secret."""
     key: str = ""
-    """The key of a changefeed file that gives it, too; `name` follows where a "." ends it."""
+    """The key of a changefeed file that sets it, too; after a final "." follows `name`."""
     field: str | None = None
-    """The field that it fills; None: it is accepted without effect."""
+    """The field to set; None: the option has no effect."""
 
     @property
     def path(self) -> str:

@@ -1,4 +1,4 @@
-r"""Patterns that users and clients give, matched without going back: no pattern and no text make it stand still.
+r"""Patterns of users and clients, matched without backtracking, so that no pattern and no text take exponential time.
 
     expression('^(a+)+$')   RE2's, which are those of Go, and so of TiDB and TiCDC       google-re2
                             no looking around, no back references
@@ -23,9 +23,9 @@ from tidegate.model.errors import InputError
 __all__ = ["Like", "RegularExpression", "expression", "like"]
 
 TRIES: Final = 64
-"""In how many places a piece of LIKE is held against a text before all of its characters are looked for at once."""
+"""Positions at which a piece of LIKE is tried before all of its characters are searched at once."""
 KEPT: Final = 256
-"""Expressions that are kept ready; one may take 8 MiB, most take some KiB."""
+"""Compiled expressions to cache; one may take 8 MiB, most take some KiB."""
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -38,7 +38,7 @@ class RegularExpression:
     compiled: Any = field(repr=False, compare=False)
 
     def is_in(self, text: str) -> bool:
-        """Return whether it is found anywhere in `text`."""
+        """Return whether it matches anywhere in `text`."""
         return self.compiled.search(_utf8(text)) is not None
 
     def is_all(self, text: str) -> bool:
@@ -50,7 +50,7 @@ class RegularExpression:
 def expression(text: str, flags: str = "") -> RegularExpression:
     """Return an expression; `flags` are some of i (without case), s (. takes line breaks), m (^ and $ at lines).
 
-    InputError for a text that is none, with the reason."""
+    Raises InputError, with the reason, for an invalid one."""
     import re2
 
     options = re2.Options()
@@ -63,7 +63,7 @@ def expression(text: str, flags: str = "") -> RegularExpression:
 
 
 def _utf8(text: str) -> bytes:
-    """The bytes of a text; what is no character is U+FFFD, as in Go."""
+    """The bytes of a text; invalid characters become U+FFFD, as in Go."""
     return (text if text.isascii() else _SURROGATES.sub("\ufffd", text)).encode()
 
 

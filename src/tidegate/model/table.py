@@ -1,4 +1,4 @@
-"""Table definitions: what a DDL leaves behind and what a row is read with.
+"""Table definitions: the results of DDLs, by which rows are read.
 
     TableInfo
       columns      in definition order; a column keeps its `id` through renames and moves
@@ -18,13 +18,13 @@ from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered, qualified
 
 COLUMNS_MAX: Final = 4096
-"""What TiDB's table-column-count-limit can be raised to."""
+"""The maximum of TiDB's table-column-count-limit."""
 KEYS_MAX: Final = 512
-"""What TiDB's index-limit can be raised to."""
+"""The maximum of TiDB's index-limit."""
 
 
 class TableName(NamedTuple):
-    """schema.table in original case; `key` is what equality of names means, `str()` of it names one table alone."""
+    """schema.table in original case; names are equal if their `key` is, and `str()` is unique for each."""
 
     schema: str
     table: str
@@ -62,14 +62,14 @@ class ColumnInfo(msgspec.Struct, frozen=True):
     default: str | bytes | None = None
     default_is_expr: bool = False
     origin_default: str | bytes | None = None
-    """What rows written before the column existed hold (None = NULL, or the zero value when NOT NULL)."""
+    """The value in rows written before the column existed (None = NULL, or the zero value when NOT NULL)."""
     generated: str | None = None
     """The expression of a generated column."""
     stored: bool = False
     comment: str = ""
     auto_increment: bool = False
     collation: str = ""
-    """Of a text column, where it is not the default of its charset in TiDB."""
+    """The collation of a text column, if it is not the default of its charset in TiDB."""
 
     @property
     def virtual(self) -> bool:
@@ -122,11 +122,11 @@ class TableInfo(msgspec.Struct, frozen=True):
     max_column_id: int = 0
     max_index_id: int = 0
     max_fk_id: int = 0
-    """How many foreign keys it ever had: an unnamed one is called by the next number."""
+    """The number of foreign keys it ever had: the next unnamed one is called by the next number."""
     inferred: bool = False
     """True when read off messages because no DDL was seen; types are then as exact as the format lets them be."""
     collation: str = ""
-    """Of new text columns, where it is not the default of the charset."""
+    """The collation of new text columns, if it is not the default of the charset."""
 
     def column(self, name: str) -> ColumnInfo | None:
         """Return the column of that name in any case; None if there is none."""

@@ -98,7 +98,7 @@ class TableSnapshot:
     def txns(self, *app_ids: str) -> list[int | None]:
         """Return the last version that each application committed; None for one that never did.
 
-        The newest commit mostly tells; to find what it does not name, delta-rs reads all of the log again."""
+        The newest commit usually has them; for others, delta-rs reads the whole log again."""
         committed = [action["txn"] for action in actions(self.uri, self.version) if "txn" in action]
         newest = {one["appId"]: one["version"] for one in committed}
         return [newest[name] if name in newest else self.table.transaction_version(name) for name in app_ids]
@@ -301,7 +301,7 @@ LOG_FILE: Final = re.compile(r"_delta_log/(\d{20})\.(json|checkpoint\.parquet|ch
 
 
 DELETIONS_MAX: Final = 10_000
-"""Of one sweep or cut; the rest comes with the next, so that none of them takes minutes."""
+"""The most deletions of one sweep or cut, so that none takes minutes; the next one continues."""
 
 
 class VersionSpan(NamedTuple):
@@ -313,7 +313,8 @@ class VersionSpan(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What a sweep deleted, and how many files the next one checks again because their grace is not over."""
+    """The outcome of a sweep: files deleted, and files that the next one checks again because their grace is not
+    over."""
 
     files: int = 0
     size_bytes: int = 0

@@ -1,4 +1,4 @@
-"""Places where a test may make this process die, fail or wait; nothing at all in a run that was not asked for it.
+"""Failpoints: places where a test makes this process die, fail or wait; without effect in other runs.
 
     reach("landing/before-commit")        in the code; one comparison with None when nothing is armed
 

@@ -55,17 +55,17 @@ from tidegate.objectstore.failpoint import reach
 
 RETRIES: Final = 8
 RETRY_S: Final = 30
-"""How long after the first try of a request the last one may begin."""
+"""The time after the first try of a request within which the last one starts."""
 BACKOFF_MS: Final = (100, 3_000)
 """The first pause between two tries, and the longest."""
 CLIENT: Final = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "2m"}
-"""To a connection; to the next byte; to the end of an answer. AWS_TIMEOUT and the like say otherwise."""
+"""Time limits until the connection, the next byte, and the end of an answer. AWS_TIMEOUT and the like override them."""
 LOG_READ: Final = "30s"
-"""To the end of an answer where delta-rs waits: it reads small files, and knows no time to the next byte."""
+"""Time limit until the end of an answer to delta-rs, which reads small files and has no limit until the next byte."""
 ENVIRONMENT: Final = {"s3": "AWS_", "gs": "GOOGLE_", "azure": "AZURE_", "az": "AZURE_", "abfss": "AZURE_"}
-"""What variables begin with that say how a client connects."""
+"""Prefixes of environment variables with connection settings."""
 ALIASES: Final = {"gcs": "gs", "azblob": "azure"}
-"""TiCDC's names of schemes."""
+"""TiCDC's names for schemes."""
 _AZURE: Final = {"account-name": "account_name", "account-key": "account_key", "sas-token": "sas_key"}
 PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
     "s3": {
@@ -146,7 +146,7 @@ def _server(config: Mapping[str, str]) -> str:
 
 
 def _connection(uri: str) -> dict[str, str]:
-    """What the environment says of connections, which options that are given would hide."""
+    """The connection settings of the environment, which explicit options would hide."""
     start = ENVIRONMENT.get(uri.partition("://")[0], "")
     named = {name: f"{start}{name.upper()}" for name in CONNECTION}
     return {name: os.environ[variable] for name, variable in named.items() if variable in os.environ}
@@ -256,8 +256,8 @@ def first_line(error: BaseException) -> str:
 
 
 def store_error(error: BaseException) -> SinkError:
-    """Return a failed read as an error to be retried. Raises FileNotFoundError for a missing file, which waiting
-    does not bring back."""
+    """Return a failed read as a retryable error. Raises FileNotFoundError for a missing file, which no retry brings
+    back."""
     if isinstance(error, FileNotFoundError):
         raise error
     return SinkError(f"a store does not answer: {first_line(error)}")
@@ -298,7 +298,7 @@ class _Ranges(io.RawIOBase):
 
 
 def _end(where: Any, path: str) -> tuple[int, bytes]:
-    """The size of an object and its last bytes; none of these where a store knows no ranges from the end (Azure)."""
+    """The size of an object and its last bytes; None for a store without suffix ranges (Azure)."""
     try:
         found = obstore.get(where, path, options={"range": {"suffix": TAIL}})
     except NotSupportedError:

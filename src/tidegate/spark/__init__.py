@@ -1,1 +1,1 @@
-"""Rims to Spark, Java and storage; no rules."""
+"""Spark sessions and tasks, and Java."""

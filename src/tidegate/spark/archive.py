@@ -1,4 +1,4 @@
-"""What executors lack, in one file: Tidegate, the packages that it needs, a Python if asked for.
+"""The archive for executors: Tidegate, the packages that it needs, and a Python on request.
 
     NAME.tar.gz
       |- bin/python      starts python/, else this machine's Python of the same version; packages/ is on its path
@@ -45,10 +45,11 @@ OF_SPARK: Final = frozenset({"pyspark", "py4j"})
 NOT_RUN: Final = frozenset({"__pycache__", "tests", "include"})
 NOT_LIBRARY: Final = NOT_RUN | {"site-packages", "dist-packages", "test", "idlelib", "ensurepip", "turtledemo"}
 LEVEL: Final = 1
-"""Of gzip: the archive is a tenth larger than at 6 and there in a third of the time."""
+"""The gzip level: the archive is a tenth larger than at 6, and made in a third of the time."""
 WAIT_S: Final = 600
 KEPT: Final = 3
-"""Archives in the cache, 170 MB each: this environment's, the one before an upgrade, and another user of the cache."""
+"""Archives to keep in the cache, 170 MB each: for this environment, for the one before an upgrade, and for another
+one."""
 
 _in_use: dict[Path, io.BufferedReader] = {}
 """Archives of this process, open and locked: Spark reads them again for each executor that is added."""
@@ -72,7 +73,7 @@ exit 127
 """
 
 Progress = Callable[[int, int], None]
-"""Is told the bytes that are packed, and of how many."""
+"""Called with the bytes packed so far, and the total."""
 
 
 def members(*, python: bool = False, also: Sequence[str] = ()) -> dict[str, Path]:
@@ -134,7 +135,7 @@ def _own(distribution: metadata.Distribution) -> dict[str, Path]:
 
 
 def _interpreter() -> dict[str, Path]:
-    """The Python that runs this: it finds its library by the place of its program."""
+    """The running Python, which finds its library relative to its executable."""
     base = Path(sys.base_prefix).resolve()
     home = base / sys.platlibdir / PYTHON
     files = {

@@ -1,4 +1,4 @@
-"""The per-user directory for what is fetched or started once: jars, Java launchers, brokers' notes.
+"""The per-user cache directory: jars, Java launchers, notes about brokers.
 
     TIDEGATE_CACHE, or XDG_CACHE_HOME/tidegate, or ~/.cache/tidegate, or TMPDIR/tidegate-<user id>
       |- jars/<hash of ivy.xml>/<configuration>/*.jar
@@ -43,7 +43,7 @@ class PlaceHeld(EnvironmentFault):
 
 
 def cache_dir(*parts: str) -> Path:
-    """`parts` below the cache, created. Raises EnvironmentFault when no place can be written."""
+    """Return the directory `parts` below the cache, created. Raises EnvironmentFault when no directory is writable."""
     named = os.environ.get("TIDEGATE_CACHE")
     tried: list[str] = []
     for root in (Path(named).expanduser(),) if named else _places():
@@ -70,7 +70,7 @@ def _places() -> Iterator[Path]:
 
 
 def _own_temporary(path: Path) -> Path:
-    """The directory at `path`, made if nothing is there, if nobody else can have put anything into it."""
+    """The directory at `path`, created if missing; a fresh one if other users can write to it."""
     with suppress(FileExistsError):
         path.mkdir(mode=PRIVATE_DIRECTORY)
     found = path.lstat()
@@ -89,7 +89,7 @@ def _fresh_temporary() -> Path:
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file; if that makes it, nobody else may read it. For the built-in `open`."""
+    """Open a file, created with access for its owner alone. An opener for the built-in `open`."""
     return os.open(path, flags, PRIVATE_FILE)
 
 
@@ -120,7 +120,7 @@ def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] = lambda
 
 
 def keep_program(program: Path, text: str) -> Path:
-    """Return the executable file, written anew only if its text is another one."""
+    """Return the path of the executable file, which is rewritten only if its text differs."""
     if not (program.is_file() and os.access(program, os.X_OK) and program.read_text() == text):
         program.parent.mkdir(exist_ok=True)
         write_whole(program, text, mode=0o755)

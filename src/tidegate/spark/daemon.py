@@ -1,4 +1,4 @@
-"""The process that Spark's Python workers are forked from: PySpark's own daemon, made light.
+"""The process that Spark's Python workers are forked from: PySpark's daemon with less memory.
 
     java ──► python -m tidegate.spark.daemon pyspark.worker      imports what tasks need, once
                  ├─ fork ── worker    task, task, task ...       shares those pages, starts in milliseconds
@@ -38,14 +38,14 @@ WARM: Final = (
     "pyarrow.parquet",
     "sqlglot",
 )
-"""Imported early where they are installed; a task that needs one that is not will say so itself."""
+"""Modules to import early, if installed; a task that needs a missing one raises its own error."""
 TASKS: Final = "pyspark.worker"
-"""The module that runs tasks; others, each with a daemon of its own, plan data sources now and then."""
+"""The module that runs tasks; others, which plan data sources, have a daemon of their own."""
 
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
 FREED: Final = {M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
-"""What glibc's `mallopt` is told, in bytes: smaller arrays lie in the heap, of whose end so much may be free."""
+"""Settings of glibc's `mallopt`, in bytes: smaller arrays are in the heap, which may keep so much free memory."""
 
 Serve = Callable[[Any, Any], None]
 
@@ -79,7 +79,7 @@ class Tidy:
                 self._trim(0)
 
     def _freeze(self) -> None:
-        """Only when there are new modules, so that what a task leaves behind is still collected."""
+        """Freeze objects only when there are new modules, so that a task's garbage is still collected."""
         if len(sys.modules) > self._modules:
             self._modules = len(sys.modules)
             gc.collect()

@@ -123,7 +123,7 @@ def _candidates(choice: str) -> Iterator[tuple[str, Path]]:
 
 
 def _probe(java: Path) -> tuple[Path, str] | str:
-    """(java.home, version) of a Java that we can use, else why not."""
+    """(java.home, version) of a usable Java, else the reason why it is not."""
     command = [str(java), "-XshowSettings:properties", "-version"]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False)
@@ -142,7 +142,7 @@ def _probe(java: Path) -> tuple[Path, str] | str:
 
 
 def _launcher(runtime: Path) -> Path:
-    """A JAVA_HOME of ours for `runtime`."""
+    """A generated JAVA_HOME for `runtime`."""
     text = LAUNCHER.format(java=shlex.quote(str(runtime / "bin" / "java")))
     home = cache_dir("java", hashlib.sha256(text.encode()).hexdigest()[:16])
     keep_program(home / "bin" / "java", text)
@@ -164,7 +164,7 @@ BUNDLES: Final = (
 
 
 def trusted() -> tuple[bytes, ...]:
-    """Return every authority (DER) of the bundles that this machine and this environment name, without repeats."""
+    """Return each authority (DER) of this machine's and this environment's bundles once."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     named = (os.environ.get(key) for key in NAMED_BY)
     for bundle in (*named, ssl.get_default_verify_paths().cafile, *BUNDLES):
@@ -193,13 +193,13 @@ def _text(text: str) -> bytes:
 
 Configuration = Literal["spark", "broker", "iceberg", "opensearch", "elasticsearch"]
 _FILES: Final = {name: f"ivy-{name}.xml" for name in ("opensearch", "elasticsearch")}
-"""Of configurations with a file of their own, which other ones need not be fetched again for."""
+"""Ivy files of configurations that have their own, so that changing it does not fetch others again."""
 Progress = Callable[[str], None]
 
 STALL_S: Final = 120
 """Ivy gives up on one connection after 15 s; this allows for several slow ones in a row, and for a long download."""
 END_S: Final = 10
-"""How long the system may take to end a process that was killed."""
+"""Time limit for the end of a killed process."""
 
 LOCK_TIMEOUT_S: Final = 900
 
@@ -228,7 +228,7 @@ def ensure_jars(conf: Configuration, on_progress: Progress = lambda _line: None)
 
 
 def jars_dir(conf: Configuration) -> Path:
-    """Return where the jars of `conf` are, or will be."""
+    """Return the directory for the jars of `conf`."""
     return cache_dir("jars", hashlib.sha256(_ivy_xml(conf).encode()).hexdigest()[:16]) / conf
 
 
@@ -296,7 +296,7 @@ def _fetch(conf: Configuration, target: Path, on_progress: Progress) -> None:
 
 
 def _run_ivy(conf: Configuration, part: Path, log: Path, options: list[str], on_progress: Progress) -> str:
-    """Run Ivy once and return what it said, however it ended."""
+    """Run Ivy once and return its output, even if it failed."""
     command = [
         str(find_java().java),
         *("-Xmx256m", f"-Divy.default.ivy.user.dir={cache_dir('ivy')}", *_proxy_options(), *options),
@@ -315,7 +315,7 @@ def _run_ivy(conf: Configuration, part: Path, log: Path, options: list[str], on_
 
 
 def _watch(ivy: subprocess.Popen[bytes], conf: Configuration, log: Path, on_progress: Progress) -> None:
-    """Report each new step of Ivy until it ends, or until it has made none for STALL_S seconds."""
+    """Report each new step of Ivy until it ends, or stalls for STALL_S seconds."""
     seen, size_bytes, moved = 0, 0, time.monotonic()
     count = len(expected_jars(conf))
     while True:
@@ -357,7 +357,7 @@ def _ivy_settings() -> Path:
 
 
 def _proxy_options() -> Iterator[str]:
-    """Java's words for the proxies of this environment; Java itself reads no HTTPS_PROXY."""
+    """Java options for the proxies of this environment, since Java ignores HTTPS_PROXY."""
     proxies = getproxies()
     for scheme in ("http", "https"):
         proxy = proxies.get(scheme, "")

@@ -105,9 +105,9 @@ def find_python() -> Path:
 
 
 FEED_HEAP: Final = "1g"
-"""Enough for a JVM that only plans and schedules: a feed's rows do not pass through it."""
+"""The heap of a JVM that only plans and schedules; a feed's rows do not pass through it."""
 OFF_HEAP: Final = ("-XX:MaxMetaspaceSize=384m", "-XX:ReservedCodeCacheSize=192m", "-XX:MaxDirectMemorySize=256m")
-"""What a JVM may take beside its heap; by itself it sets no such bound."""
+"""Limits of a JVM's memory outside its heap, which has none by default."""
 
 DELTA: Final[Mapping[str, str]] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -153,9 +153,9 @@ DRIVER: Final[Mapping[str, str]] = {
 }
 
 WORKERS_PYTHON: Final = "spark.sql.execution.pyspark.python"
-"""The Python of workers, for a session alone; data sources are planned by the one that they were registered with."""
+"""The setting for the workers' Python of one session; data sources are planned by the Python that registered them."""
 CREDENTIALS: Final = ("AWS_", "AZURE_", "GOOGLE_")
-"""What the variables begin with that clients of object stores read."""
+"""Prefixes of the environment variables of object store clients."""
 REDACTION: Final = "(?i)secret|password|token|credential|key|signature"
 
 
@@ -216,11 +216,11 @@ def session(
 
 
 GONE_S: Final = 10.0
-"""For a process that has died to be gone."""
+"""Time limit for the end of a dying process."""
 
 
 def forget_session() -> None:
-    """Let go of a session whose JVM has died, so that the next call of `session` starts another one."""
+    """Forget a session whose JVM has died, so that the next call of `session` starts another one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -271,7 +271,7 @@ def _local(cores: int) -> dict[str, str]:
 
 
 def _cluster(conf: Mapping[str, str], archive: str | Path | None) -> dict[str, str]:
-    """Settings and environment where workers are of other machines, on which nothing of ours is installed."""
+    """Settings and environment for workers on other machines, where Tidegate is not installed."""
     if (python := conf.get("spark.pyspark.python")) is not None:
         os.environ["PYSPARK_PYTHON"] = python
         return {}
@@ -313,7 +313,7 @@ def run_connected(spark: Any, work: Callable[[Any], Any], jobs: Sequence[Any], t
 
 
 def _answers(batches: Iterable[pa.RecordBatch], payload: bytes) -> Iterator[pa.RecordBatch]:
-    """Run in executors: numbers of jobs in, their answers out."""
+    """Run in executors: map job numbers to answers."""
     work, jobs = pickle.loads(payload)  # noqa: S301  from our own driver
     for batch in batches:
         for number in batch.column(0).to_pylist():
@@ -321,13 +321,14 @@ def _answers(batches: Iterable[pa.RecordBatch], payload: bytes) -> Iterator[pa.R
 
 
 SPARK_FAILURES: Final = (Py4JError, PySparkException)
-"""What Spark raises when a task ended without an answer, or when the JVM is gone."""
+"""Errors of Spark when a task ended without an answer, or the JVM is gone."""
 TRACEBACK: Final = "Traceback (most recent call last):"
 UNBORN: Final = "Error from python worker:"
-"""Begins what a Python that did not come up has said; Spark indents it, and tells its path behind it."""
+"""The begin of the output of a Python that did not start, which Spark indents; the path follows."""
 DELTA_JAR: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
 REBASE: Final = "spark.sql.parquet.datetimeRebaseModeInRead"
-"""With another value than CORRECTED dates before 1582 are read as other days, or not at all."""
+"""The setting for dates in Parquet: with another value than CORRECTED, dates before 1582 are read wrongly or not at
+all."""
 HERE: Final = 'os.environ["PYSPARK_PYTHON"] = "{}"'
 WITHOUT_DELTA: Final = 'read with spark.read.format("tidegate-lake")'
 NO_DELTA: Final = "the session has no Delta; SparkSession.builder{}, or {}".format(
@@ -360,7 +361,7 @@ def check_session(spark: Any) -> None:
 
 
 def _release(names: Sequence[str]) -> str:
-    """Run in a worker: import what tasks need as far as the driver has it, and return which Tidegate is there."""
+    """Run in a worker: import the modules of tasks that the driver has, and return the version of Tidegate."""
     for name in names:
         import_module(name)
     return version("tidegate")
@@ -384,7 +385,7 @@ def explaining_lacks(spark: Any) -> Iterator[None]:
 
 
 def lack_of(spark: Any, failure: BaseException) -> str | None:
-    """Return what the session lacks according to one of its failures, and the line to add; None for other failures."""
+    """Return the lack of the session that explains a failure, with the line to add; None for other failures."""
     text = str(getattr(failure, "java_exception", failure))
     for pattern, advice in LACKS:
         if found := pattern.search(text):
@@ -409,7 +410,7 @@ LACKS: Final = (
 
 
 def _python_line(spark: Any) -> str:
-    """What gives workers a Python with Tidegate."""
+    """The configuration line that gives workers a Python with Tidegate."""
     archive = f"{UNPACKED}.tar.gz#{UNPACKED}"
     if is_connect(spark):
         add = f'spark.addArtifacts("{archive}", archive=True); spark.conf.set("{WORKERS_PYTHON}", "{EXECUTORS_PYTHON}")'
@@ -421,8 +422,8 @@ def _python_line(spark: Any) -> str:
 
 
 def reason(failure: BaseException) -> str:
-    """Return the reason of a Spark failure as one line: what Python raised in a worker or at its start, else the first
-    line."""
+    """Return the reason of a Spark failure as one line: the error of the worker's Python, also at its start, else the
+    first line."""
     text = str(getattr(failure, "java_exception", failure))
     if UNBORN in text:
         text = dedent(text.partition(UNBORN)[2].partition("PYTHONPATH was:")[0]).strip()

@@ -102,7 +102,7 @@ class SparkTasks:
 
     @contextmanager
     def _described(self, context: "SparkContext", work: Callable[[Any], Any]) -> Iterator[None]:
-        """Call jobs in Spark's UI by what they do: `shop/land: land_range`, `round: run_bin`."""
+        """Describe jobs in Spark's UI: `shop/land: land_range`, `round: run_bin`."""
         what = getattr(getattr(work, "func", work), "__name__", type(work).__name__).lstrip("_")
         if self._pool is not None:
             context.setLocalProperty(POOL, self._pool)
@@ -118,7 +118,7 @@ class SparkTasks:
             context.setLocalProperty(DESCRIPTION, before)
 
     def _session(self) -> "SparkSession":
-        """The session, opened once. SparkEnded when its JVM has ended before."""
+        """The session, opened once. Raises SparkEnded when its JVM has ended."""
         if self._spark is None:
             try:
                 self._spark = self._open()
