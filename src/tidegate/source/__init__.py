@@ -1,1 +1,1 @@
-"""Where changes come from."""
+"""Sources of changes: Kafka, storage, change logs."""

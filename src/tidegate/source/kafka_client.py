@@ -1,4 +1,4 @@
-"""The broker's side: what to read and how to reach it, and the few requests that planning needs.
+"""Kafka clients: topics and connections of a feed, and the requests that planning needs.
 
     KafkaTopics   names, connection, rules of one feed; plain values, so it travels to executors
     watermarks()  {topic: {partition: (low, high)}}, low the first offset kept, high the one after the last
@@ -29,18 +29,19 @@ LOGGER: Final = logging.getLogger("tidegate.kafka")
 LOGGER.addHandler(logging.NullHandler())
 
 FETCH_BYTES: Final = 8 << 20
-"""One fetch of a partition, compressed as it was sent; the broker sends a larger message whole anyway."""
+"""The size of one fetch of a partition, compressed as sent; a larger message still comes whole."""
 QUEUE_KIB: Final = 32 << 10
-"""What the client library may hold of messages not yet consumed, the last fetch aside."""
+"""The client library's buffer of unconsumed messages, beside the last fetch."""
 QUEUE_PAUSE_MS: Final = 10
-"""How soon a full queue is looked at again. The library's own second is longer than a task takes to empty it."""
+"""The pause after which a full queue is checked again; a task empties it in less than the library's default, a
+second."""
 RESPONSE_BYTES: Final = 100_000_000
-"""The largest answer that the client library takes by default."""
+"""The client library's default limit for a response."""
 MESSAGE_BYTES: Final = 32 << 20
 """Larger messages are put aside unread: decoding takes some eight times their size. TiCDC's own limit is 10 MiB unless
 its max-message-bytes says otherwise."""
 FETCH_WAIT_MS: Final = 20
-"""How long a broker may hold a fetch open at the end of a partition; the next task's first fetch waits behind it."""
+"""The time that a broker holds a fetch open at the end of a partition; the next task's first fetch waits for it."""
 
 CONSUMER: Final[Mapping[str, str]] = {
     "group.id": "tidegate",
@@ -58,7 +59,8 @@ CONSUMER: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopics:
-    """What a feed reads. `client_config` holds librdkafka's keys and may hold secrets, as `decode` may: never shown.
+    """The topics of a feed, and how to read them. `client_config` holds librdkafka's keys; it and `decode` may hold
+    secrets and are never shown.
 
     `dead_letter` is "halt" or "skip"; `order` is "ts" or "offset" (kafka_messages.py).  `start` names (topic,
     partition, offset) to begin at; what it leaves out begins at the first offset that the broker still has.
@@ -107,15 +109,15 @@ def consumer(connection: tuple[tuple[str, str], ...]) -> Any:
 
 
 class Described(NamedTuple):
-    """What a broker says of a topic."""
+    """A broker's description of a topic."""
 
     partitions: tuple[int, ...]
     topic_id: str
-    """As Kafka's tools print it; "" where the broker gives none (before Kafka 2.8, and some that are not Kafka)."""
+    """The topic id, as Kafka's tools print it; "" for a broker without ids (before Kafka 2.8, and some others)."""
 
 
 class Admin(NamedTuple):
-    """An admin client, and what it tells aside."""
+    """An admin client, with the errors of its callback."""
 
     client: Any
     words: ClientErrors

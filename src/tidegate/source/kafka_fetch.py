@@ -31,10 +31,10 @@ from tidegate.source.kafka_client import CONSUMER, LOGGER, KafkaTopics, consumer
 from tidegate.source.kafka_messages import TopicMessage, TopicMessages
 
 CHUNK: Final = 4_000
-"""Messages taken at once: few enough that their objects stay in cache, many enough that calls cost nothing."""
+"""Messages per call: few enough that their objects stay in the CPU's cache, enough to amortize the call."""
 CHUNK_BYTES: Final = 4 << 20
-"""About so many bytes at once, judged by the chunk before: a message may have ten megabytes, and decoding takes some
-eight times its size. What was asked for too boldly is given out in pieces."""
+"""The target size of a chunk in bytes, estimated from the last one: a message may have ten megabytes, and decoding
+takes some eight times its size. A larger chunk is split."""
 FIRST_CHUNK: Final = 100
 POLL_S: Final = 0.1
 ACQUAINT_SECONDS: Final = 5.0
@@ -42,12 +42,12 @@ LOST: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF
 PASSING: Final = frozenset(
     {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT}  # noqa: SLF001
 )
-"""Errors after which the client library goes on trying by itself; the deadline ends that."""
+"""Errors that the client library retries, until the deadline."""
 _OFFSET, _KEY, _VALUE, _ERROR = KafkaMessage.offset, KafkaMessage.key, KafkaMessage.value, KafkaMessage.error
 
 
 def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[TopicMessages]:
-    """Return the messages from `place` on with offset < end, in order. Raises SourceError and HistoryLost."""
+    """Return the messages from `place` to `end` (exclusive), in order. Raises SourceError and HistoryLost."""
     if place.offset >= end:
         return
     client = consumer(source.connection)
@@ -79,7 +79,7 @@ def messages_at(source: KafkaTopics, places: Collection[Place]) -> dict[Place, t
 
 @lru_cache(maxsize=1_000)
 def _acquaint(connection: tuple[tuple[str, str], ...], topic: str) -> None:
-    """Ask where the partitions of a topic are, once a process: a consumer left to itself looks half a second later."""
+    """Request a topic's metadata once per process; a consumer would ask only half a second later."""
     with suppress(KafkaException):  # the fetch says what is wrong
         consumer(connection).list_topics(topic, ACQUAINT_SECONDS)
 
@@ -124,9 +124,8 @@ def _at(place: Place, offset: int) -> Place:
 
 
 def history_lost(source: KafkaTopics, place: Place) -> SourceError:
-    """Return the error for a place whose message is gone, with what the broker still has and the ways out.
-
-    A broker that has the place when asked again was only behind itself: that is tried later, nothing is lost."""
+    """Return the error for a position whose message is gone, with the broker's offsets and the ways out. If the broker
+    has the position when asked again, it was only behind: the error is then retryable."""
     try:
         low = offsets(source, [(place.topic, place.partition)], latest=False)[place.topic, place.partition]
         high = offsets(source, [(place.topic, place.partition)], latest=True)[place.topic, place.partition]
@@ -146,7 +145,8 @@ def history_lost(source: KafkaTopics, place: Place) -> SourceError:
 
 
 def messages(source: KafkaTopics) -> Iterator[tuple[bytes | None, bytes | None, str]]:
-    """(key, value, "topic/partition/offset") of every message up to the ends of this moment, a partition at a time."""
+    """Yield (key, value, "topic/partition/offset") of every message up to the current end offsets, partition by
+    partition."""
     for topic, partitions in watermarks(source).items():
         for partition, (low, high) in partitions.items():
             for chunk in fetch_range(source, Place(topic, partition, low), high):
@@ -166,7 +166,7 @@ class Took(NamedTuple):
 
 
 class Gathered:
-    """A reading of all partitions; `positions` are the offsets that come next."""
+    """A reading of all partitions; `positions` are the next offsets."""
 
     def __init__(self, source: KafkaTopics, *, idle_s: float | None = None) -> None:
         self._source, self._idle_s = source, idle_s
@@ -180,7 +180,7 @@ class Gathered:
                 raise history_lost(source, Place(*place, offset))
 
     def chunks(self, hold: Callable[[], Collection[Partition]] = tuple) -> Iterator[list[Took]]:
-        """Return the messages, in the order of each partition; now and then an empty list while nothing comes.
+        """Yield lists of messages, in order within each partition; empty ones from time to time while no data comes.
 
         Raises SourceError when a broker does not answer, HistoryLost when messages were removed meanwhile."""
         client = Consumer({**CONSUMER, **dict(self._source.connection)}, logger=LOGGER)

@@ -57,10 +57,9 @@ SAME_OFFSETS = "same-offsets"
 def recognised(
     state: State, found: Mapping[str, Described], made_anew: Sequence[tuple[str, str, bool]] = ()
 ) -> tuple[State, tuple[str, ...]]:
-    """Return `state` with the ids of the topics that are there, without the positions of those that are read anew, and
-    what a user has to hear.
-
-    `made_anew` has (topic, id, whether its offsets are those of the one before). Raises MadeAnew for another id."""
+    """Return `state` with the current topic ids, without the positions of topics to read from the start, and warnings.
+    `made_anew` has (topic, id, True if its offsets continue those of the old topic). Raises MadeAnew for an unknown
+    id."""
     accepted = {(topic, topic_id): same for topic, topic_id, same in made_anew}
     identities, positions, warnings = dict(state.identities), dict(state.positions), []
     for topic, (_, topic_id) in found.items():
@@ -87,12 +86,12 @@ def recognised(
 
 
 def check_same(state: State, found: Mapping[str, Described]) -> None:
-    """Raise MadeAnew for a topic that has another id now than in `state`."""
+    """Raise MadeAnew for a topic whose id differs from that in `state`."""
     recognised(state, found)
 
 
 def made_again(topic: str, known: str, topic_id: str, state: State) -> MadeAnew:
-    """Return the error for a topic that has another id than the one that was read."""
+    """Return the error for a topic whose id has changed."""
     reached = state.positions.get(topic, {})
     parts = [f"partition {number} up to offset {one.offset}" for number, one in sorted(reached.items())]
     more = f" and {len(parts) - 8} more partitions" if parts[8:] else ""
@@ -117,7 +116,7 @@ def _offsets_of(positions: Positions) -> dict[tuple[str, int], int]:
 BATCH_S: Final = 4.0
 CLOCKS_S: Final = 24 * 3600.0
 FIRST_BATCH: Final = 1_000_000
-"""While no rate is known."""
+"""The batch limit while no rate is known."""
 
 
 class BatchPace:
@@ -129,11 +128,11 @@ class BatchPace:
         self.limit = min(FIRST_BATCH, most)
 
     def begin(self, messages: int) -> None:
-        """A batch of so many messages begins."""
+        """Note the start of a batch of `messages`."""
         self._begun = (messages, self._clock()) if messages >= self.limit else None
 
     def end(self) -> None:
-        """The batch is over; one that was not full tells nothing."""
+        """Note the end of the batch; only a full one changes the rate."""
         if self._begun is not None:
             messages, began_s = self._begun
             took_s = max(self._clock() - began_s, 0.001)
@@ -143,7 +142,7 @@ class BatchPace:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What the tasks of a landing need to know; it travels pickled, never as text, for its secrets."""
+    """The configuration of a landing's tasks; it holds secrets, so it travels pickled, never as text."""
 
     source: KafkaTopics
     changelog: str
@@ -151,7 +150,7 @@ class TopicPlan:
     events: EventFilter = field(default_factory=EventFilter)
     resolutions: Mapping[Place, Resolution] = field(default_factory=dict)
     halted: frozenset[Place] = frozenset()
-    """Places whose messages are already kept in the changelog for inspection."""
+    """Positions whose messages are already stored in the changelog for inspection."""
 
     def land_plan(self, topic: str, partition: int) -> LandPlan:
         """Return the part of the plan that one Kafka partition needs."""
@@ -176,13 +175,13 @@ class TopicPlan:
 
 
 def latest_ts() -> int:
-    """Return the largest resolved ts that a changefeed may have sent by now, if clocks are a day apart at most."""
+    """Return the largest plausible resolved ts, if clocks are a day apart at most."""
     return int((time.time() + CLOCKS_S) * 1000) << LOGICAL_BITS
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Messages of one Kafka partition from the place `start` up to offset `end`; `high` is the partition's end."""
+    """Messages of one Kafka partition from position `start` up to offset `end`; `high` is the partition's end."""
 
     start: Place
     end: int
@@ -197,9 +196,9 @@ class Planner:
         self.pace = BatchPace(source.max_messages_per_batch)
 
     def batch(self, state: State) -> list[OffsetRange]:
-        """New messages of every partition, shared fairly up to the batch's limit; nothing when there are none.
+        """Return the new messages of every partition, shared fairly up to the batch's limit; [] when there are none.
 
-        Raises MadeAnew for a topic of another id, HistoryLost for one that is shorter than what was read."""
+        Raises MadeAnew for a topic of another id, HistoryLost for one that ends below its position."""
         self.pace.end()
         starts = _offsets_of(state.positions)
         try:
@@ -227,8 +226,7 @@ class Planner:
 
 
 def start_of(source: KafkaTopics, places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Return where to begin in partitions never read before: where the user says, else at the first offset still
-    kept."""
+    """Return the start offsets of new partitions: the user's, else the first offset that the broker has."""
     lows = offsets(source, places, latest=False)
     chosen = {(topic, partition): offset for topic, partition, offset in source.start}
     for place, offset in chosen.items():
@@ -240,7 +238,7 @@ def start_of(source: KafkaTopics, places: list[tuple[str, int]]) -> dict[tuple[s
 def share(
     starts: Mapping[tuple[str, int], int], highs: Mapping[tuple[str, int], int], limit: int
 ) -> dict[tuple[str, int], int]:
-    """End that take at most `limit` messages in all: what short partitions leave, long ones may use."""
+    """Return end offsets for at most `limit` messages in all; long partitions use what short ones leave."""
     ends = dict(starts)
     left = limit
     backlog = sorted(starts, key=lambda place: highs[place] - starts[place])
@@ -325,7 +323,7 @@ class Landing(BatchLoop):
         self.skips_dead = source.dead_letter == "skip"
 
     def _claim(self) -> State:
-        """Raises what is wrong with brokers, topics and positions."""
+        """Raises errors of brokers, topics and positions."""
         recorded(self._lake)  # what is wrong with one is raised before anything is written
         state = claim(self.changelog, self._feed, self.source.decode, self._completed)
         for words in self._warnings:
@@ -349,7 +347,7 @@ class Landing(BatchLoop):
         return messages_at(self.source, places)
 
     def _completed(self, before: State) -> State:
-        """`before` with the topics that are there, and a beginning for every partition that it does not know."""
+        """`before` with the current topics, and start offsets for partitions that it does not have."""
         strangers = sorted(set(before.positions) - set(self.source.topics))
         if strangers:
             raise ConfigError(
@@ -393,9 +391,8 @@ class Landing(BatchLoop):
             self._land(reports)
 
     def _check_since(self, reports: Sequence[TaskReport]) -> None:
-        """Raise MadeAnew where a topic that is landed into a new changelog begins above the sink's checkpoint.
-
-        The changelog that led there is gone; the topic has all above the first resolved ts of a partition."""
+        """Raise MadeAnew if a topic that lands into a new changelog begins above the sink's checkpoint, whose changelog
+        is gone. The topic has all changes above the first resolved ts of each partition."""
         if not self.needed_ts or self._state.frontier is not None:
             return
         known = {place[:2] for place in self.source.start}
@@ -426,7 +423,7 @@ class Landing(BatchLoop):
 
 
 def begins_late(late: Sequence[TaskReport], changelog: str, needed_ts: int) -> MadeAnew:
-    """Return the error for partitions that begin above `needed_ts`, where the sink stands."""
+    """Return the error for partitions that begin above `needed_ts`, the sink's checkpoint."""
     first = late[0]
     start = ",".join(f"{one.topic}/{one.partition}:{one.start}" for one in late)
     return MadeAnew(
@@ -440,7 +437,7 @@ def begins_late(late: Sequence[TaskReport], changelog: str, needed_ts: int) -> M
 
 
 def halted(halts: list[Halt], lake: str) -> TidegateError:
-    """Return the error that stops a feed at `halts`."""
+    """Return the error for a feed that is halted at `halts`."""
     first = halts[0]
     place = {"topic": first.topic, "partition": first.partition, "offset": first.offset}
     if first.order:

@@ -113,8 +113,8 @@ class TopicMessages(Sequence[TopicMessage]):
         return map(TopicMessage, self.offsets, self.keys, self.values)
 
     def pieces(self, limit_bytes: int) -> Iterator["TopicMessages"]:
-        """Return the messages in order, in runs of at most `limit_bytes` or of one message; nothing is left behind
-        them."""
+        """Return the messages in order, in runs of at most `limit_bytes` or one message, and drop each run
+        afterwards."""
         columns = self.offsets, self.keys, self.values
         for column in columns:
             column.reverse()
@@ -139,7 +139,7 @@ SAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A decision about the message at one place."""
+    """A decision about the message at one position."""
 
     topic: str
     partition: int
@@ -149,7 +149,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     value_b64: str | None = None
     options: dict[str, str] = {}
     topic_id: str = ""
-    """Of the topic that has the message, where it is known: an offset of another one means another message."""
+    """The id of the message's topic, if known: in another topic the offset means another message."""
 
     @property
     def place(self) -> Place:
@@ -165,7 +165,7 @@ def _instead(text: str | None, original: bytes | None) -> bytes | None:
 
 
 def record(lake: str, resolution: Resolution) -> str:
-    """Write a resolution into the lake, over an earlier one of the same place; return its path."""
+    """Write a resolution into the lake, replacing an earlier one of the same position; return its path."""
     assert resolution.action in ACTIONS, resolution.action
     topic = SAFE.sub("_", resolution.topic)
     path = f"{FOLDER}/{topic}-{resolution.partition}-{resolution.offset}.json"
@@ -174,9 +174,8 @@ def record(lake: str, resolution: Resolution) -> str:
 
 
 def recorded(lake: str, identities: Mapping[str, str] = MappingProxyType({})) -> dict[Place, Resolution]:
-    """Return every resolution of a lake by its place, those of topics that were made anew since left out.
-
-    Raises ConfigError for a file that holds none."""
+    """Return every resolution of a lake by position, without those of topics that were recreated since. Raises
+    ConfigError for an invalid file."""
     found = {}
     for entry in (entry for chunk in obstore.list(store(lake), prefix=FOLDER) for entry in chunk):
         path = str(entry["path"])
@@ -189,7 +188,7 @@ def recorded(lake: str, identities: Mapping[str, str] = MappingProxyType({})) ->
 
 
 def bind(lake: str, topic: str, topic_id: str) -> None:
-    """Note which topic those resolutions are about that an earlier release recorded by its name alone."""
+    """Add the topic id to resolutions that an earlier release recorded without it."""
     for resolution in recorded(lake).values():
         if resolution.topic == topic and not resolution.topic_id:
             record(lake, msgspec.structs.replace(resolution, topic_id=topic_id))
@@ -208,7 +207,8 @@ def _parse(path: str, body: bytes) -> Resolution:
 
 
 def with_options(options: DecodeOptions, changes: Mapping[str, str]) -> DecodeOptions:
-    """`options` with `changes` (field names, `-` for `_` allowed). Raises ConfigError naming what may be changed."""
+    """Return `options` with `changes` (field names, `-` for `_` allowed). Raises ConfigError that names the valid
+    ones."""
     renamed = {name.replace("-", "_"): value for name, value in changes.items()}
     known = {field: type(getattr(options, field)) for field in DecodeOptions.__struct_fields__}
     unknown = sorted(set(renamed) - set(known))
@@ -221,7 +221,7 @@ def with_options(options: DecodeOptions, changes: Mapping[str, str]) -> DecodeOp
 
 
 def parse_place(text: str) -> Place:
-    """Return the place that TOPIC/PARTITION/OFFSET names; the topic of files is their directory."""
+    """Return the position that TOPIC/PARTITION/OFFSET names; the topic of files is their directory."""
     rest, _, offset = text.rpartition("/")
     topic, _, partition = rest.rpartition("/")
     if not topic or not (all_digits(partition) and all_digits(offset)):
@@ -235,12 +235,12 @@ def _reader(options: DecodeOptions) -> WholeRows:
 
 
 def is_cut(event: Event) -> bool:
-    """Return whether an event is a row that cannot land as it came; a DELETE says all with its key."""
+    """Return whether an event is an incomplete row that cannot land; for a DELETE the key is enough."""
     return not isinstance(event, Ddl | Resolved | Delete) and (event.handle_only or event.claim_check is not None)
 
 
 class CutRows:
-    """The cut rows among the `events` of a chunk, those of tables that `accept` takes."""
+    """The incomplete rows among the `events` of a chunk, of tables that `accept` takes."""
 
     def __init__(
         self, events: Iterable[Event], options: DecodeOptions, accept: Callable[[str, str], bool] | None
@@ -252,9 +252,9 @@ class CutRows:
         self._known = {id(row) for row in mine}
 
     def whole(self, row: RowChange, options: DecodeOptions) -> RowChange | TidegateError | None:
-        """Return the whole row, or why it cannot be had; None when nothing was given to read it from.
+        """Return the complete row, or the error; None when no storage or upstream is configured.
 
-        Rows of the chunk are asked for in their order; what was not asked for is passed over."""
+        Rows of the chunk are requested in order; rows that were not requested are skipped."""
         if id(row) in self._known:
             return next(found for one, found in self._ahead if one is row)
         reader = _reader(options)
@@ -266,7 +266,7 @@ Accept: TypeAlias = Callable[[str, str], bool]
 HANDLE_ONLY: Final = "CDC:ErrHandleKeyOnly"
 CLAIM_CHECK: Final = "CDC:ErrClaimCheckUnavailable"
 WHOLE_BYTES: Final = 64 << 20
-"""Whole rows that are held before they are written out."""
+"""Bytes of completed rows to hold before a run ends."""
 TOO_LARGE: Final = "CDC:ErrMessageTooLarge"
 BAD_TS: Final = "CDC:ErrTimestampOutOfRange"
 BAD_TEXT: Final = "CDC:ErrTextNotUnicode"
@@ -286,7 +286,7 @@ NO_COMMIT_TS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LandPlan:
-    """How to land one partition. `accept` says which tables the feed carries (None: all)."""
+    """The plan for landing one partition. `accept` decides whether the feed carries a table (None: all)."""
 
     topic: str
     partition: int
@@ -296,20 +296,20 @@ class LandPlan:
     skip_dead: bool = False
     order_by_offset: bool = False
     message_bytes: int | None = None
-    """Larger messages are not decoded (None: no limit)."""
+    """The limit for decoding a message (None: no limit)."""
     judge: MessageFilter | None = None
-    """Which rows event filters leave out."""
+    """The event filters for rows."""
     latest_ts: int = MAX_TS
-    """A resolved ts above it is bad: believed, it would hide all rows that come below it."""
+    """The largest plausible resolved ts: a larger one would hide all later rows below it."""
 
     def place(self, offset: int, seq: int = 0) -> Place:
-        """Return where in the topic an event stands."""
+        """Return the position of an event."""
         return Place(self.topic, self.partition, offset, seq)
 
 
 @dataclass(slots=True)
 class LandedMessages:
-    """What a run of messages turned into; see the module's drawing. `clock` is the last made-up timestamp."""
+    """The result of a run of messages; see the module's drawing. `clock` is the last generated timestamp."""
 
     position: int
     clock: int = 0
@@ -349,7 +349,7 @@ class _Bad(NamedTuple):
 
 @dataclass(slots=True)
 class _Draft:
-    """What one message adds, as far as it has been read."""
+    """The rows and DDLs of one message, as far as it has been read."""
 
     clock: int
     rows: list[Encoded] = field(default_factory=list)
@@ -357,15 +357,14 @@ class _Draft:
     resolved: int | None = None
     filtered: int = 0
     whole_bytes: int = 0
-    """Of rows that are held though their message was small."""
+    """Bytes of completed rows, which may be much larger than their message."""
 
 
 def land_messages(
     messages: Iterable[TopicMessage], plan: LandPlan, encoder: Encoder | None = None, *, start: int = 0, clock: int = 0
 ) -> LandedMessages:
-    """Land `messages`, which begin at offset `start`; stop before the first that must not be passed.
-
-    Raises SourceError when rows have to be made whole and who has them does not answer."""
+    """Land `messages`, which begin at offset `start`; stop before the first that halts the feed. Raises SourceError
+    when incomplete rows cannot be fetched now."""
     landed = LandedMessages(start, clock)
     encoder = encoder or Encoder()
     chunk = TopicMessages.of(messages)
@@ -414,7 +413,8 @@ def land_messages(
 def land_chunk(
     chunk: TopicMessages, plan: LandPlan, encoder: Encoder, *, start: int, clock: int
 ) -> Iterator[LandedMessages]:
-    """Land `chunk` in as many runs as its whole rows ask for; the last one stands before what must not be passed."""
+    """Land `chunk` in runs that the bytes of completed rows limit; the last one ends before a message that halts the
+    feed."""
     at, size = 0, len(chunk)
     while at < len(chunk):
         piece = chunk[at : at + size]
@@ -438,10 +438,10 @@ def _slow_reason(outcome: PlainMessage | None, message: TopicMessage, plan: Land
 def _decoded(
     chunk: TopicMessages, plan: LandPlan
 ) -> tuple[Sequence[Batch], list[tuple[int, PlainMessage | None]], pa.Array]:
-    """Rows as columns, the messages that go event by event, with what the plain decoder said if it was asked, and which
-    of these may have rows among the columns as well.
+    """Rows as columns, the messages to handle event by event (with the result of the plain decoder, if it ran), and
+    those of them that may have rows among the columns as well.
 
-    Those with a resolution are read under its options, and made-up timestamps follow the order of the events."""
+    Messages with a resolution are decoded with its options, and generated timestamps follow the order of events."""
     nothing = pa.array((), pa.int32())
     if plan.order_by_offset:
         return (), [(index, None) for index in range(len(chunk))], nothing
@@ -462,7 +462,7 @@ def _decoded(
 
 
 def _judged(batches: Sequence[Batch], plan: LandPlan) -> "pa.Array | None":
-    """The messages with rows that an event filter has to look at, or with rows of no time (`_kept`)."""
+    """The messages with rows for an event filter, or without commit_ts (`_kept`)."""
     found = [batch.message.filter(pc.less(batch.commit_ts, 1)) for batch in batches]
     if plan.judge is not None:
         found += [batch.message for batch in batches if plan.judge.judges(batch.schema, batch.table)]
@@ -471,7 +471,7 @@ def _judged(batches: Sequence[Batch], plan: LandPlan) -> "pa.Array | None":
 
 
 def _aside(chunk: TopicMessages, plan: LandPlan) -> set[int]:
-    """The messages that have a resolution or are too large; a chunk without any costs next to nothing."""
+    """The messages that have a resolution or are too large; checking a chunk without any is cheap."""
     limit = plan.message_bytes
     aside = set()
     if plan.resolutions:
@@ -505,8 +505,8 @@ def _take_batch(  # noqa: PLR0917 - one step of land_messages
     parts: dict[TableName, list[pa.Table]],
     judged: pa.Array,
 ) -> int:
-    """Add the rows of a batch that stand before message `stop` and in none that is `judged` event by event, if the feed
-    carries their table. Return how many that are."""
+    """Add the rows of a batch before message `stop`, except those of messages `judged` event by event, if the feed
+    carries their table. Return their number."""
     before = pc.less(batch.message, stop)
     if len(judged):
         before = pc.and_(before, pc.invert(pc.is_in(batch.message, judged.cast(batch.message.type))))
@@ -636,7 +636,7 @@ def _kept(event: RowChange | Ddl, draft: _Draft, place: Place, plan: LandPlan, e
 
 
 def _still_cut(row: RowChange, error: TidegateError | None) -> _Bad:
-    """Why a cut row cannot land: `error`, or nothing was given to make it whole from."""
+    """The error for an incomplete row: `error`, or that no storage or upstream is configured to complete it."""
     if isinstance(error, DecodeError):
         return _Bad(error.code, str(error), error.offset)
     if error is not None:

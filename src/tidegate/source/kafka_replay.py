@@ -1,4 +1,4 @@
-"""Giving a dead letter a second chance.
+"""Replay of dead letters.
 
     the feed stands at it      a resolution is recorded; the next start of the feed lands the message in its place
     it landed and is refused   decoded now, its rows and DDLs come in the place of those that landed, in one commit
@@ -28,7 +28,7 @@ State: TypeAlias = Literal["halted", "refused", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """What to decode instead: None keeps the message's own key, value or option."""
+    """The bytes to decode instead; None keeps the message's key, value or options."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -40,7 +40,7 @@ UNCHANGED: Final = Bytes()
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay did: a resolution for the next start, or rows and DDLs appended now."""
+    """The result of a replay: a resolution for the next start, or rows and DDLs appended now."""
 
     resolution: str | None = None
     rows: int = 0
@@ -49,7 +49,7 @@ class Replayed:
 
 
 def opened_changelog(lake: str) -> Changelog:
-    """Return the lake's changelog as it is now. Raises ConfigError when there is none."""
+    """Return the lake's changelog, refreshed. Raises ConfigError when there is none."""
     changelog = Changelog(changelog_uri(lake))
     if not changelog.refresh():
         raise ConfigError(
@@ -60,8 +60,8 @@ def opened_changelog(lake: str) -> Changelog:
 
 
 def listed(changelog: Changelog, checkpoint_ts: int) -> list[tuple[DeadLetter, State]]:
-    """Return every message that waits for a decision, and those that were left out. What was refused once and has been
-    applied since is none of them."""
+    """Return every message that waits for a decision, and those that were skipped, without messages that were refused
+    once and applied since."""
     halted = ((kept or DeadLetter(one.place, one.code, one.reason, 0, None, None)) for one, kept in changelog.halted())
     found: list[tuple[DeadLetter, State]] = [(letter, "halted") for letter in halted]
     found += [(letter, "refused") for letter in changelog.refused() if (letter.commit_ts or 0) > checkpoint_ts]
@@ -69,7 +69,7 @@ def listed(changelog: Changelog, checkpoint_ts: int) -> list[tuple[DeadLetter, S
 
 
 def find(changelog: Changelog, place: Place, checkpoint_ts: int) -> tuple[DeadLetter, State]:
-    """Return the letter at `place` and what it waits for. Raises ConfigError when there is none."""
+    """Return the letter at `place` and its state. Raises ConfigError when there is none."""
     for letter, state in listed(changelog, checkpoint_ts):
         if letter.place == place:
             return letter, state
@@ -77,7 +77,8 @@ def find(changelog: Changelog, place: Place, checkpoint_ts: int) -> tuple[DeadLe
 
 
 def skip(lake: str, place: Place, *, checkpoint_ts: int = 0) -> str | None:
-    """Let the feed pass the message that it stands at; return the resolution's path, None for what had landed."""
+    """Skip the message at which the feed is halted; return the resolution's path, None for a message that had
+    landed."""
     changelog = opened_changelog(lake)
     letter, state = find(changelog, place, checkpoint_ts)
     if state == "dead":
@@ -89,8 +90,8 @@ def skip(lake: str, place: Place, *, checkpoint_ts: int = 0) -> str | None:
 
 
 def replay(lake: str, place: Place, instead: Bytes, *, checkpoint_ts: int) -> Replayed:
-    """Land the message at `place` after all. Raises UnsupportedError when it comes too late, DecodeError when it still
-    cannot be read."""
+    """Replay the message at `place`. Raises UnsupportedError when it comes too late, DecodeError when it still cannot
+    be read."""
     changelog = opened_changelog(lake)
     letter, state = find(changelog, place, checkpoint_ts)
     if state == "refused" and instead == UNCHANGED:
@@ -135,7 +136,7 @@ def base64_text(body: bytes | None) -> str | None:
 
 
 def _refuse_late(landed: LandedMessages, place: Place, checkpoint_ts: int) -> int | None:
-    """The first commit_ts of what was landed. Raises UnsupportedError when it is not above the checkpoint."""
+    """The first commit_ts of the landed changes. Raises UnsupportedError when it is not above the checkpoint."""
     firsts = [(int(min(table.column("commit_ts").to_pylist())), str(name)) for name, table in landed.tables.items()]
     firsts += [(one.ddl.commit_ts or 0, f"DDL of {one.ddl.schema}.{one.ddl.table}") for one in landed.ddls]
     if not firsts:

@@ -100,7 +100,7 @@ _READ_AS: Final = {
 
 
 class Needed(NamedTuple):
-    """What must be read for a row: the names of its handle columns and the key of each image, None for no image."""
+    """The keys to read for a row: the names of its handle columns and the key of each image, None for no image."""
 
     names: tuple[str, ...]
     before: Key | None
@@ -108,7 +108,7 @@ class Needed(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """A table at a time: its columns as rows carry them, and how each is read."""
+    """A table's definition at a time: its columns as rows carry them, and their readers."""
 
     name: TableName
     ts: int
@@ -138,7 +138,7 @@ class Definition(NamedTuple):
 
 
 def needed(row: RowChange) -> Needed:
-    """Return what to read for `row`; SchemaError for one without handle columns or commit timestamp."""
+    """Return the keys to read for `row`. Raises SchemaError for one without handle columns or commit timestamp."""
     places = [at for at, field in enumerate(row.fields) if field.handle]
     before, after = images(row)
     keys = [None if image is None else tuple(image[at] for at in places) for image in (before, after)]
@@ -151,7 +151,7 @@ def needed(row: RowChange) -> Needed:
 
 
 def defined(name: TableName, text: str, ts: int) -> Definition:
-    """Return the table that CREATE TABLE `text` describes; SchemaError where it is none."""
+    """Return the table of CREATE TABLE `text`. Raises SchemaError for another text."""
     try:
         (statement,) = parse(text, name.schema)
     except (SqlError, ValueError) as error:
@@ -187,7 +187,7 @@ def rows_query(definition: Definition, names: Sequence[str], keys: Sequence[Key]
 
 
 def completed(row: RowChange, definition: Definition, found: Mapping[str, Values]) -> RowChange:
-    """`row` with all columns; `found` has its images by name, `before` and `after`, as far as it has them."""
+    """Return `row` with all columns; `found` has its images by name, `before` and `after`, if it has them."""
     fields = _fields(row, definition)
     whole = {"fields": fields, "handle_only": False, "claim_check": None}
     match row:
@@ -234,19 +234,19 @@ _GONE: Final = frozenset({9006, 8055})
 _ABSENT: Final = frozenset({1049, 1146})
 _REFUSED: Final = frozenset({1044, 1045, 1142, 1143, 1193, 1227, 1251, 1275, 1298, 3159, 8121})
 _UNFIT: Final = frozenset({1059, 1064, 1102, 1103, 1166, 1267, 1292, 1300, 1366, 1525, 1690})
-"""Names that are none and values that a column cannot be compared with."""
+"""Errors of unknown names and of values that a column cannot be compared with."""
 _LOST: Final = frozenset({0, 2006, 2013, 2014, 4031})
-"""The connection is not there any more; 0 is PyMySQL's number for one that it closed itself."""
+"""Errors of a lost connection; 0 is PyMySQL's number for one that it closed itself."""
 _CLIENT: Final = frozenset(range(2000, 3000))
-"""What the driver says, not the server."""
+"""Error numbers of the driver, not of the server."""
 _NO_TLS: Final = 2026
 _MAX_KEY_SHOWN: Final = 200
 _CLOCKS_MS: Final = 60_000
-"""How far the clocks of two machines may differ."""
+"""The largest difference between the clocks of two machines."""
 
 
 class UpstreamRows:
-    """Completes rows from the database at `uri`. `time_zone` is that in which messages have TIMESTAMPs.
+    """Completes rows from the database at `uri`. `time_zone` is the time zone of TIMESTAMPs in messages.
 
     `snapshot` is the statement that moves the session to a TSO, given as its parameter."""
 
@@ -257,9 +257,8 @@ class UpstreamRows:
         self._connection: Any = None
 
     def whole(self, rows: Sequence[RowChange]) -> list[RowChange | TidegateError]:
-        """`rows`, which are of one table and commit_ts, with all columns, or why one cannot be had.
-
-        What concerns all rows is raised: SourceError, HistoryLost, SchemaError, ConfigError, EnvironmentFault, and
+        """Return `rows`, which have one table and commit_ts, with all columns, or the error of a row. Errors that
+        concern all rows are raised: SourceError, HistoryLost, SchemaError, ConfigError, EnvironmentFault, and
         UpstreamRowMissing for a table that is not there."""
         first = rows[0]
         name, wanted = TableName(first.schema, first.table), [needed(row) for row in rows]
@@ -280,7 +279,7 @@ class UpstreamRows:
         raise AssertionError
 
     def close(self) -> None:
-        """End the connection; the next row makes a new one."""
+        """Close the connection; the next row opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
             connection.close()
@@ -392,13 +391,13 @@ def _code(error: Exception) -> int:
 
 
 WORKERS: Final = 8
-"""Enough to hide an object store's answering time, few enough for its limit of requests."""
+"""Threads that fetch files: enough to hide an object store's latency, few enough for its rate limit."""
 IN_FLIGHT_BYTES: Final = 64 << 20
 
 
 _ITSELF: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OF_THE_FILE: Final = frozenset({errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO})
-"""What a name can be refused for, whenever it is asked for: it is a link, too long, a socket."""
+"""Permanent errors of a file name: it is a link, too long, a socket."""
 
 
 class _Storage(Protocol):
@@ -422,7 +421,7 @@ class _Directory:
             return file.read(most)
 
     def _opened(self, name: str) -> BinaryIO:
-        """A file itself: not what a link leads to, and nothing that one waits for, such as a pipe."""
+        """The file itself: it follows no link, and opens nothing that blocks, such as a pipe."""
         file = os.open(self._path / name, _ITSELF)
         if stat.S_ISREG(os.fstat(file).st_mode):
             return os.fdopen(file, "rb")
@@ -456,7 +455,7 @@ class _Remote:
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
-        """What a store refuses may pass, other keys for one: it is no fault of the file."""
+        """Raise refusals of a store as retryable, since other credentials may help: the file is not at fault."""
         try:
             yield
         except self._refusals as away:
@@ -464,7 +463,7 @@ class _Remote:
 
 
 class _Sized(NamedTuple):
-    """A file that may be fetched, or why it may not."""
+    """The size of a file to fetch, or the error that forbids it."""
 
     name: str
     size_bytes: int
@@ -479,7 +478,7 @@ class ClaimReader:
         self._storage: _Storage | None = None
 
     def bodies(self, locations: Sequence[str]) -> Iterator[bytes | TidegateError]:
-        """Return the body of each claim check, in order, or why it cannot be had.
+        """Return the body of each claim check, in order, or its error.
 
         Raises SourceError when the storage does not answer, EnvironmentFault when a library for it is missing."""
         self._storage = self._storage or self._opened()
@@ -536,7 +535,7 @@ class ClaimReader:
 
 
 def _groups(files: Iterable[_Sized]) -> Iterator[list[_Sized]]:
-    """Neighbours that together have at most IN_FLIGHT_BYTES, or one file."""
+    """Groups of adjacent files of at most IN_FLIGHT_BYTES together, or of one file."""
     group: list[_Sized] = []
     total = 0
     for file in files:
@@ -551,7 +550,7 @@ def _groups(files: Iterable[_Sized]) -> Iterator[list[_Sized]]:
 
 
 def _lasting(name: str, error: Exception) -> TidegateError:
-    """What a file's error means; raised when it may pass."""
+    """The permanent error of a file; raises a retryable one."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return ClaimCheckUnavailable(f"{name} is not in the claim-check storage")
     of_file = isinstance(error, OSError) and error.errno in _OF_THE_FILE
@@ -567,11 +566,11 @@ def _away(what: str, error: Exception) -> SourceError:
 
 
 WINDOW: Final = 16
-"""Rows that are looked at together; each may have megabytes."""
+"""Rows to read ahead; each may have megabytes."""
 
 
 class WholeRows:
-    """Makes rows whole with the storage and the upstream that `options` name."""
+    """Completes rows from the storage and the upstream that `options` name."""
 
     def __init__(self, options: DecodeOptions) -> None:
         self._options = options
@@ -581,7 +580,7 @@ class WholeRows:
         self._upstream = UpstreamRows(upstream, time_zone=options.time_zone, snapshot=sent.AT_TS) if upstream else None
 
     def makes_whole(self, event: object) -> TypeGuard[RowChange]:
-        """Return whether `event` is a row that came cut down and can be looked for."""
+        """Return whether `event` is an incomplete row that can be completed."""
         if not isinstance(event, Insert | Update | Delete):
             return False
         if event.claim_check is not None and self._claims is not None:
@@ -589,9 +588,8 @@ class WholeRows:
         return (event.handle_only or event.claim_check is not None) and self._upstream is not None
 
     def whole(self, rows: Iterable[RowChange]) -> Iterator[RowChange | TidegateError]:
-        """Return each of `rows`, which `makes_whole` took, with all columns, or why it cannot be had.
-
-        Raises what concerns more than one row: SourceError for what may pass, ConfigError, EnvironmentFault."""
+        """Return each of `rows`, for which `makes_whole` holds, with all columns, or its error. Raises errors that
+        concern several rows: SourceError, which may be retried, ConfigError, EnvironmentFault."""
         rest = iter(rows)
         while window := list(islice(rest, WINDOW)):
             for (claims, _), run in groupby(window, self._kind):
@@ -604,12 +602,12 @@ class WholeRows:
                     yield _named(row, body) if isinstance(body, TidegateError) else _opened(row, body, self._options)
 
     def close(self) -> None:
-        """End the connection to the upstream."""
+        """Close the connection to the upstream."""
         if self._upstream is not None:
             self._upstream.close()
 
     def _kind(self, row: RowChange) -> tuple[ClaimReader | None, Hashable]:
-        """The storage that has the row; or none, and with which rows the upstream is asked for it."""
+        """The storage that has the row; or None, with the group of rows for which the upstream is queried."""
         if row.claim_check is not None and self._claims is not None:
             return self._claims, None
         return None, (row.schema, row.table, row.commit_ts)
@@ -623,7 +621,7 @@ class WholeRows:
 
 
 def _opened(row: RowChange, body: bytes, options: DecodeOptions) -> RowChange | TidegateError:
-    """The row that the file of a claim check holds."""
+    """The row in the file of a claim check."""
     try:
         events = decode(*open_claim(body, options), options)
     except DecodeError as broken:

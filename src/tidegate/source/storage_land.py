@@ -1,4 +1,4 @@
-"""Landing a place of files: what the loop of changelog/source.py does to a directory in TiCDC's storage layout.
+"""Landing of files: the loop of changelog/source.py for a directory in TiCDC's storage layout.
 
     claim    the positions: of each stream the first file that is not done; the frontier
     plan     1 `metadata`: a new checkpoint    2 the list of files    3 schema files and indexes that are new     driver
@@ -68,29 +68,29 @@ from tidegate.source.storage_read import RunRead, read_runs
 
 LOGGER: Final = logging.getLogger(__name__)
 DDLS: Final = "schema files"
-"""What stands for the topic of DDLs: their offset is the version that their file tells."""
+"""The topic name of DDLs in positions; their offset is the version in their file."""
 TRIGGER_MS: Final = 1_000
 RUN_BYTES: Final = 64 << 20
-"""Files of one stream that a task reads one after the other."""
+"""Bytes of one stream's files that a task reads one after the other."""
 BATCH_BYTES: Final = 512 << 20
 LOOKS: Final = 4
-"""A schema file may come while a list is made that has its rows already: then another list is made."""
+"""Attempts to list the files: a schema file may arrive after a list that already has its rows."""
 SIDE_BY_SIDE: Final = 16
-"""Requests of the driver at one time."""
+"""Concurrent requests of the driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesToRead:
-    """What is read, and how."""
+    """The files to read, and how."""
 
     place: FilePlace
     dialect: Dialect = field(repr=False)
     dead_letter: str = "halt"
     trigger_ms: int = TRIGGER_MS
     by_index: bool = True
-    """False: all files count, whatever index files name."""
+    """False: read all files, whether an index file names them or not."""
     made_anew_us: int = 0
-    """The oldest change of a place that is read though it was made anew."""
+    """The time from which files of a recreated directory are read, by the user's choice."""
 
     @property
     def extension(self) -> str:
@@ -99,7 +99,7 @@ class FilesToRead:
 
 @dataclass(slots=True)
 class _Batch:
-    """Files to read up to a checkpoint, all that there are or an early part of them."""
+    """Files to read up to a checkpoint: all, or an early part."""
 
     upto: int
     jobs: dict[str, list[FileJob]]
@@ -107,7 +107,7 @@ class _Batch:
 
 
 class StorageLanding(BatchLoop):
-    """Lands a place of files into the changelog of a lake; start it once."""
+    """Lands files into the changelog of a lake; start it once."""
 
     def __init__(
         self,
@@ -130,11 +130,11 @@ class StorageLanding(BatchLoop):
         self._told = PlaceDefinitions()
         self._listing = Listing()
         self._warned: set[str] = set()
-        """Streams of which it was told that they have rows that no index names; `metadata` if it went back."""
+        """Streams with a warning about rows that no index names; `metadata` after a warning that it went back."""
         self._left = 0
-        """Files that were listed and are not done."""
+        """The number of listed files that are not done."""
         self._landed_ddls: set[Ddl] = set()
-        """Those of the frontier's own moment."""
+        """The landed DDLs at the frontier's ts."""
 
     def idle(self) -> bool:
         return self._checkpoint() <= (self._state.frontier or 0)
@@ -156,7 +156,7 @@ class StorageLanding(BatchLoop):
         return found
 
     def _claim(self) -> State:
-        """Raises SourceBehind for a place that nobody has begun to write."""
+        """Raises SourceBehind for a directory without files."""
         if self._checkpoint() < 0:
             raise SourceBehind(
                 f"{self._place.shown} has no `metadata` yet, whose checkpoint says how far it may be read: whoever "
@@ -220,7 +220,7 @@ class StorageLanding(BatchLoop):
             self._land(batch, read)
 
     def _check_same(self) -> None:
-        """Raise MadeAnew for another place than the one of the positions; keep what tells them apart."""
+        """Raise MadeAnew for a directory that is not the one of the positions; store its identity."""
         check_same(self._state, self._listing, self._place.shown, self.needed_ts)
         state = noted(self._state, self._listing)
         if state.positions and PLACE in state.identities.keys() - self._state.identities.keys():
@@ -232,7 +232,7 @@ class StorageLanding(BatchLoop):
         self._state = state
 
     def _shared(self, batch: _Batch) -> list[tuple[RunJob, ...]]:
-        """The runs of a batch, a task each: all of a table in one task, unless they are many."""
+        """The runs of a batch by task: all of a table in one task, unless there are many."""
         tables: dict[TableName, list[RunJob]] = {}
         for is_loose in (False, True):
             for stream, files in batch.jobs.items():
@@ -267,7 +267,7 @@ class StorageLanding(BatchLoop):
         self._listing = listing
 
     def _warn(self, read: Sequence[RunRead]) -> None:
-        """Tell, once of each stream, that it has rows that only files have which no index names."""
+        """Warn, once per stream, of rows in files that no index names."""
         for stream in sorted({one.stream for one in read if one.is_loose and one.tables} - self._warned):
             LOGGER.warning(
                 "%s/%s has rows up to the checkpoint in files that no index names; they are read. Whoever writes it "
@@ -283,8 +283,8 @@ class StorageLanding(BatchLoop):
             raise SchemaError(f"{self._place.shown}/{stored.path}: {error.what}") from error
 
     def _planned(self, upto: int) -> _Batch:
-        """All files that are due; if they are many, those of some streams that have whole files to give and named
-        ones, by which their positions move: so a landing that is killed reads none of them again."""
+        """All files that are due. If there are many, complete files, named by an index, of some streams: these
+        positions advance, so that a landing that is killed does not read the files again."""
         jobs: dict[str, list[FileJob]] = {}
         for stream, top in sorted(self._tops().items(), key=lambda one: (self._version(one[0]), one[0])):
             files, marks = self._listing.data[stream], self._marks.setdefault(stream, {})
@@ -325,7 +325,7 @@ class StorageLanding(BatchLoop):
         return None if found is None else self._told.layout(*found)
 
     def _layout(self, stream: str) -> FileLayout:
-        """How the files of a stream are read. SchemaError where no schema file tells."""
+        """The layout of a stream's files. Raises SchemaError without a schema file."""
         layout = self._told_of(stream)
         if layout is None:
             raise SchemaError(
@@ -374,7 +374,8 @@ class StorageLanding(BatchLoop):
         LOGGER.debug("%s batch %d: %d rows, frontier %s", self._feed, state.batch, state.rows, state.frontier)
 
     def _counted(self, moves: list[TaskReport], read: TaskReport, batch: _Batch) -> list[TaskReport]:
-        """What a commit is made of: the last batch of a checkpoint moves the frontier, an early one positions alone."""
+        """The contents of a commit: the last batch of a checkpoint advances the frontier, an early one only
+        positions."""
         if not batch.early:
             return [*moves, msgspec.structs.replace(read, start=self._state.frontier or 0, position=batch.upto)]
         if not moves:
@@ -387,7 +388,7 @@ class StorageLanding(BatchLoop):
         return position_of(self._state.positions.get(stream, {}))
 
     def _taken(self, read: Sequence[RunRead]) -> list[RunRead]:
-        """The runs of an early batch that count: of each stream none behind one that stopped short."""
+        """The runs of an early batch to commit: for each stream none after one that stopped early."""
         taken: list[RunRead] = []
         stopped: set[str] = set()
         for one in sorted(read, key=lambda run: run.read[0].number if run.read else 0):
@@ -398,7 +399,7 @@ class StorageLanding(BatchLoop):
         return taken
 
     def _forget(self, streams: Collection[str]) -> None:
-        """Keep no marks of files below a position that have not changed since."""
+        """Drop the marks of unchanged files below a position."""
         for stream in streams:
             stands, files, marks = self._state.positions[stream], self._listing.data[stream], self._marks[stream]
             self._marks[stream] = {
@@ -448,7 +449,7 @@ class StorageLanding(BatchLoop):
 
 
 def halted(halts: Sequence[Halt], lake: str, place: FilePlace, frontier: int) -> TidegateError:
-    """Return the error that stops a feed at `halts`; all up to `frontier` has landed."""
+    """Return the error for a feed that is halted at `halts`; everything up to `frontier` has landed."""
     first = halts[0]
     if first.order:
         return ConfigError(f"{place.shown}/{first.reason}").at(topic=first.topic, partition=0, offset=first.offset)

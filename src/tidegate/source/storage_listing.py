@@ -79,8 +79,8 @@ from tidegate.source.kafka_messages import Resolution
 
 
 class PlacedFile(NamedTuple):
-    """A file of a place: where, how large, a word that changes when it is written anew, and when it last was, in
-    microseconds since 1970 by the clock of its store."""
+    """A file: its path, its size, a version that changes when it is rewritten, and the time of its last change, in
+    microseconds since 1970 by the store's clock."""
 
     path: str
     size_bytes: int
@@ -90,7 +90,7 @@ class PlacedFile(NamedTuple):
 
 @dataclass(slots=True)
 class Listing:
-    """The files of a place by what they are: data by stream and number, indexes by stream, schema files."""
+    """The files by kind: data by stream and number, indexes by stream, schema files."""
 
     data: dict[str, dict[int, PlacedFile]] = field(default_factory=dict)
     indexes: dict[str, PlacedFile] = field(default_factory=dict)
@@ -112,16 +112,15 @@ class Listing:
         return found
 
     def tops(self, indexed: Mapping[str, int], *, by_index: bool = True) -> dict[str, int]:
-        """Return the last number of each stream that is named, by the numbers that index files tell; 0 where none is.
-
-        In a place without any index, or not `by_index`, all that is there counts as named."""
+        """Return the last indexed number of each stream; 0 if there is none. Without any index file, or not `by_index`,
+        all files count as indexed."""
         if self.indexes and by_index:
             return {stream: indexed.get(stream, 0) for stream in self.data}
         return {stream: max(numbers) for stream, numbers in self.data.items()}
 
 
 def table_of_stream(stream: str, tables: Collection[str]) -> tuple[str, int] | None:
-    """Return the directory of a stream's table, one of `tables`, and its version; None where it lies below none."""
+    """Return the directory of a stream's table, one of `tables`, and its version; None for a stream outside of them."""
     parts = stream.split("/")
     for end in range(len(parts) - 1, 0, -1):
         directory = "/".join(parts[:end])
@@ -132,23 +131,24 @@ def table_of_stream(stream: str, tables: Collection[str]) -> tuple[str, int] | N
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where files are; `uri` is a directory or the address of an object store, `shown` its name for people."""
+    """The root of the files; `uri` is a directory or the address of an object store, `shown` its name in messages."""
 
     uri: str = field(repr=False)
     shown: str
 
     def is_there(self) -> bool:
-        """Return False for a directory that is missing; a bucket says so when it is read."""
+        """Return False for a missing directory; a missing bucket is an error of the first read."""
         return "://" in self.uri or Path(self.uri).is_dir()
 
     def read(self, path: str) -> bytes | None:
-        """Return a file; None where there is none. SourceError where the place does not answer."""
+        """Return the content of a file; None if it does not exist. Raises SourceError if the store does not answer."""
         self._check(path)
         with self._answering():
             return read_file(self.uri, path)
 
     def files(self) -> Iterator[PlacedFile]:
-        """Return all files. SourceError where the place does not answer; ConfigError for a link that is not read."""
+        """Return all files. Raises SourceError if the store does not answer, ConfigError for a link that must not be
+        followed."""
         folders = [] if "://" in self.uri else [self.uri]
         with self._answering():
             while folders:
@@ -165,7 +165,7 @@ class FilePlace:
                     yield PlacedFile(one["path"], one["size"], version, round(changed_s * 1_000_000))
 
     def _check(self, path: str) -> None:
-        """ConfigError for a path that a link leads out of the directory, or to a directory."""
+        """Raise ConfigError for a link that leads out of the directory, or to a directory."""
         if "://" in self.uri:
             return
         root, found = Path(self.uri).resolve(), Path(os.path.realpath(Path(self.uri, path)))
@@ -194,7 +194,7 @@ _LEAVES: Final = _RENAME | {ActionType.DROP_TABLE}
 
 
 class FileLayout(NamedTuple):
-    """How the rows of a table stand in its files: its name, the columns of a line, and how rows tell of them."""
+    """The layout of a table's files: its name, the columns of a line, and their fields in rows."""
 
     name: TableName
     wire: WireTable
@@ -203,13 +203,12 @@ class FileLayout(NamedTuple):
 
 @dataclass(slots=True)
 class PlaceDefinitions:
-    """What all schema files of a place tell. Files that come are of later versions, as a rule: then only they are
-    looked at."""
+    """The definitions of all schema files. New files usually have later versions: then only they are read."""
 
     ddls: list[Ddl] = field(default_factory=list)
-    """In order."""
+    """The DDLs, in order."""
     directories: set[str] = field(default_factory=set)
-    """Those of tables."""
+    """The directories of tables."""
     unclear: dict[int, tuple[TableName, SchemaError]] = field(default_factory=dict)
     """By version: a table whose RENAME lacks a step that several could be, and the error that names them."""
     _tables: dict[tuple[str, int], FileLayout] = field(default_factory=dict)
@@ -221,13 +220,13 @@ class PlaceDefinitions:
 
     @classmethod
     def of(cls, files: Mapping[str, SchemaFile]) -> "PlaceDefinitions":
-        """Return what schema files, by their paths, tell. SchemaError for columns that are none."""
+        """Return the definitions of schema files, by path. Raises SchemaError for invalid columns."""
         found = cls()
         found._follow(files)
         return found
 
     def after(self, new: Mapping[str, SchemaFile]) -> "PlaceDefinitions":
-        """Return what is told once more files are there; these definitions are not to be used any more."""
+        """Return the definitions with more files; these ones must not be used afterwards."""
         if min((file.version for file in new.values()), default=self._last + 1) <= self._last:
             return self.of({**self._files, **new})
         self._follow(new)
@@ -304,7 +303,7 @@ class PlaceDefinitions:
                 self._live[key] = file
 
     def layout(self, directory: str, version: int) -> FileLayout | None:
-        """Return how the rows of a version of a table stand in its files; None where no schema file tells."""
+        """Return the layout of a table version's files; None without a schema file."""
         return self._tables.get((directory, version))
 
 
@@ -316,7 +315,7 @@ def _renames(ddl: Ddl) -> tuple[RenamePair, ...]:
 
 
 def in_order(ddls: list[Ddl]) -> list[Ddl]:
-    """Return DDLs of one commit_ts in an order in which they can be run.
+    """Return DDLs of one commit_ts in an order in which they can be applied.
 
     A RENAME whose event is called otherwise than it says comes before the next step of its table, any other one after
     what frees its name."""
@@ -365,7 +364,7 @@ def _columns(table: TableInfo) -> list[str]:
 
 
 def _joined(told: TableInfo, known: TableInfo) -> TableInfo:
-    """The columns of a schema file with what a DDL tells beyond it."""
+    """The columns of a schema file, with details that only the DDL has."""
     columns = tuple(
         msgspec.structs.replace(
             column,
@@ -380,24 +379,24 @@ def _joined(told: TableInfo, known: TableInfo) -> TableInfo:
 
 
 PLACE: Final = "/"
-"""What stands for the whole place among the identities of a changelog."""
+"""The key of the whole directory among the identities of a changelog."""
 
 
 def changes_of(listing: Listing) -> Iterator[int]:
-    """Return when each file was changed."""
+    """Return the change time of each file."""
     yield from (file.changed_us for files in listing.data.values() for file in files.values())
     yield from (file.changed_us for file in (*listing.schemas, *listing.indexes.values()))
 
 
 def accepted(state: State, made_anew_us: int) -> State:
-    """Return `state` without its positions if the address says that its place was made anew later than they are."""
+    """Return `state` without its positions if the address declares that the directory was recreated after them."""
     if made_anew_us <= int(state.identities.get(PLACE, 0)):
         return state
     return msgspec.structs.replace(state, positions={}, halted=(), identities={PLACE: str(made_anew_us)})
 
 
 def noted(state: State, listing: Listing) -> State:
-    """Return `state` with what tells its place from another; one without files has nothing that does."""
+    """Return `state` with the directory's identity; a directory without files has none."""
     newest = max(changes_of(listing), default=0)
     known = int(state.identities.get(PLACE, 0))
     if not max(newest, known):
@@ -406,8 +405,8 @@ def noted(state: State, listing: Listing) -> State:
 
 
 def check_same(state: State, listing: Listing, shown: str, needed_ts: int) -> None:
-    """Raise MadeAnew for a place that was made anew since its last batch, or begins behind `needed_ts`, where the sink
-    stands, while the changelog is new."""
+    """Raise MadeAnew for a directory that was recreated since its last batch, or that begins above `needed_ts`, the
+    sink's checkpoint, while the changelog is new."""
     oldest = min(changes_of(listing), default=0)
     known = state.identities.get(PLACE)
     if known is not None:
@@ -440,7 +439,7 @@ NUMBER_BITS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """How csv is written; `handle_key` stands for the classic architecture's output-handle-key."""
+    """The csv dialect; `handle_key` is the classic architecture's output-handle-key."""
 
     options: CsvOptions
     handle_key: bool = False
@@ -448,7 +447,7 @@ class CsvDialect:
 
 @dataclass(frozen=True, slots=True)
 class CanalDialect:
-    """How canal-json is written: what its decoder is told, and what ends a line."""
+    """The canal-json dialect: the options of its decoder, and the line terminator."""
 
     options: DecodeOptions = field(repr=False)
     terminator: str = "\r\n"
@@ -459,7 +458,7 @@ Dialect = CsvDialect | CanalDialect
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What all runs of a batch share; an `early` one does not come to `upto` in all files of its place."""
+    """The plan that all runs of a batch share; an `early` batch does not reach `upto` in all files."""
 
     place: FilePlace
     changelog: str
@@ -470,12 +469,12 @@ class ReadPlan:
     events: EventFilter = field(default_factory=EventFilter)
     resolutions: Mapping[Place, Resolution] = field(default_factory=dict)
     halted: frozenset[Place] = frozenset()
-    """Places whose lines are already kept in the changelog for inspection."""
+    """Positions whose lines are already stored in the changelog for inspection."""
     skip_dead: bool = False
 
 
 class FileJob(NamedTuple):
-    """One file; `is_last` of those of its stream, `is_loose` where no index names it."""
+    """One file; `is_last` in its stream, `is_loose` if no index names it."""
 
     number: int
     stored: PlacedFile
@@ -485,7 +484,7 @@ class FileJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunJob:
-    """Files of one stream, by number; all of them or none `is_loose`: named by no index."""
+    """Files of one stream, by number; either all or none of them are `is_loose`, named by no index."""
 
     stream: str
     table: FileLayout
@@ -506,20 +505,20 @@ def offset_of(number: int, record: int) -> int:
 
 
 def file_of(offset: int) -> tuple[int, int]:
-    """Return the number of the file and of the record that an offset means."""
+    """Return the numbers of the file and of the record at an offset."""
     return offset >> NUMBER_BITS, offset & ((1 << NUMBER_BITS) - 1)
 
 
 GAPS_MAX: Final = 100
-"""Missing numbers of a stream that are waited for, the last ones."""
+"""The most missing numbers of a stream to wait for, the last ones."""
 LATEST: Final = -1
-"""The partition of a stream whose offset is the newest `changed_us` of the files below its position that are done."""
+"""The partition of a stream whose offset is the newest `changed_us` of finished files below its position."""
 Positions = Mapping[int, Reached]
 
 
 class Mark(NamedTuple):
-    """What is known of a file of a version that was read: `waits` is the least commit_ts that has not landed, None for
-    a file that is done."""
+    """The state of a file that was read, by its version: `waits` is the least commit_ts that has not landed, None for a
+    finished file."""
 
     version: str
     waits: int | None
@@ -527,35 +526,34 @@ class Mark(NamedTuple):
 
 
 def position_of(stands: Positions) -> int:
-    """Return the first number of a stream that is not done."""
+    """Return the first unfinished number of a stream."""
     return stands[0].offset if 0 in stands else 1
 
 
 def gaps_of(stands: Positions) -> Iterator[int]:
-    """Return the numbers below a stream's position whose files have not come."""
+    """Return the numbers below a stream's position whose files are missing."""
     return (number for number, reached in stands.items() if number and reached.offset == number)
 
 
 def latest_of(stands: Positions) -> int:
-    """Return when the newest file was changed that a stream is done with below its position."""
+    """Return the change time of the newest finished file below a stream's position."""
     return stands[LATEST].offset if LATEST in stands else 0
 
 
 def is_behind(file: PlacedFile, number: int, stands: Positions) -> bool:
-    """Return True for a file below a stream's position that was not changed since."""
+    """Return True for a file below a stream's position that has not changed since."""
     return number < position_of(stands) and file.changed_us <= latest_of(stands)
 
 
 def is_next(number: int, files: Mapping[int, PlacedFile], stands: Positions) -> bool:
-    """Return True for the first file from a stream's position on: once it is done, the position moves."""
+    """Return True for the first file from a stream's position on: when it is finished, the position advances."""
     return number == min((one for one in files if one >= position_of(stands)), default=None)
 
 
 def due(
     files: Mapping[int, PlacedFile], top: int, stands: Positions, marks: Mapping[int, Mark], upto: int
 ) -> list[FileJob]:
-    """Return the files of a stream in which rows up to `upto` may stand that have not landed; those above number `top`
-    are loose."""
+    """Return the files of a stream that may have unlanded rows up to `upto`; files above number `top` are loose."""
     gaps = set(gaps_of(stands))
     last = max(files, default=0)
     found = []
@@ -574,7 +572,7 @@ def due(
 def advanced(
     files: Mapping[int, PlacedFile], top: int, stands: Positions, marks: Mapping[int, Mark]
 ) -> list[tuple[int, int, int]]:
-    """Return what moves in a stream: (partition, where it stood, where it stands), a gap first at itself."""
+    """Return the changed positions of a stream: (partition, old offset, new offset); a gap starts at its own number."""
     begin = at = position_of(stands)
     skipped: list[int] = []
     for number in sorted(number for number in files if begin <= number <= top):

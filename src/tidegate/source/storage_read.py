@@ -61,7 +61,7 @@ NO_COMMIT_TS: Final = (
 
 
 class Text(NamedTuple):
-    """A piece of a file that begins and ends between two records, and how many records and lines stand before it."""
+    """A piece of a file, cut between records, with the numbers of records and lines before it."""
 
     body: bytes
     records: int = 0
@@ -70,7 +70,7 @@ class Text(NamedTuple):
 
 @dataclass(slots=True)
 class FileRows:
-    """Rows of a text in a range of commit_ts as LANDED_SCHEMA, the lines that are none, and what else there was.
+    """Rows of a text in a range of commit_ts as LANDED_SCHEMA, with invalid lines and counts.
 
     `waits` is the least commit_ts above the range, None where nothing waits; `undated` are lines that tell no
     commit_ts, which are put aside when the file is done; `records` counts all."""
@@ -87,7 +87,7 @@ class FileRows:
     halted_at: DeadLetter | None = None
 
     def then(self, later: "FileRows") -> None:
-        """Take what the text behind this one tells, but for its rows."""
+        """Add the result of the next text, without its rows."""
         self.letters += later.letters
         self.undated += later.undated
         if later.waits is not None:
@@ -98,11 +98,11 @@ class FileRows:
         self.path_counts.update(later.path_counts)
 
     def wait(self, ts: int) -> None:
-        """Know of a row above the range."""
+        """Note a row above the range."""
         self.waits = ts if self.waits is None else min(ts, self.waits)
 
     def gate(self, table: pa.Table, after: int, upto: int) -> None:
-        """Take the rows of a table with after < commit_ts <= upto."""
+        """Add the rows of a table with after < commit_ts <= upto, and note the first later commit_ts."""
         ts = table["commit_ts"]
         later = pc.min(ts.filter(pc.greater(ts, upto))).as_py()
         if later is not None:
@@ -194,7 +194,7 @@ class CsvFiles:
         return whole_bytes(body, self._options)
 
     def end(self, body: bytes) -> int:
-        """Return how many bytes stand before a line that was cut off, and before an old image whose new one was."""
+        """Return the number of bytes before a truncated line, and before an old image whose new one is truncated."""
         end = whole_bytes(body, self._options)
         if not self._options.output_old_value or not end:
             return end
@@ -255,7 +255,7 @@ class CsvFiles:
         return found
 
     def _told(self, found: FileRows, job: FileJob, text: Text) -> Iterator[_Told]:
-        """The rows in the range, one after the other, until the run has to halt."""
+        """The rows in the range, one by one, until the run has to halt."""
         is_first = text.records == self._has_header
         for one in records(text.body, self._options):
             record = one._replace(number=text.records + one.number, line=text.lines + one.line)
@@ -313,7 +313,7 @@ class CsvFiles:
 
 
 def _paired(told: Iterator[_Told]) -> Iterator[tuple[_Told, CsvRow | None]]:
-    """Each row; the new image of an UPDATE with its old one, which stands before it."""
+    """Each row; the new image of an UPDATE with its old one, the row before it."""
     held: _Told | None = None
     for one in told:
         is_new = one.row.op == "I" and one.row.is_update
@@ -333,14 +333,14 @@ def _paired(told: Iterator[_Told]) -> Iterator[tuple[_Told, CsvRow | None]]:
 LOGGER: Final = logging.getLogger(__name__)
 FLUSH_BYTES: Final = 64 << 20
 TEXT_BYTES: Final = 16 << 20
-"""What is decoded at once of a file, which may have 512 MiB: decoding takes some times its size."""
+"""Bytes of a file to decode at once: it may have 512 MiB, and decoding takes several times its size."""
 SEEN_BYTES: Final = 128 << 20
-"""Rows of a table that are kept to know repeats, the last ones; a writer repeats what it wrote shortly before."""
+"""Bytes of a table's last rows to keep for detecting repeats; a writer repeats only recent rows."""
 
 
 class FileRead(NamedTuple):
-    """What became of a file: its number and version; `waits` is the least commit_ts that was left for later, None
-    where all of it has landed; `is_cut` for one that was cut off."""
+    """The result for a file: its number and version; `waits` is the least commit_ts left for later, None if all rows
+    have landed; `is_cut` for a truncated one."""
 
     number: int
     version: str
@@ -350,7 +350,7 @@ class FileRead(NamedTuple):
 
 @dataclass(slots=True)
 class RunRead:
-    """What a run read; of a run that halts nothing counts but the halt."""
+    """The result of a run; of a run that halts only the halt counts."""
 
     stream: str
     is_loose: bool = False
@@ -365,7 +365,7 @@ class RunRead:
 
 
 def read_runs(plan: ReadPlan, runs: tuple[RunJob, ...]) -> list[RunRead]:
-    """Read some runs, one after the other; repeats are known among those of one table that follow each other.
+    """Read runs one after the other; repeats are detected within adjacent runs of one table.
 
     SourceError."""
     found: list[RunRead] = []
@@ -420,7 +420,7 @@ def read_run(plan: ReadPlan, run: RunJob, seen: "_Seen") -> RunRead:
 
 
 def _texts(reader: CsvFiles | CanalFiles, body: bytes, found: FileRows) -> Iterator[Text]:
-    """A file in pieces of about TEXT_BYTES, cut between two records; `found` is what those before have told."""
+    """Pieces of a file of about TEXT_BYTES, cut between two records; `found` is the result of the pieces before."""
     at = reader.header(body)
     head = lines = 1 if at else 0
     while at < len(body):
@@ -441,7 +441,7 @@ def _keep(tables: Iterable[pa.Table], run: RunJob, seen: "_Seen", rows: RowFiles
 
 
 def _halted(plan: ReadPlan, done: RunRead, found: FileRows) -> RunRead:
-    """A run that stops, with the line that it stops at, kept to be looked at."""
+    """The result of a run that halts at a line, which is stored for inspection."""
     controls = ControlFiles(plan.changelog, FLUSH_BYTES)
     if found.halted_at is not None and found.halted_at.place not in plan.halted:
         controls.add((), [(HALT, found.halted_at)])
@@ -449,16 +449,15 @@ def _halted(plan: ReadPlan, done: RunRead, found: FileRows) -> RunRead:
 
 
 class _Seen:
-    """The rows of a table so far, to know again those that a restarted writer repeats.
-
-    Of a table without a key equal rows may be rows of their own: a loose file repeats as many as there are."""
+    """The rows of a table so far, to detect those that a restarted writer repeats. In a table without a key equal rows
+    may be distinct: a loose file repeats as many as there are."""
 
     def __init__(self, *, has_key: bool, keeps: bool) -> None:
         self._has_key, self._keeps = has_key, keeps
         self._tables, self._high, self._size_bytes = list[pa.Table](), -1, 0
 
     def fresh(self, table: pa.Table, *, is_loose: bool) -> pa.Table:
-        """Return the rows that no file before had."""
+        """Return the rows that no earlier file had."""
         if not self._keeps:
             return table
         low, high = pc.min_max(table["commit_ts"]).as_py().values()

@@ -58,7 +58,7 @@ from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot, Table
 from tidegate.source.tidb_log import KvLog, LogPart, Span, Tables, Window, definition_of, name_of
 
 CHUNK_ROWS: Final = 16_384
-"""Enough that the calls of a chunk cost little a row; what follows holds some copies of it."""
+"""Rows of a chunk: enough that its calls cost little per row, and few enough for some copies in memory."""
 CHUNK_BYTES: Final = 16 << 20
 _PREFIX_BYTES: Final = 9
 
@@ -71,7 +71,7 @@ class PhysicalRows(NamedTuple):
 
     @property
     def records(self) -> Records:
-        """The rows as the mounter takes them. Raises KvDecodeError for a key that is none of a table."""
+        """The rows in the mounter's form. Raises KvDecodeError for a key that is not a table's."""
         physical_id, _ = decode_int(_prefix(self.rows), 1)
         keys, values, old_values = (self.rows.column(name) for name in ("key", "value", "old_value"))
         times = (numbers(self.rows, name) for name in ("commit_ts", "start_ts"))
@@ -85,7 +85,7 @@ class LogChunk:
     parts: Window
 
     def __len__(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return sum(map(len, self.parts))
 
     @property
@@ -94,7 +94,7 @@ class LogChunk:
 
     @property
     def transaction(self) -> Any:
-        """Which transaction each row is of, counted from 0, by the row's number."""
+        """The transaction of each row, counted from 0, by row number."""
         found = np.zeros(len(self), np.int64)
         times = [self._numbers(name)[self._order] for name in ("commit_ts", "start_ts")]
         np.cumsum(np.logical_or.reduce([time[1:] != time[:-1] for time in times]), out=found[1:])
@@ -112,7 +112,7 @@ class LogChunk:
 
     @cached_property
     def _order(self) -> Any:
-        """Places of the rows in commit order, as `in_order` has it; equal ones are of tables that follow each other."""
+        """Indexes of the rows in commit order, as in `in_order`; tables follow each other within one transaction."""
         has_old = np.concatenate([part.column("old_value").is_valid() for part in self.parts])
         ranks = np.where(self._numbers("op") == KvOp.DELETE, 0, np.where(has_old, 1, 2))
         return np.lexsort((ranks, self._numbers("start_ts"), self._numbers("commit_ts")))
@@ -130,7 +130,7 @@ def numbered(tables: Sequence[PhysicalRows]) -> list[tuple[int, KvChange]]:
 def chunks(
     log: KvLog, stretch: tuple[int, int], spans: Sequence[Span], *, rows: int = CHUNK_ROWS, size: int = CHUNK_BYTES
 ) -> Iterator[LogChunk]:
-    """Return the rows with commit_ts in (low, high], the two of `stretch`, that lie in `spans`.
+    """Return the rows with commit_ts in `stretch`, (low, high], and keys in `spans`.
 
     Raises HistoryLost and DecodeError as `KvLog.windows` does."""
     held: dict[bytes, list[Any]] = {}
@@ -151,11 +151,11 @@ def chunks(
 
 
 _Parts: TypeAlias = dict[bytes, Any]
-"""Rows of tables, by the first bytes of their keys."""
+"""Rows of tables, by the prefix of their keys."""
 
 
 def _cut(held: _Parts, rows: int, size: int) -> list[_Parts]:
-    """Chunks, and what is left, which may be nothing."""
+    """Whole chunks, and the remaining rows, if any."""
     times = {prefix: numbers(part, "commit_ts") for prefix, part in held.items()}
     every = np.concatenate(list(times.values()))
     order = np.argsort(every, kind="stable")
@@ -188,7 +188,7 @@ def _sizes(part: Any) -> Any:
 
 
 def _once(part: Any) -> Any:
-    """Without repetitions: equal rows follow each other."""
+    """Rows without repeats, which follow each other."""
     again = np.zeros(len(part), np.bool_)
     keys = part.column("key")
     again[1:] = pc.equal(keys.slice(1), keys.slice(0, len(part) - 1))
@@ -200,19 +200,19 @@ def _once(part: Any) -> Any:
 
 
 class MountOptions(NamedTuple):
-    """How rows are mounted; `verify` compares checksums, and `refuse_corrupt` says whether one that fails is an
-    error (corruption-handle-level). With `bdr` what a replication wrote stays where it is, and DDLs go by role."""
+    """Options for mounting rows. `verify` compares checksums, and `refuse_corrupt` makes a mismatch an error
+    (corruption-handle-level). With `bdr` replicated rows are left out, and DDLs depend on the cluster's role."""
 
     force_replicate: bool = False
     verify: bool = False
     refuse_corrupt: bool = False
     bdr: bool = False
     keeps: bool = False
-    """The sink takes tables without a key."""
+    """True if the sink takes tables without a key."""
 
 
 def mounter_of(tables: Sequence[TableVersion], low: int, options: MountOptions) -> Mounter:
-    """Return the mounter of rows above `low`, as long as these definitions hold."""
+    """Return the mounter of rows above `low`, valid up to the next DDL."""
     by_id = {version.stored.id: version for version in tables}
     logical = {physical: version.stored.id for version in tables for physical in version.stored.physical_ids}
     snapshot = StoredSnapshot(ts=low, tables=by_id, logical=logical)
@@ -221,7 +221,7 @@ def mounter_of(tables: Sequence[TableVersion], low: int, options: MountOptions) 
 
 
 def placed_error(error: TidegateError, where: str) -> TidegateError:
-    """Return the error with the words that say where it happened."""
+    """Return the error with its position in the text."""
     match error:
         case MessageTooLarge():
             return MessageTooLarge(f"{error.table}, {where},", error.key, error.size, error.limit, error.options)
@@ -236,7 +236,7 @@ def placed_error(error: TidegateError, where: str) -> TidegateError:
 
 
 def mounted_row(row: KvChange, mounter: Mounter, *, refuse: bool) -> Mounted | None:
-    """Return the change that a row of the log makes; None for one that is dropped. Errors name timestamps and key.
+    """Return the change of a row of the log; None for one to skip. Errors name timestamps and key.
 
     Raises CorruptedRow with `refuse` for a row whose checksum contradicts its values."""
     try:
@@ -268,7 +268,7 @@ FEW_ROWS: Final = 12
 def spans_of(
     tables: Mapping[int, TableVersion], parts: Iterable[LogPart], after: int, upto: int
 ) -> dict[int, TableSpan]:
-    """Return what `parts` hold in (after, upto] of the tables, by table id, index entries counted as rows; `tables`
+    """Return the rows in (after, upto] that `parts` have of each table, by table id, index entries included; `tables`
     are by physical id."""
     found: dict[int, TableSpan] = {}
     for stored in (stored for part in parts for stored in part.stored):
@@ -285,7 +285,7 @@ def spans_of(
 class LogChanges:
     """The row changes of `versions` with after < commit_ts <= upto; no DDL of theirs lies before `upto`.
 
-    `columns` says whether rows may be mounted by columns. A value that pickles: it reads when it is asked."""
+    `columns` allows mounting by columns. It pickles, and reads lazily."""
 
     log: KvLog
     after: int
@@ -320,7 +320,7 @@ class LogChanges:
         """Return the rows of several tables in (after, upto]: whole transactions, in commit order.
 
         Raises HistoryLost, DecodeError, CorruptedRow, RowFilterFailed, and SchemaError or KvDecodeError with the row's
-        table and timestamps. Cyclic garbage is not collected before the last chunk: none comes of rows."""
+        table and timestamps. Cyclic garbage is not collected before the last chunk, as rows make none."""
         low, high = max(after, self.after), min(upto, self.upto)
         versions = self._named(names)
         if not versions or low >= high:
@@ -373,7 +373,7 @@ class _ChunkMounter:
             self._judged = frozenset(physical for version in judged for physical in version.stored.physical_ids)
         self._refuse = changes.mount.refuse_corrupt
         self._left_out = 0
-        """Rows that event filters took out since the last chunk that is not empty."""
+        """Rows that event filters removed since the last chunk with rows."""
         named = ((version, name_of(version)) for version in versions)
         self._names = {
             physical: (name.schema, name.table) for version, name in named for physical in version.stored.physical_ids
@@ -408,7 +408,7 @@ class _ChunkMounter:
         return _chunk([*parts, *found], chunk, path_counts, corrupt)
 
     def left_out(self) -> PathCounts | None:
-        """Return the count of the rows that were taken out behind the last chunk; None if there are none."""
+        """Return the count of rows removed after the last chunk; None if there are none."""
         counts = PathCounts()
         counts.add(LEFT_OUT, self._left_out)
         return counts if self._left_out else None

@@ -99,7 +99,7 @@ _UNCHECKED: Final = " WITHOUT VALIDATION"
 
 
 class DdlEvent(NamedTuple):
-    """A DDL and the name that its table had before, if it had one; `left_out` by an event filter or by bdr-mode."""
+    """A DDL and its table's earlier name, if any; `left_out` by an event filter or by bdr-mode."""
 
     ddl: Ddl
     previous: TableName | None = None
@@ -115,17 +115,17 @@ class _Change(NamedTuple):
 
 
 def is_followed(job: Job) -> bool:
-    """Return whether TiCDC acts on a finished job: an action of its list that was no IF NOT EXISTS."""
+    """Return whether TiCDC replicates a finished job: its action is listed, and it was no IF NOT EXISTS without
+    effect."""
     return job.type in REPLICATED and job.binlog is not None and job.binlog.schema_version != 0
 
 
 def ddl_events(
     job: Job, commit_ts: int, before: StoredSnapshot, after: StoredSnapshot, tables: Tables, *, wants_schema: bool
 ) -> list[DdlEvent]:
-    """Return the events of a finished job that made `after` of `before`; `wants_schema` says whether the filter takes
-    the job's database itself.
-
-    RenameRefused for a table that enters the filter, SchemaError for one that stops being eligible."""
+    """Return the events of a finished job that changed `before` into `after`; `wants_schema` if the filter takes the
+    job's database itself. Raises RenameRefused for a table that enters the filter, SchemaError for one that stops being
+    eligible."""
     if not is_followed(job):
         return []
     if job.type in _SCHEMAS:
@@ -138,10 +138,9 @@ def ddl_events(
 
 
 def restored(event: DdlEvent, job: Job) -> DdlEvent:
-    """Return `event` with the text that TiCDC sends; the user's own, with a warning, where that would not do.
-
-    It would not for a text that we cannot print, and for one whose strings TiCDC's text changes (backslashes in ENUM
-    and SET elements and in comments of tables and keys)."""
+    """Return `event` with the text that TiCDC sends; the user's own text, with a warning, if that is impossible: for a
+    text that we cannot print, and for one whose strings TiCDC's text changes (backslashes in ENUM and SET elements and
+    in comments of tables and keys)."""
     ddl = event.ddl
     try:
         found = restore_ddl(ddl.query, mode_names(job.sql_mode), job.charset)
@@ -157,14 +156,15 @@ def restored(event: DdlEvent, job: Job) -> DdlEvent:
 
 
 def schema_name(job: Job, before: StoredSnapshot) -> str:
-    """Return the name of the database that a job is about."""
+    """Return the name of a job's database."""
     made = job.binlog.schema if job.binlog else None
     known = before.schemas.get(job.schema_id)
     return made.name.original if made else known.name.original if known else job.schema_name
 
 
 def statements(query: str) -> list[str]:
-    """Return the statements of a text, without the semicolons between them; SqlError for what is no SQL."""
+    """Return the statements of a text, without the semicolons between them. Raises SqlError for a text that is no
+    SQL."""
     cursor, found, start = Cursor(query), [], 0
     while True:
         cursor.rest()
@@ -208,8 +208,8 @@ def _changes(job: Job, before: StoredSnapshot, after: StoredSnapshot, tables: Ta
 
 
 def _tells_all(job: Job, made: StoredTable, before: StoredSnapshot, tables: Tables) -> bool:
-    """Whether the text of CREATE TABLE makes this table; it may not where a LIKE names one that has changed since, or
-    that is left out."""
+    """True if the text of CREATE TABLE defines this table; not after LIKE a table that has changed since, or is left
+    out."""
     if "LIKE" not in job.query.upper():
         return True
     try:
@@ -227,7 +227,7 @@ def _tells_all(job: Job, made: StoredTable, before: StoredSnapshot, tables: Tabl
 
 
 def _circle(job: Job, commit_ts: int, before: StoredSnapshot, after: StoredSnapshot, tables: Tables) -> list[DdlEvent]:
-    """Return the one event of renames that only make sense together; RenameRefused if the filter takes some of them."""
+    """Return the one event of renames that depend on each other. Raises RenameRefused if the filter takes only some."""
     steps = rename_steps(job)
     moved = {step.table_id: (before.tables[step.table_id], after.tables[step.table_id]) for step in steps}
     taken = {i: tables.matches(*name_of(old)) and tables.eligible(new) for i, (old, new) in moved.items()}
@@ -316,9 +316,9 @@ def _full(name: TableName) -> str:
 
 _NUMBER: Final = re.compile(r"-?[0-9]+")
 _QUARTER: Final = timedelta(minutes=15)
-"""Zones lie so far apart; statements begin within minutes before their job."""
+"""The unit of time zone offsets; a statement begins at most minutes before its job."""
 _FURTHEST: Final = timedelta(hours=14)
-"""As far as TiDB lets a zone be from Greenwich."""
+"""The largest offset of a time zone in TiDB."""
 
 
 def session_of(
@@ -328,8 +328,8 @@ def session_of(
     come: Sequence[StoredColumn],
     partitions: Sequence[StoredPartitionDef] = (),
 ) -> ToldSession:
-    """Return what is known of a job's session; `come` are the columns of its table that the statement made or changed,
-    `partitions` all that the table has, as stored."""
+    """Return the known values of a job's session; `come` are the columns that the statement created or changed,
+    `partitions` all partitions of the table, as stored."""
     zone = (
         _zone_of_job(job) or _zone_of_defaults(job, query, schema, come) or _zone_of_bounds(query, schema, partitions)
     )
@@ -350,7 +350,7 @@ def _zone_of_job(job: Job) -> str:
 
 
 def _zone_of_defaults(job: Job, query: str, schema: str, come: Sequence[StoredColumn]) -> str:
-    """The offset that new columns show; "" where none does."""
+    """The time zone offset that new columns show; "" if unknown."""
     moments = {MysqlType(one.type.tp): kept for one in come if is_moment(one.default) and (kept := _instant(one))}
     clock = moments.get(MysqlType.DATETIME)
     if clock is not None:
@@ -367,7 +367,7 @@ def _zone_of_defaults(job: Job, query: str, schema: str, come: Sequence[StoredCo
 
 
 def _zone_of_bounds(query: str, schema: str, partitions: Sequence[StoredPartitionDef]) -> str:
-    """The offset that bounds of partitions show; "" where none does."""
+    """The time zone offset that bounds of partitions show; "" if unknown."""
     if not partitions or not MOMENT.search(query):
         return ""
     written = {lowered(one.name): one for statement in _statements(query, schema) for one in _definitions(statement)}
@@ -381,7 +381,7 @@ def _zone_of_bounds(query: str, schema: str, partitions: Sequence[StoredPartitio
 
 
 def _moment(come: Sequence[StoredColumn], zone: str) -> str:
-    """The time that the origin defaults of new columns have, in UTC, with as many digits as one of them has."""
+    """The time in the origin defaults of new columns, in UTC, with the most digits that one of them has."""
     given = [
         str(
             kept
@@ -439,7 +439,7 @@ def _columns(statement: object) -> Iterator[ColumnDef]:
 
 
 def _offset(east: timedelta) -> str:
-    """A zone so far east of Greenwich; "" where there can be none."""
+    """The time zone at that offset; "" for an impossible one."""
     if abs(east) > _FURTHEST:
         return ""
     minutes = round(east.total_seconds() / 60)
@@ -466,7 +466,7 @@ class Timeline:
         self.tables = Tables(rules.matches, force=force, keeps=keeps)
         self.snapshot = StoredSnapshot()
         self.at = 0
-        """How far the snapshot goes."""
+        """The ts of the snapshot."""
         self._log, self._rules, self._events = log, rules, events or EventFilter()
         self._ticdc_texts, self._bdr = ticdc_texts, bdr
         self._read = 0
@@ -474,7 +474,8 @@ class Timeline:
         self._ahead: deque[tuple[int, Job]] = deque()
 
     def start(self, ts: int, known: Container[tuple[str, str]] | None = None, known_at: int = 0) -> None:
-        """Take up the schema at `ts`, for a feed whose sink has the tables `known` at `known_at`, which may be before.
+        """Start with the schema at `ts`, for a feed whose sink has the tables `known` at `known_at`, which may be
+        earlier.
 
         HistoryLost when the log begins above `ts`."""
         begin, self.snapshot, _ = self._log.begin()
@@ -503,7 +504,7 @@ class Timeline:
             self.tables.meet(_changed(job, self.snapshot), instead_of=job.table_id, begun=False)
 
     def read(self, upto: int) -> None:
-        """Look for finished jobs up to there."""
+        """Read finished jobs up to `upto`."""
         if upto <= self._read:
             return
         for row in self._log.rows(self._read, upto, (JOBS,)):
@@ -517,14 +518,12 @@ class Timeline:
         self._read = upto
 
     def stop(self) -> int | None:
-        """Return the ts of the next DDL, of those that were read."""
+        """Return the ts of the next DDL among those read."""
         return self._ahead[0][0] if self._ahead else None
 
     def walk(self, ts: int) -> list[DdlEvent]:
-        """Go on to `ts`, which lies before or at the next stop. Return the events of the DDLs at `ts`, those that
-        are left out marked.
-
-        SchemaError for a job that contradicts the schema: the timeline then stays where it was."""
+        """Advance to `ts`, at or before the next stop, and return the events of the DDLs at `ts`, with left-out ones
+        marked. Raises SchemaError for a job that contradicts the schema, and does not advance then."""
         try:
             return self._walked(ts)
         except TidegateError as error:

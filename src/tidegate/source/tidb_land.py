@@ -67,17 +67,17 @@ from tidegate.source.tidb_log import KvLog, LogPart, SafePoint, Tables, definiti
 LOGGER: Final = logging.getLogger(__name__)
 BATCH_ROWS: Final = 400_000
 _TOPIC: Final = "tidb"
-"""As the topic of that name and its partition 0, with timestamps for offsets, a log stood in changelogs that were begun
-before positions could be empty."""
+"""The topic name of a log in older changelogs, which have its position as partition 0 of this topic, with timestamps
+for offsets."""
 
 Definitions = Callable[[StoredSnapshot, Tables, int], list[Ddl]]
-"""The statements that make the databases and replicated tables of a snapshot, as DDLs of a ts."""
+"""Returns the statements that create the databases and replicated tables of a snapshot, as DDLs of a ts."""
 
 
 def timeline_of(
     log: KvLog, rules: TableFilter, mount: MountOptions, events: EventFilter, *, ticdc_texts: bool
 ) -> Timeline:
-    """Return the timeline of a feed. Of the event filters only ignore-txn-start-ts marks its DDLs."""
+    """Return the timeline of a feed. Only the event filter ignore-txn-start-ts marks its DDLs."""
     return Timeline(
         log,
         rules,
@@ -127,15 +127,15 @@ class LogLanding(BatchLoop):
         return not any(part.stored for part in self._log.parts(self._at))
 
     def _claim(self) -> State:
-        """Raises SourceBehind for a log that is not there yet, HistoryLost for one that begins above the position, and
-        what is wrong with the expressions of event filters, and what `check` raises, for a table that is there."""
+        """Raises SourceBehind for a log that is not there yet, HistoryLost for one that begins above the position, the
+        errors of event filter expressions for an existing table, and those of `check`."""
         state = claim(self.changelog, self._feed, None, self._completed)
         if state.frontier is None and self._at > 0:
             self._first = tuple(self._definitions(self._timeline.snapshot, self._timeline.tables, self._at))
         return state
 
     def _completed(self, state: State) -> State:
-        """No positions; the timeline starts at the frontier, or where a new feed begins."""
+        """Return the state without positions; the timeline starts at the frontier, or at the start of a new feed."""
         strangers = sorted(set(state.positions) - {_TOPIC})
         if strangers:
             raise ConfigError(
@@ -173,7 +173,7 @@ class LogLanding(BatchLoop):
         return self._left_out
 
     def _beginning(self) -> int:
-        """Where a new feed begins. Raises HistoryLost for a lake that would lack the rows from before the log."""
+        """The start ts of a new feed. Raises HistoryLost for a lake that would lack the rows from before the log."""
         begin = self._log.begin()
         if self._start_ts is not None and not (self._complete and begin.whole):
             return self._start_ts
@@ -223,14 +223,14 @@ class LogLanding(BatchLoop):
 
 
 SEGMENT_ROWS: Final = 500_000
-"""Some seconds of work for a core; what a crash repeats at most, beside the part that brings it over."""
+"""Rows of a segment: some seconds of work for a core, which a crash repeats at most, beside the part that exceeds
+it."""
 
 
 def end_of_segment(
     checkpoint: int, parts: Sequence[LogPart], stop: int | None, target: int | None, *, rows: int = SEGMENT_ROWS
 ) -> int | None:
-    """Return the end of the next stretch; None when there is nothing to go on to. `parts` are those above
-    `checkpoint`."""
+    """Return the end of the next segment; None when there is no new part. `parts` are those above `checkpoint`."""
     if not parts:
         return None
     limits = [parts[-1].high, *(ts for ts in (stop, target) if ts is not None)]
@@ -244,8 +244,7 @@ def end_of_segment(
 
 
 def rows_by_table(parts: Sequence[LogPart], low: int, high: int) -> dict[int, int]:
-    """Return how many rows and index entries of each table id (low, high] has at most; a table that is not named has
-    none."""
+    """Return an upper bound of the rows and index entries of each table id in (low, high]; other tables have none."""
     found: dict[int, int] = {}
     for part in parts:
         for stored in part.stored:
@@ -255,7 +254,7 @@ def rows_by_table(parts: Sequence[LogPart], low: int, high: int) -> dict[int, in
 
 
 SHARE_ROWS: Final = 20_000
-"""Rows that are worth a task of their own."""
+"""The fewest rows for a task."""
 
 
 class LogSplit(NamedTuple):
@@ -268,7 +267,7 @@ class LogSplit(NamedTuple):
 
 
 class LogBatch(NamedTuple):
-    """Everything above a position up to `high`, and the schema's changes in between."""
+    """Everything above a position up to `high`, with the schema changes in between."""
 
     high: int
     pieces: tuple[LogSplit, ...]
@@ -276,10 +275,8 @@ class LogBatch(NamedTuple):
 
 
 def next_batch(timeline: Timeline, low: int, parts: Sequence[LogPart], rows: int, tasks: int) -> LogBatch | None:
-    """Return the batch behind `low`, of `rows` rows or a part more; None when there is nothing. `parts` are those
-    above `low`.
-
-    A DDL that cannot be followed ends the batch before it, and is raised when it would begin the next one."""
+    """Return the batch after `low`, of `rows` rows or a part more; None when there is none. `parts` are those above
+    `low`. A DDL that the schema cannot follow ends the batch before it, and is raised at the start of the next one."""
     end = end_of_segment(low, parts, None, None, rows=rows)
     if end is None:
         return None
@@ -322,7 +319,7 @@ def _pieces(
 
 
 def _cut(parts: Sequence[LogPart], stretch: tuple[int, int], share: int) -> Iterator[tuple[int, int]]:
-    """The stretch divided behind parts, each piece with a share of rows or the last one."""
+    """The range cut between parts, each piece with SHARE_ROWS rows, except the last one."""
     begin, high, held = *stretch, 0
     for part in parts:
         if part.high <= begin:
@@ -350,7 +347,7 @@ FLUSH_BYTES: Final = 32 << 20
 
 
 class SplitReport(NamedTuple):
-    """What a task wrote; `corrupt` rows landed though their checksum does not fit."""
+    """A task's report; `corrupt` rows landed although their checksum is wrong."""
 
     files: tuple[LandedFile, ...]
     tables: tuple[TableRows, ...]
@@ -359,8 +356,8 @@ class SplitReport(NamedTuple):
 
 
 def land_split(changelog: str, log: LogChanges, piece: LogSplit) -> SplitReport:
-    """Write the rows of a piece to files of the changelog at that URI; `log` says how rows are read, whatever its range
-    and tables are. Raises what reading, mounting and writing do."""
+    """Write the rows of a piece to files of the changelog at that URI; `log` has the options of reading, and its range
+    and tables are ignored. Raises the errors of reading, mounting and writing."""
     files, corrupt, path_counts = RowFiles(changelog, flush_bytes=FLUSH_BYTES, messages=piece.rows), 0, PathCounts()
     changes = replace(log, after=piece.low, upto=piece.high, versions=piece.tables)
     for chunk in changes.in_order(list(map(name_of, piece.tables)), piece.low, piece.high):
@@ -371,7 +368,7 @@ def land_split(changelog: str, log: LogChanges, piece: LogSplit) -> SplitReport:
 
 
 class _Stop(NamedTuple):
-    """Where the schema of the replicated tables changes: the DDLs that are told, and the schema behind them."""
+    """A change of the replicated tables' schema: the DDLs to send, and the schema after them."""
 
     ts: int
     ddls: tuple[PlacedDdl, ...]
@@ -385,7 +382,7 @@ class _Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Replicated:
-    """The tables of a snapshot whose rows are sent, and the same by the ids of their keys."""
+    """The replicated tables of a snapshot, also by physical id."""
 
     snapshot: StoredSnapshot
     versions: tuple[TableVersion, ...]
@@ -398,14 +395,12 @@ class _Replicated:
 
 
 _NOTHING: Final[tuple[StoredSnapshot | None, tuple[LeftOut, ...]]] = None, ()
-"""Which tables are left out, by the schema that tells it."""
+"""The left-out tables, with the schema they come from."""
 
 
 class LogSource(Source):
-    """Reads a change log. `hold_as` names the feed and its sink to the log, which keeps what they need.
-
-    `start_ts` is where a new feed begins; None begins with the log.  DDLs have the texts of their users, or those that
-    TiCDC makes of them by `ticdc_texts`."""
+    """Reads a change log. `hold_as` names the feed and its sink in their safe point. `start_ts` is the start of a new
+    feed; None: that of the log. DDLs have their users' texts, or with `ticdc_texts` those that TiCDC sends."""
 
     def __init__(
         self,
@@ -432,11 +427,11 @@ class LogSource(Source):
         self._parts: Sequence[LogPart] = ()
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:  # noqa: ARG002 - nothing is read before it is asked
-        """Take up the schema at `checkpoint_ts`, or where a new feed begins; return that ts.
+        """Start with the schema at `checkpoint_ts`, or at the start of a new feed; return that ts.
 
         Raises SourceBehind for a log that is empty or ends below it, HistoryLost for one that begins above it, MadeAnew
-        for a target without progress of a feed that has been further than a trimmed log begins, and what is wrong with
-        expressions of event filters for a table that is there."""
+        for a target that lost its progress if the feed's safe point is above the begin of a trimmed log, and errors of
+        event filter expressions for an existing table."""
         parts = self._log.parts(0)
         if not parts:
             raise SourceBehind("the change log is empty: an upstream that writes it makes a file within seconds")
@@ -466,7 +461,7 @@ class LogSource(Source):
         return at
 
     def stop(self) -> None:
-        """Do nothing: no activity goes on by itself."""
+        """Do nothing: there is no background activity."""
 
     def failure(self) -> TidegateError | None:
         if self._failure is None or self._failure.ts - 1 > self._at:
@@ -500,15 +495,13 @@ class LogSource(Source):
         return [definition_of(version) for version in self._replicated.versions]
 
     def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
-        """Return the DDLs of the first stop with after < commit_ts <= upto, in their order.
-
-        Those that bdr-mode leaves out, or event filters by their transaction, are among them, marked; other rules are
-        for who applies them."""
+        """Return the DDLs of the first stop with after < commit_ts <= upto, in order. DDLs that bdr-mode or a filter of
+        transactions leaves out are among them, marked; the engine applies the other filters."""
         self._move(after)
         return [] if self._next is None or self._next.ts > upto else list(self._next.ddls)
 
     def changes(self, after: int, upto: int) -> LogChanges:
-        """Return the row changes in (after, upto]; `upto` lies at or before the first stop behind `after`."""
+        """Return the row changes in (after, upto]; `upto` is at or before the first stop after `after`."""
         self._move(after)
         assert self._next is None or upto <= self._next.ts, (upto, self._next.ts)
         spans = spans_of(self._replicated.physical, self._parts, after, upto)

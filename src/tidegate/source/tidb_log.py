@@ -44,13 +44,13 @@ Span: TypeAlias = tuple[bytes, bytes]
 
 
 Window: TypeAlias = list[Any]
-"""All rows of some timestamps: a record batch (kv/change_columns.py) of each table's, in commit order, tables in the
-order of their keys."""
+"""All rows of a range of timestamps: one record batch (kv/change_columns.py) per table, in commit order, tables in key
+order."""
 
 
 class Stored(NamedTuple):
-    """How many rows and index entries of one table lie somewhere in a part; `table_id` is that of their keys, their
-    commit_ts go from `first_ts` to `last_ts`. `size_bytes` is what they take when read."""
+    """The rows and index entries of one table in a part: `table_id` as in their keys, commit_ts from `first_ts` to
+    `last_ts`, and `size_bytes` in memory."""
 
     table_id: int
     rows: int
@@ -60,7 +60,7 @@ class Stored(NamedTuple):
 
 
 class LogPart(NamedTuple):
-    """A part of a log: what it holds of commit_ts in (low, high]."""
+    """A part of a log, with the contents of commit_ts in (low, high]."""
 
     low: int
     high: int
@@ -68,8 +68,8 @@ class LogPart(NamedTuple):
 
 
 class LogBegin(NamedTuple):
-    """The ts above which a log has everything, and the definitions there; `whole` if no row was there before, or all
-    that were are in it as inserts."""
+    """The ts above which a log is complete, and the definitions there; `whole` if there were no rows before, or the log
+    has all of them as inserts."""
 
     ts: int
     snapshot: StoredSnapshot
@@ -80,18 +80,18 @@ class KvLog(Protocol):
     """A log of committed keys."""
 
     def begin(self) -> LogBegin:
-        """Return where it begins. Raises HistoryLost when the definitions there are not known."""
+        """Return the begin of the log. Raises HistoryLost when the definitions there are unknown."""
 
     def hold(self, feed: str, ts: int) -> None:
-        """Ask that what lies above `ts` is kept for a feed; again now and then, or it is forgotten after a day.
-
-        `feed` names the feed and its sink: two of one name into different sinks do not move each other's ts."""
+        """Set the safe point of a feed to `ts`: everything above is kept. It must be renewed, since it expires after a
+        day. `feed` names the feed and its sink, so that feeds of one name into different sinks have separate safe
+        points."""
 
     def held(self, feed: str) -> int | None:
-        """Return what that feed asked for last; None where it never did."""
+        """Return the safe point of that feed; None if it never set one."""
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
-        """Return the parts that meet (low, high], in the order of time; without `high`, up to the last one."""
+        """Return the parts that overlap (low, high], by time; without `high`, up to the last one."""
 
     def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
         """Return rows with commit_ts in (low, high] and keys in one of `spans`, which do not overlap, in commit order.
@@ -99,12 +99,13 @@ class KvLog(Protocol):
         Raises HistoryLost when the log does not cover (low, high]."""
 
     def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
-        """Return the rows of (low, high] and of the spans window by window: each table's as columns; none is empty."""
+        """Return the rows in (low, high] and the spans, window by window: each table's as columns; no window is
+        empty."""
 
 
 def without(log: KvLog, start_ts: frozenset[int], *, replicated: bool = False) -> KvLog:
-    """Return the log without the rows of some transactions (ignore-txn-start-ts), and without those that a replication
-    wrote (bdr-mode) if `replicated`."""
+    """Return the log without the rows of some transactions (ignore-txn-start-ts) and, if `replicated`, without
+    replicated rows (bdr-mode)."""
     return _Without(log, start_ts, replicated) if start_ts or replicated else log
 
 
@@ -124,7 +125,7 @@ class _Without:
         return self.log.held(feed)
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
-        """Return the parts of the whole log; what they hold is a bound from above."""
+        """Return the parts of the whole log; their contents are upper bounds."""
         return self.log.parts(low, high)
 
     def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
@@ -155,11 +156,11 @@ class SafePoint:
         self._told_s: float | None = None
 
     def last(self) -> int | None:
-        """Return how far a run of the feed was when it said so last; None where none ran."""
+        """Return the last safe point of the feed; None if it never ran."""
         return self._log.held(self._feed)
 
     def at(self, ts: int) -> None:
-        """The feed is done up to `ts`."""
+        """Move the safe point to `ts`, up to which the feed is done."""
         now_s = time.monotonic()
         if self._told_s is None or now_s - self._told_s >= EVERY_S:
             self._log.hold(self._feed, ts)
@@ -175,7 +176,7 @@ def name_of(version: TableVersion) -> TableName:
 
 
 class Tables:
-    """The choice of tables; verdicts are kept by id and version."""
+    """The choice of tables; decisions are cached by id and version."""
 
     def __init__(self, matches: Matches, *, force: bool = False, keeps: bool = False) -> None:
         self.matches, self.force, self.keeps = matches, force, keeps
@@ -184,7 +185,7 @@ class Tables:
         self._out: set[int] = set()
 
     def eligible(self, version: TableVersion) -> bool:
-        """Return whether rows of the table can be told apart, or are wanted all the same."""
+        """Return whether the table has a handle key, or the sink takes tables without one."""
         stored = version.stored
         if stored.is_sequence:
             return False
@@ -193,15 +194,14 @@ class Tables:
         return stored.id not in self._out and (self.keeps or self.has_key(version))
 
     def has_key(self, version: TableVersion) -> bool:
-        """Return whether rows of the table can be told apart."""
+        """Return whether the table has a handle key."""
         known = version.stored.id, version.version
         if known not in self._verdicts:
             self._verdicts[known] = bool(definition_of(version).handle_key)
         return self._verdicts[known]
 
     def meet(self, versions: Iterable[TableVersion], *, instead_of: int = 0, begun: bool = True) -> None:
-        """Take notice of tables as they are now, `instead_of` one that was truncated, or as they were before a feed has
-        `begun`."""
+        """Note the current tables: `instead_of` one that was truncated, or those from before a feed has `begun`."""
         for version in versions:
             stored = version.stored
             if stored.is_view or stored.is_sequence or not self.matches(*name_of(version)):
@@ -213,13 +213,13 @@ class Tables:
                 self._out |= {stored.id} if begun and not self.keeps else set()
 
     def carry(self, known: Container[tuple[str, str]], snapshot: StoredSnapshot) -> None:
-        """Take notice of the tables that a feed which goes on has: others that were seen without a key stay out."""
+        """Note the tables of a resuming feed: other tables that once had no key stay left out."""
         for version in snapshot.tables.values():
             if version.stored.id in self._bare and name_of(version).key not in known:
                 self._out.add(version.stored.id)
 
     def left_out(self, snapshot: StoredSnapshot) -> tuple[LeftOut, ...]:
-        """Return the tables of the filter whose rows are not sent."""
+        """Return the tables of the filter that are not replicated."""
         found = (
             LeftOut(str(name_of(version)), LATE_KEY if self.has_key(version) else NO_KEY)
             for version in snapshot.tables.values()
@@ -228,19 +228,19 @@ class Tables:
         return tuple(sorted(found, key=str))
 
     def replicated(self, snapshot: StoredSnapshot) -> Iterator[TableVersion]:
-        """Return the tables whose rows are sent."""
+        """Return the replicated tables."""
         return filter(self.replicates, snapshot.tables.values())
 
     def replicates(self, version: TableVersion) -> bool:
-        """Return True if the table's rows are sent."""
+        """Return True if the table is replicated."""
         return not version.stored.is_view and self.matches(*name_of(version)) and self.eligible(version)
 
     @staticmethod
     def spans(version: TableVersion) -> list[Span]:
-        """Return where rows of a table lie."""
+        """Return the key spans of a table's rows."""
         return [table_span(physical_id) for physical_id in version.stored.physical_ids]
 
 
 def definition_of(version: TableVersion) -> TableInfo:
-    """Return the definition that rows of the table are mounted with."""
+    """Return the definition for mounting rows of the table."""
     return table_info(version.stored, version.schema, version.version, every_state=True)

@@ -83,7 +83,7 @@ _CODEC: Final = "segment"
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Where rows of one table lie in a segment."""
+    """A block of a segment, with rows of one table."""
 
     first_key: bytes
     last_key: bytes
@@ -95,12 +95,12 @@ class Block(msgspec.Struct, frozen=True):
     last_ts: int = MAX_TS
 
     def meets(self, start: bytes, end: bytes) -> bool:
-        """Return whether a key of [start, end) may be in it."""
+        """Return whether it may have a key in [start, end)."""
         return self.last_key >= start and (not end or self.first_key < end)
 
 
 class Footer(msgspec.Struct, frozen=True):
-    """What a segment holds: all rows with commit_ts in (low, high]."""
+    """The footer of a segment, which has all rows with commit_ts in (low, high]."""
 
     low: int
     high: int
@@ -173,7 +173,7 @@ def read_footer(path: Path) -> Footer:
 
 
 def segments(directory: Path) -> list[tuple[int, int, Path]]:
-    """(low, high, file) of each segment in `directory`, in the order of time."""
+    """Return (low, high, file) of each segment in `directory`, by time."""
     if not directory.is_dir():
         return []
     named = [(_NAME.fullmatch(path.name), path) for path in directory.iterdir()]
@@ -189,9 +189,8 @@ def read_spans(directory: Path, low: int, high: int, spans: Sequence[Span]) -> I
 
 
 def read_windows(directory: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[list[Any]]:
-    """Return rows of (low, high] in windows of time: all rows of some timestamps, each table's as columns.
-
-    Tables are in the order of their keys. A window holds about a block of each table."""
+    """Return the rows in (low, high] in windows of time: all rows of a range of timestamps, as columns, tables in key
+    order. A window has about a block of each table."""
     found = [item for item in segments(directory) if item[1] > low and item[0] < high]
     edges = [low, *(item[1] for item in found)]
     gap = any(item[0] > edge for item, edge in zip(found, edges, strict=False)) or edges[-1] < high
@@ -212,9 +211,8 @@ def in_order(row: KvChange) -> tuple[int, int, int, bytes]:
 
 
 class SegmentWriter:
-    """Writes segments to `directory`, one after the other, from where the last writer stopped, else from `from_ts`.
-
-    `low` is the high of the last one: the next begins behind it. Raises StateTooNew behind one of a newer release.
+    """Writes segments to `directory`, starting at the end of the last one, else at `from_ts`. `low` is the high of the
+    last segment. Raises StateTooNew if a newer release wrote that.
     """
 
     def __init__(self, directory: Path, from_ts: int) -> None:
@@ -247,9 +245,8 @@ def _within(rows: Any, low: int, high: int) -> Any:
 
 
 def _windows_of(path: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[list[Any]]:
-    """Windows of a segment: up to where the next block of some table begins.
-
-    Blocks with rows of other times are left out, single rows are not."""
+    """The windows of a segment, each up to the begin of a table's next block. Blocks outside the range are skipped,
+    single rows are not."""
     within = [block for block in read_footer(path).blocks if block.last_ts > low and block.first_ts <= high]
     blocks = [block for block in within if any(block.meets(*span) for span in spans)]
     with path.open("rb") as file:
@@ -284,7 +281,7 @@ def _columns_of_block(file: BinaryIO, name: str, block: Block, spans: Sequence[S
 
 
 def publish(path: Path, data: bytes) -> None:
-    """Put a file in its place, whole or not at all. Raises StoreUnavailable when the disk refuses."""
+    """Write a file atomically. Raises StoreUnavailable when the disk refuses."""
     try:
         path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         write_whole(path, data, sync=True)
@@ -316,7 +313,8 @@ def definitions(path: Path) -> StoredSnapshot:
 
 
 def trim(directory: Path, bound: int) -> int | None:
-    """Let the log begin as far up as `bound` allows; where it begins now, None if nothing went.
+    """Cut the log at a segment's end at or below `bound`, with a new base there; return the new begin, None if nothing
+    was cut.
 
     Raises HistoryLost for a log with a gap, StoreUnavailable when the disk refuses."""
     found = base_of(directory)
@@ -357,7 +355,7 @@ def _bases(directory: Path) -> Iterator[tuple[int, Path]]:
 
 
 def defines(key: bytes) -> bool:
-    """Return whether a schema key holds a database or a table; counters, differences and past jobs are not needed."""
+    """Return whether a schema key defines a database or a table; counters, differences and past jobs are not needed."""
     found = decode_meta_key(key)
     if found.name == b"DBs":
         return True
@@ -365,7 +363,7 @@ def defines(key: bytes) -> bool:
 
 
 class _Keys:
-    """Keys and values as a reader of the schema wants them."""
+    """Keys and values in the form that the reader of the schema takes."""
 
     def __init__(self, rows: Iterable[KvChange]) -> None:
         self._values = {row.key: row.value or b"" for row in rows}
@@ -388,26 +386,25 @@ _DIGEST_CHARS: Final = 12
 
 
 class LogSafePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A changefeed that needs all above `checkpoint_ts`, when it said so last."""
+    """A changefeed that needs everything above `checkpoint_ts`, with the time of its last renewal."""
 
     changefeed: str
     checkpoint_ts: int
     time_ms: int
 
     def lives(self, now_ms: int, ttl_ms: int) -> bool:
-        """Return whether it is waited for."""
+        """Return whether it has not expired."""
         return now_ms - self.time_ms < ttl_ms
 
 
 def safe_point_name(changefeed: str, sink: str) -> str:
-    """Return the name under which a changefeed into `sink` (its address, without passwords) holds a log."""
+    """Return the name of the safe point of a changefeed into `sink` (its address, without passwords)."""
     return f"{changefeed}.{hashlib.sha256(sink.encode()).hexdigest()[:_DIGEST_CHARS]}"
 
 
 def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> None:
-    """Put the safe point of the changefeed that holds the log as `name` (`safe_point_name`) in place of its last one.
-
-    Raises EnvironmentFault when the disk refuses, StateTooNew where a newer release put the last one."""
+    """Replace the safe point `name` (`safe_point_name`) of a changefeed. Raises EnvironmentFault when the disk refuses,
+    StateTooNew if a newer release wrote the last one."""
     kept_safe_point(log, name)
     hold = LogSafePoint(changefeed=name.partition(".")[0], checkpoint_ts=checkpoint_ts, time_ms=time_ms)
     place = log / _FEEDS
@@ -422,13 +419,13 @@ def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> No
 
 
 def kept_safe_point(log: Path, name: str) -> int | None:
-    """Return the safe point of the changefeed that holds the log as `name`; None where it has none. StateTooNew."""
+    """Return the safe point `name` of a changefeed; None if it has none. Raises StateTooNew."""
     found = _read_safe_point(log / _FEEDS / f"{name}.json")
     return None if found is None else found.checkpoint_ts
 
 
 def safe_points(log: Path) -> list[LogSafePoint]:
-    """Return all that are there, by name; files that are none of ours are passed over. StateTooNew."""
+    """Return all safe points by name; other files are ignored. Raises StateTooNew."""
     found = map(_read_safe_point, sorted((log / _FEEDS).glob("*.json")))
     return [one for one in found if one is not None]
 
@@ -441,7 +438,7 @@ def _read_safe_point(path: Path) -> LogSafePoint | None:
 
 
 def safe_point(log: Path, now_ms: int, ttl_ms: int = GC_TTL_MS) -> int | None:
-    """Return the ts above which somebody needs the log; None when nobody does."""
+    """Return the least safe point, above which the log is needed; None without one."""
     return min((one.checkpoint_ts for one in safe_points(log) if one.lives(now_ms, ttl_ms)), default=None)
 
 

@@ -1,4 +1,4 @@
-"""The upstream database's address, as TiCDC writes that of a MySQL or TiDB sink.
+"""The upstream database's address, in the form of TiCDC's MySQL and TiDB sinks.
 
     mysql://USER:PASSWORD@HOST:PORT/?ssl-ca=…&ssl-cert=…&ssl-key=…&timeout=10s&read-timeout=2m
     tidb://   the same
@@ -29,7 +29,7 @@ _NAME: Final = "large-message-upstream-uri"
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where the database is and who asks; times in seconds."""
+    """The address and account of a database; times in seconds."""
 
     host: str
     port: int = _PORT
@@ -48,7 +48,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def connection_options(self) -> ConnectionOptions:
-        """How the server is reached."""
+        """The connection settings of the server."""
         tls = None
         if self.enable_tls:
             tls = ServerTls(self.ssl_ca, self.ssl_cert, self.ssl_key, verify=not self.insecure_skip_verify)
@@ -57,7 +57,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def parse_address(uri: str) -> Address:
-    """Return the address that `uri` says; UriInvalid, which does not show it, for any other text."""
+    """Return the address in `uri`. Raises UriInvalid, which does not show it, for any other text."""
     try:
         parts = urlsplit(uri)
         host, port = parts.hostname, parts.port
