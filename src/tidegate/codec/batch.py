@@ -1,4 +1,4 @@
-"""Events to messages: which events share a message, and what becomes of a row that is too large for one.
+"""Events to messages: batching, and the handling of rows that are too large.
 
     append(row) ─→ encode ─→ compress ─→ too large? ─no──────────────→ the open message, or a new one
                                             │ handle-key-only ─→ handle columns alone ─┤
@@ -35,7 +35,7 @@ from tidegate.model.errors import EncodeError, MessageTooLarge
 from tidegate.model.event import Ddl, Event, Field, Resolved, RowChange, images
 
 RECORD_OVERHEAD: Final = 36
-"""Five 32-bit varints, one of 64 bits and a byte: the most that a Kafka record adds."""
+"""The largest overhead of a Kafka record: five 32-bit varints, one of 64 bits, and a byte."""
 
 _MAX_KEY_SHOWN: Final = 200
 
@@ -49,7 +49,7 @@ class MessageKind(IntEnum):
 
 
 class Message(NamedTuple):
-    """One message: its key (None for canal-json), its value, and how many rows it holds."""
+    """One message: its key (None for canal-json), its value, and its number of rows."""
 
     key: bytes | None
     value: bytes
@@ -66,7 +66,7 @@ class ClaimStore(Protocol):
     """The storage of claim check files (claim-check-storage-uri)."""
 
     def new_name(self) -> str:
-        """Return a file name that was not given before; TiCDC's are a random UUID and `.json`."""
+        """Return a new file name; TiCDC's are a random UUID and `.json`."""
 
     def put(self, name: str, body: bytes) -> None:
         """Stores `body` under `name`."""
@@ -159,7 +159,7 @@ class BatchEncoder:
         return self._claimed(row, table, whole, row_key)
 
     def _claimed(self, row: RowChange, table: WireTable, whole: Pair, row_key: bytes | None) -> Pair:
-        """A claim check; its file is written once it is known to fit, so that none is left over."""
+        """A claim check; its file is written only if the message fits, so that none is left over."""
         assert self._claims is not None
         name = self._claims.new_name()
         location = claim_location(self.options.claim_check_storage_uri, name)
@@ -242,6 +242,6 @@ def _key_text(row: RowChange, table: WireTable) -> str:
 
 
 def join_for_storage(messages: list[Message], terminator: str) -> bytes:
-    """Return the file of a storage sink: values, each with `terminator` after it. Keys have no place there."""
+    """Return the file of a storage sink: values, each with `terminator` after it. It has no keys."""
     end = terminator.encode()
     return b"".join(part for message in messages for part in (message.value, end))

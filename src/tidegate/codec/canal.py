@@ -67,7 +67,7 @@ _NAME: Final = re.compile(r"\s*([A-Za-z_]+)")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,30}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{0,1200})?(?:[eE][-+]?[0-9]{1,4})?")
 _ELEMENT: Final = re.compile(r"'((?:[^'\\]|''|\\.)*+)('?)", re.DOTALL)
-"""An element and its closing quote; what has none is matched too, so that no quote is looked at twice."""
+"""An element and its closing quote, which may be missing, so that no quote is scanned twice."""
 _ESCAPE: Final = re.compile(r"''|\\(.)", re.DOTALL)
 
 
@@ -159,10 +159,11 @@ WATERMARK: Final = "TIDB_WATERMARK"
 
 LARGE: Final = 1 << 15
 ROW_BYTES: Final = 16
-"""A message above LARGE bytes has no rows shorter than this on average: objects would take many times its size."""
+"""The least average size of rows in a message above LARGE bytes; objects of shorter ones would take many times its
+size."""
 
 _NEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|(\}\s*+,\s*+\{)', re.DOTALL)
-"""A string, to pass it, or what stands between two objects of a list."""
+"""A string, which is skipped, or the separator of two objects in a list."""
 
 Image: TypeAlias = dict[str, str | None]
 

@@ -59,7 +59,7 @@ PROMOTIONS: Final[dict[MysqlType, tuple[int, int]]] = {
 """The largest value of an unsigned integer that keeps its sqlType, and the sqlType of larger ones."""
 
 _VARCHAR_LENGTH: Final = 5
-"""Length that is written for a VARCHAR of unknown length."""
+"""The length written for a VARCHAR of unknown length."""
 _ESCAPES: Final = str.maketrans({"\0": "\\0", "'": "''", "\n": "\\n", "\r": "\\r"})
 
 
@@ -178,7 +178,7 @@ def ddl_type(action: int) -> str:
 
 
 Write: TypeAlias = Callable[[Any], str]
-"""A value that is not NULL as a JSON string; TypeError or AttributeError for a value of another type."""
+"""Writes a value that is not NULL as a JSON string. Raises TypeError or AttributeError for a value of another type."""
 
 
 def writer(column: WireColumn, time_zone: str) -> Write:
@@ -212,7 +212,7 @@ _WRITERS: Final[dict[MysqlType, Write]] = {
 
 
 class CanalField(NamedTuple):
-    """One column: where its value stands, its name and colon, and how values are written."""
+    """One column: the index of its value, its name and colon, and the writer of its values."""
 
     place: int
     head: str
@@ -220,14 +220,14 @@ class CanalField(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Some columns of a table made ready."""
+    """Prepared columns of a table."""
 
     parts: list[CanalField]
     sql_types: list[tuple[str, int]]
     sql_type: str
     mysql_type: str
     promoted: list[tuple[int, int, int, int]]
-    """(place in `sql_types`, place of the value, largest value that is not promoted, sqlType of larger ones)"""
+    """(index in `sql_types`, index of the value, largest value that is not promoted, sqlType of larger ones)"""
 
 
 class CanalRow:
@@ -341,7 +341,7 @@ _NO_ROW: Final = '"sqlType":null,"mysqlType":null,"data":null,"old":null'
 
 
 class CanalEncoder:
-    """Events to values, one by one; tables are made ready once."""
+    """Encodes events as values, one by one; tables are prepared once."""
 
     def __init__(self, options: EncodeOptions, now_ms: Callable[[], int]) -> None:
         self._options = options
@@ -349,7 +349,7 @@ class CanalEncoder:
         self._ready = LayoutMemory[tuple[int, str, str], tuple[WireTable, CanalRow]](TABLES_MAX)
 
     def row(self, row: RowChange, table: WireTable, cut: Cut, row_key: bytes | None) -> bytes:
-        """Return a row; `cut` says how much of it and what its mark is. `row_key` is for output-row-key."""
+        """Return the value of a row; `cut` selects its columns and mark. `row_key` is for output-row-key."""
         es_ms = row.es_ms if row.commit_ts is None else row.commit_ts >> _TSO_LOGICAL_BITS
         if es_ms is None:
             raise EncodeError(f"a row of {row.schema}.{row.table} has no commit_ts, which canal-json must say")
@@ -358,7 +358,7 @@ class CanalEncoder:
         return _encoded(text)
 
     def ddl(self, ddl: Ddl) -> bytes:
-        """Return a DDL; `canal_type` counts where a decoded one has it."""
+        """Return the value of a DDL; a decoded one's `canal_type` has priority."""
         es_ms = ddl.es_ms if ddl.commit_ts is None else ddl.commit_ts >> _TSO_LOGICAL_BITS
         word = ddl.canal_type or (None if ddl.type is None else ddl_type(ddl.type))
         if es_ms is None or word is None:

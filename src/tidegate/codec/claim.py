@@ -1,4 +1,4 @@
-"""Claim checks: a row too large for Kafka lies in a storage, and its message in Kafka names the file.
+"""Claim checks: a row too large for Kafka is stored in a file, which its message names.
 
     Kafka     the row with its handle key columns alone, `ccl` / claimCheckLocation = STORAGE-URI/NAME
     NAME      {"key": base64 or null, "value": base64}      the whole message, as it would have been sent
@@ -28,7 +28,7 @@ from tidegate.model.event import RowChange
 
 
 class Cut(NamedTuple):
-    """Whether columns are left out, and the two marks of a row that is not whole."""
+    """The columns of a row to send, and the mark of an incomplete one."""
 
     handles: bool = False
     only_handles: bool = False
@@ -40,12 +40,12 @@ HANDLES: Final = Cut(handles=True, only_handles=True)
 
 
 def claim(location: str) -> Cut:
-    """Return the cut of a row that lies whole at `location`."""
+    """Return the cut of a row whose complete message is at `location`."""
     return Cut(handles=True, location=location)
 
 
 def cut_of(row: RowChange) -> Cut:
-    """Return what was done to a decoded row before: its marks go on, its columns are those that it has."""
+    """Return the cut of a decoded row: its marks are kept, and its columns are those that it has."""
     return Cut(False, row.handle_only, row.claim_check) if row.handle_only or row.claim_check else WHOLE
 
 
@@ -80,15 +80,15 @@ def open_claim(body: bytes, options: DecodeOptions) -> tuple[bytes | None, bytes
 
 
 def pack_claim(key: bytes | None, value: bytes, *, raw_value: bool) -> bytes:
-    """Return the file that holds a message; `open_claim` gives it back."""
+    """Return the content of a message's file; the inverse of `open_claim`."""
     if raw_value:
         return value
     return msgspec.json.encode({"key": key, "value": value})
 
 
 def claim_location(storage_uri: str, name: str) -> str:
-    """Return where the file `name` of a storage lies, without the user, password and parameters of its URI: they are
-    the sender's, and every reader of the topic sees a location.
+    """Return the location of the file `name` of a storage, without the user, password and parameters of its URI, since
+    every reader of the topic sees it.
 
     A bare path is a directory of the sender's machine, file://."""
     place = _USER_INFO.sub("", storage_uri, count=1).partition("?")[0].removesuffix("/")

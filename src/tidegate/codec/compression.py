@@ -86,7 +86,7 @@ def _lz4(raw: bytes, most: int) -> bytes:
 
 
 def _lz4_room(raw: bytes, most: int) -> int:
-    """What the blocks of all frames can become at most, `most` if that is less."""
+    """An upper bound of the decompressed blocks of all frames, at most `most`."""
     at = room = 0
     while room < most and raw[at : at + 4] == _LZ4_MAGIC:
         flags, kind = raw[at + 4 : at + 6].ljust(2, b"\0")

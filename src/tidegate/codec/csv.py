@@ -79,7 +79,7 @@ class CsvOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def csv_options(config: Mapping[str, object]) -> CsvOptions:
-    """Return the csv options of a changefeed configured so; SinkConfigInvalid for what TiCDC would refuse."""
+    """Return the csv options of a changefeed. Raises SinkConfigInvalid for values that TiCDC refuses."""
     keys = {key: value for key, value in config.items() if key.rpartition(".")[2] != "protocol"}
     from_config(keys, "canal-json")  # refuses unknown keys, which are the same for all protocols
     values: dict[str, object] = {}
@@ -132,7 +132,7 @@ _WORDS: Final[dict[type, str]] = {Insert: "I", Update: "U", Delete: "D"}
 
 
 class CsvEncoder:
-    """Rows to lines; tables are made ready once."""
+    """Encodes rows as lines; tables are prepared once."""
 
     def __init__(self, options: CsvOptions) -> None:
         self._options = options
@@ -186,12 +186,12 @@ class CsvEncoder:
         return options.delimiter.join(fields) + options.terminator
 
     def quoted(self, text: str) -> str:
-        """Return a text as it stands in a line."""
+        """Return a text in the form of a line."""
         return self._quote(text)
 
     def writer(self, column: WireColumn) -> Write:
-        """Return the function that writes a column's values but NULL. CsvEncodeFailed if the names of an ENUM or SET
-        are unknown."""
+        """Return the function that writes a column's values other than NULL. CsvEncodeFailed if the names of an ENUM or
+        SET are unknown."""
         code, quote = column.type.code, self._quote
         if code in _NUMBER_TEXTS:
             return _NUMBER_TEXTS[code]
@@ -255,15 +255,15 @@ _BREAKS: Final = {"r": "\r", "n": "\n"}
 
 
 class CsvField(NamedTuple):
-    """The text of a field, and whether it stood in quotes."""
+    """The text of a field, and True if it was quoted."""
 
     text: str
     quoted: bool
 
 
 class Record(NamedTuple):
-    """One record: its number in the file and the line where it begins, both from 1; its fields, None for a piece that
-    is no record; its bytes."""
+    """One record: its number in the file and its first line, both from 1; its fields, None for an invalid piece; its
+    bytes."""
 
     number: int
     line: int
@@ -282,14 +282,13 @@ class CsvRow:
 
 
 def terminator_of(options: CsvOptions) -> str:
-    """Return what ends a line; TiCDC takes CR LF for an empty one."""
+    """Return the line terminator; TiCDC uses CR LF for an empty one."""
     return options.terminator or "\r\n"
 
 
 def whole_bytes(body: bytes, options: CsvOptions) -> int:
-    """Return how many bytes of a file stand before a record that was cut off; all of them where none was.
-
-    A record that was cut off has no terminator, or an open quote."""
+    """Return the number of bytes before a truncated record, or of all if there is none. A truncated record has no
+    terminator, or an open quote."""
     end, quote = terminator_of(options).encode(), options.quote.encode()
     at = len(body)
     while at > 0:
@@ -303,8 +302,8 @@ def whole_bytes(body: bytes, options: CsvOptions) -> int:
 def records(body: bytes, options: CsvOptions) -> Iterator[Record]:
     """Return the records of a file, the header among them.
 
-    A record ends where the terminator stands outside of quotes, so a text may hold line breaks: records and lines
-    are counted separately.  A piece that is no record ends at the next terminator."""
+    A record ends at a terminator outside of quotes, so a text may have line breaks: records and lines are counted
+    separately. An invalid piece ends at the next terminator."""
     text = body.decode("utf-8", "surrogateescape")
     field, end = _field(options.delimiter, options.quote, terminator_of(options)), terminator_of(options)
     at, number, line = 0, 0, 1
@@ -331,7 +330,7 @@ def records(body: bytes, options: CsvOptions) -> Iterator[Record]:
 
 @lru_cache(maxsize=64)
 def _field(delimiter: str, quote: str, end: str) -> re.Pattern[str]:
-    """A field (quoted, or not) and what stands behind it."""
+    """A field (quoted, or not) and the text behind it."""
     stop = f"{re.escape(end)}|{re.escape(delimiter)}"
     if not quote:
         return re.compile(rf"(\b\B)?((?:\\.|(?!{stop})[^\\])*+)({stop})", re.DOTALL)
@@ -340,7 +339,7 @@ def _field(delimiter: str, quote: str, end: str) -> re.Pattern[str]:
 
 
 class CsvDecoder:
-    """Records of one table to rows; `handle_key` says that a field of the key stands before the columns."""
+    """Decodes records of one table as rows; with `handle_key` a field of the key precedes the columns."""
 
     def __init__(
         self, schema: str, name: str, table: WireTable, options: CsvOptions, *, handle_key: bool = False
@@ -350,7 +349,7 @@ class CsvDecoder:
         self._reads = [reader_of(column, options) for column in table.columns]
 
     def row(self, record: Record) -> CsvRow:
-        """Return what a record tells. DecodeError."""
+        """Return the row of a record. Raises DecodeError."""
         fields, options = record.fields, self._options
         if fields is None:
             raise DecodeError("no record: a quote stands where none may", CODEC, 0)
@@ -392,12 +391,12 @@ class CsvDecoder:
 
 
 def commit_ts_of(text: str) -> int | None:
-    """Return the commit_ts in a field; None where it holds none."""
+    """Return the commit_ts in a field; None for another text."""
     return int(text) if _INTEGER.fullmatch(text) and 0 <= int(text) <= MAX_TS else None
 
 
 def reader_of(column: WireColumn, options: CsvOptions) -> Read:
-    """Return what makes a value of the text of a field."""
+    """Return the function that parses the text of a field."""
     code = column.type.code
     if code in NAMED and column.type.elems is not None:
         return number_of(code, column.type.elems)
@@ -416,7 +415,8 @@ def reader_of(column: WireColumn, options: CsvOptions) -> Read:
 
 
 def number_of(code: MysqlType, elems: tuple[str, ...]) -> Read:
-    """Return what makes the number of an ENUM or SET of its names. DecodeError for a name that it has not."""
+    """Return the function that maps names of an ENUM or SET to its number. It raises DecodeError for an unknown
+    name."""
     places = {name: len(elems) - 1 - back for back, name in enumerate(reversed(elems))}
 
     def place(name: str) -> int:

@@ -1,4 +1,4 @@
-"""How events are encoded: the options of TiCDC's sink, read from a changefeed's configuration and checked.
+"""Encode options: those of TiCDC's sink, read from a changefeed's configuration and checked.
 
     uri.KEY                  a parameter of the sink URI; it wins over the file
     sink.….KEY, KEY          the path in the TOML file, or the end of it
@@ -44,7 +44,7 @@ FAULTS: Final[Mapping[str, str]] = {
     "raw-bytes": "bytes that are not UTF-8 stand raw in the JSON, which then is not UTF-8",
     "double-ohk": "the key of a claim check has `ohk` twice, true and false",
 }
-"""Faults of newarch's Open Protocol that can be copied; without them a message says the same, right."""
+"""Faults of newarch's Open Protocol that can be reproduced; by default messages are correct."""
 
 KAFKA_MARGIN: Final = 128
 """Bytes that classic TiCDC leaves below the limit of a topic or broker."""
@@ -79,7 +79,7 @@ class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def batch_limit(self) -> int:
-        """Beyond this many bytes a batch is closed."""
+        """The bytes beyond which a batch is closed."""
         return self.max_batched_bytes or self.max_message_bytes
 
 
@@ -163,7 +163,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Read]]] = {
     **_OWN,
 }
 _OTHER_PROTOCOLS: Final = ("csv.", "debezium.")
-"""Places whose keys have the names of ours and mean another protocol."""
+"""Prefixes of keys with the names of ours that belong to another protocol."""
 
 IGNORED: Final[Mapping[str, str]] = {
     "encoder-concurrency": "one encoder writes all messages, so that their order is that of the events",
@@ -178,13 +178,12 @@ IGNORED: Final[Mapping[str, str]] = {
     "timezone": "events come with their times written; time-zone moves TIMESTAMPs from UTC",
     "send-bootstrap-interval-in-sec": "only the simple protocol has bootstrap messages",
 }
-"""Keys that a user might think to matter here, and why they do not."""
+"""Keys that have no effect here, with the reason."""
 
 
 def encode_options(config: Mapping[str, object], protocol: str | None = None) -> EncodeOptions:
-    """Return the encode options of a changefeed configured so; `protocol` None takes it from the configuration.
-
-    Raises ConfigError, or a kind of it with TiCDC's code, for what TiCDC would refuse."""
+    """Return the encode options of a changefeed; `protocol` None takes it from the configuration. Raises ConfigError,
+    or a subclass with TiCDC's code, for values that TiCDC refuses."""
     shared = {key: value for key, value in config.items() if key not in _OWN}
     given = protocol or next((str(value) for key, value in shared.items() if key.endswith("protocol")), None)
     if given is not None and given.lower() not in PROTOCOLS:
@@ -199,7 +198,7 @@ def encode_options(config: Mapping[str, object], protocol: str | None = None) ->
 
 
 def ignored_keys(config: Mapping[str, object]) -> dict[str, str]:
-    """Return the given keys that no encoder reads and that deserve a word, with the reason."""
+    """Return the keys of IGNORED that are set, with the reason."""
     return {key: IGNORED[name] for key in config if (name := key.rpartition(".")[2]) in IGNORED}
 
 
@@ -244,7 +243,7 @@ def _last(config: Mapping[str, object], name: str) -> tuple[str, object] | None:
 
 
 class Contradiction(NamedTuple):
-    """Two options that do not go together, the code with which TiCDC refuses them, and why."""
+    """Two options that contradict each other, TiCDC's error for them, and the reason."""
 
     applies: Callable[[EncodeOptions], bool]
     error: type[ConfigError]
@@ -287,7 +286,7 @@ CONTRADICTIONS: Final = (
 
 
 def _checked(options: EncodeOptions) -> EncodeOptions:
-    """`options` with what they imply; refuses what contradicts itself."""
+    """`options` with implied values. Raises the error of a contradiction."""
     check_marks(options)
     for found in CONTRADICTIONS:
         if found.applies(options):

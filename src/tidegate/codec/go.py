@@ -135,7 +135,7 @@ def bounds() -> tuple[list[int], list[int]]:
 
 
 _SIMPLE: Final = re.compile(rb'(?:[^\\"\n]++|\\[abfnrtv\\"]|\\x[0-9A-Fa-f]{2})*+')
-"""Texts whose escapes mean the same to Python: all that a byte string without unprintable characters needs."""
+"""Texts whose escapes Python reads alike: all that a byte string without unprintable characters needs."""
 _TOKEN: Final = re.compile(
     rb'\\(?:([abfnrtv\\"])|x([0-9A-Fa-f]{2})|([0-3][0-7]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}))|(["\n\\])'
 )
@@ -143,7 +143,7 @@ _SHORT: Final = dict(zip(b'abfnrtv\\"', b'\a\b\f\n\r\t\v\\"', strict=True))
 
 
 _KNOWN_MAX: Final = 1 << 13
-"""Code points that are remembered."""
+"""The most code points to cache."""
 
 
 class _Escapes(dict[int, str]):
@@ -213,7 +213,7 @@ def _byte_of(token: "re.Match[bytes]", codec: str) -> bytes:
 
 
 Quote: TypeAlias = Callable[[str], str]
-"""A text as a JSON string, with its quotes."""
+"""Writes a text as a JSON string, with its quotes."""
 
 _TWO: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _CONTROL: Final = {chr(code): f"\\u{code:04x}" for code in range(0x20)}

@@ -1,9 +1,9 @@
 r"""JSON text to typed objects, total over all bytes.
 
 Emitters disagree about strings that are not UTF-8 (a latin1 column may hold any byte): classic TiCDC replaces each bad
-byte by U+FFFD, the new architecture writes the raw bytes, so that the JSON text itself is not UTF-8.  Such a text
-takes the slow way and keeps each bad byte B as the surrogate escape U+DC00+B: `text.encode("utf-8",
-"surrogateescape")` gives the bytes back.  Escaped lone surrogates (\ud800) mean nothing and are refused.
+byte by U+FFFD, the new architecture writes the raw bytes, so that the JSON text itself is not UTF-8.  Such a text takes
+a slow path and keeps each bad byte B as the surrogate escape U+DC00+B: `text.encode("utf-8", "surrogateescape")` gives
+the bytes back.  Escaped lone surrogates (\ud800) mean nothing and are refused.
 
 Members may stand twice in an object (the new architecture does that with `ohk`): the last one wins.
 
@@ -40,7 +40,7 @@ def parse(decoder: "msgspec.json.Decoder[T]", raw: bytes, codec: str, what: str,
 
 
 def full_of_lists(raw: bytes) -> bool:
-    """Return whether so many bytes of a large text begin a list that objects of them would be many times its size."""
+    """Return True for a large text with so many lists that its objects would take many times its size."""
     return len(raw) > LISTS_FROM and raw.count(b"[") * LIST_BYTES > len(raw)
 
 

@@ -1,8 +1,8 @@
-"""What messages have taught, kept for those that follow, and bounded: a topic may show new tables for ever.
+"""Caches of layouts and templates, bounded, since a topic may have new tables for ever.
 
     key ──► value     each is reckoned by the columns and names that it is made of; beyond the bound all is forgotten
 
-A value is made again when it is missed: what is kept changes no result.
+A missing value is computed again: the cache changes no result.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,10 +10,10 @@ from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
 COLUMN_BYTES: Final = 768
-"""About what a column takes in layouts and templates, besides its name."""
+"""The approximate size of a column in layouts and templates, without its name."""
 KEPT_BYTES: Final = 64 << 20
 TABLES_MAX: Final = 4096
-"""Tables for which an encoder keeps what it has prepared; each is of size 1."""
+"""The most prepared tables that an encoder caches; each has size 1."""
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -21,24 +21,24 @@ _Arguments = ParamSpec("_Arguments")
 
 
 def width(names: Iterable[str | bytes]) -> int:
-    """Return about how many bytes columns of these names take."""
+    """Return the approximate size of columns with these names."""
     return sum(len(name) + COLUMN_BYTES for name in names)
 
 
 class LayoutMemory(dict[_Key, _Value]):
-    """A dictionary that forgets all once what was kept is larger than `most` bytes."""
+    """A dictionary that is cleared when its values exceed `most` bytes."""
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
         super().__init__()
         self.most, self.size = most, 0
 
     def clear(self) -> None:
-        """Forget all."""
+        """Clear the cache."""
         super().clear()
         self.size = 0
 
     def keep(self, key: _Key, value: _Value, size: int = 1) -> _Value:
-        """Keep a value of that size, which replaces the one of its key, and return it."""
+        """Store a value of that size under its key, and return it."""
         self.size += size
         if self.size > self.most:
             self.clear()
@@ -48,7 +48,7 @@ class LayoutMemory(dict[_Key, _Value]):
 
 
 def kept(size: Callable[..., int]) -> Callable[[Callable[_Arguments, _Value]], Callable[_Arguments, _Value]]:
-    """Return what makes a function keep its results; `size` tells that of one. Arguments are given by position."""
+    """Return a decorator that caches a function's results, whose size `size` returns. Arguments are positional."""
 
     def keeping(make: Callable[_Arguments, _Value]) -> Callable[_Arguments, _Value]:
         found = LayoutMemory[tuple[object, ...], _Value]()

@@ -39,13 +39,13 @@ from tidegate.model.mysql import UNSIGNED_TYPES, MysqlType
 Json = dict[str, object]
 
 _UNSEEN: Final = re.compile(b"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
-"""What JSON may hold as it is and a terminal obeys, or takes for the end of a line: see model/name.py."""
+"""Characters that JSON allows, but that control a terminal or end a line: see model/name.py."""
 _MAX_SIGNED: Final = (1 << 63) - 1
 
 
 def render(line: object) -> bytes:
-    """Return one line of JSON, without its line feed; a line for readers that also break at U+0085, U+2028 and
-    U+2029, and for terminals. Bytes of names that are not UTF-8, where nobody took them out, stand as escapes, too."""
+    """Return one line of JSON, without its line feed, that is safe for terminals and for readers that also break at
+    U+0085, U+2028 and U+2029. Remaining bytes that are not UTF-8 are escaped, too."""
     try:
         text = msgspec.json.encode(line)
     except UnicodeEncodeError:

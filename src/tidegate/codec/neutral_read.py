@@ -61,7 +61,7 @@ class _Column(msgspec.Struct, gc=False):
 
 
 class _Line(msgspec.Struct, gc=False):
-    """A line of any kind; what a kind does not have stays at its default."""
+    """A line of any kind; members that a kind does not have keep their default."""
 
     kind: str
     ref: str = ""
@@ -98,7 +98,7 @@ _LINE: Final = msgspec.json.Decoder(_Line)
 
 
 class EventReader:
-    """Reads lines one after the other and remembers the tables among them."""
+    """Reads lines in order and keeps the tables among them."""
 
     def __init__(self) -> None:
         self._definitions: dict[str, dict[str, WireColumn]] = {}

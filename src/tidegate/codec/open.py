@@ -74,7 +74,7 @@ _PRINTED: Final = PRINTED_TYPES | {MysqlType.JSON}
 
 
 class OpenColumn(msgspec.Struct, gc=False):
-    """One column of an image as the wire has it."""
+    """One column of an image on the wire."""
 
     t: int
     v: int | float | str | None = None
@@ -83,14 +83,14 @@ class OpenColumn(msgspec.Struct, gc=False):
 
 
 class WireLayout(msgspec.Struct, frozen=True):
-    """A shape, made ready: its fields and the reader of each column's values."""
+    """A prepared shape: its fields and the reader of each column's values."""
 
     fields: tuple[Field, ...]
     reads: tuple[Read, ...]
 
 
 def shape_of(columns: dict[str, OpenColumn]) -> Shape:
-    """Return what `layout_of` knows rows by."""
+    """Return the shape of an image, the key of `layout_of`."""
     return tuple([(name, column.t, column.f, column.h) for name, column in columns.items()])
 
 
@@ -115,7 +115,7 @@ def _field(name: str, code: int, flag: int | None, handle: bool) -> Field:  # no
 
 @lru_cache(maxsize=4096)
 def form_of(field: Field, *, legacy: bool) -> ColumnForm | None:
-    """Return how a column's values stand on the wire; None for types that hold any scalar."""
+    """Return the wire form of a column's values; None for types that hold any scalar."""
     if field.type in INT_RANGES:
         return ColumnForm(Form.INTEGER, *integer_range(field.type, unsigned=field.unsigned))
     if field.type in CHARS:
@@ -295,7 +295,7 @@ class _Cell(msgspec.Struct, gc=False):
 
 
 class _Images(msgspec.Struct, gc=False):
-    """A row that is searched for an invalid value."""
+    """A row in which to find an invalid value."""
 
     u: dict[str, _Cell] | None = None
     p: dict[str, _Cell] | None = None
@@ -311,7 +311,7 @@ _CELL: Final = msgspec.json.Decoder(OpenColumn)
 
 
 def read_row(key: RowKey, raw: bytes, offset: int, *, legacy: bool) -> RowChange:
-    """Return the change that `raw` tells of; `offset` is where it stands in its message."""
+    """Return the change in `raw`; `offset` is its position in the message."""
     row = _parse(raw, offset)
     new, old, gone = row.u, row.p, row.d
     if gone is not None:

@@ -58,11 +58,11 @@ from tidegate.model.event import Ddl, Delete, Insert, RowChange, Update, Value, 
 from tidegate.model.mysql import BLOBS, CHARS, NUMBERS, PRINTED_TYPES, MysqlType
 
 Write: TypeAlias = Callable[[Any], str]
-"""A value that is not NULL as JSON; TypeError or AttributeError for a value of another type."""
+"""Writes a value that is not NULL as JSON. Raises TypeError or AttributeError for a value of another type."""
 
 
 class Style(NamedTuple):
-    """What differs between the emitters' values."""
+    """The differences between the emitters' values."""
 
     quote: Quote
     float32: FloatText
@@ -117,7 +117,7 @@ _MISSING: Final = "no handle key column in table {}; give it a primary key, or a
 
 
 class OpenField(NamedTuple):
-    """One column: where its value stands, all of its JSON before the value, and how values are written."""
+    """One column: the index of its value, its JSON before the value, and the writer of its values."""
 
     place: int
     head: str
@@ -239,7 +239,7 @@ _MAX_TABLES: Final = 4096
 
 
 class Pair(NamedTuple):
-    """One event before it is framed."""
+    """One event before framing."""
 
     key: bytes
     value: bytes

@@ -1,4 +1,4 @@
-"""How a topic was encoded: the options that the messages themselves do not tell.
+"""Decode options: the options of a topic's encoder that its messages do not show.
 
 `from_config` reads them out of a changefeed's configuration.  A key is written in any of three ways:
 
@@ -35,12 +35,11 @@ COMPRESSIONS: Final = ("none", "snappy", "lz4")
 
 
 class DecodeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decoder has to be told.
+    """The options of a decoder.
 
     `compression` is large-message-handle-compression (none, snappy or lz4, per value); `legacy` reads VARCHAR as
-    base64, as Open Protocol did before 2021, and official Canal's ENUM and SET names.  `upstream_uri` is a database
-    from which rows are completed that came as their handle key alone; it holds a password, as the address of a
-    storage may.
+    base64, as Open Protocol did before 2021, and official Canal's ENUM and SET names.  `upstream_uri` is the database
+    for completing rows that came with only their handle key; it holds a password, as the address of a storage may.
     """
 
     protocol: str
@@ -112,7 +111,7 @@ _PLACES: Final[Mapping[str, str]] = {
 }
 _FULL: Final = {f"{place}.{key}".lstrip(".") for place, keys in _PLACES.items() for key in keys.split()}
 _KEYS: Final = frozenset(".".join(key.split(".")[start:]) for key in _FULL for start in range(key.count(".") + 1))
-"""Every key in full, and without the places before it."""
+"""Every key, in full and by its last parts."""
 _SECRETS: Final = frozenset({"claim-check-storage-uri", "large-message-upstream-uri"})
 """Keys whose values may hold keys and passwords."""
 _INDEX: Final = re.compile(r"\[\d*\]")
@@ -121,7 +120,7 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False", ""})
 
 
 def protocol_name(name: str) -> str:
-    """Return the protocol that `name` means; ConfigError if it is none of ours."""
+    """Return the protocol that `name` means. Raises ConfigError for an unknown one."""
     found = PROTOCOLS.get(name.lower())
     if found is None:
         raise ConfigError(f"protocol {name!r} is not one of {', '.join(sorted(set(PROTOCOLS.values())))}")
@@ -129,7 +128,7 @@ def protocol_name(name: str) -> str:
 
 
 def from_config(config: Mapping[str, object], protocol: str | None = None) -> DecodeOptions:
-    """Return the decode options of a changefeed configured so; `protocol` None takes it from the configuration."""
+    """Return the decode options of a changefeed; `protocol` None takes it from the configuration."""
     last: dict[str, tuple[str, object]] = {}
     for key, value in config.items():
         _check_known(key)

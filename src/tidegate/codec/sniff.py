@@ -1,4 +1,4 @@
-r"""Which configuration wrote a message: protocol, compression, dialect and options, as far as its bytes prove them.
+r"""The configuration of a message's sender: protocol, compression, dialect and options, as far as its bytes prove them.
 
     file of a claim check?  {"key":base64|null,"value":base64}  ─yes─→ the message inside
             │ no
@@ -57,7 +57,7 @@ from tidegate.model.errors import DecodeError
 from tidegate.model.event import Delete, Event
 
 Marks: TypeAlias = dict[str, set[str]]
-"""The values that each key was seen to have."""
+"""The values seen for each key."""
 Pairs: TypeAlias = tuple[tuple[str, Any], ...]
 
 DIALECT: Final = "dialect"
@@ -86,13 +86,13 @@ _RAW: Final = re.compile(rb"[<>&]|\xe2\x80[\xa8\xa9]")
 _SMALL: Final = re.compile(rb'"v":-?[0-9.]+e-(0?)[0-9](?![0-9])')
 _INTEGERS: Final = ("bit", "tinyint", "smallint", "mediumint", "int", "bigint", "year")
 _SIZED: Final = frozenset({*_INTEGERS, "decimal", "char", "varchar", "binary", "varbinary", "enum", "set"})
-"""The types that have parameters whenever the definition is told in full."""
+"""The types that have parameters in a complete definition."""
 
 
 def open_marks(
     marks: Marks, keys: Sequence[bytes], bodies: Sequence[bytes], compression: str, events: Sequence[Event]
 ) -> None:
-    """Add what the events of an Open Protocol message show."""
+    """Add the evidence of an Open Protocol message."""
     for index, key in enumerate(keys):
         body = bodies[index] if index < len(bodies) else b""
         _escapes(marks, key)
@@ -109,7 +109,7 @@ def open_marks(
 def canal_marks(
     marks: Marks, _keys: Sequence[bytes], bodies: Sequence[bytes], compression: str, events: Sequence[Event]
 ) -> None:
-    """Add what a Canal-JSON message shows."""
+    """Add the evidence of a Canal-JSON message."""
     pairs = _loaded(decompress(bodies[0], compression, "canal-json", 0))
     message = dict(pairs)
     if pairs[0] != ("id", 0):
@@ -182,7 +182,7 @@ def _old_image(marks: Marks, new: dict[str, Any], old: dict[str, Any]) -> None:
 
 
 def _same(old: object, new: object) -> bool:
-    """Whether the sender saw no change: 0 and -0 are two, and U+FFFD may stand for any byte."""
+    """True if the sender saw no change: 0 and -0 differ, and U+FFFD may stand for any byte."""
     return repr(old) == repr(new) and "\ufffd" not in str(old)
 
 
@@ -240,10 +240,9 @@ _CLAIM: Final = DecodeOptions(protocol="canal-json")
 
 
 class Sniffed(msgspec.Struct, frozen=True):
-    """What messages prove of their sender.
-
-    `settings` are keys of a changefeed with their values, `dialect` and large-message-handle-compression among them;
-    `mixed` are keys that the messages have with several values; `wrapped` tells files of claim checks."""
+    """The sender's configuration that messages prove. `settings` are keys of a changefeed with their values, with
+    `dialect` and large-message-handle-compression; `mixed` are keys with several values; `wrapped`: the messages are
+    files of claim checks."""
 
     protocol: str
     settings: tuple[tuple[str, str], ...] = ()
@@ -252,7 +251,7 @@ class Sniffed(msgspec.Struct, frozen=True):
 
     @property
     def dialect(self) -> str | None:
-        """classic, newarch, or official for Alibaba's Canal; None when the messages do not tell."""
+        """classic, newarch, or official for Alibaba's Canal; None if unproven."""
         return self.get(DIALECT)
 
     @property
@@ -271,7 +270,7 @@ class Sniffed(msgspec.Struct, frozen=True):
         return dict(self.settings).get(key)
 
     def decode_options(self) -> DecodeOptions:
-        """Options that decode the messages; DecodeError when no single ones do."""
+        """Options that decode all messages. Raises DecodeError when there are none."""
         if COMPRESSION in self.mixed:
             raise DecodeError(f"messages with several values of {COMPRESSION}; decode them apart", CODEC, 0)
         return DecodeOptions(
@@ -280,7 +279,7 @@ class Sniffed(msgspec.Struct, frozen=True):
 
 
 def sniff(key: bytes | None, value: bytes | None) -> Sniffed:
-    """Return what one message, or the file of one claim check as `value`, proves; DecodeError when it is neither."""
+    """Return the evidence of one message, or of a claim check's file as `value`. Raises DecodeError for other bytes."""
     if not key and value and value[:1] == b"{":
         try:
             inner = open_claim(value, _CLAIM)
@@ -291,9 +290,8 @@ def sniff(key: bytes | None, value: bytes | None) -> Sniffed:
 
 
 def sniff_all(messages: Iterable[tuple[bytes | None, bytes | None]]) -> Sniffed:
-    """Return what the messages prove together; those that nothing can be made of are passed over.
-
-    DecodeError when none is left, or when they are of several protocols."""
+    """Return the evidence of all messages; undecodable ones are skipped. Raises DecodeError when none is left, or for
+    several protocols."""
     found: Sniffed | None = None
     first: DecodeError | None = None
     for key, value in messages:
@@ -309,7 +307,7 @@ def sniff_all(messages: Iterable[tuple[bytes | None, bytes | None]]) -> Sniffed:
 
 
 def merge(*found: Sniffed) -> Sniffed:
-    """Return what all prove together; DecodeError when they are of several protocols."""
+    """Return the combined evidence. Raises DecodeError for several protocols."""
     return reduce(_merged, found)
 
 

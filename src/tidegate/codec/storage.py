@@ -39,7 +39,7 @@ from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, T
 METADATA: Final = "metadata"
 CHECKSUM_DIGITS: Final = 10
 DATE_LENGTHS: Final = {"none": 0, "year": 4, "month": 7, "day": 10}
-"""How much of 2026-08-20 names a directory, by date-separator."""
+"""The length of the prefix of 2026-08-20 that names a directory, by date-separator."""
 _SCHEMA_NAME: Final = re.compile(r"schema_(\d+)_(\d{10})\.json")
 _DATA_NAME: Final = re.compile(r"CDC(?:_(.+)_)?([0-9]{1,20})(\.csv|\.json)")
 _INDEX_NAME: Final = re.compile(r"CDC(?:_(.+))?\.index")
@@ -147,7 +147,7 @@ def parse_index_path(path: str) -> str | None:
 
 
 def parse_index(body: bytes) -> int:
-    """Return the number of the file that an index names; 0 where it names none."""
+    """Return the number of the file that an index names; 0 if it names none."""
     found = parse_data_path(body.decode("utf-8", "replace").strip())
     return 0 if found is None else found.number
 
@@ -165,7 +165,7 @@ def render_metadata(checkpoint_ts: int) -> bytes:
 
 
 def parse_metadata(body: bytes) -> int:
-    """Return the checkpoint in the file `metadata`; -1 where it holds none."""
+    """Return the checkpoint in the file `metadata`; -1 without one."""
     found = _CHECKPOINT.fullmatch(body.strip())
     return -1 if found is None else int(found[1])
 
@@ -201,7 +201,7 @@ _GO: Final = {
     **{ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"},
     **dict.fromkeys(range(0xD800, 0xE000), "\\ufffd"),
 }
-"""What Go's JSON escapes and Python's does not; texts that are not UTF-8 have surrogates."""
+"""Characters that Go's JSON escapes and Python's does not; texts that are not UTF-8 have surrogates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +278,8 @@ def parse_schema_file(body: bytes) -> SchemaFile:
 
 
 def columns_of(table: TableInfo, *, ids: bool = False, elems: bool = True) -> tuple[Column, ...]:
-    """Return what a schema file says of the columns of `table`, virtual ones included; `ids` adds their numbers
-    (output-column-id), `elems` the names of ENUM and SET."""
+    """Return the columns of `table` for a schema file, virtual ones included; `ids` adds their ids (output-column-id),
+    `elems` the names of ENUM and SET."""
     primary = next((index.columns for index in table.indexes if index.primary), ())
     keys = {lowered(name) for name in primary}
     return tuple(
@@ -311,7 +311,7 @@ def _column(column: ColumnInfo, *, ids: bool, elems: bool, is_key: bool) -> Iter
 
 
 def _sizes(kind: ColumnType) -> tuple[int | None, int | None]:
-    """(precision, scale) of a type, None for what it has not or does not tell."""
+    """(precision, scale) of a type, None for one that it does not have."""
     precision = None
     if kind.code in _SIZED:
         length = kind.flen if kind.flen >= 0 else default_length(kind.code, unsigned=kind.unsigned)

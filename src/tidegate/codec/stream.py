@@ -33,7 +33,7 @@ MAX_FRAME_BYTES: Final = 256 << 20
 """No key or value is longer: Kafka brokers take 1 MiB by default, TiCDC sends at most 10 MiB."""
 
 _PIECE: Final = 1 << 20
-"""Bytes that are asked for at once: a length may claim more than there is."""
+"""Bytes of one read, since a length may claim more than there are."""
 
 _LENGTH: Final = Struct(">I")
 
@@ -94,7 +94,7 @@ def _read(stream: Readable, size: int) -> bytes:
 
 
 class Decode(Protocol):
-    """One message to its events: total, pure, DecodeError its only way to fail on any bytes."""
+    """Decodes one message; pure, and raises only DecodeError, whatever the bytes."""
 
     def __call__(self, key: bytes | None, value: bytes | None, options: DecodeOptions = ...) -> tuple[Event, ...]:
         """The events of one message."""
@@ -120,14 +120,14 @@ class StreamPlace(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """An event and where it came from."""
+    """An event and its position."""
 
     place: StreamPlace
     event: Event
 
 
 Refused: TypeAlias = Callable[[StreamPlace, DecodeError], None]
-"""Told of each message that cannot be read."""
+"""Called with the position and error of each message that cannot be decoded."""
 
 
 def read_events(source: bytes | Readable, options: DecodeOptions, refused: Refused | None = None) -> Iterator[Placed]:

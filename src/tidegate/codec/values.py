@@ -1,4 +1,4 @@
-"""Values that both protocols share: which integers a column type can hold, and what a FLOAT really is.
+"""Values in both protocols: the range of integers by column type, and the value of a FLOAT.
 
 An integer is checked against the width of its type, signed and unsigned together: the UNSIGNED bit of a message can be
 stale (the flag cache of TiCDC's new architecture), so it only ever forbids a minus sign.
@@ -25,8 +25,8 @@ NAME_MAX: Final = 1024
 
 
 def check_columns(names: Sequence[str], codec: str) -> None:
-    """Pass over the names of a row's columns. Raises DecodeError for more or longer ones than any table has, and for
-    two that TiDB takes for one."""
+    """Check the names of a row's columns. Raises DecodeError for more or longer ones than any table has, and for two
+    that are equal in TiDB."""
     if len(names) > COLUMNS_MAX:
         raise DecodeError(f"a row of {len(names)} columns; no table has more than {COLUMNS_MAX}", codec, 0)
     if max(map(len, names), default=0) > NAME_MAX:

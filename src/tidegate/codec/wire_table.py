@@ -1,4 +1,4 @@
-"""A table as its rows go on the wire: the replicated columns, their flags and which of them identify a row.
+"""The wire form of a table: the replicated columns, their flags, and the handle.
 
     TableInfo (a definition)  ─┐
     a recorded `table` line   ─┼→ WireTable ─→ encoders
@@ -33,7 +33,7 @@ _TEXTS: Final = STRINGS | NAMED
 _CODES: Final = frozenset(MysqlType)
 
 _HANDLE_KEY, _BINARY, _UNSIGNED = map(int, (ColumnFlag.HANDLE_KEY, ColumnFlag.BINARY, ColumnFlag.UNSIGNED))
-"""As plain numbers, which take a tenth of the time of a flag."""
+"""Flags as plain numbers, which are ten times as fast."""
 
 
 class WireColumn(msgspec.Struct, frozen=True):
@@ -65,11 +65,11 @@ class WireTable(msgspec.Struct, frozen=True):
     columns: tuple[WireColumn, ...]
     pk_names: tuple[str, ...] = ()
     names_handle: bool = True
-    """Whether columns tell their handle; those of canal-json tell the primary key, and a unique key not."""
+    """True if columns mark the handle; canal-json shows a primary key, but not a unique key."""
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The columns as events describe them."""
+        """The columns as fields of events."""
         return tuple(
             Field(
                 column.name,
@@ -123,14 +123,13 @@ def _own_flags(column: ColumnInfo) -> ColumnFlag:
 
 
 def table_of_row(row: RowChange) -> WireTable:
-    """Return the table that a decoded row lets see, to encode it again.
-
-    Flags that its message did not carry (canal-json) are those that the type, the handle and the primary key imply."""
+    """Return the table of a decoded row, to encode it again. Flags that its message did not carry (canal-json) follow
+    from the type, the handle and the primary key."""
     return table_of_fields(row.fields, row.pk_names)
 
 
 def table_of_fields(fields: tuple[Field, ...], primary: tuple[str, ...] | None) -> WireTable:
-    """Return the table of an image's fields; `primary` None where the message did not tell the primary key."""
+    """Return the table of an image's fields; `primary` None if the message did not have the primary key."""
     pk_names = primary or ()
     of_key = ColumnFlag.PRIMARY_KEY | (ColumnFlag.MULTIPLE_KEY if len(pk_names) > 1 else ColumnFlag(0))
     columns = tuple(_of_field(field, of_key if field.name in pk_names else ColumnFlag.NULLABLE) for field in fields)

@@ -66,7 +66,7 @@ def repeated_hour(name: str) -> str:
 
 
 def hour_twice(name: str) -> str:
-    """Return what whoever writes or reads TIMESTAMPs in the zone `name` has to know; "" where no hour comes twice."""
+    """Return the warning about TIMESTAMPs in the zone `name`; "" if no hour occurs twice."""
     last = repeated_hour(name)
     if not last:
         return ""

@@ -1,4 +1,4 @@
-"""Cells of many tables to columns: values of one form become one array, and each column has its stretch of it.
+"""Cells of many tables to columns: values of one form become one array, of which each column is a slice.
 
     cells     by table, column and row        start and end in the text            (scan.py)
     places    by form, table, image, column   where each stretch begins
@@ -51,7 +51,7 @@ class ReadRows(NamedTuple):
     room: int
 
 
-class Stretches(NamedTuple):
+class ColumnSlices(NamedTuple):
     """The positions of columns among all cells: the first slice of each program, position and form of each slice, the
     forms, the start of each form's cells, and the programs of tables with equal columns."""
 
@@ -109,32 +109,32 @@ class _Work(NamedTuple):
 
 def _typed(work: _Work) -> tuple[list[Any], Any]:
     """Both images of each program as record batches, or the rows with values that do not convert."""
-    stretches = _stretches(work.templates, work.images)
-    values, row_of = _filled(work, stretches, np.ones(len(work.templates), np.int64), written=False)
+    slices = _column_slices(work.templates, work.images)
+    values, row_of = _filled(work, slices, np.ones(len(work.templates), np.int64), written=False)
     arrays = [
         array_of(form, values.of(begun, stop))
-        for form, begun, stop in zip(stretches.forms, stretches.bounds[:-1], stretches.bounds[1:], strict=True)
+        for form, begun, stop in zip(slices.forms, slices.bounds[:-1], slices.bounds[1:], strict=True)
     ]
     bad = row_of[(values.marks & BAD) != 0]
-    return [] if len(bad) else _shown(stretches, work, arrays), bad
+    return [] if len(bad) else _shown(slices, work, arrays), bad
 
 
 def _texts(work: _Work) -> tuple[list[Any], Any]:
     """Both images of each program as texts, row by row, or the rows with values that do not convert."""
-    stretches = _stretches(work.templates, work.images)
+    slices = _column_slices(work.templates, work.images)
     widths = np.array([len(one.layout.columns) for one in work.templates])
     images = np.column_stack(work.images)
     sizes = (images * widths[:, None]).ravel()
     begun = np.cumsum(sizes) - sizes
     step = np.repeat(widths, 2 * widths)
-    column = (np.arange(len(step)) - np.repeat(stretches.first, 2 * widths)) % step
-    stretches = stretches._replace(at=np.repeat(begun, np.repeat(widths, 2)) + column)
-    values, row_of = _filled(work, stretches, widths, written=True)
+    column = (np.arange(len(step)) - np.repeat(slices.first, 2 * widths)) % step
+    slices = slices._replace(at=np.repeat(begun, np.repeat(widths, 2)) + column)
+    values, row_of = _filled(work, slices, widths, written=True)
     counts = np.repeat(images.ravel(), np.repeat(widths, 2))
-    for number, form in enumerate(stretches.forms):
+    for number, form in enumerate(slices.forms):
         if form.form in FLOATS:
-            some = stretches.form == number
-            runs = zip(stretches.at[some].tolist(), counts[some].tolist(), step[some].tolist(), strict=True)
+            some = slices.form == number
+            runs = zip(slices.at[some].tolist(), counts[some].tolist(), step[some].tolist(), strict=True)
             places = np.concatenate([np.arange(start, start + count * by, by) for start, count, by in runs])
             values = with_numbers_as_texts(form, values, places)
     bad = row_of[(values.marks & BAD) != 0]
@@ -145,7 +145,7 @@ def _texts(work: _Work) -> tuple[list[Any], Any]:
     return [RowTexts(found.slice(start, size), width) for start, size, width in runs], bad
 
 
-def _stretches(templates: Sequence[Template], images: ImageCounts) -> Stretches:
+def _column_slices(templates: Sequence[Template], images: ImageCounts) -> ColumnSlices:
     """Positions of the columns of both images of each program. Cells of one form are neighbours, and among them those
     of one column of tables with equal columns."""
     forms, groups = dict[ColumnForm, int](), dict[tuple[Field, ...], list[int]]()
@@ -165,38 +165,38 @@ def _stretches(templates: Sequence[Template], images: ImageCounts) -> Stretches:
     at = np.empty(len(form), np.int64)
     at[order] = np.cumsum(sizes[order]) - sizes[order]
     bounds = np.cumsum([0, *np.bincount(form, sizes, len(forms)).astype(np.int64)])
-    return Stretches(first, at, form, list(forms), bounds, list(groups.values()))
+    return ColumnSlices(first, at, form, list(forms), bounds, list(groups.values()))
 
 
-def _filled(work: _Work, stretches: Stretches, steps: Any, *, written: bool) -> tuple[Values, Any]:
+def _filled(work: _Work, slices: ColumnSlices, steps: Any, *, written: bool) -> tuple[Values, Any]:
     """The values in the order of their slices, and the row of each."""
-    room = int(stretches.bounds[-1])
+    room = int(slices.bounds[-1])
     start, size, row_of = (np.empty(room, np.int32) for _ in range(3))
     numbers, marks = np.empty(room, np.int64), np.empty(room, np.uint8)
     data = np.empty(sum(one.room for one in work.parts) + 8, np.uint8)
-    ways = np.array([way_of(form) for form in stretches.forms], np.int64)[stretches.form]
+    ways = np.array([way_of(form) for form in slices.forms], np.int64)[slices.form]
     to = 0
     for one, first in zip(work.parts, work.firsts, strict=False):
         columns = np.array([len(template.layout.columns) for template in one.templates])
         done, here = np.zeros((len(one.templates), 2), np.int64), slice(first, first + len(one.templates))
         to = fill(
             one.text, windows(one.text), one.rows, one.program, work.ops, one.cells, one.start, one.end, one.marks,
-            columns, stretches.first[here], stretches.at, ways, done, steps[here], work.quotes,
+            columns, slices.first[here], slices.at, ways, done, steps[here], work.quotes,
             numbers, start, size, marks, row_of, data, windows(data), to, written,
         )  # fmt: skip
     return Values(numbers, start, size, marks, data, to), row_of
 
 
-def _shown(stretches: Stretches, work: _Work, arrays: list[Any]) -> list[Any]:
+def _shown(slices: ColumnSlices, work: _Work, arrays: list[Any]) -> list[Any]:
     """Both images of each program as record batches; programs with equal columns share one record batch, sliced."""
     found: list[Any] = [None] * (2 * len(work.templates))
-    for members in stretches.alike:
+    for members in slices.alike:
         first = work.templates[members[0]].layout
         names, width = [one.name for one in first.fields], len(first.fields)
         for image, counts in enumerate(work.images):
-            here = slice(stretches.first[members[0]] + image * width, stretches.first[members[0]] + (image + 1) * width)
-            forms = stretches.form[here]
-            begun, total = (stretches.at[here] - stretches.bounds[forms]).tolist(), int(counts[members].sum())
+            here = slice(slices.first[members[0]] + image * width, slices.first[members[0]] + (image + 1) * width)
+            forms = slices.form[here]
+            begun, total = (slices.at[here] - slices.bounds[forms]).tolist(), int(counts[members].sum())
             columns = [arrays[form].slice(at, total) for form, at in zip(forms.tolist(), begun, strict=True)]
             whole, at = pa.RecordBatch.from_arrays(columns, names=names), 0
             for member, count in zip(members, counts[members].tolist(), strict=True):

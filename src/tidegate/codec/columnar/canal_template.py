@@ -40,11 +40,11 @@ _KEY_END: Final = np.uint64(int.from_bytes(b',"type":', "little"))
 _NAMES: Final = ("type", "es", "ts", "sqlType", "mysqlType", "old", "data", "commitTs")
 
 _known: Final = LayoutMemory[int, tuple[Template, ...]]()
-"""Templates by key, which tells the way of reading, too; they change no result."""
+"""A cache of templates by key, which includes the options of decoding."""
 
 
 def by_template(_keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool, as_texts: bool) -> SweptChunk:
-    """Return batches of the messages whose rows fit a known template, and which messages those are."""
+    """Return batches of the messages whose rows fit a known template, and a mask of these messages."""
     count = len(values)
     if too_few(count):
         return nothing_swept(count)
@@ -77,7 +77,7 @@ class _CanalShape:
 
 
 def _form(field: Field, *, legacy: bool) -> ColumnForm | None:
-    """How a column's values stand on the wire; None for official Canal's names of ENUM and SET."""
+    """The wire form of a column's values; None for official Canal's names of ENUM and SET."""
     if field.binary:
         return ColumnForm(Form.LATIN1)
     if legacy and field.type in NAMED:

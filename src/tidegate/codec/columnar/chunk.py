@@ -46,7 +46,7 @@ class Pairs(NamedTuple):
 
 
 class PlainMessage(NamedTuple):
-    """A message that the plain decoder read: its events, or the error."""
+    """A message from the plain decoder: its events, or the error."""
 
     message: int
     events: tuple[Event, ...]
@@ -77,7 +77,7 @@ class _ByTemplate(Protocol):
 
 
 def _loaded(module: str) -> _ByTemplate:
-    """A reader whose module is imported at its first call, since it compiles loops."""
+    """A lazy reader: its module, which compiles loops, is imported at the first call."""
 
     def by_template(
         keys: Sequence[bytes], values: Sequence[bytes], /, *, legacy: bool, as_texts: bool
@@ -95,7 +95,7 @@ TEMPLATES: Final[Mapping[str, _ByTemplate]] = {
 
 
 def decode_chunk(messages: Messages | Pairs, options: DecodeOptions, *, as_texts: bool = False) -> MessageChunk:
-    """Return the events of some messages (key, value), rows as columns wherever that is possible.
+    """Return the events of messages (key, value), with rows as columns where possible.
 
     `as_texts`: images come as RowTexts instead of columns of typed values."""
     collecting = gc.isenabled()

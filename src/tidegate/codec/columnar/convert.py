@@ -1,4 +1,4 @@
-r"""Values where they stand in a text to typed Arrow arrays, by compiled loops that look at each byte once.
+r"""Values in a text to typed Arrow arrays, by compiled loops that read each byte once.
 
     cells    7, "a\n", null, ..      start and end in the text, marks: null, an escape in it, bytes beyond ASCII
     fill     7 ; a\n ; null          row by row, as the text lies: numbers, and bytes one behind the other
@@ -37,10 +37,10 @@ from tidegate.codec.values import ColumnForm, Form
 from tidegate.model.compiled import compiled, copy, gather, inlined, windows
 
 BAD: Final = 8
-"""The mark of a value that the plain decoder may read otherwise, or refuse."""
+"""The mark of a value that only the plain decoder can read, or refuse."""
 
 INTEGER, UNSIGNED, NUMBER = range(3)
-"""Ways of numbers; UNSIGNED is an INTEGER that 63 bits may not hold. escapes.py has those of strings."""
+"""Conversions of numbers; UNSIGNED is an INTEGER that may exceed 63 bits. escapes.py has those of strings."""
 _WAYS: Final[Mapping[Form, int]] = {
     Form.FLOAT: NUMBER,
     Form.DOUBLE: NUMBER,
@@ -64,13 +64,14 @@ class Values(NamedTuple):
     used: int
 
     def of(self, begun: int, stop: int) -> "Values":
-        """Return some of them."""
+        """Return a selection of the values."""
         here = slice(begun, stop)
         return Values(self.numbers[here], self.start[here], self.size[here], self.marks[here], self.data, self.used)
 
 
 def way_of(form: ColumnForm) -> tuple[int, int, int]:
-    """Return the way of a form's values, and the bounds of an integer: of UNSIGNED the upper one as a signed number."""
+    """Return the conversion of a form's values, and the bounds of an integer, the upper one of UNSIGNED as a signed
+    number."""
     if form.form is not Form.INTEGER:
         return _WAYS[form.form], 0, 0
     if form.high <= INT64_MAX:
@@ -81,7 +82,7 @@ def way_of(form: ColumnForm) -> tuple[int, int, int]:
 
 
 def array_of(form: ColumnForm, values: Values) -> Any:
-    """Return the Arrow array of values of one form; marks what Arrow refuses as bad."""
+    """Return the Arrow array of values of one form; values that Arrow refuses are marked BAD."""
     return _ARRAYS[form.form](form, values)
 
 

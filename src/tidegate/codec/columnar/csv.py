@@ -37,8 +37,8 @@ _BLOCK_MAX: Final = (1 << 31) - 1
 
 
 class CsvRead(NamedTuple):
-    """The rows of a file in a range of commit_ts, None where it has none; the least commit_ts above the range, None
-    where nothing waits; how many lines there were, without a header."""
+    """The rows of a file in a range of commit_ts, if any; the least commit_ts above the range, if any; the number of
+    lines, without a header."""
 
     batch: Batch | None
     waits: int | None
@@ -46,7 +46,7 @@ class CsvRead(NamedTuple):
 
 
 class CsvTable:
-    """Files of one table to batches; `fields` describe the columns of `table`."""
+    """Reads files of one table as batches; `fields` describe the columns of `table`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class CsvTable:
         self._head = 4 + options.output_old_value + handle_key
 
     def lines(self, body: bytes, after: int, upto: int) -> CsvRead:
-        """Return the rows of a file with after < commit_ts <= upto. Mismatch."""
+        """Return the rows of a file with after < commit_ts <= upto. Raises Mismatch."""
         lines = self._read(body)
         if not lines.num_rows:
             return CsvRead(None, None, 0)

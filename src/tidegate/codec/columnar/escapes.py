@@ -1,4 +1,4 @@
-r"""What strings and numbers of JSON texts mean, and what is written within strings, byte by byte in compiled loops.
+r"""The values of strings and numbers in JSON texts, and the encodings within strings, in compiled loops.
 
     JSON      \" \\ \/ \b \f \n \r \t \u0041 \ud83d\ude80     escapes; UTF-8 is checked
     Go        \a \b \f \n \r \t \v \" \\ \x41 \u0041 \U0001f680    QUOTED: the bytes of a BINARY in Open Protocol
@@ -36,7 +36,7 @@ JSON_SHORT: Final = _meanings(b'bfnrt"\\/', b'\b\f\n\r\t"\\/')
 """Escapes of one character, in Go's quotes and in JSON."""
 
 TEXT, BASE64, BASE64_TEXT, QUOTED, LATIN1 = range(3, 8)
-"""Ways in which a string is written; convert.py has those of numbers."""
+"""Encodings of a string; convert.py has the conversions of numbers."""
 
 
 @compiled
@@ -48,7 +48,7 @@ def _digits_end(text: Any, at: int, stop: int) -> int:
 
 @compiled
 def number(text: Any, begun: int, stop: int, data: Any, to: int) -> int:
-    """Copy a number of JSON's grammar; where the next byte goes, -1 for another text."""
+    """Copy a number of JSON's grammar; return the next position, -1 for another text."""
     if stop - begun > MAX_NUMBER:
         return -1
     first = begun + 1 if begun < stop and text[begun] == 45 else begun
@@ -90,7 +90,7 @@ def string(text: Any, words: Any, at: int, stop: int, mark: int, data: Any, data
 
 @compiled
 def undo(way: int, data: Any, data_words: Any, begun: int, stop: int) -> int:
-    """Undo in its place what a string is written in beside JSON; where it ends then, -1 for what nobody writes so."""
+    """Undo in place the encoding of a string within JSON; return its end, -1 for an invalid one."""
     if way == QUOTED:
         return _undo_quotes(data, begun, stop)
     if way == LATIN1:

@@ -26,14 +26,14 @@ from tidegate.model.compiled import compiled, windows
 
 _VERSION: Final = (1).to_bytes(8, "big")
 _DIGITS: Final = {"ts": 0, "ptn": 1, "rid": scan.SIGNED}
-"""Members of a head whose values differ, and which number of a row they are."""
+"""Members of a head whose values vary, with the index of their number in a row."""
 
 _known: Final = LayoutMemory[int, tuple[Template, ...]]()
-"""Templates by key, which tells the way of reading, too; they change no result."""
+"""A cache of templates by key, which includes the options of decoding."""
 
 
 def by_template(keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool, as_texts: bool) -> SweptChunk:
-    """Return batches of the messages whose rows fit a known template, and which messages those are."""
+    """Return batches of the messages whose rows fit a known template, and a mask of these messages."""
     heads = _Frames(keys, len(_VERSION))
     bodies = _Frames(values, 0)
     fits = heads.fits & bodies.fits & (heads.counts == bodies.counts)
@@ -50,7 +50,8 @@ def by_template(keys: Sequence[bytes], values: Sequence[bytes], *, legacy: bool,
 
 
 class _Frames:
-    """The texts of length-prefixed messages: which messages `fits`, how many texts each has, where each text stands."""
+    """The texts of length-prefixed messages: a mask of well-formed messages, the number of texts of each, and the
+    positions of the texts."""
 
     def __init__(self, parts: Sequence[bytes], skip: int) -> None:
         self.text = text = TextRun(parts)
@@ -126,7 +127,7 @@ class _OpenShape:
 
 @compiled
 def _keys_without_numbers(text: Any, starts: Any, ends: Any, found: Any) -> None:
-    """Hash each head without its numbers (digits and minus behind colons) but that of `t`."""
+    """Hash each head without its numbers (digits and minus behind colons), except that of `t`."""
     for row in range(len(starts)):
         value, number = scan.HASH, False
         for at in range(starts[row], ends[row]):

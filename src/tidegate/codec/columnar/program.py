@@ -1,4 +1,4 @@
-r"""Templates as programs: what the text of a table's rows looks like, learned from one row.
+r"""Templates as programs: the form of a table's row texts, learned from one row.
 
     row       {"u":{"id":{"t":8,"v":7},"c":{"t":254,"v":"x"}}}
     Template  the steps of its text (`scan.py`), its literals, the layout that its values are of
@@ -36,7 +36,7 @@ _decoded: Final = JSONDecoder().raw_decode
 
 
 class JsonMember(NamedTuple):
-    """A member of a JSON object: its name, where it begins, where its value begins, where that ends."""
+    """A member of a JSON object: its name, its start, and the start and end of its value."""
 
     name: str
     begun: int
@@ -45,7 +45,7 @@ class JsonMember(NamedTuple):
 
 
 class ScanStep(NamedTuple):
-    """A step of a program; `size` is that of the literal."""
+    """A step of a program; `size` is the literal's."""
 
     code: int
     literal: bytes = b""
@@ -56,7 +56,7 @@ class ScanStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """What texts of rows look like: steps for each text of a row, members of `mysqlType`, and the columns' layout."""
+    """The form of row texts: steps for each text of a row, members of `mysqlType`, and the columns' layout."""
 
     layout: RowLayout
     steps: tuple[tuple[ScanStep, ...], ...]
@@ -75,8 +75,8 @@ class Programs(NamedTuple):
 
 
 def layout_of(events: Sequence[Event], form_of: Callable[[Field], ColumnForm | None]) -> RowLayout | None:
-    """Return the layout of a sample from its events, None if it is no whole row; Mismatch for columns that no template
-    has. `form_of` returns how a column's values stand on the wire, None where that differs from row to row."""
+    """Return the layout of a sample from its events, None for an incomplete row. Raises Mismatch for columns without
+    templates. `form_of` returns the wire form of a column's values, None if it varies."""
     row = events[0] if len(events) == 1 else None
     if not isinstance(row, RowChange) or row.handle_only or row.claim_check or row.commit_ts is None:
         return None
@@ -89,16 +89,16 @@ def layout_of(events: Sequence[Event], form_of: Callable[[Field], ColumnForm | N
 
 @dataclass(slots=True)
 class Image:
-    """The steps of an image: how values are passed, and what stands before and behind them."""
+    """The steps of an image: those of its values, and the literals around them."""
 
     text: str
     end: int
     columns: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Where a member begins, its value begins and ends, and the column."""
+    """Start of a member, start and end of its value, and the column."""
     numbers: list[bool] = field(default_factory=list)
 
     def steps(self, at_slot: int, at_step: int, *, partial: bool) -> list[ScanStep]:
-        """Return the steps; the values become cells from `at_slot` on. They begin at the `at_step`th of a program."""
+        """Return the steps; values become the cells from `at_slot` on. The first is a program's step `at_step`."""
         steps = [ScanStep(scan.OPEN)]
         for number, (begun, start, end, column) in enumerate(self.columns):
             value = ScanStep(scan.NUMBER if self.numbers[number] else scan.STRING, slot=at_slot + column)
@@ -119,7 +119,7 @@ class Image:
 def members(text: str, at: int = 0) -> Iterator[JsonMember]:
     """Return the members of the object at `at`; ValueError for JSON that is not compact.
 
-    `text` holds a byte in each character, so that places are places of bytes."""
+    `text` has one byte per character, so that positions are positions of bytes."""
     if text[at] != "{":
         raise ValueError("no object")
     while text[at] != "}":
@@ -151,7 +151,7 @@ def digits(text: str, member: JsonMember, slot: int) -> ScanStep:
 def image_of(text: str, at: int, layout: RowLayout, values: Mapping[str, tuple[int, int]], *, bare: bool) -> Image:
     """Return the image that begins at `at`; ValueError for one that cannot be a template.
 
-    `values` tells where the value of each column stands, `bare` that numbers stand without quotes."""
+    `values` returns the position of a column's value, `bare`: numbers have no quotes."""
     found = list(members(text, at))
     names = [one.name for one in layout.fields]
     if sorted(names) != sorted(member.name for member in found):

@@ -24,7 +24,7 @@ from tidegate.model.table import TableInfo
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """The columns of a table's rows, and how their values stand on the wire."""
+    """The columns of a table's rows, and the wire forms of their values."""
 
     schema: str
     table: str
@@ -71,7 +71,7 @@ class Batch:
         return len(self.op)
 
     def part(self, start: int, stop: int) -> "Batch":
-        """Return the rows from `start` on that stand before `stop`, with their images. Nothing is copied."""
+        """Return the rows from `start` to `stop` (exclusive) with their images, without copying."""
 
         def some(column: Any) -> Any:
             return None if column is None else column.slice(start, stop - start)

@@ -1,4 +1,5 @@
-r"""Rows of known looks, read from left to right by compiled loops: where values stand, and which change each row makes.
+r"""Rows of a known form, read from left to right by compiled loops: the positions of values, and the operation of each
+row.
 
     text      {"u":{"id":{"t":8,"v":7},"c":{"t":254,"v":"x"}},"p":{"c":{"t":254,"v":"w"}}}
     program   {" KIND ":{ "id":{"t":8,"v": NUMBER },"c":{"t":254,"v": STRING }} ALONE ,"p":{ … }}
@@ -30,19 +31,19 @@ import numpy as np
 from tidegate.model.compiled import compiled, inlined
 
 (LITERAL, PIECE, STRING, NUMBER, DIGITS, WORD, KIND, TYPES, CODES, END, OPEN, OLD, ALONE) = range(13)
-"""In this order they are told apart."""
+"""The kinds of steps, in the order in which `_row` tests them."""
 
 SIGNED: Final = -2
-"""Slot of a number that may be negative and is not kept, as -1 is that of one that may not."""
+"""The slot of a signed number that is not kept; -1 is that of an unsigned one."""
 
 NULL, ESCAPED, WIDE = 1, 2, 4
-"""Marks of a value: it is null, a backslash stands in it, a byte beyond ASCII does."""
+"""Marks of a value: null, with a backslash, with a byte beyond ASCII."""
 
 ABSENT: Final = -1
-"""Where a value begins that an image lacks."""
+"""The start of a value that an image lacks."""
 
 READ: Final = -1
-"""The step at which a row stopped that was read to its end."""
+"""The last step of a row that was read to its end."""
 
 INSERT, UPDATE, DELETE = b"IUD"
 
@@ -50,14 +51,14 @@ INSERT, UPDATE, DELETE = b"IUD"
 ONES, HIGH, SPACES = (np.uint64(0x0101010101010101 * byte) for byte in (1, 0x80, 0x20))
 QUOTES, SLASHES = (np.uint64(0x0101010101010101 * byte) for byte in (0x22, 0x5C))
 NONE, ONE, EIGHT = map(np.uint64, (0, 1, 8))
-"""A byte eight times: a loop looks at eight at once, and at each of them where one is of interest."""
+"""Bytes repeated eight times: loops test eight bytes at once, and single ones only after a hit."""
 
 MIX: Final = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 by the golden ratio: what a hash is multiplied by."""
+"""The factor of hashes, 2^64 divided by the golden ratio."""
 
 
 HASH: Final = np.uint64(14695981039346656037)
-"""The hash of nothing."""
+"""The hash of the empty text."""
 
 
 @inlined
@@ -68,8 +69,7 @@ def hashed(found: Any, byte: int) -> Any:
 
 @inlined
 def name_hash(words: Any, at: int, size: int) -> Any:
-    """Return what a table of members is entered by: a number of 32 bits for the first and the last eight bytes of a
-    name."""
+    """Return the hash for tables of members: 32 bits, of the first and the last eight bytes of a name."""
     first = words[np.uint64(at)]
     if size < 8:
         return (first & (ONE << np.uint64(8 * size)) - ONE) * MIX >> np.uint64(32)
@@ -92,7 +92,7 @@ def text_hash(words: Any, at: int, end: int) -> Any:
 
 @inlined
 def first_byte(found: Any) -> Any:
-    """Return the number of the lowest byte whose high bit is set, of those of which some are."""
+    """Return the index of the lowest byte whose high bit is set; at least one must be."""
     below = (found - ONE) & ~found
     return np.int64((below & ONES) * ONES >> np.uint64(56)) - 1
 

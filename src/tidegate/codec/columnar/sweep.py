@@ -28,27 +28,27 @@ from tidegate.model.errors import DecodeError
 from tidegate.model.path_counts import SlowReason
 
 TEMPLATES_MAX: Final = 8
-"""Templates of a key: what DELETEs look like, or rows before and after a DDL."""
+"""The most templates of a key: for DELETEs, and for rows before and after a DDL."""
 
 SAMPLES_MAX: Final = 8
-"""Rows of a key that are tried as samples: some may have come as their handle key alone."""
+"""The most rows of a key to try as samples, since some may have only their handle key."""
 
 UNLEARNED: Final = (DecodeError, ValueError, IndexError, RecursionError)
-"""What samples raise that no template is made of."""
+"""Errors of samples that lead to no template."""
 
 NOT_WHOLE: Final = -1
-"""The count of a message that holds other things than rows."""
+"""The row count of a message with other events than rows."""
 
 
 PAD: Final = bytes(1 << 12)
-"""Behind the last text, so that reading the next bytes needs no check."""
+"""Padding after the last text, so that reading ahead needs no check."""
 
 TEXT_MAX: Final = 1 << 30
 """Bytes of a text: positions in it are offsets of Arrow arrays, which have 31 bits."""
 
 
 class Events(NamedTuple):
-    """Message and number within it of each row, and how many rows each message has."""
+    """The message of each row, its index there, and the number of rows of each message."""
 
     message: Any
     seq: Any
@@ -86,7 +86,7 @@ class MessageShape(Protocol):
 
     @property
     def keys(self) -> Any:
-        """A number for each row; rows of one table have one, or few."""
+        """A key for each row; rows of one table share one, or a few."""
 
     @property
     def quotes(self) -> int:
@@ -94,11 +94,11 @@ class MessageShape(Protocol):
 
     @property
     def known(self) -> LayoutMemory[int, tuple[Template, ...]]:
-        """Templates by key: the one that read most of the last chunk first, those behind it as they were."""
+        """Templates by key, the one that read most rows of the last chunk first."""
 
     def learn(self, row: int, /) -> Template | None:
-        """Return a template of a row's text, whose layout is that of its event; None for a text that is no whole row.
-        Raises UNLEARNED."""
+        """Return a template of a row's text, whose layout is that of its event; None for an incomplete row. Raises
+        UNLEARNED."""
 
 
 def sweep(events: Events, shape: MessageShape, *, as_texts: bool) -> SweptChunk:
@@ -146,7 +146,7 @@ def _read(shape: MessageShape, chunk: ChunkRows, notes: SweepNotes) -> list[Read
 
 
 class _Candidates:
-    """The templates of each key: the known ones, then one that is learned from a row that none of them reads."""
+    """The templates of each key: the known ones, then one learned from a row that none of them reads."""
 
     def __init__(self, shape: MessageShape, keys: list[int], message: Any, notes: SweepNotes) -> None:
         self._shape, self._keys, self._message, self.notes = shape, keys, message, notes

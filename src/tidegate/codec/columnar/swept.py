@@ -10,16 +10,16 @@ from tidegate.model.compiled import AVAILABLE
 from tidegate.model.path_counts import Reason, SlowReason
 
 ROWS_MIN = 24
-"""Rows of a chunk that are worth templates: calls cost as much as so many rows that are read one by one."""
+"""The fewest rows of a chunk for templates, whose calls cost as much as reading this many rows one by one."""
 
 WIDTH_MAX: Final = 1024
-"""Columns of a row that templates are made for; TiDB allows 1017 unless it is told to allow more."""
+"""The most columns of a template; TiDB allows 1017 by default."""
 
 ROWS_TO_LEARN = 2
-"""Rows of a table that are left and that a new template is made for."""
+"""The fewest unread rows of a table for a new template."""
 
 MISSES_MAX: Final = 8
-"""Rows of a chunk that teach nothing; then nothing more is learned from it."""
+"""The most rows of a chunk without a template; then no more are tried."""
 
 
 OTHER_TEXT: Final = SlowReason(Reason.OTHER_TEXT, "texts that no template is made of, such as JSON with spaces")
@@ -41,7 +41,7 @@ class SweepNotes:
 
 
 class SweptChunk(NamedTuple):
-    """The batches that were read by template, which messages they hold, and notes about the others."""
+    """The batches that were read by template, a mask of their messages, and notes about the others."""
 
     batches: list[Batch]
     whole: Any
@@ -49,10 +49,10 @@ class SweptChunk(NamedTuple):
 
 
 def too_few(rows: int) -> bool:
-    """Return whether so many rows are not worth templates; none are without compiled loops."""
+    """Return True for too few rows for templates, or without compiled loops."""
     return rows < ROWS_MIN or not AVAILABLE
 
 
 def nothing_swept(messages: int) -> SweptChunk:
-    """Return what a chunk of few rows gives."""
+    """Return the result of a chunk with too few rows."""
     return SweptChunk([], np.zeros(messages, np.bool_), SweepNotes())

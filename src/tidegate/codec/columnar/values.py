@@ -1,4 +1,4 @@
-"""Columns of numbers from texts and back, and the error of what columns do not read.
+"""Columns of numbers from texts and back, and the error for values that columns cannot hold.
 
 `from_texts` works on a whole column, never on one value in Python, and is as strict as the plain reader of the same
 type: what that refuses, or Arrow cannot hold, raises `Mismatch`, and the rows are read again one by one.  Being
@@ -17,18 +17,18 @@ from tidegate.model.path_counts import Reason, SlowReason
 
 INT64_MAX: Final = (1 << 63) - 1
 REPR_RANGE: Final = (1e-4, 1e10)
-"""Numbers that Arrow and `repr` write with the same digits and without an exponent."""
+"""The range in which Arrow and `repr` write the same digits, without an exponent."""
 MAX_DIGITS: Final = 30
 MAX_NUMBER: Final = 400
 _NUMBER: Final = r"^-?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,4})?$"
 _DIGITS: Final = b"0123456789-"
 _ZEROS: Final = b"0" * 10
-"""A text of more than MAX_DIGITS that fits 64 bits has more zeros than these in front."""
+"""A number of more than MAX_DIGITS that fits 64 bits begins with more zeros than these."""
 _PLAIN_NUMBER: Final = _DIGITS + b"."
 
 
 class Mismatch(ValueError):
-    """Values that columns do not hold; the row-by-row path describes them. `reason` is the one that is counted."""
+    """Values that columns cannot hold; the row-by-row path handles them. `reason` is counted."""
 
     def __init__(self, text: str, reason: Reason = Reason.VALUE) -> None:
         super().__init__(text)
@@ -36,7 +36,7 @@ class Mismatch(ValueError):
 
 
 MISMATCHES: Final = (Mismatch, TidegateError, pa.ArrowException, UnicodeError, OverflowError)
-"""What work on columns raises for rows that have to go one by one, which then says what is wrong with them."""
+"""Errors of columns for rows to handle one by one, which then raises the exact error."""
 
 
 def slow_reason(error: Exception) -> SlowReason:
@@ -58,7 +58,7 @@ def from_texts(column: ColumnForm, texts: Any) -> Any:
 
 
 def as_texts(column: Any) -> Any:
-    """Return the values of a typed column as the texts that a changelog holds, in a binary array."""
+    """Return the values of a typed column as a changelog's texts, in a binary array."""
     if pa.types.is_floating(column.type):
         column = _shortest(column)
     elif pa.types.is_integer(column.type):
@@ -67,7 +67,7 @@ def as_texts(column: Any) -> Any:
 
 
 def _shortest(column: Any) -> Any:
-    """Doubles as `repr` writes them: Arrow's digits are the same, but for a whole number's point and large and small
+    """Doubles in the digits of `repr`: Arrow's are equal, except a whole number's point, and large and small
     numbers."""
     numbers = np.abs(column.fill_null(0.0).to_numpy(zero_copy_only=False))
     texts = column.cast(pa.string())

@@ -1,4 +1,4 @@
-r"""Arrow arrays of bytes, put together and taken apart without a look at one value.
+r"""Arrow arrays of bytes, joined and split without a Python call for a value.
 
 joined([b'{"id":', ids, b',"n":', names, b"}"], 2)     {"id":1,"n":"x"}   {"id":2,"n":null}
 
@@ -17,17 +17,17 @@ import pyarrow.compute as pc
 from tidegate.codec.columnar.values import Mismatch
 
 Piece: TypeAlias = bytes | pa.Array
-"""A text that is the same in all rows, or a binary array with one for each; null stands for the JSON null."""
+"""One text for all rows, or a binary array with one for each; null is the JSON null."""
 
 BINARY: Final = pa.binary()
 NO_ROWS: Final = pa.array([], BINARY)
 BYTES_MAX: Final = (1 << 31) - 1
-"""What an array of this kind can hold."""
+"""The capacity of such an array."""
 _NOTHING: Final = pa.scalar(b"", BINARY)
 
 
 def joined(pieces: Sequence[Piece], rows: int) -> Any:
-    """Return one text a row: the pieces, one behind the other."""
+    """Return one text per row: the pieces, concatenated."""
     merged: list[Piece] = []
     for piece in pieces:
         if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
@@ -41,7 +41,7 @@ def joined(pieces: Sequence[Piece], rows: int) -> Any:
 
 
 def constant(texts: Any, codes: Any) -> Piece:
-    """Return the text of each row's number; one text for all rows where that is so."""
+    """Return the text of each row's number; a single text if all are equal."""
     if len(codes) and (codes == codes[0]).all():
         found: bytes = texts[int(codes[0])].as_py()
         return found
@@ -49,13 +49,13 @@ def constant(texts: Any, codes: Any) -> Piece:
 
 
 def content(array: Any) -> tuple[Any, bytes]:
-    """Return where each text ends, after a 0, and all of them in one."""
+    """Return the offsets of the texts, and all texts in one."""
     ends, data = seen_content(array)
     return ends, bytes(data)
 
 
 def seen_content(array: Any) -> tuple[Any, memoryview]:
-    """Return where each text ends, after a 0, and all of them in one, not copied."""
+    """Return the offsets of the texts, and all texts in one, not copied."""
     _, offsets, data = array.buffers()
     if not len(array) or data is None:
         return np.zeros(len(array) + 1, np.int32), memoryview(b"")
@@ -64,8 +64,7 @@ def seen_content(array: Any) -> tuple[Any, memoryview]:
 
 
 def spread(array: Any, present: Any) -> Piece:
-    """Return a text of `array`, which has no null, for each row of which `present` is true; empty ones for the
-    others."""
+    """Return the texts of `array`, which has no null, for the rows with `present`; empty texts for the others."""
     if not len(array):
         return b""
     if len(array) == len(present):
@@ -85,7 +84,7 @@ def replaced(array: Any, rows: Any, others: Any) -> Any:
 
 
 def shaped(array: Any, ends: Any, data: Any) -> Any:
-    """Other texts, one behind the other in `data`, in place of those of `array`; null stays null."""
+    """The texts in `data`, which replace those of `array`; null stays null."""
     mask = None
     if array.null_count:
         mask = pa.py_buffer(np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))

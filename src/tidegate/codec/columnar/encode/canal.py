@@ -46,7 +46,7 @@ _MIDDLES: Final = [b"", b'}],"data":[{', b""]
 
 
 class CanalColumns:
-    """Batches of one table to values; the table is made ready once."""
+    """Encodes batches of one table as values; the table is prepared once."""
 
     def __init__(self, schema: str, name: str, table: WireTable, options: EncodeOptions) -> None:
         row = CanalRow(schema, name, table, options)

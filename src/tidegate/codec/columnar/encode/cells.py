@@ -1,4 +1,4 @@
-"""What kind of text a column becomes: the table of both protocols.
+"""The text form of each column type: the table of both protocols.
 
                           open                          canal (all between quotes)
     integers …            digits                        digits
@@ -30,14 +30,14 @@ from tidegate.model.mysql import BLOBS, CHARS, FLOATS, NUMBERS, PRINTED_TYPES, S
 
 
 class Cell(NamedTuple):
-    """How the values of a column are written: `prepared` converts an array to the form that the loop takes and returns
-    its kind (write.py); `table` is the escape table of ESCAPED. Raises Mismatch for an array of another type."""
+    """The writing of a column's values. `prepared` converts an array to the loop's form and returns its kind
+    (write.py), and raises Mismatch for another type; `table` is the escape table of ESCAPED."""
 
     prepared: Callable[[Any], tuple[int, Any]]
     quoted: bool
     table: int = 0
     together: bool = False
-    """Whether columns of one type are prepared at once, since a call costs much and a value little."""
+    """True to prepare all columns of the type in one call."""
 
 
 def _integers(array: Any) -> tuple[int, Any]:
@@ -69,7 +69,7 @@ ROW_KEYS: Final = Cell(_bytes, quoted=False)
 
 
 def open_cell(column: WireColumn, options: EncodeOptions) -> Cell:
-    """Return how Open Protocol writes the column."""
+    """Return the cell of a column in Open Protocol."""
     code, style = column.type.code, style_of(options)
     if code in NUMBERS:
         return DIGITS
@@ -83,7 +83,7 @@ def open_cell(column: WireColumn, options: EncodeOptions) -> Cell:
 
 
 def canal_cell(column: WireColumn, options: EncodeOptions) -> Cell:
-    """Return how canal-json writes the column."""
+    """Return the cell of a column in canal-json."""
     code = column.type.code
     if code in NUMBERS:
         return DIGITS._replace(quoted=True)

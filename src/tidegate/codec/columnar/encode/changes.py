@@ -77,7 +77,7 @@ def _whole(rows: Any, name: str) -> Any:
 
 
 def _row_texts(lists: Any, present: Any, width: int) -> RowTexts:
-    """The values of lists, which have `width` of them where the image is `present`, and are null elsewhere."""
+    """The values of lists, which have `width` values if the image is `present`, and are null otherwise."""
     sizes = pc.list_value_length(lists).fill_null(0).to_numpy()
     if not np.array_equal(sizes, width * present.to_numpy(zero_copy_only=False)):
         raise EncodeError(f"images that have not as many values as their layout has columns ({width})")

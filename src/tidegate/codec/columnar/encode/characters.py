@@ -34,13 +34,13 @@ _NOTHING: Final = 512
 _CONTINUES, _LEADS, _LAST_LEAD = 0x80, 0xC2, 0xF4
 _THREE, _FOUR = 0xE0, 0xF0
 _SECOND: Final = {0xE0: (0xA0, 0xC0), 0xED: (0x80, 0xA0), 0xF0: (0x90, 0xC0), 0xF4: (0x80, 0x90)}
-"""From where to where the second byte goes behind some first ones; from 80 to BF behind all others."""
+"""The range of the second byte after some first bytes; it is 80 to BF after all others."""
 _LEAD_BITS: Final = {2: 0x1F, 3: 0x0F, 4: 0x07}
 
 
 def strings(array: Any, quote: Quote) -> tuple[int, Any]:
-    """Texts as the loop takes them: UTF-8 to be escaped, or ready; bytes that are no UTF-8 count as surrogate
-    escapes. PRINTED has none of them: Mismatch."""
+    """Texts in the loop's form: UTF-8 to be escaped, or ready; bytes that are not UTF-8 count as surrogate escapes.
+    Raises Mismatch for these with PRINTED."""
     if pa.types.is_binary(array.type):
         try:
             array = array.cast(pa.string())
@@ -86,7 +86,7 @@ class _Table(NamedTuple):
 
 
 def _changed(raw: bytes, table: _Table) -> Any:
-    """Which bytes change. `translate` is five times as fast as numpy's lookup."""
+    """A mask of the bytes that change. `translate` is five times as fast as numpy's lookup."""
     return np.frombuffer(raw.translate(table.changed.tobytes()), np.bool_)
 
 
@@ -118,7 +118,7 @@ def _go_escape(point: int, quote: Quote) -> bytes:
 QUOTES: Final = (STANDARD, EASY, RAW, REPAIRED, PRINTED)
 LATIN1: Final = len(QUOTES)
 TABLES: Final = [*map(_json_table, QUOTES), [EASY(chr(byte))[1:-1].encode() for byte in range(256)] + [b"", b""]]
-"""What becomes of each byte, and of the two separators: in texts by each of QUOTES, and in bytes as code points
+"""The replacement of each byte, and of the two separators: in texts by each of QUOTES, and in bytes as code points
 (LATIN1)."""
 
 

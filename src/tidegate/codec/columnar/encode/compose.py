@@ -1,4 +1,4 @@
-"""Texts of rows from columns: what a row is made of, brought to the form that the compiled loop takes (write.py).
+"""Texts of rows from columns: the steps of a row, in the form of the compiled loop (write.py).
 
     Composer(…).texts([b'{"u":{', ImageStep(NEW), Chosen([b"}", b'},"p":{'], codes), ImageStep(OLD), b"}}"], 3, images)
 
@@ -35,7 +35,7 @@ _WIDTHS: Final = {
 
 
 class Member(NamedTuple):
-    """A column made ready; `head` comes before the value, `tail` follows it."""
+    """A prepared column; `head` comes before the value, `tail` after it."""
 
     place: int
     head: bytes
@@ -44,14 +44,14 @@ class Member(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """One of some texts, by each row's code."""
+    """A choice of texts, by each row's code."""
 
     texts: Sequence[bytes]
     codes: Any
 
 
 class CellStep(NamedTuple):
-    """A value of each row; with a head, nothing of it where it is null."""
+    """A value of each row; with a head, null writes nothing."""
 
     cell: Cell
     array: Any
@@ -69,8 +69,8 @@ Step: TypeAlias = bytes | Chosen | CellStep | ImageStep
 
 @dataclass(frozen=True)
 class BatchImages:
-    """The images of a batch, record batches OLD and NEW, which of their rows each row has (-1 for none), and which
-    members each old row has, [] for all in all."""
+    """The images of a batch: record batches OLD and NEW, the row in them of each row (-1 for none), and the members of
+    each old row, [] if all have all."""
 
     batches: tuple[Any, Any]
     places: Any
@@ -78,7 +78,7 @@ class BatchImages:
 
 
 class Composer:
-    """The members of a table made ready."""
+    """The prepared members of a table."""
 
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
@@ -136,8 +136,8 @@ class Composer:
 
 
 def _lines(steps: Sequence[Step], pool: "_Pool", cells: list[tuple[int, ...]]) -> tuple[Any, list[Any], list[Any], int]:
-    """Steps as the loop takes them, their codes and literals, and the bytes that they take a row, but for values;
-    `cells` get theirs."""
+    """Steps in the loop's form, their codes and literals, and the bytes of a row without values; cells are added to
+    `cells`."""
     lines: list[tuple[int, int, int]] = []
     codes, literals, room = list[Any](), list[tuple[int, int]](), 0
     for step in steps:
@@ -160,8 +160,8 @@ def _lines(steps: Sequence[Step], pool: "_Pool", cells: list[tuple[int, ...]]) -
 
 
 def _written(rows: int, most: int, room: int, arrays: tuple[Any, ...], text: bytes) -> Any:
-    """The texts as an array; its bytes are made larger as long as rows do not fit, of which one takes `most` bytes
-    but for its values."""
+    """The texts as an array; its buffer grows until all rows fit. A row takes at most `most` bytes without its
+    values."""
     run, (_, escapes, plain) = np.frombuffer(text, np.uint8), _escapes()
     ends, row, to = np.zeros(rows + 1, np.int32), 0, 0
     out = np.empty(0, np.uint8)
@@ -180,7 +180,7 @@ def _written(rows: int, most: int, room: int, arrays: tuple[Any, ...], text: byt
 
 @cache
 def _escapes() -> tuple[bytes, Any, Any]:
-    """The texts of all tables of escapes, where each begins and ends, and which bytes stay."""
+    """The texts of all escape tables, the start and end of each, and a mask of unchanged bytes."""
     pool = _Pool(b"")
     places = [pool.text(text) for table in TABLES for text in table]
     plain = np.array([[table[byte] == bytes([byte]) for byte in range(256)] for table in TABLES])

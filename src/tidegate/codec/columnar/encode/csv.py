@@ -43,15 +43,16 @@ Cell: TypeAlias = Callable[[Any], Any]
 """Returns the fields of a column's values as a binary array."""
 
 FEW_ROWS: Final = 24
-"""Below so many rows a batch is written row by row: its calls cost as much."""
+"""Below this many rows a batch is written row by row, since its calls cost as much."""
 
 _GENERAL: Final = (1e-4, 1e6)
-"""Where Arrow's digits of a float are those of Go's %v."""
+"""The range in which Arrow's digits of a float equal those of Go's %v."""
 _MARKS: Final = pa.array([b"false", b"true"], BINARY)
 
 
 class CsvColumns:
-    """Batches of one table to lines; the table is made ready once. Raises Mismatch for options without a quote."""
+    """Encodes batches of one table as lines; the table is prepared once. Raises Mismatch for options without a
+    quote."""
 
     def __init__(self, schema: str, name: str, table: WireTable, options: CsvOptions) -> None:
         if not options.quote:
@@ -66,7 +67,8 @@ class CsvColumns:
         self._cells = [self._cell(column, plain.writer(column)) for column in table.columns]
 
     def lines(self, batch: Batch) -> Any:
-        """Return the line of each row, both lines of an UPDATE with old values. Mismatch for what goes row by row."""
+        """Return the line of each row, both lines of an UPDATE with old values. Raises Mismatch for rows to write one
+        by one."""
         places = Places.of(batch)
         codes, old_values = places.codes, self._options.output_old_value
         leaves = places.has_before if old_values else codes == DELETE

@@ -35,7 +35,7 @@ _PIECE: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """Rows as binary arrays: `keys` are key JSON (None for canal-json), `values` what a message holds, unframed."""
+    """Rows as binary arrays: `keys` are key JSON (None for canal-json), `values` are unframed."""
 
     keys: Any
     values: Any
@@ -55,7 +55,7 @@ class EncodedRows:
 
 @dataclass(frozen=True, slots=True)
 class MessageArrays:
-    """Messages as binary arrays; `keys` is None for canal-json, `rows` tells how many rows each holds."""
+    """Messages as binary arrays; `keys` is None for canal-json, `rows` is the number of rows of each."""
 
     keys: Any
     values: Any
@@ -114,7 +114,7 @@ class Cutter:
 
 
 def sizes(texts: EncodedRows) -> Any:
-    """Return what a message of each row alone would count against max-message-bytes."""
+    """Return the size, as max-message-bytes counts it, of a message with each row alone."""
     if texts.keys is None:
         return _lengths(texts.values) + RECORD_OVERHEAD
     return _grown(texts) + VERSION_BYTES + RECORD_OVERHEAD
@@ -155,7 +155,7 @@ def _framed(texts: EncodedRows, cuts: Any) -> MessageArrays:
     versions = spread(pa.repeat(pa.scalar(_VERSION, BINARY), len(cuts) - 1), first)
     keys = joined([versions, _frame_lengths(texts.keys), texts.keys], count)
     values = joined([_frame_lengths(texts.values), texts.values], count)
-    return MessageArrays(_stretches(keys, cuts), _stretches(values, cuts), np.diff(cuts))
+    return MessageArrays(_joined_between(keys, cuts), _joined_between(values, cuts), np.diff(cuts))
 
 
 def _frame_lengths(array: Any) -> Any:
@@ -164,8 +164,8 @@ def _frame_lengths(array: Any) -> Any:
     return pa.Array.from_buffers(BINARY, len(array), [None, pa.py_buffer(ends), pa.py_buffer(lengths)])
 
 
-def _stretches(array: Any, cuts: Any) -> Any:
-    """The texts between neighbouring `cuts`, each run of them as one."""
+def _joined_between(array: Any, cuts: Any) -> Any:
+    """The texts between adjacent `cuts`, joined."""
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset)
     buffers = [None, pa.py_buffer(ends[cuts]), data]

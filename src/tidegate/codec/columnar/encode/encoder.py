@@ -44,16 +44,14 @@ from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Value
 from tidegate.model.path_counts import PathCounts, Reason, SlowReason, counted
 
 FEW_ROWS: Final = 8
-"""Below so many rows a batch is written row by row: its calls cost as much as 1 to 12 rows."""
+"""Below this many rows a batch is written row by row, since its calls cost as much as 1 to 12 rows."""
 
 _Columns: TypeAlias = OpenColumns | CanalColumns
 
 
 class ColumnarEncoder:
-    """Batches in, messages out.
-
-    `now_ms` is canal-json's clock, read once a batch; `claims` is needed for claim-check only; `few_rows` says below
-    how many rows a batch is written row by row."""
+    """Encodes batches as messages. `now_ms` is canal-json's clock, read once per batch; `claims` is needed for
+    claim-check only; below `few_rows` rows a batch is written row by row."""
 
     def __init__(
         self,
@@ -90,7 +88,7 @@ class ColumnarEncoder:
     def texts(
         self, batch: Batch, table: WireTable | None = None, *, row_ids: Any = None, row_keys: Any = None
     ) -> EncodedRows:
-        """Return the rows' keys and values before they are framed: what a `Cutter` for each partition takes."""
+        """Return the rows' keys and values before framing, for the `Cutter` of each partition."""
         table = self._table_of(batch) if table is None else table
         width = len(table.columns)
         if {width, batch.before.num_columns, batch.after.num_columns} != {width}:
@@ -116,7 +114,7 @@ class ColumnarEncoder:
         return self._fitted(found, batch, table, row_ids, row_keys)
 
     def take_path_counts(self) -> PathCounts:
-        """Return how many rows took each encode path since the last call, rows of refused batches included."""
+        """Return the rows by encode path since the last call, rows of refused batches included."""
         found, self._path_counts = self._path_counts, PathCounts()
         return found
 
@@ -125,7 +123,7 @@ class ColumnarEncoder:
         return self._plain.pair(row, table)
 
     def texts_of(self, pairs: Sequence[Pair]) -> EncodedRows:
-        """Return rows that were written one by one as what a `Cutter` takes."""
+        """Return rows that were written one by one, for a `Cutter`."""
         return self._array_of(pairs)
 
     def _by_columns(self, batch: Batch, table: WireTable, row_ids: Any, row_keys: Any) -> EncodedRows:
@@ -230,7 +228,8 @@ def rows_of(batch: Batch, numbers: Sequence[int], table: WireTable, row_ids: Any
 
 
 def _images(rows: Any, there: Any, numbers: Any, table: WireTable) -> list[Values]:
-    """The image of each of the rows `numbers`, () for those that are not `there`, whose images are those of `rows`."""
+    """The image of each of the rows `numbers`, () for rows without one; `rows` are the images of the rows that are
+    `there`."""
     if len(there) != rows.num_rows:
         raise EncodeError(f"{rows.num_rows} images of {len(there)} rows")
     places = np.searchsorted(there, numbers)
@@ -242,7 +241,7 @@ def _images(rows: Any, there: Any, numbers: Any, table: WireTable) -> list[Value
 
 
 def _values(values: list[Any], column: WireColumn) -> list[Value]:
-    """Values as events have them; bytes of a text column are texts, whatever they are in Arrow."""
+    """Values in the form of events; bytes of a text column become texts, whatever their Arrow type."""
     if column.binary:
         return values
     return [value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value for value in values]

@@ -1,4 +1,4 @@
-"""Which rows of a batch have which image, and where in `before` and `after` it stands.
+"""The images of each row of a batch, as indexes into `before` and `after`.
 
 op        I U D U          rows
 after     0 1   2          index into `after`
@@ -30,7 +30,7 @@ class Places:
 
     @classmethod
     def of(cls, batch: Batch) -> "Places":
-        """Return the places of a batch; Mismatch when its images are not those that its rows say."""
+        """Return the places of a batch. Raises Mismatch when its images do not match its operations."""
         ends, letters = seen_content(batch.op)
         if batch.op.null_count or not np.array_equal(ends, np.arange(batch.rows + 1)):
             raise Mismatch("rows whose op is none")

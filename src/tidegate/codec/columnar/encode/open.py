@@ -42,7 +42,7 @@ _TAILS: Final = [b"}", b"}}", b"}}"]
 
 
 class OpenColumns:
-    """Batches of one table to key JSON and value JSON; the table is made ready once."""
+    """Encodes batches of one table as key JSON and value JSON; the table is prepared once."""
 
     def __init__(self, table: WireTable, options: EncodeOptions) -> None:
         images = TableForm(table, options)

@@ -47,7 +47,8 @@ def integers(array: Any) -> Any:
 
 
 def floats(array: Any, write: FloatText, *, single: bool, within: tuple[float, float] = (1e-5, 1e10)) -> Any:
-    """Numbers as `write` has them; `single` for FLOAT. Arrow's digits are those of `write` in the range `within`."""
+    """Numbers in the digits of `write`; `single` for FLOAT. Arrow's digits are those of `write` in the range
+    `within`."""
     if not pa.types.is_floating(array.type):
         raise Mismatch(f"floats that come as {array.type}")
     if array.type != pa.float64():
@@ -89,7 +90,7 @@ def base64(array: Any, *, binary: bool) -> Any:
 
 
 def shifted(array: Any, time_zone: str) -> Any:
-    """UTC timestamps as the zone has them."""
+    """UTC timestamps in the time zone."""
     texts = text_of(array).cast(pa.string())
     regular = pc.and_(pc.match_substring_regex(texts, _TIME), pc.invert(pc.starts_with(texts, _ZERO_DATE)))
     rows = np.flatnonzero(regular.fill_null(False).to_numpy(zero_copy_only=False))
@@ -112,9 +113,8 @@ def shifted(array: Any, time_zone: str) -> Any:
 
 
 def _offsets(seconds: Any, zone: ZoneInfo) -> tuple[Any, Any]:
-    """Seconds that the zone is ahead of UTC at some moments, and for which of them that is known.
-
-    It is looked up once an hour, at both ends: an hour in which it changes is left out, and what no date can hold."""
+    """The zone's offset from UTC in seconds at some moments, and a mask of those where it is known. It is looked up at
+    both ends of an hour: an hour in which it changes is unknown, as is a time outside of the range of dates."""
     hours, places = np.unique(seconds // _HOUR_S, return_inverse=True)
     pairs = [(_ahead_s(hour, zone), _ahead_s(hour + _HOUR_S - 1, zone)) for hour in (hours * _HOUR_S).tolist()]
     found = np.array([first or 0 for first, _ in pairs], np.int64)

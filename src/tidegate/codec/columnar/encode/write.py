@@ -28,15 +28,16 @@ INTEGER, ESCAPED, COPIED, BASE64 = range(4)
 LITERAL, CHOSEN, CELL, IMAGE = range(4)
 
 WAY, WIDTH, VALID, DATA, ENDS, TABLE, QUOTED = range(7)
-"""What stands of a cell: WIDTH in bytes, negative without a sign; VALID a bit, -1 where nothing is null; DATA a place,
-of bytes the one from which ENDS count."""
+"""The description of a cell: WIDTH in bytes, negative for unsigned; VALID the position of a bit, -1 if nothing is null;
+DATA a position, for bytes the one from which ENDS count."""
 
 CODES: Final = 258
-"""A table has what becomes of each byte, and of U+2028 and U+2029, whose first byte has no size then."""
+"""The size of an escape table: the replacement of each byte, and of U+2028 and U+2029, whose first byte then has no
+size."""
 GROWTH: Final = 6
 """Bytes that one becomes at most: `\\u003c`."""
 SPARE: Final = 32
-"""A value of no growth takes less: digits, `null`, quotes, and what `copy` writes behind it."""
+"""An upper bound for values that do not grow: digits, `null`, quotes, and the excess that `copy` writes."""
 _SEPARATOR, _LAST = 0x80, 0xA8
 _ANDS, _ANGLES, _TWOS = (np.uint64(0x0101010101010101 * byte) for byte in (0x26, 0x3E, 0x02))
 _HUNDRED, _TEN = np.uint64(100), np.uint64(10)
@@ -78,7 +79,7 @@ def _integer(word: Any, width: int, out: Any, to: int) -> int:
 
 @inlined
 def _needs_a_look(word: Any) -> Any:
-    """Whether a word has a byte that some table replaces."""
+    """True if a word has a byte that some table replaces."""
     quotes, slashes, ands = word ^ QUOTES, word ^ SLASHES, word ^ _ANDS
     angles = (word | _TWOS) ^ _ANGLES
     found = (quotes - ONES) & ~quotes | (slashes - ONES) & ~slashes | (ands - ONES) & ~ands
