@@ -140,7 +140,7 @@ class BatchLoop(ABC):
         return self._error is None and self._thread is not None and self._thread.is_alive()
 
     def exception(self) -> TidegateError | None:
-        """The error that ended the landing; None while it runs or after `stop`."""
+        """Return the error that ended the landing; None while it runs or after `stop`."""
         return self._error
 
     @property

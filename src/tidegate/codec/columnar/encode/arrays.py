@@ -84,7 +84,7 @@ def replaced(array: Any, rows: Any, others: Any) -> Any:
 
 
 def shaped(array: Any, ends: Any, data: Any) -> Any:
-    """The texts in `data`, which replace those of `array`; null stays null."""
+    """`array` with the texts in `data` instead of its own; null stays null."""
     mask = None
     if array.null_count:
         mask = pa.py_buffer(np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
