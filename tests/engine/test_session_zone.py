@@ -4,7 +4,7 @@ import pytest
 
 from tests.engine.test_plan import plan
 from tidegate.engine.plan import of_session, zone_warning
-from tidegate.model.event import Ddl, ToldSession
+from tidegate.model.event import Ddl, DdlSession
 from tidegate.schema.state import SchemaState, apply_ddl
 
 TABLE = (
@@ -45,7 +45,7 @@ FREE = (
 """Changes that mean the same in every zone."""
 
 
-def altered(text: str, session: ToldSession | None = None) -> tuple[Ddl, list[str], str]:
+def altered(text: str, session: DdlSession | None = None) -> tuple[Ddl, list[str], str]:
     """A DDL on the table, what depends on its session, and what is said of it."""
     state, _ = apply_ddl(SchemaState(), Ddl(schema="", table="", query="CREATE DATABASE d", commit_ts=1), 1)
     state, _ = apply_ddl(state, Ddl(schema="d", table="t", query=TABLE, commit_ts=2), 1)
@@ -64,8 +64,8 @@ def test_values_of_the_session(text: str) -> None:
 
     assert found == DEPENDS[text]
     assert all(one in said for one in (*found, "d.t", "ts 3", ddl.query))
-    assert altered(text, ToldSession(zone="+08:00"))[2] == ""
-    assert altered(text, ToldSession(sql_mode="ANSI"))[2] == said
+    assert altered(text, DdlSession(zone="+08:00"))[2] == ""
+    assert altered(text, DdlSession(sql_mode="ANSI"))[2] == said
 
 
 @pytest.mark.parametrize("text", FREE)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.model.event import Ddl, ToldSession
+from tidegate.model.event import Ddl, DdlSession
 from tidegate.schema.partition import partition_of
 from tidegate.schema.state import SchemaState, apply_ddl
 
@@ -16,7 +16,7 @@ def bounds(zone: str, *queries: str) -> list[str]:
     """The bounds of the table after these DDLs, each in a session of that zone."""
     state, _ = apply_ddl(SchemaState(), Ddl(schema="d", table="", query="CREATE DATABASE d", commit_ts=1), 1)
     for at, query in enumerate(queries, 2):
-        ddl = Ddl(schema="d", table="t", query=query, commit_ts=at, session=ToldSession(zone))
+        ddl = Ddl(schema="d", table="t", query=query, commit_ts=at, session=DdlSession(zone))
         state, _ = apply_ddl(state, ddl, 1)
     (table,) = state.tables.values()
     assert table.partition is not None

@@ -91,7 +91,7 @@ from tidegate.engine.change import CONTROL_SCHEMA, ROWS_SCHEMA, DeadLetter, Plac
 from tidegate.engine.frontier import Reached, Slowest, forward, frontier, larger, slowest
 from tidegate.engine.plan import identity
 from tidegate.model.errors import ChangelogBroken, ConfigError, Fenced, SinkRefused, SourceError
-from tidegate.model.event import Ddl, ToldSession
+from tidegate.model.event import Ddl, DdlSession
 from tidegate.model.kept_state import StateKind, convert_state, stamped
 from tidegate.model.table import TableName
 from tidegate.objectstore import deltalog
@@ -380,7 +380,7 @@ def _ddl(row: dict[str, Any]) -> Ddl:
         commit_ts=row["commit_ts"],
         type=row["ddl_type"],
         written=UNSET if (written := row.get("written")) is None else written,
-        session=UNSET if (told := row.get("session")) is None else msgspec.json.decode(told, type=ToldSession),
+        session=UNSET if (session := row.get("session")) is None else msgspec.json.decode(session, type=DdlSession),
     )
 
 
@@ -552,8 +552,8 @@ class Changelog:
                 )
             case {"remove": removed}:
                 self._files.pop(removed["path"], None)
-            case {"commitInfo": told}:
-                self.state = state_of(self.uri, json.loads(told.get("userMetadata") or "{}"))
+            case {"commitInfo": commit_info}:
+                self.state = state_of(self.uri, json.loads(commit_info.get("userMetadata") or "{}"))
 
     def _with_bodies(self) -> list[ControlFile]:
         return [

@@ -185,10 +185,10 @@ def encode_options(config: Mapping[str, object], protocol: str | None = None) ->
     """Return the encode options of a changefeed; `protocol` None takes it from the configuration. Raises ConfigError,
     or a subclass with TiCDC's code, for values that TiCDC refuses."""
     shared = {key: value for key, value in config.items() if key not in _OWN}
-    given = protocol or next((str(value) for key, value in shared.items() if key.endswith("protocol")), None)
-    if given is not None and given.lower() not in PROTOCOLS:
+    configured = protocol or next((str(value) for key, value in shared.items() if key.endswith("protocol")), None)
+    if configured is not None and configured.lower() not in PROTOCOLS:
         known = ", ".join(sorted(set(PROTOCOLS.values())))
-        raise ProtocolUnknown(f"protocol {given!r} is not one that can be encoded; these can: {known}")
+        raise ProtocolUnknown(f"protocol {configured!r} is not one that can be encoded; these can: {known}")
     values: dict[str, object] = {"protocol": from_config(shared, protocol).protocol}
     for name, (field, read) in _OPTIONS.items():
         found = _last(config, name)

@@ -54,12 +54,12 @@ def kept(size: Callable[..., int]) -> Callable[[Callable[_Arguments, _Value]], C
         found = LayoutMemory[tuple[object, ...], _Value]()
 
         @wraps(make)
-        def get(*given: _Arguments.args, **_named: _Arguments.kwargs) -> _Value:
+        def get(*args: _Arguments.args, **_named: _Arguments.kwargs) -> _Value:
             try:
-                return found[given]
+                return found[args]
             except KeyError:
-                value = make(*given)  # type: ignore[call-arg]  # none are named
-            return found.keep(given, value, size(*given))
+                value = make(*args)  # type: ignore[call-arg]  # none are named
+            return found.keep(args, value, size(*args))
 
         get.cache_clear = found.clear  # type: ignore[attr-defined]
         return get

@@ -20,7 +20,7 @@ from tidegate.engine.dispatch import DispatchRule, dispatch_rules
 from tidegate.engine.event_filter import EventFilter, event_rules
 from tidegate.engine.filter import EventRule, SelectorRule, TableFilter, selector_rules
 from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, InputError, UnsupportedError
-from tidegate.model.left_out import Told
+from tidegate.model.left_out import KnownTables
 from tidegate.model.option import Option
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ class SourceEntry(Entry[SourceAddress]):
     """True where the checksums of whole rows are compared."""
     brings_keyless: Callable[[Any], bool] = lambda _: True
     """It brings rows of tables without a key: whoever writes a topic has chosen them."""
-    check: "Callable[[FeedConfig, SinkEntry], Told | None]" = lambda *_: None
+    check: "Callable[[FeedConfig, SinkEntry], KnownTables | None]" = lambda *_: None
     """Meets the source without a trace and tells its tables; None where they are told as it is read."""
     open: "Callable[[FeedConfig, str, SinkEntry], Source] | None" = None
     """Makes the source that is read as it is, for a feed with this home; None where changes land first."""

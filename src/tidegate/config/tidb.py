@@ -22,7 +22,7 @@ from tidegate.config.option import MAX_RETRY, options_of, read_all
 from tidegate.config.uri import Parts, name_file, parameters, split
 from tidegate.engine.event_filter import EventFilter
 from tidegate.model.errors import ConfigError, UriInvalid
-from tidegate.model.left_out import FILTERED, LeftOut, Told
+from tidegate.model.left_out import FILTERED, KnownTables, LeftOut
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
@@ -164,7 +164,7 @@ def _open(config: FeedConfig, home: str, sink: SinkEntry) -> "Source":
     )
 
 
-def _check(config: FeedConfig, sink: SinkEntry) -> Told:
+def _check(config: FeedConfig, sink: SinkEntry) -> KnownTables:
     """Walk along the log from where a new changefeed begins; return its tables of now.
 
     Raises SourceBehind, HistoryLost, and what a DDL on the way does to a changefeed."""
@@ -185,7 +185,7 @@ def _check(config: FeedConfig, sink: SinkEntry) -> Told:
     tables, snapshot = timeline.tables, timeline.snapshot
     outside = sorted(str(name_of(one)) for one in snapshot.tables.values() if not tables.matches(*name_of(one)))
     left_out = (*tables.left_out(snapshot), *(LeftOut(name, FILTERED) for name in outside))
-    return Told(tuple(sorted(str(name_of(one)) for one in tables.replicated(snapshot))), left_out)
+    return KnownTables(tuple(sorted(str(name_of(one)) for one in tables.replicated(snapshot))), left_out)
 
 
 SOURCE: Final = SourceEntry(

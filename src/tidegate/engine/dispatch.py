@@ -379,15 +379,15 @@ def _hashed_names(
             return ()
         case PartitionDispatcher.COLUMNS:
             folded = {lowered(field.name): field.name for field in fields}
-            for wanted in rule.columns:
-                if lowered(wanted) in folded:
+            for column_name in rule.columns:
+                if lowered(column_name) in folded:
                     continue
-                column = info.column(wanted) if info is not None else None
+                column = info.column(column_name) if info is not None else None
                 is_virtual = column is not None and column.virtual
                 why = "is virtual, and rows do not carry it" if is_virtual else "does not exist"
                 has = ", ".join(folded.values())
-                raise DispatcherFailed(f"columns not found: {wanted!r} of {name} {why}; it has {has}")
-            return tuple(folded[lowered(wanted)] for wanted in rule.columns)
+                raise DispatcherFailed(f"columns not found: {column_name!r} of {name} {why}; it has {has}")
+            return tuple(folded[lowered(column_name)] for column_name in rule.columns)
         case PartitionDispatcher.INDEX_VALUE:
             return _indexed(rule, name, info) if rule.index else tuple(f.name for f in fields if f.handle)
 

@@ -48,7 +48,7 @@ from tidegate.engine.change import Layout, Place, PlacedDdl
 from tidegate.engine.filter import previous_name
 from tidegate.expr.change import depends_on_zone
 from tidegate.model.errors import InputError, RenameRefused, RowsLackDdl, SchemaError, SinkRefused, TidegateError
-from tidegate.model.event import UNTOLD, Ddl, ToldSession
+from tidegate.model.event import NO_SESSION, Ddl, DdlSession
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered, qualified
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
@@ -112,7 +112,7 @@ class Alter(msgspec.Struct, frozen=True):
     ts: int
     seq: int
     query: str = ""
-    session: ToldSession = UNTOLD
+    session: DdlSession = NO_SESSION
 
 
 class Trim(msgspec.Struct, frozen=True):
@@ -227,9 +227,9 @@ class SkippedDdls:
         if effects is not None:
             self.marks += [SkippedDdl(*name, ddl, for_good) for effect in effects for name in _strangers(effect)]
             return True
-        told = TableName(ddl.schema, ddl.table)
-        if self.first(told) is not None:
-            self.marks.append(SkippedDdl(*told, ddl, for_good))
+        table = TableName(ddl.schema, ddl.table)
+        if self.first(table) is not None:
+            self.marks.append(SkippedDdl(*table, ddl, for_good))
         return False
 
     def follow(self, effects: Sequence[Effect]) -> None:
@@ -320,7 +320,7 @@ def of_session(found: Sequence[Effect]) -> list[str]:
 
 def zone_warning(ddl: Ddl, found: Sequence[Effect]) -> str:
     """Return the warning about a DDL whose session is not known; "" where nothing depends on it."""
-    if ddl.told.zone or not (names := of_session(found)):
+    if ddl.known_session.zone or not (names := of_session(found)):
         return ""
     return (
         f"DDL of ts {ddl.commit_ts} on {qualified(ddl.schema, ddl.table)}: the values of {', '.join(names)} depend on "
@@ -786,7 +786,7 @@ class _Plan:
             return
         ts = ddl.commit_ts or 0
         self.cut(effect.old, ts)
-        self.add(effect.old, Alter(effect.old, effect.new, ts, seq, ddl.query, ddl.told))
+        self.add(effect.old, Alter(effect.old, effect.new, ts, seq, ddl.query, ddl.known_session))
 
     def trim(self, old: TableInfo, new: TableInfo, names: Sequence[str], ddl: Ddl, seq: int) -> None:
         ts = ddl.commit_ts or 0

@@ -193,8 +193,8 @@ def parked_after(
 
 def _parked(incarnations: Iterable[str], error: TidegateError, at: Checkpoint, schema: str, now_ms: int) -> Parked:
     where = error.where
-    told = error.code, str(error), where.table, where.commit_ts
-    return Parked(tuple(sorted(incarnations)), (), at, schema, *told, now_ms)
+    reason = error.code, str(error), where.table, where.commit_ts
+    return Parked(tuple(sorted(incarnations)), (), at, schema, *reason, now_ms)
 
 
 def refused_again(group: Parked, error: TidegateError, now_ms: int) -> Parked:

@@ -282,11 +282,11 @@ def line(progress: Progress, before: PathsSeen = NO_PATHS) -> str:
     return "  ".join(parts)
 
 
-def left_out_words(told: "LeavesOut") -> str:
+def left_out_words(report: "LeavesOut") -> str:
     """Return a summary of what filters left out; "" if nothing."""
-    counts = (len(told.left_out), "tables"), (told.ddls_left_out, "DDLs"), (told.rows_left_out, "rows")
+    counts = (len(report.left_out), "tables"), (report.ddls_left_out, "DDLs"), (report.rows_left_out, "rows")
     some = ", ".join(f"{_count(number)} {what}" for number, what in counts if number)
-    names = "; ".join(map(str, told.left_out[:NAMED])) + ("; .." if told.left_out[NAMED:] else "")
+    names = "; ".join(map(str, report.left_out[:NAMED])) + ("; .." if report.left_out[NAMED:] else "")
     return f"left out {some}" + (f" ({names})" if names else "") if some else ""
 
 

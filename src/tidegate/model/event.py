@@ -79,7 +79,7 @@ class Delete(_Row, frozen=True, kw_only=True, tag_field="kind", tag="DELETE"):
 RowChange: TypeAlias = Insert | Update | Delete
 
 
-class ToldSession(msgspec.Struct, frozen=True, omit_defaults=True):
+class DdlSession(msgspec.Struct, frozen=True, omit_defaults=True):
     """The session of a DDL, as far as the source knows it, on which the values that the DDL writes depend.
 
     `zone` is an IANA name or an offset such as "+08:00", `sql_mode` names with commas between them; `moment` is the
@@ -90,7 +90,7 @@ class ToldSession(msgspec.Struct, frozen=True, omit_defaults=True):
     moment: str = ""
 
 
-UNTOLD: Final = ToldSession()
+NO_SESSION: Final = DdlSession()
 """A session without known values."""
 
 
@@ -109,12 +109,12 @@ class Ddl(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ddl"
     es_ms: int | None = None
     build_ms: int | None = None
     written: str | UnsetType = UNSET
-    session: ToldSession | UnsetType = UNSET
+    session: DdlSession | UnsetType = UNSET
 
     @property
-    def told(self) -> ToldSession:
-        """The session; UNTOLD if the source does not know it."""
-        return UNTOLD if self.session is UNSET else self.session
+    def known_session(self) -> DdlSession:
+        """The session; NO_SESSION if the source does not know it."""
+        return NO_SESSION if self.session is UNSET else self.session
 
 
 class Resolved(msgspec.Struct, frozen=True, tag_field="kind", tag="resolved"):

@@ -28,7 +28,7 @@ class LeftOut(msgspec.Struct, frozen=True):
         return f"{self.table}: {self.why}"
 
 
-class Told(msgspec.Struct, frozen=True):
+class KnownTables(msgspec.Struct, frozen=True):
     """The tables that a source knows before it is read."""
 
     taken: tuple[str, ...]

@@ -15,7 +15,7 @@ from typing import Final
 
 from tidegate.expr.cast import zero_of
 from tidegate.expr.change import assigned, event_value, family_of
-from tidegate.model.event import UNTOLD, ToldSession, Value
+from tidegate.model.event import NO_SESSION, DdlSession, Value
 from tidegate.model.mysql import Family
 from tidegate.model.table import ColumnInfo, ColumnType
 from tidegate.model.tso import to_datetime
@@ -34,7 +34,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def stored_value(
-    column: ColumnInfo, *, time_zone: str = "UTC", commit_ts: int = 0, session: ToldSession = UNTOLD
+    column: ColumnInfo, *, time_zone: str = "UTC", commit_ts: int = 0, session: DdlSession = NO_SESSION
 ) -> Value:
     """Return the value that rows written before the column existed hold, a TIMESTAMP on the clocks of `time_zone`.
 

@@ -51,7 +51,7 @@ def apply_ddl(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, tupl
     try:
         context = DdlContext(_commit_ts(ddl), seq, ddl.query)
         for statement in parse(ddl.query, ddl.schema):
-            resolved = in_zone(resolve_tables(state, statement, ddl), ddl.told.zone)
+            resolved = in_zone(resolve_tables(state, statement, ddl), ddl.known_session.zone)
             state, more = _apply(state, resolved, context, number=number)
             caused += more
             number += sum(isinstance(effect, effects.TableCreated | effects.TableTruncated) for effect in more)

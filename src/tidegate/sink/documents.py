@@ -40,7 +40,7 @@ import pyarrow.compute as pc
 from tidegate.codec.columnar import Batch
 from tidegate.expr.change import Rule, converter
 from tidegate.model.errors import SinkRefused
-from tidegate.model.event import UNTOLD, Field, ToldSession, Value
+from tidegate.model.event import NO_SESSION, DdlSession, Field, Value
 from tidegate.model.mysql import FLOATS, NAMED, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
@@ -192,7 +192,13 @@ Change: TypeAlias = Callable[[Row], Row]
 
 
 def altered(
-    old: TableInfo, new: TableInfo, zone: str, commit_ts: int, session: ToldSession = UNTOLD, *, keeps_null: bool
+    old: TableInfo,
+    new: TableInfo,
+    zone: str,
+    commit_ts: int,
+    session: DdlSession = NO_SESSION,
+    *,
+    keeps_null: bool,
 ) -> Change | None:
     """Return the function from rows of `old`, whose TIMESTAMPs are in `zone`, to rows of `new`, as a DDL of that
     session converts them; None where they look alike."""

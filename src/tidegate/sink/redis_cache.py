@@ -401,7 +401,7 @@ def moves_of(planned: PlannedDdl, options: RedisOptions) -> Iterator[KeyMove]:
             case effects.TableAltered(old, new) if not new.handle_key:
                 yield KeyMove(old)
             case effects.TableAltered(old, new):
-                session = planned.ddl.told
+                session = planned.ddl.known_session
                 change = altered(old, new, time_zone, planned.commit_ts, session, keeps_null=keeps_null)
                 if change is not None or (options.lookups and lookups_of(old) != lookups_of(new)):
                     yield KeyMove(old, new, change or dict)

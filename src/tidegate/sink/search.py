@@ -44,7 +44,7 @@ from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Rows, Segment
 from tidegate.engine.ports import Changes, SinkPosition, Tasks, Written, converted, refused_rows
 from tidegate.model.errors import InputError, SchemaError, SinkRefused, TidegateError
-from tidegate.model.event import UNTOLD, ToldSession, Value
+from tidegate.model.event import NO_SESSION, DdlSession, Value
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema import effects
@@ -104,7 +104,7 @@ class Follower:
         *,
         time_zone: str,
         commit_ts: int,
-        session: ToldSession = UNTOLD,
+        session: DdlSession = NO_SESSION,
     ) -> None:
         self.indexes = dict(indexes)
         self._rules, self._name = rules, name
@@ -271,7 +271,7 @@ class FillJob:
     epoch: int
     time_zone: str
     commit_ts: int
-    session: ToldSession
+    session: DdlSession
     shares: int
 
 
@@ -409,13 +409,13 @@ class SearchSink(KeyedSink):
         steps = self._keyed(segment.steps)
         follower = self._follower(self._checkpoint_ts, "rows")
         for step in steps:
-            self._fill(follower.ensure(step.table), self._checkpoint_ts, UNTOLD)
+            self._fill(follower.ensure(step.table), self._checkpoint_ts, NO_SESSION)
         self._indexes = follower.indexes
         write = partial(write_table, self.store, changes, self._epoch)
         return tasks.run(write, [(step, self._indexes[step.table.name.key]) for step in steps]) if steps else []
 
     def ddl(self, planned: PlannedDdl) -> None:
-        session, ts = planned.ddl.told, planned.commit_ts
+        session, ts = planned.ddl.known_session, planned.commit_ts
         if planned.error is not None:
             raise planned.refused(planned.error) from planned.error
         try:
@@ -443,7 +443,7 @@ class SearchSink(KeyedSink):
     def close(self) -> None:
         self.store.close()
 
-    def _follower(self, ts: int, place: str, session: ToldSession = UNTOLD) -> Follower:
+    def _follower(self, ts: int, place: str, session: DdlSession = NO_SESSION) -> Follower:
         def name(table: TableInfo) -> str:
             self._made += 1
             alias = alias_of(table.name, self.options.prefix)
@@ -452,7 +452,7 @@ class SearchSink(KeyedSink):
         zone = self.options.time_zone
         return Follower(self._indexes, self.options.rules, name, time_zone=zone, commit_ts=ts, session=session)
 
-    def _fill(self, fillings: Iterable[Filling], ts: int, session: ToldSession) -> None:
+    def _fill(self, fillings: Iterable[Filling], ts: int, session: DdlSession) -> None:
         for filling in fillings:
             self.store.create(filling.made, self._epoch)
             if not filling.parts:

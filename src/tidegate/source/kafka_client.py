@@ -158,10 +158,10 @@ def described(source: KafkaTopics) -> dict[str, Described]:
     return {topic: found[topic] for topic in source.topics}
 
 
-def offsets(source: KafkaTopics, wanted: Iterable[tuple[str, int]], *, latest: bool) -> dict[tuple[str, int], int]:
+def offsets(source: KafkaTopics, partitions: Iterable[tuple[str, int]], *, latest: bool) -> dict[tuple[str, int], int]:
     """Return the high (or low) mark of each (topic, partition), in one request to each broker."""
     spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
-    request = {TopicPartition(topic, partition): spec for topic, partition in wanted}
+    request = {TopicPartition(topic, partition): spec for topic, partition in partitions}
     if not request:
         return {}
     futures = admin(source.connection).client.list_offsets(
@@ -175,7 +175,7 @@ def offsets(source: KafkaTopics, wanted: Iterable[tuple[str, int]], *, latest: b
 
 def watermarks(source: KafkaTopics) -> Marks:
     """Return the (low, high) marks of every partition of every topic."""
-    places = [(topic, number) for topic, told in described(source).items() for number in told.partitions]
+    places = [(topic, number) for topic, description in described(source).items() for number in description.partitions]
     lows, highs = (offsets(source, places, latest=latest) for latest in (False, True))
     marks: Marks = {topic: {} for topic in source.topics}
     for topic, partition in places:

@@ -186,22 +186,22 @@ class Gathered:
         client = Consumer({**CONSUMER, **dict(self._source.connection)}, logger=LOGGER)
         client.assign([TopicPartition(*place, offset) for place, offset in self.positions.items()])
         resting: set[Partition] = set()
-        heard = time.monotonic()
+        last_s = time.monotonic()
         try:
-            while not self._done(heard):
+            while not self._done(last_s):
                 found = self._sorted(client.consume(CONSUMED, POLL_S))
                 if found:
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > self._source.timeout_s and self._idle_s is None:
+                    last_s = time.monotonic()
+                elif time.monotonic() - last_s > self._source.timeout_s and self._idle_s is None:
                     raise SourceError(f"broker {self._source.bootstrap}: nothing came for {self._source.timeout_s} s")
                 yield found
                 resting = self._rested(client, resting, set(hold()))
         finally:
             client.close()
 
-    def _done(self, heard: float) -> bool:
+    def _done(self, last_s: float) -> bool:
         if self._idle_s is not None:
-            return time.monotonic() - heard > self._idle_s
+            return time.monotonic() - last_s > self._idle_s
         return all(map(self._ended, self._ends))
 
     def _ended(self, place: Partition) -> bool:

@@ -249,11 +249,11 @@ def share(
     return ends
 
 
-def land_range(plan: TopicPlan, clock: int, wanted: OffsetRange) -> TaskReport:
+def land_range(plan: TopicPlan, clock: int, offsets: OffsetRange) -> TaskReport:
     """Read the messages of a range and write files into the changelog's directory; nothing is committed.
 
     `clock` is the last made-up timestamp (order "offset")."""
-    start, end = wanted.start, wanted.end
+    start, end = offsets.start, offsets.end
     land_plan, encoder = plan.land_plan(start.topic, start.partition), Encoder()
     flush_bytes = plan.source.max_bytes_per_flush
     rows = RowFiles(plan.changelog, flush_bytes=flush_bytes, messages=end - start.offset)
@@ -281,7 +281,7 @@ def land_range(plan: TopicPlan, clock: int, wanted: OffsetRange) -> TaskReport:
         partition=start.partition,
         start=start.offset,
         position=total.position if total.halt is not None else max(total.position, end),
-        high=wanted.high,
+        high=offsets.high,
         resolved=total.clock if land_plan.order_by_offset else total.resolved,
         since=total.since,
         messages=total.messages,

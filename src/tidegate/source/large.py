@@ -261,7 +261,7 @@ class UpstreamRows:
         concern all rows are raised: SourceError, HistoryLost, SchemaError, ConfigError, EnvironmentFault, and
         UpstreamRowMissing for a table that is not there."""
         first = rows[0]
-        name, wanted = TableName(first.schema, first.table), [needed(row) for row in rows]
+        name, needs = TableName(first.schema, first.table), [needed(row) for row in rows]
         assert first.commit_ts is not None
         if not 1 < first.commit_ts <= MAX_TS:
             raise UpstreamRowMissing(
@@ -271,7 +271,7 @@ class UpstreamRows:
         assert {(row.schema, row.table, row.commit_ts) for row in rows} == {(*name, first.commit_ts)}
         for again in (self._connection is not None, False):
             try:
-                return self._read(name, first.commit_ts, rows, wanted)
+                return self._read(name, first.commit_ts, rows, needs)
             except faults() as error:
                 self.close()
                 if not (again and _code(error) in _LOST):
@@ -285,21 +285,21 @@ class UpstreamRows:
             connection.close()
 
     def _read(
-        self, name: TableName, ts: int, rows: Sequence[RowChange], wanted: Sequence[Needed]
+        self, name: TableName, ts: int, rows: Sequence[RowChange], needs: Sequence[Needed]
     ) -> list[RowChange | TidegateError]:
         self._asked(self._snapshot, (ts - 1,))
         ((_, text, *_),) = self._asked(sent.DEFINITION.format(table=quote_names(*name)))
         definition = defined(name, text.decode("utf-8", "surrogateescape"), ts - 1)
-        before = self._images(definition, [(one.names, one.before) for one in wanted if one.before is not None])
+        before = self._images(definition, [(one.names, one.before) for one in needs if one.before is not None])
         self._asked(self._snapshot, (ts,))
-        after = self._images(definition, [(one.names, one.after) for one in wanted if one.after is not None])
+        after = self._images(definition, [(one.names, one.after) for one in needs if one.after is not None])
         images = {"before": (before, ts - 1), "after": (after, ts)}
-        return [_whole(row, definition, one, images) for row, one in zip(rows, wanted, strict=True)]
+        return [_whole(row, definition, one, images) for row, one in zip(rows, needs, strict=True)]
 
-    def _images(self, definition: Definition, wanted: Sequence[tuple[tuple[str, ...], Key]]) -> dict[Key, Values]:
+    def _images(self, definition: Definition, every: Sequence[tuple[tuple[str, ...], Key]]) -> dict[Key, Values]:
         found: dict[Key, Values] = {}
-        for names in dict.fromkeys(names for names, _ in wanted):
-            keys = list(dict.fromkeys(key for given, key in wanted if given == names))
+        for names in dict.fromkeys(names for names, _ in every):
+            keys = list(dict.fromkeys(key for its_names, key in every if its_names == names))
             rows = [definition.read(raw) for raw in self._asked(*rows_query(definition, names, keys))]
             one = len(keys) == 1 and len(rows) == 1
             found |= {keys[0]: rows[0]} if one else {definition.key_of(row, names): row for row in rows}

@@ -127,7 +127,7 @@ class StorageLanding(BatchLoop):
         self._marks: dict[str, dict[int, Mark]] = {}
         self._schemas: dict[str, tuple[str, SchemaFile]] = {}
         self._indexed: dict[str, tuple[str, int]] = {}
-        self._told = PlaceDefinitions()
+        self._definitions = PlaceDefinitions()
         self._listing = Listing()
         self._warned: set[str] = set()
         """Streams with a warning about rows that no index names; `metadata` after a warning that it went back."""
@@ -147,8 +147,8 @@ class StorageLanding(BatchLoop):
         found: dict[Place, Message] = {}
         for at in places:
             if at.topic == DDLS:
-                told = [path for path, (_, file) in self._schemas.items() if file.query and file.version == at.offset]
-                body: bytes | None = b"\n".join(filter(None, map(self._place.read, told)))
+                files = [path for path, (_, file) in self._schemas.items() if file.query and file.version == at.offset]
+                body: bytes | None = b"\n".join(filter(None, map(self._place.read, files)))
             else:
                 body = self._line(at)
             if body:
@@ -194,11 +194,11 @@ class StorageLanding(BatchLoop):
             return
         for _ in range(LOOKS):
             self._look()
-            if all(self._told_of(stream) is not None for stream in self._listing.data):
+            if all(self._definitions_of(stream) is not None for stream in self._listing.data):
                 break
         reach("files/listed")
         self._check_same()
-        for version, (name, unclear) in self._told.unclear.items():
+        for version, (name, unclear) in self._definitions.unclear.items():
             if (self._state.frontier or 0) <= version < checkpoint and (self._accept is None or self._accept(*name)):
                 raise unclear
         batch = self._planned(checkpoint)
@@ -261,7 +261,7 @@ class StorageLanding(BatchLoop):
                 number = 0 if body is None else parse_index(body)
                 self._indexed[stream] = one.version, max(number, self._indexed.get(stream, ("", 0))[1])
         if new:
-            self._told = self._told.after(
+            self._definitions = self._definitions.after(
                 {one.path: self._schemas[one.path][1] for one in new if one.path in self._schemas}
             )
         self._listing = listing
@@ -317,16 +317,16 @@ class StorageLanding(BatchLoop):
         }
 
     def _version(self, stream: str) -> int:
-        found = table_of_stream(stream, self._told.directories)
+        found = table_of_stream(stream, self._definitions.directories)
         return 0 if found is None else found[1]
 
     def _told_of(self, stream: str) -> FileLayout | None:
-        found = table_of_stream(stream, self._told.directories)
-        return None if found is None else self._told.layout(*found)
+        found = table_of_stream(stream, self._definitions.directories)
+        return None if found is None else self._definitions.layout(*found)
 
     def _layout(self, stream: str) -> FileLayout:
         """The layout of a stream's files. Raises SchemaError without a schema file."""
-        layout = self._told_of(stream)
+        layout = self._definitions_of(stream)
         if layout is None:
             raise SchemaError(
                 f"{self._place.shown}/{stream} has rows, and no schema file tells its columns: copy the directories "
@@ -352,8 +352,8 @@ class StorageLanding(BatchLoop):
             marks |= {file.number: Mark(file.version, file.waits, file.is_cut) for file in one.read}
         moves = self._moves(taken)
         low = batch.upto + 1 if batch.early else self._state.frontier or 0
-        new = [ddl for ddl in self._told.ddls if low <= (ddl.commit_ts or 0) <= batch.upto]
-        unclear = self._told.unclear.keys() & {batch.upto}  # a file of that very moment may still come
+        new = [ddl for ddl in self._definitions.ddls if low <= (ddl.commit_ts or 0) <= batch.upto]
+        unclear = self._definitions.unclear.keys() & {batch.upto}  # a file of that very moment may still come
         ddls = [ddl for ddl in new if ddl not in self._landed_ddls and ddl.commit_ts not in unclear]
         reports = self._counted(moves, self._read(taken, ddls), batch)
         if not reports:

@@ -101,10 +101,10 @@ class Listing:
         """Return the listing of some files; data files have `extension`."""
         found = cls()
         for file in files:
-            told = parse_data_path(file.path)
-            if told is not None:
-                if told.extension == extension and told.number > 0:
-                    found.data.setdefault(told.stream, {})[told.number] = file
+            data_path = parse_data_path(file.path)
+            if data_path is not None:
+                if data_path.extension == extension and data_path.number > 0:
+                    found.data.setdefault(data_path.stream, {})[data_path.number] = file
             elif (stream := parse_index_path(file.path)) is not None:
                 found.indexes[stream] = file
             elif parse_schema_path(file.path) is not None:
@@ -254,10 +254,10 @@ class PlaceDefinitions:
             self.ddls += ddls
             self._name(ddls, [one for _, one in some])
             for path, file in sorted(some, key=lambda one: one[1].action not in _LEAVES):
-                told = parse_schema_path(path)
-                if file.table and file.columns is not None and told is not None:
-                    self.directories.add(told[0])
-                    self._tables[told[0], version] = _layout(path, file, self._state)
+                schema_path = parse_schema_path(path)
+                if file.table and file.columns is not None and schema_path is not None:
+                    self.directories.add(schema_path[0])
+                    self._tables[schema_path[0], version] = _layout(path, file, self._state)
             self._last = version
         self._files |= files
 
@@ -347,23 +347,23 @@ class _Step(NamedTuple):
 def _layout(path: str, file: SchemaFile, state: SchemaState) -> FileLayout:
     known = state.table(TableName(file.schema, file.table))
     try:
-        told = table_of_file(file, () if known is None else _columns(known))
+        declared = table_of_file(file, () if known is None else _columns(known))
     except DecodeError as error:
         raise SchemaError(f"{path}: {error.what}") from error
-    table = told if known is None or _columns(known) != _columns(told) else _joined(told, known)
+    table = declared if known is None or _columns(known) != _columns(declared) else _joined(declared, known)
     wire = wire_table(table)
     fields = tuple(
         msgspec.structs.replace(one, mysql_type=mysql_type(column.type))
         for one, column in zip(wire.fields, wire.columns, strict=True)
     )
-    return FileLayout(told.name, wire, fields)
+    return FileLayout(declared.name, wire, fields)
 
 
 def _columns(table: TableInfo) -> list[str]:
     return [lowered(column.name) for column in table.columns]
 
 
-def _joined(told: TableInfo, known: TableInfo) -> TableInfo:
+def _joined(declared: TableInfo, known: TableInfo) -> TableInfo:
     """The columns of a schema file, with details that only the DDL has."""
     columns = tuple(
         msgspec.structs.replace(
@@ -373,9 +373,9 @@ def _joined(told: TableInfo, known: TableInfo) -> TableInfo:
             stored=other.stored,
             nullable=other.nullable,
         )
-        for column, other in zip(told.columns, known.columns, strict=True)
+        for column, other in zip(declared.columns, known.columns, strict=True)
     )
-    return msgspec.structs.replace(told, columns=columns, indexes=known.indexes)
+    return msgspec.structs.replace(declared, columns=columns, indexes=known.indexes)
 
 
 PLACE: Final = "/"

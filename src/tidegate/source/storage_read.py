@@ -153,8 +153,8 @@ class CanalFiles:
             if (halt := landed.halt) is not None:
                 key = "enable-tidb-extension=true"
                 reason = NO_COMMIT_TS.format(key=key) if halt.code == NO_ORDER else halt.reason
-                told = f"{job.stored.path} line {file_of(halt.offset)[1]}: {reason}"
-                halt = Halt(halt.topic, 0, halt.offset, halt.code, told, halt.order)
+                what = f"{job.stored.path} line {file_of(halt.offset)[1]}: {reason}"
+                halt = Halt(halt.topic, 0, halt.offset, halt.code, what, halt.order)
                 return FileRows(halt=halt, halted_at=landed.halted_at)
             for table in landed.tables.values():
                 found.gate(table, self._plan.after, self._plan.upto)
@@ -168,7 +168,7 @@ class CanalFiles:
 SKIPPED = "CDC:ErrSkippedByResolution"
 
 
-class _Told(NamedTuple):
+class _PlacedRow(NamedTuple):
     record: Record
     row: CsvRow
 
@@ -237,24 +237,24 @@ class CsvFiles:
     def _line_by_line(self, job: FileJob, text: Text, slow: SlowReason) -> FileRows:
         found, encoder = FileRows(), Encoder()
         into, rows = RowColumns(self._run.stream, 0, self._run.table.name), 0
-        for told, before in _paired(self._told(found, job, text)):
-            row = self._event(told.row, before)
+        for placed, before in _paired(self._rows_in_range(found, job, text)):
+            row = self._event(placed.row, before)
             found.messages += 1
             try:
                 if self._judge is not None and self._judge.drops(row):
                     found.filtered += 1
                     continue
             except (InputError, SchemaError) as error:
-                self._aside(found, job, told.record, error.code, str(error))
+                self._aside(found, job, placed.record, error.code, str(error))
                 continue
-            into.add(offset_of(job.number, told.record.number), encoder.encode(row, 0))
+            into.add(offset_of(job.number, placed.record.number), encoder.encode(row, 0))
             rows += 1
         if rows:
             found.tables.append(into.table())
         found.path_counts.add("land/rows", rows, slow, self._run.table.name)
         return found
 
-    def _told(self, found: FileRows, job: FileJob, text: Text) -> Iterator[_Told]:
+    def _rows_in_range(self, found: FileRows, job: FileJob, text: Text) -> Iterator[_PlacedRow]:
         """The rows in the range, one by one, until the run has to halt."""
         is_first = text.records == self._has_header
         for one in records(text.body, self._options):
@@ -275,11 +275,11 @@ class CsvFiles:
             if row.commit_ts > self._plan.upto:
                 found.wait(row.commit_ts)
             elif row.commit_ts > self._plan.after:
-                yield _Told(record, row)
+                yield _PlacedRow(record, row)
 
     def _event(self, row: CsvRow, before: CsvRow | None) -> RowChange:
         name, wire, fields = self._run.table
-        told: dict[str, Any] = {
+        members: dict[str, Any] = {
             "schema": name.schema,
             "table": name.table,
             "fields": fields,
@@ -287,17 +287,17 @@ class CsvFiles:
             "commit_ts": row.commit_ts,
         }
         if before is not None:
-            return Update(before=before.values, after=row.values, **told)
-        return Delete(before=row.values, **told) if row.op == "D" else Insert(after=row.values, **told)
+            return Update(before=before.values, after=row.values, **members)
+        return Delete(before=row.values, **members) if row.op == "D" else Insert(after=row.values, **members)
 
     def _aside(self, found: FileRows, job: FileJob, record: Record, code: str, what: str) -> None:
         place = Place(self._run.stream, 0, offset_of(job.number, record.number))
         text = record.fields[3].text if record.fields and len(record.fields) > 3 else "unknown"
         where = f"{job.stored.path} line {record.line}, a row of {self._run.table.name} at commit_ts {text:.20}: {what}"
         if code == NO_ORDER:
-            told = NO_COMMIT_TS.format(key="include-commit-ts = true under [sink.csv]")
+            advice = NO_COMMIT_TS.format(key="include-commit-ts = true under [sink.csv]")
             found.halt = Halt(
-                place.topic, 0, place.offset, code, f"{where}. Either {told}; or a field is missing", True
+                place.topic, 0, place.offset, code, f"{where}. Either {advice}; or a field is missing", True
             )
             return
         ts = commit_ts_of(text)
@@ -312,13 +312,13 @@ class CsvFiles:
             found.halt, found.halted_at = Halt(place.topic, 0, place.offset, code, where), letter
 
 
-def _paired(told: Iterator[_Told]) -> Iterator[tuple[_Told, CsvRow | None]]:
+def _paired(rows: Iterator[_PlacedRow]) -> Iterator[tuple[_PlacedRow, CsvRow | None]]:
     """Each row; the new image of an UPDATE with its old one, the row before it."""
-    held: _Told | None = None
-    for one in told:
+    held: _PlacedRow | None = None
+    for one in rows:
         is_new = one.row.op == "I" and one.row.is_update
         if held is not None and is_new and one.row.commit_ts == held.row.commit_ts:
-            yield _Told(held.record, one.row), held.row
+            yield _PlacedRow(held.record, one.row), held.row
             held = None
             continue
         if held is not None:

@@ -61,7 +61,7 @@ from tidegate.model.errors import (
     SqlError,
     TidegateError,
 )
-from tidegate.model.event import Ddl, ToldSession
+from tidegate.model.event import Ddl, DdlSession
 from tidegate.model.kv_change import KvOp
 from tidegate.model.mysql import ActionType, MysqlType
 from tidegate.model.name import lowered
@@ -254,10 +254,10 @@ def _exchanged(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> _Chan
     assert job.binlog.table is not None
     new = after.tables[job.binlog.table.id]
     old = before.tables[new.stored.id]
-    (came,) = set(new.stored.physical_ids) - set(old.stored.physical_ids)
-    other = name_of(before.tables[came])
+    (moved,) = set(new.stored.physical_ids) - set(old.stored.physical_ids)
+    other = name_of(before.tables[moved])
     definitions = (new.stored.partition and new.stored.partition.definitions) or []
-    partition = next(each.name.original for each in definitions if each.id == came)
+    partition = next(each.name.original for each in definitions if each.id == moved)
     query = f"ALTER TABLE {_full(name_of(new))} EXCHANGE PARTITION {quote_name(partition)} WITH TABLE {_full(other)}"
     query += _UNCHECKED if job.query.upper().endswith(_UNCHECKED) else ""
     return _Change(old, new, query, job.type, other)
@@ -327,13 +327,13 @@ def session_of(
     schema: str,
     come: Sequence[StoredColumn],
     partitions: Sequence[StoredPartitionDef] = (),
-) -> ToldSession:
+) -> DdlSession:
     """Return the known values of a job's session; `come` are the columns that the statement created or changed,
     `partitions` all partitions of the table, as stored."""
     zone = (
         _zone_of_job(job) or _zone_of_defaults(job, query, schema, come) or _zone_of_bounds(query, schema, partitions)
     )
-    return ToldSession(zone, ",".join(sorted(mode_names(job.sql_mode))), _moment(come, zone))
+    return DdlSession(zone, ",".join(sorted(mode_names(job.sql_mode))), _moment(come, zone))
 
 
 def _zone_of_job(job: Job) -> str:
@@ -382,7 +382,7 @@ def _zone_of_bounds(query: str, schema: str, partitions: Sequence[StoredPartitio
 
 def _moment(come: Sequence[StoredColumn], zone: str) -> str:
     """The time in the origin defaults of new columns, in UTC, with the most digits that one of them has."""
-    given = [
+    times = [
         str(
             kept
             if column.type.tp == MysqlType.TIMESTAMP
@@ -391,7 +391,7 @@ def _moment(come: Sequence[StoredColumn], zone: str) -> str:
         for column in come
         if is_moment(column.default) and (kept := _instant(column)) is not None
     ]
-    return max(given, key=len, default="")
+    return max(times, key=len, default="")
 
 
 def _instant(column: StoredColumn) -> datetime | None:
@@ -535,8 +535,8 @@ class Timeline:
         while self._ahead and self._ahead[0][0] == ts:
             job = self._ahead[0][1]
             before, after = self.snapshot, apply_job(self.snapshot, job, ts)
-            wanted = self._rules.matches_schema(schema_name(job, before))
-            found = ddl_events(job, ts, before, after, self.tables, wants_schema=wanted)
+            wants_schema = self._rules.matches_schema(schema_name(job, before))
+            found = ddl_events(job, ts, before, after, self.tables, wants_schema=wants_schema)
             stays = self._bdr and (job.bdr_role != PRIMARY or bool(job.cdc_write_source))
             for each in found:
                 left_out = stays or self._events.drops_ddl(each.ddl, each.previous, job.start_ts)

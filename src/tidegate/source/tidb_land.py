@@ -418,7 +418,7 @@ class LogSource(Source):
         self._hold = SafePoint(log, hold_as)
         self._timeline = timeline_of(log, rules, mount, events, ticdc_texts=ticdc_texts)
         self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)
-        self._told = _NOTHING
+        self._left_out_at = _NOTHING
         self._known: Container[tuple[str, str]] | None = None
         self._next: _Stop | None = None
         self._failure: _Failure | None = None
@@ -455,7 +455,7 @@ class LogSource(Source):
         self._replicated = _Replicated.of(self._timeline.snapshot, self._timeline.tables)
         self._events.verify(self._replicated.versions)
         self._next = self._failure = None
-        self._told = _NOTHING
+        self._left_out_at = _NOTHING
         self._at, self._high, self._parts = at, parts[-1].high, ()
         self.refresh()
         return at
@@ -514,9 +514,9 @@ class LogSource(Source):
 
     def reading(self) -> Reading:
         snapshot = self._timeline.snapshot
-        if self._told[0] is not snapshot:
-            self._told = snapshot, self._timeline.tables.left_out(snapshot)
-        return Reading(left_out=self._told[1])
+        if self._left_out_at[0] is not snapshot:
+            self._left_out_at = snapshot, self._timeline.tables.left_out(snapshot)
+        return Reading(left_out=self._left_out_at[1])
 
     def _move(self, ts: int) -> None:
         while self._next is not None and self._next.ts <= ts:

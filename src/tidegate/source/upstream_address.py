@@ -61,7 +61,7 @@ def parse_address(uri: str) -> Address:
     try:
         parts = urlsplit(uri)
         host, port = parts.hostname, parts.port
-        given = parse_qsl(parts.query, strict_parsing=bool(parts.query), max_num_fields=20)
+        parameters = parse_qsl(parts.query, strict_parsing=bool(parts.query), max_num_fields=20)
     except ValueError as error:
         raise UriInvalid(f"{_NAME}: it is no URI; write mysql://USER:PASSWORD@HOST:PORT/") from error
     if parts.scheme not in {"mysql", "tidb"} or not host or parts.fragment or parts.path not in {"", "/"}:
@@ -70,7 +70,7 @@ def parse_address(uri: str) -> Address:
             "'/' is %2F, '#' is %23), and no database"
         )
     fields: dict[str, object] = {}
-    for name, value in given:
+    for name, value in parameters:
         if name not in PARAMETERS:
             close = difflib.get_close_matches(name, PARAMETERS, n=1)
             raise UriInvalid(

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.sink.delta.lake import column, table
-from tidegate.model.event import ToldSession
+from tidegate.model.event import DdlSession
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType
 from tidegate.sink.documents import altered
@@ -26,7 +26,7 @@ def test_moments_and_clocks(  # noqa: PLR0917
 ) -> None:
     """TIMESTAMPs stand on the clocks of the feed, and a DDL converts them on those of its session."""
     was, now = table(column(1, "id"), column(2, "c", old)), table(column(1, "id"), column(2, "c", new))
-    change = altered(was, now, clocks, 1, ToldSession(zone), keeps_null=True)
+    change = altered(was, now, clocks, 1, DdlSession(zone), keeps_null=True)
     row = {"id": 1, "c": before}
 
     assert (row if change is None else change(row)) == {"id": 1, "c": after}
@@ -36,7 +36,7 @@ def test_a_new_column() -> None:
     """The text of a moment is the session's."""
     fill = ColumnInfo(2, "c", TIMESTAMP, origin_default="2024-01-01 08:00:00")
     change = altered(
-        table(column(1, "id")), table(column(1, "id"), fill), "UTC", 1, ToldSession("+08:00"), keeps_null=True
+        table(column(1, "id")), table(column(1, "id"), fill), "UTC", 1, DdlSession("+08:00"), keeps_null=True
     )
 
     assert change is not None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.model.event import ToldSession
+from tidegate.model.event import DdlSession
 from tidegate.schema.job import Job, parse_job
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredPartitionDef, StoredType
 from tidegate.source.tidb_ddl import session_of
@@ -41,7 +41,7 @@ def column(kind: int, **given: Any) -> StoredColumn:
 )
 def test_the_zone_of_a_job(location: dict[str, Any] | None, zone: str) -> None:
     """A job that rewrites rows tells the zone, by name or by seconds; a name that means nothing here is not known."""
-    assert session_of(job(location), "", "d", ()) == ToldSession(zone, "ANSI_QUOTES")
+    assert session_of(job(location), "", "d", ()) == DdlSession(zone, "ANSI_QUOTES")
 
 
 @pytest.mark.parametrize(
@@ -50,32 +50,32 @@ def test_the_zone_of_a_job(location: dict[str, Any] | None, zone: str) -> None:
         (
             "alter table t add column c timestamp default '2024-01-01 08:00:00'",
             column(TIMESTAMP, default="2024-01-01 00:00:00", origin_default="2024-01-01 00:00:00"),
-            ToldSession("+08:00", "ANSI_QUOTES"),
+            DdlSession("+08:00", "ANSI_QUOTES"),
         ),
         (
             "alter table t add column c timestamp default '2024-01-01 08:00:00'",
             column(TIMESTAMP, default="2024-01-01 13:30:00", origin_default="2024-01-01 13:30:00"),
-            ToldSession("-05:30", "ANSI_QUOTES"),
+            DdlSession("-05:30", "ANSI_QUOTES"),
         ),
         (
             "alter table t add column c datetime default now()",
             column(DATETIME, default="CURRENT_TIMESTAMP", origin_default="2023-11-15 03:58:19"),
-            ToldSession("+05:45", "ANSI_QUOTES", "2023-11-14 22:13:19"),
+            DdlSession("+05:45", "ANSI_QUOTES", "2023-11-14 22:13:19"),
         ),
         (
             "alter table t add column c timestamp default now()",
             column(TIMESTAMP, default="CURRENT_TIMESTAMP", origin_default="2023-11-14 22:13:19"),
-            ToldSession("", "ANSI_QUOTES", "2023-11-14 22:13:19"),
+            DdlSession("", "ANSI_QUOTES", "2023-11-14 22:13:19"),
         ),
         (
             "alter table t add column c datetime default '2024-01-01'",
             column(DATETIME, default="2024-01-01 00:00:00", origin_default="2024-01-01 00:00:00"),
-            ToldSession("", "ANSI_QUOTES"),
+            DdlSession("", "ANSI_QUOTES"),
         ),
-        ("create table t (c timestamp", column(TIMESTAMP, default="2024-01-01"), ToldSession("", "ANSI_QUOTES")),
+        ("create table t (c timestamp", column(TIMESTAMP, default="2024-01-01"), DdlSession("", "ANSI_QUOTES")),
     ],
 )
-def test_the_zone_of_defaults(query: str, come: StoredColumn, session: ToldSession) -> None:
+def test_the_zone_of_defaults(query: str, come: StoredColumn, session: DdlSession) -> None:
     """A job that rewrites nothing tells no zone, but the defaults that it stored do: moments in UTC, clocks of the
     session."""
     assert session_of(job(None, query), query, "d", [come]) == session

@@ -207,7 +207,7 @@ class DdlRunner:
     def _take_zone(self, session: DdlConnection, task: DdlTask) -> None:
         """Set the session's time zone to that of the DDL. Raises SinkRefused if values depend on a zone that the server
         does not know."""
-        zone = task.ddl.told.zone
+        zone = task.ddl.known_session.zone
         if not zone or zone == "UTC":
             return
         try:

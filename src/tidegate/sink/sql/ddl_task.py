@@ -61,7 +61,7 @@ class DdlTask:
     @property
     def clock_s(self) -> float:
         """CURRENT_TIMESTAMP in seconds since 1970: what the source tells, else the time of the DDL's ts."""
-        moment = self.ddl.told.moment
+        moment = self.ddl.known_session.moment
         if not moment:
             return physical_ms(Tso(self.ddl.commit_ts or 0)) / 1000
         return datetime.fromisoformat(moment).replace(tzinfo=UTC).timestamp()

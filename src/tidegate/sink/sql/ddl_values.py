@@ -138,7 +138,7 @@ def computed_values(task: DdlTask, target: TargetServer) -> ComputedValues | Non
 
 
 def _of_table(task: DdlTask, effect: TableAltered, target: TargetServer) -> ComputedValues | None:
-    ts, session = task.ddl.commit_ts or 0, task.ddl.told
+    ts, session = task.ddl.commit_ts or 0, task.ddl.known_session
     was = {column.id: column for column in effect.old.columns}
     columns, fills, staying = list[ComputedColumn](), list[tuple[ColumnInfo, Value]](), dict[str, str]()
     for new in effect.new.columns:
