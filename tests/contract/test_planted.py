@@ -99,10 +99,10 @@ class ForgetsDoneDdls(CallbackSink):
 
     def advance(self, planned: Any, results: Any) -> SinkPosition:
         """Advance."""
-        standing = super().advance(planned, results)
-        bare = SinkPosition(Checkpoint(standing.checkpoint.ts), standing.state)
+        position = super().advance(planned, results)
+        bare = SinkPosition(Checkpoint(position.checkpoint.ts), position.state)
         self._checkpoints.save(Saved(bare, {}))
-        return standing
+        return position
 
 
 class AdvancesFirst(CallbackSink):
@@ -110,8 +110,8 @@ class AdvancesFirst(CallbackSink):
 
     def run(self, tasks: Any, segment: Any, changes: Any) -> Any:
         """Run a round."""
-        standing = self.recover()
-        self._checkpoints.save(Saved(SinkPosition(Checkpoint(changes.upto), standing.state), {}))
+        position = self.recover()
+        self._checkpoints.save(Saved(SinkPosition(Checkpoint(changes.upto), position.state), {}))
         return super().run(tasks, segment, changes)
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 def rows_of(store: SearchStore) -> dict[str, list[Row]]:
     """The rows of each table, as a reader finds them by its alias."""
     published = store.take()
-    state = published.standing.state
+    state = published.position.state
     found = {}
     for one in published.indexes:
         table = state.table(one.name)

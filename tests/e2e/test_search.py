@@ -56,4 +56,4 @@ def test_by_tasks(spark: "SparkSession", server: SearchServer, source: str, tmp_
     assert done.state == "finished"
     store = store_of(parse_search(uri), "shop")
     found = rows_of(store)
-    assert not list(unlike(lambda table: found[str(table.name)], store.take().standing.state, truth))
+    assert not list(unlike(lambda table: found[str(table.name)], store.take().position.state, truth))

@@ -47,7 +47,7 @@ def test_a_checkpoint_is_kept() -> None:
     with two.held():
         found = two.load()
         assert found is not None
-        assert (found.standing.checkpoint.ts, found.standing.state, found.notes) == (7, later, {"ts": 7})
+        assert (found.position.checkpoint.ts, found.position.state, found.notes) == (7, later, {"ts": 7})
     assert first != names(uri)
     assert [len(first), len(names(uri))] == [2, 2]
 

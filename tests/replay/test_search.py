@@ -33,7 +33,7 @@ def brought(store: SearchStore, source: str, truth: dict[str, Any]) -> list[str]
     """What is wrong with the rows once a feed has brought all up to a recorded moment."""
     run_here(ChangelogSource(source), SearchSink(store), until=truth["ts"])
     found = rows_of(store)
-    return list(unlike(lambda table: found[str(table.name)], store.take().standing.state, truth))
+    return list(unlike(lambda table: found[str(table.name)], store.take().position.state, truth))
 
 
 @pytest.mark.parametrize("protocol", ["open", pytest.param("canal", marks=SOAK)])

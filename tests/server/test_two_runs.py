@@ -290,5 +290,5 @@ def test_one_of_two_runs_into_a_sink_that_fences_goes_on(
         owns = SharedCheckpoints.owner is run.feed.sink._checkpoints
         assert run.error is None or (isinstance(run.error, Fenced) and not owns), (run.name, run.error)
     assert any(run.ended for run in pair.runs)
-    assert SharedCheckpoints.kept.standing.checkpoint.ts == LAST_TS
+    assert SharedCheckpoints.kept.position.checkpoint.ts == LAST_TS
     assert got == set(range(3 * PART))

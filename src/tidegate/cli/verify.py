@@ -119,9 +119,9 @@ def _beside_redis(uri: str, upstream: Upstream, options: VerifyOptions) -> Itera
     if address.mode not in {"hash", "json"}:
         raise ConfigError(f"mode={address.mode} keeps no rows; what is compared are rows of mode=hash and mode=json")
     with closing(RedisServers(address)) as servers:
-        standing = standing_at(servers, options.feed, options.ts, options.wait_s)
-        ts = standing.checkpoint.ts if options.ts is None else options.ts
-        tables = standing.state.tables.values()
+        position = standing_at(servers, options.feed, options.ts, options.wait_s)
+        ts = position.checkpoint.ts if options.ts is None else options.ts
+        tables = position.state.tables.values()
         target = CacheReader(servers, tables, options.passes, ts, lookups=address.lookups)
         with _opened(upstream, ts, options.passes) as source:
             yield Compared(ts, source, target)

@@ -124,7 +124,7 @@ class StateFiles(ABC):
 
     def save(self, saved: Saved) -> None:
         """Replace the checkpoint by `saved`. Raises StateUnwritable, which may be retried, when the store refuses."""
-        checkpoint, state, _ = saved.standing
+        checkpoint, state, _ = saved.position
         before = self._written and self._written[1]
         try:
             schema = self._write_schema(state)

@@ -383,7 +383,7 @@ class Engine:
     def __init__(self, feed: Feed, tasks: Tasks, meter: Meter, stop: threading.Event) -> None:
         self.feed, self.source, self.sink = feed, feed.source, feed.sink
         self.tasks, self.meter, self.halt = tasks, meter, stop
-        self.standing = SinkPosition(Checkpoint(), SchemaState(), is_new=True)
+        self.position = SinkPosition(Checkpoint(), SchemaState(), is_new=True)
         self.outage = Retrier(replace(feed.patience, stuck_s=None, most_s=START_S), meter, stop)
         self.floor = 0
         """The furthest position of the tables in a round that was cut off (engine/segment.py)."""
@@ -416,28 +416,28 @@ class Engine:
 
     def begin(self, idle_s: float | None) -> bool:
         """Recover the sink's position and start the source; False if a stop or `idle_s` ended the wait for it."""
-        standing = self.outage.retrying(self.sink.recover)
-        at = None if standing.is_new else standing.checkpoint.ts
+        position = self.outage.retrying(self.sink.recover)
+        at = None if position.is_new else position.checkpoint.ts
         if at is not None:
-            self.carry(standing.state)
+            self.carry(position.state)
         begun = self.wait_for_source(at, idle_s)
         if begun is None:
             return False
         self.sink.epoch = self.source.epoch()
-        self.standing = standing = self.known(standing, begun)
-        self.outage.retrying(lambda: self.sink.open(standing))
+        self.position = position = self.known(position, begun)
+        self.outage.retrying(lambda: self.sink.open(position))
         self.source.release(begun)
         self.meter.park(self.parked())
-        self.meter.started(standing.checkpoint.ts, resumed=at is not None)
+        self.meter.started(position.checkpoint.ts, resumed=at is not None)
         self.outage.recovered()
         self.outage.policy = self.feed.patience
         return True
 
-    def known(self, standing: SinkPosition, begun: int) -> SinkPosition:
+    def known(self, position: SinkPosition, begun: int) -> SinkPosition:
         """Return the start position, with the tables that only the source knows: all tables of a new feed or of a
         checkpoint without a schema, and tables that new filter rules add."""
-        state = standing.state.with_unknown(self.source.definitions(begun))
-        return SinkPosition(Checkpoint(begun) if standing.is_new else standing.checkpoint, state)
+        state = position.state.with_unknown(self.source.definitions(begun))
+        return SinkPosition(Checkpoint(begun) if position.is_new else position.checkpoint, state)
 
     def carry(self, known: SchemaState) -> None:
         """Pass the sink's tables to the source, unless its checkpoint has no schema."""
@@ -513,7 +513,7 @@ class Engine:
             self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
         frontier = self.source.frontier()  # 4 gate
         self.report_reading(frontier)
-        at = self.standing.checkpoint
+        at = self.position.checkpoint
         if frontier is None or frontier < at.ts:
             return False
         gate = self.outage.retrying(partial(self.sink.gate, at.ts)) if isinstance(self.sink, WithGate) else None
@@ -530,7 +530,7 @@ class Engine:
         limit = self.sink.flush_policy.limit
         end = end_of_round(at.ts, goal, waiting, until=until, floor=self.floor, limit=limit)
         with self.meter.timed("read"):
-            planned, changes = self.outage.retrying(partial(self.plan, self.standing, whole, end))  # 5 cut
+            planned, changes = self.outage.retrying(partial(self.plan, self.position, whole, end))  # 5 cut
         if not planned.is_idle:
             with span("round", changefeed=self.feed.name, rows=planned.rows, upto=planned.checkpoint.ts):
                 self.write(planned, changes)
@@ -541,10 +541,10 @@ class Engine:
         self.idle_advance(planned, now=ends_early or through or end == until)
         return ends_early or through
 
-    def plan(self, standing: SinkPosition, whole: Changes, end: int) -> tuple[Round, Changes]:
-        """Return the round from `standing` to `end`, or to the DDL that later rows lack; raises RowsLackDdl for an
+    def plan(self, position: SinkPosition, whole: Changes, end: int) -> tuple[Round, Changes]:
+        """Return the round from `position` to `end`, or to the DDL that later rows lack; raises RowsLackDdl for an
         empty one."""
-        return plan_from(self.source, standing, whole, end, self.feed.planning(self.sink.barrier), floor=self.floor)
+        return plan_from(self.source, position, whole, end, self.feed.planning(self.sink.barrier), floor=self.floor)
 
     def write(self, planned: Round, changes: Changes) -> None:
         """Do steps 6 to 8 for one round; publish nothing while tables are at different positions."""
@@ -586,7 +586,7 @@ class Engine:
         """Publish the end of a round as the checkpoint."""
         with self.meter.timed("publish"):
             try:
-                self.standing = self.outage.retrying(lambda: self.sink.advance(planned, results))
+                self.position = self.outage.retrying(lambda: self.sink.advance(planned, results))
             except Overtaken as overtaken:
                 self.meter.warn(str(overtaken))
                 self.recover_sink()
@@ -599,18 +599,18 @@ class Engine:
 
     def recover_sink(self) -> None:
         """Continue from the sink's position, which an earlier run has moved since this one began."""
-        standing = self.outage.retrying(self.sink.recover)
-        self.standing = standing = self.known(standing, standing.checkpoint.ts)
-        self.outage.retrying(lambda: self.sink.open(standing))
+        position = self.outage.retrying(self.sink.recover)
+        self.position = position = self.known(position, position.checkpoint.ts)
+        self.outage.retrying(lambda: self.sink.open(position))
         self.floor, self.published_s = 0, time.monotonic()
 
     def resume_parked(self, sink: WithParking, group: Parked, state: SchemaState) -> None:
         """Bring parked tables from their position to the checkpoint, once the source shows all up to it, and publish
         them; tables that are refused again stay parked, with the new error."""
         self.outage.retrying(self.source.refresh)
-        if (self.source.frontier() or 0) < self.standing.checkpoint.ts:
+        if (self.source.frontier() or 0) < self.position.checkpoint.ts:
             return
-        standing, goal, tables = SinkPosition(group.at, state), self.standing.checkpoint, frozenset(group.incarnations)
+        position, goal, tables = SinkPosition(group.at, state), self.position.checkpoint, frozenset(group.incarnations)
         done: list[Result] = []
         refused: TidegateError | None = None
         behind = True
@@ -618,10 +618,10 @@ class Engine:
             while behind:
                 if self.halt.is_set():
                     return
-                planned, changes = self.outage.retrying(partial(self.next_part, standing, goal.ts))
+                planned, changes = self.outage.retrying(partial(self.next_part, position, goal.ts))
                 units, tables = touched(planned.units, tables)
                 done += self.outage.retrying(partial(sink.resume, self.tasks, units, changes))
-                standing = SinkPosition(planned.checkpoint, planned.state)
+                position = SinkPosition(planned.checkpoint, planned.state)
                 behind = planned.checkpoint.ts < goal.ts
             self.outage.recovered()
         except TidegateError as error:
@@ -632,13 +632,13 @@ class Engine:
                 raise
             done, refused = [], error
         sink.resumed(group, refused)
-        self.advance(Round((), self.standing.state, goal, (), ()), done)
+        self.advance(Round((), self.position.state, goal, (), ()), done)
 
-    def next_part(self, standing: SinkPosition, goal: int) -> tuple[Round, Changes]:
-        """Return the next part, at most one round, of the changes from `standing` to `goal`."""
-        whole = self.source.changes(standing.checkpoint.ts, goal)
-        end = end_of_round(standing.checkpoint.ts, goal, list(whole.row_ranges()), limit=self.sink.flush_policy.limit)
-        return self.plan(standing, whole, end)
+    def next_part(self, position: SinkPosition, goal: int) -> tuple[Round, Changes]:
+        """Return the next part, at most one round, of the changes from `position` to `goal`."""
+        whole = self.source.changes(position.checkpoint.ts, goal)
+        end = end_of_round(position.checkpoint.ts, goal, list(whole.row_ranges()), limit=self.sink.flush_policy.limit)
+        return self.plan(position, whole, end)
 
     def resting(self, waiting: Sequence[RowRange]) -> bool:
         """Return True while merging rests and the backlog is small."""
@@ -650,7 +650,7 @@ class Engine:
     def idle_advance(self, planned: Round, *, now: bool) -> None:
         """Publish a checkpoint that moved without rows, at most every `idle_s` unless `now`; it does not count as
         work."""
-        moved = planned.checkpoint.ts > self.standing.checkpoint.ts
+        moved = planned.checkpoint.ts > self.position.checkpoint.ts
         if moved and (now or time.monotonic() - self.published_s >= self.sink.flush_policy.idle_s):
             self.advance(planned, ())
 
@@ -682,10 +682,10 @@ class Engine:
         fence; raise other failures."""
         if not (isinstance(failure, Fenced) and self.sink.fences):
             self.outage.survive(failure, beside=True)
-        self.carry(self.standing.state)
-        self.outage.retrying(lambda: self.source.start(self.tasks, self.standing.checkpoint.ts))
+        self.carry(self.position.state)
+        self.outage.retrying(lambda: self.source.start(self.tasks, self.position.checkpoint.ts))
         self.sink.epoch = self.source.epoch()
         self.messages_seen = 0
 
     def _reached(self, until: int | None) -> bool:
-        return until is not None and self.standing is not None and self.standing.checkpoint.ts >= until
+        return until is not None and self.position is not None and self.position.checkpoint.ts >= until

@@ -491,7 +491,7 @@ class Sink(Protocol[R]):
         """Return the sink's position. Raises SinkRefused when the target belongs to another feed or has another
         form."""
 
-    def open(self, standing: SinkPosition) -> None:  # noqa: ARG002
+    def open(self, position: SinkPosition) -> None:  # noqa: ARG002
         """Connect to the target before the first round. Raises errors of the address, the account and the rules."""
         return
 
@@ -590,7 +590,7 @@ class WithParking(Protocol):
 class Saved(NamedTuple):
     """The stored state of one feed: its checkpoint, and notes of its sink, such as topics written to."""
 
-    standing: SinkPosition
+    position: SinkPosition
     notes: Mapping[str, Any]
 
 
@@ -610,7 +610,7 @@ class Checkpoints(Protocol):
 
 def sink_position(saved: Saved | None) -> SinkPosition:
     """Return the position of a feed whose checkpoint was `saved`; a new feed's for None."""
-    return SinkPosition(Checkpoint(), SchemaState(), is_new=True) if saved is None else saved.standing
+    return SinkPosition(Checkpoint(), SchemaState(), is_new=True) if saved is None else saved.position
 
 
 REFUSED_MAX: Final = 10_000

@@ -186,16 +186,16 @@ def plan_landed(
 
 
 def plan_from(
-    source: Source, standing: SinkPosition, whole: Changes, end: int, rules: Planning, *, floor: int = 0
+    source: Source, position: SinkPosition, whole: Changes, end: int, rules: Planning, *, floor: int = 0
 ) -> tuple[Round, Changes]:
-    """Return the round of a source from `standing` to `end`, or to the DDL that later rows lack, with its changes;
+    """Return the round of a source from `position` to `end`, or to the DDL that later rows lack, with its changes;
     `whole` are the changes up to `end` or further. Raises RowsLackDdl when that round is empty."""
-    at = standing.checkpoint
+    at = position.checkpoint
     changes = whole if end == whole.upto else source.changes(at.ts, end)
     try:
-        planned = plan_landed(standing.state, at, source.ddls(at.ts, end), end, changes, rules=rules)
+        planned = plan_landed(position.state, at, source.ddls(at.ts, end), end, changes, rules=rules)
     except RowsLackDdl as lack:
         if lack.ts <= max(at.ts, floor):
             raise
-        return plan_from(source, standing, whole, lack.ts, rules, floor=floor)
+        return plan_from(source, position, whole, lack.ts, rules, floor=floor)
     return planned, changes

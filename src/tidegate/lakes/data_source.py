@@ -410,7 +410,7 @@ class SourceChanges:
         self._source = landed_source(_in_small_batches(config))
         self._checkpoints = checkpoints_of(config)
         self._reading = False
-        self._standings: dict[int, SinkPosition] = {}
+        self._positions: dict[int, SinkPosition] = {}
         """Where ranges that were round_ end, those that Spark may ask for again."""
         self._outage = Outage(RetryPolicy(config.source.max_retry, config.stuck_ms / 1000))
         self._again_s = 0.0
@@ -467,27 +467,27 @@ class SourceChanges:
     def tasks(self, after: int, upto: int, form: ChangeForm) -> list[ChangeTask]:
         """Return what lies in (after, upto], cut at DDLs and into tasks. HistoryLost for what is no longer there."""
         self.frontier()
-        standing = self._standings.get(after) or self._saved()
-        if standing.checkpoint.ts > after:
+        position = self._positions.get(after) or self._saved()
+        if position.checkpoint.ts > after:
             raise HistoryLost(
-                f"{self._config.state_dir} keeps the changes above ts {standing.checkpoint.ts}, and those above "
+                f"{self._config.state_dir} keeps the changes above ts {position.checkpoint.ts}, and those above "
                 f"{after} are asked for: a query has read them. Give each query a `state` of its own"
             )
         tasks: list[ChangeTask] = []
-        for round_, changes in self._rounds(standing, upto):
+        for round_, changes in self._rounds(position, upto):
             steps = round_.row_steps
             mine = [step for step in steps if form.takes(step.table)]
             tasks += [task for step in mine for task in tasks_of(step, changes, after, form)]  # type: ignore[arg-type]
-            standing = SinkPosition(round_.checkpoint, round_.state)
-        self._standings[upto] = standing
+            position = SinkPosition(round_.checkpoint, round_.state)
+        self._positions[upto] = position
         return tasks
 
     def done(self, ts: int) -> None:
         """Release the changes at or below `ts`: they are not read again."""
-        standing = self._standings.get(ts)
-        self._standings = {at: one for at, one in self._standings.items() if at >= ts}
-        if standing is not None:
-            self._checkpoints.save(Saved(standing, {}))
+        position = self._positions.get(ts)
+        self._positions = {at: one for at, one in self._positions.items() if at >= ts}
+        if position is not None:
+            self._checkpoints.save(Saved(position, {}))
             self._source.release(ts)
 
     def _start(self) -> None:
@@ -496,30 +496,30 @@ class SourceChanges:
 
     def _saved(self) -> SinkPosition:
         saved = self._checkpoints.load()
-        return SinkPosition(Checkpoint(), SchemaState(), is_new=True) if saved is None else saved.standing
+        return SinkPosition(Checkpoint(), SchemaState(), is_new=True) if saved is None else saved.position
 
-    def _rounds(self, standing: SinkPosition, upto: int) -> Iterator[tuple[Round, Changes]]:
-        """Plan from `standing` to `upto`, without what nobody can apply if it may be left out."""
-        while (at := standing.checkpoint.ts) < upto:
+    def _rounds(self, position: SinkPosition, upto: int) -> Iterator[tuple[Round, Changes]]:
+        """Plan from `position` to `upto`, without what nobody can apply if it may be left out."""
+        while (at := position.checkpoint.ts) < upto:
             whole = self._source.changes(at, upto)
             try:
-                round_, changes = plan_from(self._source, standing, whole, upto, self._rules)
+                round_, changes = plan_from(self._source, position, whole, upto, self._rules)
             except TidegateError as error:
                 if not self._source.refused(error):
                     raise
                 self._source.refresh()
                 continue
             yield round_, changes
-            standing = SinkPosition(round_.checkpoint, round_.state)
+            position = SinkPosition(round_.checkpoint, round_.state)
 
     def _definition(self, name: str) -> TableInfo:
         self._source.refresh()
         idle = False
         while True:
-            standing = self._saved()
-            for round_, _ in self._rounds(standing, self._source.frontier() or 0):
-                standing = SinkPosition(round_.checkpoint, round_.state)
-            tables = {lowered(str(table.name)): table for table in standing.state.tables.values()}
+            position = self._saved()
+            for round_, _ in self._rounds(position, self._source.frontier() or 0):
+                position = SinkPosition(round_.checkpoint, round_.state)
+            tables = {lowered(str(table.name)): table for table in position.state.tables.values()}
             if (table := tables.get(lowered(name))) is not None:
                 return table
             if idle:

@@ -239,12 +239,12 @@ class LandedHistory:
         saved = checkpoints_of(self.config).load()
         if saved is None:
             raise ConfigError("the changefeed has no checkpoint yet")
-        if ts and ts < saved.standing.checkpoint.ts:
+        if ts and ts < saved.position.checkpoint.ts:
             raise ConfigError(
-                f"definitions are kept as of the checkpoint {saved.standing.checkpoint.ts} alone; a lake keeps those "
+                f"definitions are kept as of the checkpoint {saved.position.checkpoint.ts} alone; a lake keeps those "
                 "of each snapshot"
             )
-        return saved.standing.checkpoint.ts, saved.standing.state.tables
+        return saved.position.checkpoint.ts, saved.position.state.tables
 
 
 @dataclass(slots=True)

@@ -39,9 +39,9 @@ class CallbackSink(CheckpointSink[Written]):
         _call(self._callback.ddl, planned.ddl, commit_ts=planned.commit_ts)
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  their rows are written
-        self._checkpoints.save(Saved(standing := SinkPosition(planned.checkpoint, planned.state), {}))
+        self._checkpoints.save(Saved(position := SinkPosition(planned.checkpoint, planned.state), {}))
         _call(self._callback.resolved, planned.checkpoint.ts)
-        return standing
+        return position
 
 
 def _write(write: Callable[[Batch], None], changes: Changes, step: Rows) -> Written:

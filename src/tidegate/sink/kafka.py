@@ -395,11 +395,11 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
             writer.max_bytes(self._configured.topic)  # which need not be there yet
         return True
 
-    def open(self, standing: SinkPosition) -> None:
+    def open(self, position: SinkPosition) -> None:
         """Check dispatchers and selectors against the tables, connect, and fit messages to the default topic.
 
         Raises DispatcherFailed, ColumnSelectorFailed, ConfigError and SinkError."""
-        active = self._active(standing.state)
+        active = self._active(position.state)
         self._configured.check(active.tables)
         self._known.note(active.topics)
         with self._connected() as writer:
@@ -438,10 +438,10 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
                 self._known.resolved(ts, topics)
             self._resolved_ts = ts
         reach("topic/resolved-sent")
-        standing = SinkPosition(planned.checkpoint, planned.state)
-        self._checkpoints.save(Saved(standing, {TOPICS: list(self._known.names)}))
+        position = SinkPosition(planned.checkpoint, planned.state)
+        self._checkpoints.save(Saved(position, {TOPICS: list(self._known.names)}))
         reach("topic/advanced")
-        return standing
+        return position
 
     def close(self) -> None:
         self._writer = None

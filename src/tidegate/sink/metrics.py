@@ -350,15 +350,15 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         self._load({} if saved is None else saved.notes)
         return sink_position(saved)
 
-    def open(self, standing: SinkPosition) -> None:
+    def open(self, position: SinkPosition) -> None:
         """Show what there is. ConfigError for a rule that does not fit a table, EnvironmentFault for a port in use."""
-        tables = [table for table in standing.state.tables.values() if str(table.name) not in self._exempt]
+        tables = [table for table in position.state.tables.values() if str(table.name) not in self._exempt]
         try:
             for rule, table in product(self.options.rules, tables):
-                _check(rule, table, standing.checkpoint.ts)
+                _check(rule, table, position.checkpoint.ts)
         except SinkRefused as wrong:
             raise ConfigError(str(wrong)).at(table=wrong.where.table) from wrong
-        self._show(standing)
+        self._show(position)
         if self.options.place is not None and self.page is None:
             self.page = MetricsPage(self.options.place, lambda: self.snapshot)
         if self.options.otlp is not None and self._push is None:
@@ -384,8 +384,8 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
             self._try(planned)
         except SinkRefused as refused:
             done = tuple(identity(each.ddl) for each in self._ddls)
-            standing = SinkPosition(Checkpoint(planned.commit_ts, done), planned.before)
-            self._save(standing, self._results, [refused.where.table or ""])
+            position = SinkPosition(Checkpoint(planned.commit_ts, done), planned.before)
+            self._save(position, self._results, [refused.where.table or ""])
             raise
         self._ddls.append(planned)
 
@@ -417,21 +417,21 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         self.page = self._push = None
         SHOWN.pop(self.options.home, None)
 
-    def _save(self, standing: SinkPosition, results: Sequence[CountedRows], exempt: Sequence[str] = ()) -> SinkPosition:
+    def _save(self, position: SinkPosition, results: Sequence[CountedRows], exempt: Sequence[str] = ()) -> SinkPosition:
         """Save a checkpoint with all that is counted up to it; `exempt` are the tables of a DDL that is refused."""
         tallies = [self._counted(number, tally, results) for number, tally in enumerate(self._tallies)]
         events = list(self._waiting)
         for tally in tallies:
-            turns = judged(tally, values_of(tally, standing.state), standing.checkpoint.ts)
-            events += [alert_event(self.options.feed, tally, turn, standing.checkpoint.ts) for turn in turns]
+            turns = judged(tally, values_of(tally, position.state), position.checkpoint.ts)
+            events += [alert_event(self.options.feed, tally, turn, position.checkpoint.ts) for turn in turns]
         events = [] if self._sender is None else events[-WAITING_MAX:]
         reach("metrics/before-save")
-        self._checkpoints.save(Saved(standing, {**_notes(tallies, events), EXEMPT: list(exempt)}))
+        self._checkpoints.save(Saved(position, {**_notes(tallies, events), EXEMPT: list(exempt)}))
         reach("metrics/saved")
         self._tallies, self._waiting = tallies, events
         self._ddls, self._results = [], []
-        self._show(standing)
-        return standing
+        self._show(position)
+        return position
 
     def _try(self, planned: PlannedDdl) -> None:
         """Raise SinkRefused unless all rules can follow a DDL."""
@@ -471,8 +471,8 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
             )
         return counted
 
-    def _show(self, standing: SinkPosition) -> None:
-        self.snapshot = snapshot_of(self.options.feed, self._tallies, standing.state, standing.checkpoint.ts)
+    def _show(self, position: SinkPosition) -> None:
+        self.snapshot = snapshot_of(self.options.feed, self._tallies, position.state, position.checkpoint.ts)
         SHOWN[self.options.home] = self.snapshot
 
     def _say(self, text: str) -> None:

@@ -328,19 +328,19 @@ class RedisSink(KeyedSink, WithCheck):
 
     def recover(self) -> SinkPosition:
         with self._connected() as servers:
-            standing = self._progress.take(servers)
-        self._is_new = standing.is_new
-        return standing
+            position = self._progress.take(servers)
+        self._is_new = position.is_new
+        return position
 
-    def open(self, standing: SinkPosition) -> None:
+    def open(self, position: SinkPosition) -> None:
         """Raise ConfigError for templates of a new feed that match no table."""
         try:
-            self._mode.check(list(standing.state.tables.values()))
+            self._mode.check(list(position.state.tables.values()))
         except ConfigError as error:
             if self._is_new:
                 raise
             LOGGER.warning("%s; keys of this template are not dropped", error)
-        self._state = standing.state
+        self._state = position.state
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
         self._state = self._state.with_unknown(segment.tables)
@@ -383,15 +383,15 @@ class RedisSink(KeyedSink, WithCheck):
         self._state = planned.after
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  Redis has their rows
-        standing = SinkPosition(planned.checkpoint, planned.state)
+        position = SinkPosition(planned.checkpoint, planned.state)
         reach("redis/before-advance")
         with self._connected() as servers:
             while self._round is not None and (now := servers.run_ids()) != self._round.run_ids:
                 self._progress.check(servers)
                 self._again(self._round, now)
-            self._progress.advance(servers, standing)
+            self._progress.advance(servers, position)
         self._state, self._round = planned.state, None
-        return standing
+        return position
 
     def close(self) -> None:
         if self._servers is not None:

@@ -406,19 +406,19 @@ class RedisServers:
 
 def feeds_of(servers: RedisServers) -> dict[str, SinkPosition]:
     """Return the position of each feed whose progress a Redis has, by name."""
-    return _standings(servers, sorted({key for keys in servers.scan(PROGRESS + b"*") for key in keys}))
+    return _positions(servers, sorted({key for keys in servers.scan(PROGRESS + b"*") for key in keys}))
 
 
-def _standings(servers: RedisServers, keys: Sequence[bytes]) -> dict[str, SinkPosition]:
+def _positions(servers: RedisServers, keys: Sequence[bytes]) -> dict[str, SinkPosition]:
     answers = servers.read(keys, lambda pipeline, key: pipeline.hmget(key, ("checkpoint", "schema")))
     return {
-        key.removeprefix(PROGRESS + b"{").removesuffix(b"}").decode(): _standing(key, checkpoint, schema)
+        key.removeprefix(PROGRESS + b"{").removesuffix(b"}").decode(): _position(key, checkpoint, schema)
         for key, (checkpoint, schema) in zip(keys, answers, strict=True)
         if checkpoint is not None
     }
 
 
-def _standing(key: bytes, checkpoint: bytes, schema: bytes) -> SinkPosition:
+def _position(key: bytes, checkpoint: bytes, schema: bytes) -> SinkPosition:
     try:
         decoded = decode_state(StateKind.REDIS, checkpoint, Checkpoint, f"key {key.decode()}")
     except msgspec.DecodeError as error:
@@ -437,32 +437,32 @@ class RedisProgress:
     def take(self, servers: RedisServers) -> SinkPosition:
         """Become the writer of the feed; return its position. Raises StateTooNew or SinkRefused for progress that
         cannot be read; the writer is then the previous one."""
-        _standings(servers, [self._key])
+        _positions(servers, [self._key])
         ((epoch, revision, checkpoint, schema),) = servers.call([ScriptCall(TAKE, [self._key], [])])
         self._epoch, self._revision = int(epoch), int(revision or 0)
         if checkpoint is None:
             return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
-        standing = _standing(self._key, checkpoint, schema)
-        self._known = standing.state
-        return standing
+        position = _position(self._key, checkpoint, schema)
+        self._known = position.state
+        return position
 
     def check(self, servers: RedisServers) -> None:
         """Raise Fenced where another writer began, SinkRefused where Redis lost what this one had kept."""
         (answer,) = servers.read([self._key], lambda pipeline, key: pipeline.hmget(key, ("epoch", "revision")))
         self._compare(answer)
 
-    def advance(self, servers: RedisServers, standing: SinkPosition) -> None:
-        """Make `standing` the checkpoint. Raises what `check` does."""
-        state: list[Any] = [encode_state(StateKind.REDIS, standing.checkpoint)]
-        if standing.state is not self._known:
-            state.append(standing.state.to_json())
+    def advance(self, servers: RedisServers, position: SinkPosition) -> None:
+        """Make `position` the checkpoint. Raises what `check` does."""
+        state: list[Any] = [encode_state(StateKind.REDIS, position.checkpoint)]
+        if position.state is not self._known:
+            state.append(position.state.to_json())
         for _ in range(2):
             call = ScriptCall(ADVANCE, [self._key], [self._epoch, self._revision, *state])
             (answer,) = servers.call([call])
             if not answer:
                 break
             self._compare(answer)  # a higher revision is that of a try whose answer did not come
-        self._revision, self._known = self._revision + 1, standing.state
+        self._revision, self._known = self._revision + 1, position.state
 
     def _compare(self, answer: Any) -> None:
         epoch, revision = (int(value or 0) for value in answer)

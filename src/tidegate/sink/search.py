@@ -204,7 +204,7 @@ class PublishedIndexes(msgspec.Struct, frozen=True):
     indexes: tuple[TableIndex, ...] = ()
 
     @property
-    def standing(self) -> SinkPosition:
+    def position(self) -> SinkPosition:
         if self.checkpoint is None:
             return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
         return SinkPosition(self.checkpoint, SchemaState.from_json(self.schema.encode()))
@@ -397,10 +397,10 @@ class SearchSink(KeyedSink):
     def recover(self) -> SinkPosition:
         published = self.store.take()
         self._epoch, self._indexes = published.epoch, {index.name.key: index for index in published.indexes}
-        return published.standing
+        return published.position
 
-    def open(self, standing: SinkPosition) -> None:
-        self._checkpoint_ts, self._state = standing.checkpoint.ts, standing.state
+    def open(self, position: SinkPosition) -> None:
+        self._checkpoint_ts, self._state = position.checkpoint.ts, position.state
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
         self._tasks = tasks
@@ -431,14 +431,14 @@ class SearchSink(KeyedSink):
         self._state, self._indexes = planned.after, follower.indexes
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  the indexes have them
-        standing = SinkPosition(planned.checkpoint, planned.state)
+        position = SinkPosition(planned.checkpoint, planned.state)
         reach("search/before-advance")
         if planned.state is not self._schema[0]:
             self._schema = planned.state, planned.state.to_json().decode()
         indexes = tuple(self._indexes.values())
         self.store.keep(PublishedIndexes(self._epoch, planned.checkpoint, self._schema[1], indexes))
         self._checkpoint_ts, self._state = planned.checkpoint.ts, planned.state
-        return standing
+        return position
 
     def close(self) -> None:
         self.store.close()

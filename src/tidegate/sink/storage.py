@@ -177,7 +177,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
             self._publish(saved)
         return sink_position(saved)
 
-    def open(self, standing: SinkPosition) -> None:
+    def open(self, position: SinkPosition) -> None:
         """Check the target directory. Raises SinkRefused for a store without conditional writes, or one with another
         feed's files."""
         self._waiting = {}
@@ -189,9 +189,9 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
                     f"{self._bucket.shown} has the files of a changefeed already: `metadata` is there, and nothing in "
                     "the state directory belongs to it. Give a place of its own, or the state of the first run"
                 )
-            self._checkpoints.save(Saved(standing, {}))
+            self._checkpoints.save(Saved(position, {}))
             self._is_new = False
-        self._publish(Saved(standing, {}))
+        self._publish(Saved(position, {}))
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[StoredRows]:
         """Write the rows of a segment into files; return when all are there.
@@ -228,8 +228,8 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
 
     def advance(self, planned: Round, results: Sequence[StoredRows]) -> SinkPosition:
         numbers = {directory: number for done in results for directory, number in done.numbers.items()}
-        standing = SinkPosition(planned.checkpoint, planned.state)
-        saved = Saved(standing, {NUMBERS: numbers, SCHEMAS: self._waiting})
+        position = SinkPosition(planned.checkpoint, planned.state)
+        saved = Saved(position, {NUMBERS: numbers, SCHEMAS: self._waiting})
         reach("storage/before-save")
         self._checkpoints.save(saved)
         reach("storage/saved")
@@ -238,7 +238,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
             mine = {one: number for one, number in numbers.items() if one.startswith(f"{place.version}/")}
             self._directories[key] = _TableDirectory(place.table, place.version, place.date, {**place.numbers, **mine})
         self._waiting, self._written = {}, {}
-        return standing
+        return position
 
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:  # noqa: ARG002
         """Delete the files of days that are over, when it is time."""
@@ -269,8 +269,8 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         for path, text in saved.notes.get(SCHEMAS, {}).items():
             self._bucket.write(path, text.encode())
             reach("storage/schema-written")
-        self._checkpoint_ts = saved.standing.checkpoint.ts
-        self._bucket.raise_(METADATA, render_metadata(saved.standing.checkpoint.ts), parse_metadata)
+        self._checkpoint_ts = saved.position.checkpoint.ts
+        self._bucket.raise_(METADATA, render_metadata(saved.position.checkpoint.ts), parse_metadata)
         reach("storage/published")
 
     def _met(

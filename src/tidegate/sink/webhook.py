@@ -294,10 +294,10 @@ class WebhookSink(CheckpointSink[Posted]):
         self._sender.send([self._events.ddl(planned.ddl)])
 
     def advance(self, planned: Round, results: Sequence[Posted]) -> SinkPosition:  # noqa: ARG002  their rows are posted
-        self._checkpoints.save(Saved(standing := SinkPosition(planned.checkpoint, planned.state), {}))
+        self._checkpoints.save(Saved(position := SinkPosition(planned.checkpoint, planned.state), {}))
         if self._options.resolved:
             self._sender.send([self._events.resolved(planned.checkpoint.ts)])
-        return standing
+        return position
 
     def close(self) -> None:
         self._sender.close()

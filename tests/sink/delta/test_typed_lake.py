@@ -29,20 +29,20 @@ class Fed:
 
     def __init__(self, root: Path, mode: Mode) -> None:
         self.sink = DeltaSink(DeltaOptions(root=str(root), feed="f", mode=mode))
-        self.standing = self.sink.recover()
+        self.position = self.sink.recover()
         self.rows = 0
         self.paths: set[str] = set()
 
     def round(self, ddls: Sequence[PlacedDdl], upto: int, changes: Changes) -> None:
         """The changes up to a ts."""
-        at, state = self.standing.checkpoint, self.standing.state
+        at, state = self.position.checkpoint, self.position.state
         accept = TableFilter.parse(("*.*",)).matches
         planned = plan_landed(state, at, ddls, upto, changes, rules=Planning(accept))
         self.sink.admit(planned)
         results = self.sink.run(TASKS, planned.units, changes)
         self.rows += sum(result.rows for result in results)
         self.paths |= {path for result in results for path in result.path_counts.by_path()}
-        self.standing = self.sink.advance(planned, results)
+        self.position = self.sink.advance(planned, results)
 
     def held(self) -> Lake:
         """The stored rows of all tables, those that were dropped too, whatever their order."""
@@ -67,7 +67,7 @@ def straight(log: Path, fed: Fed) -> None:
         frontier = found.frontier()
         assert frontier is not None
         ddls = found.ddls(at, frontier)
-        upto = segment_end(fed.standing.checkpoint, ddls, frontier)
+        upto = segment_end(fed.position.checkpoint, ddls, frontier)
         if upto == at:
             return
         fed.round(ddls, upto, found.changes(at, upto))
@@ -103,6 +103,6 @@ def test_a_lake_without_a_changelog(tmp_path: Path, stream: str, mode: Mode, mon
     assert one.held() == other.held()
     assert any(one.held().values())
     assert one.rows == other.rows > 0
-    assert one.standing.checkpoint == other.standing.checkpoint
+    assert one.position.checkpoint == other.position.checkpoint
     assert one.paths == {"mount/columns", "mount/rows"}
     assert other.paths == {"changelog/columns"}

@@ -64,7 +64,7 @@ def test_rows_ddls_and_resolved_timestamps(protocol: str) -> None:
     """Every row is there in commit order, DDLs behind the rows of their ts, and each end of a round in every
     partition; the checkpoint is what was told last."""
     feed = Feed(protocol, BY_TABLE)
-    standing = feed.carry(story())
+    position = feed.carry(story())
     events = feed.events()
 
     keep_promises(events, protocol)
@@ -73,7 +73,7 @@ def test_rows_ddls_and_resolved_timestamps(protocol: str) -> None:
     marks = [resolved(held) for held in events.values()]
     assert marks == [marks[0]] * 9
     assert marks[0] == [TS + 30, TS + 60, TS + 200]
-    assert standing.checkpoint == Checkpoint(TS + 200)
+    assert position.checkpoint == Checkpoint(TS + 200)
     assert feed.kept.saved is not None
     assert feed.kept.saved.notes == {"topics": ["feed", "of_t", "of_u"]}
     assert feed.kept.holders == 0
@@ -116,15 +116,15 @@ def test_a_late_ddl() -> None:
     feed = Feed()
     sink = feed.sink()
     sink.open(sink.recover())
-    standing = sink.advance(Round((), SchemaState(), Checkpoint(TS), (), ()), [])
+    position = sink.advance(Round((), SchemaState(), Checkpoint(TS), (), ()), [])
     sink.ddl(plan_ddl(SchemaState(), placed(TS, ALTER)))
     sink.advance(Round((), SchemaState(), Checkpoint(TS, ("done",)), (), ()), [])
 
-    assert standing == SinkPosition(Checkpoint(TS), SchemaState())
+    assert position == SinkPosition(Checkpoint(TS), SchemaState())
     for held in feed.events().values():
         assert [type(event).__name__ for event in held] == ["Resolved", "Ddl"]
     assert feed.kept.saved is not None
-    assert feed.kept.saved.standing.checkpoint.done == ("done",)
+    assert feed.kept.saved.position.checkpoint.done == ("done",)
 
 
 class Killed(BaseException):

@@ -73,7 +73,7 @@ def test_a_topic_becomes_one_of_the_other_protocol(
     events = in_order(held, kind)
     words = {"max_batch_size": "1"} if kind == "canal" else {}
     feed = Feed(OTHER[kind], dispatchers, **words)
-    standing = feed.carry(source)
+    position = feed.carry(source)
 
     assert not source.dead_letters()
     wanted = expected(events, feed)
@@ -89,7 +89,7 @@ def test_a_topic_becomes_one_of_the_other_protocol(
         keys = [(ddl.schema, ddl.table, ddl.commit_ts, ddl.query) for ddl in ddls(some)]
         has = number == 0 or OTHER[kind] == "open-protocol"
         assert keys == ([(ddl.schema, ddl.table, ddl.commit_ts, ddl.query) for ddl in sent] if has else [])
-        assert resolved(some)[-1] == frontier == standing.checkpoint.ts
+        assert resolved(some)[-1] == frontier == position.checkpoint.ts
     keep_promises(feed.events(), OTHER[kind])
 
 

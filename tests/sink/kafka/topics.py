@@ -165,26 +165,26 @@ class Feed:
         """What an engine does, up to the source's frontier."""
         sink: Sink = self.sink()
         with sink.held():
-            standing = sink.recover()
-            sink.open(standing)
-            while self._goes_on(source, standing):
-                standing = self._round(source, sink, standing, tasks or InProcess())
+            position = sink.recover()
+            sink.open(position)
+            while self._goes_on(source, position):
+                position = self._round(source, sink, position, tasks or InProcess())
             sink.close()
-        return standing
+        return position
 
-    def _goes_on(self, source: Any, standing: SinkPosition) -> bool:
-        at, frontier = standing.checkpoint, source.frontier()
+    def _goes_on(self, source: Any, position: SinkPosition) -> bool:
+        at, frontier = position.checkpoint, source.frontier()
         if at.ts < frontier:
             return True
         return any(identity(one.ddl) not in at.done for one in source.ddls(at.ts, frontier))
 
-    def _round(self, source: Any, sink: Sink, standing: SinkPosition, tasks: Tasks) -> SinkPosition:
-        at, frontier = standing.checkpoint, source.frontier()
+    def _round(self, source: Any, sink: Sink, position: SinkPosition, tasks: Tasks) -> SinkPosition:
+        at, frontier = position.checkpoint, source.frontier()
         ddls = source.ddls(at.ts, frontier)
         upto = segment_end(at, ddls, frontier)
         changes: Changes = source.slice(at.ts, upto)
         accept = self.rules.matches
-        planned = plan_landed(standing.state, at, ddls, upto, changes, rules=Planning(accept, barrier=Barrier.ALL))
+        planned = plan_landed(position.state, at, ddls, upto, changes, rules=Planning(accept, barrier=Barrier.ALL))
         results = sink.run(tasks, planned.segment, changes)
         for ddl in planned.planned_ddls:
             sink.ddl(ddl)

@@ -52,9 +52,9 @@ def begin(server: Server, user: str = "root") -> None:
 
 def begin_new(server: Server) -> None:
     """Begin another feed with the tables of this one."""
-    standing, other = sink(server).recover(), SqlSink(SqlOptions("other", "127.0.0.1", server.port))
+    position, other = sink(server).recover(), SqlSink(SqlOptions("other", "127.0.0.1", server.port))
     other.recover()
-    other.open(SinkPosition(Checkpoint(), standing.state))
+    other.open(SinkPosition(Checkpoint(), position.state))
     other.close()
 
 

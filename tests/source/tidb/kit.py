@@ -223,7 +223,7 @@ class Run:
     @property
     def checkpoint(self) -> int:
         """Where the feed stands."""
-        return self.engine.standing.checkpoint.ts
+        return self.engine.position.checkpoint.ts
 
     def run(self, *, idle_s: float | None = None) -> Progress:
         """Run to the target, a stop or a silence."""

@@ -136,7 +136,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         self._upkeep, self._parks = upkeep, parks
         self._begun = False
         self._catalogs = catalogs
-        self._standing = SinkPosition(self.snapshot.checkpoint, self.snapshot.state)
+        self._position = SinkPosition(self.snapshot.checkpoint, self.snapshot.state)
         self._refused: list[Refused] = []
         self._requests = Requests(options)
 
@@ -157,12 +157,12 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             self.recover()
         return True
 
-    def open(self, standing: SinkPosition) -> None:
+    def open(self, position: SinkPosition) -> None:
         """Remember where the first round begins, and check that an object store keeps conditional writes.
 
         Raises SinkRefused for one that does not.
         """
-        self._standing = standing
+        self._position = position
         if "://" in self.options.root:
             check_store(self.options.control_uri)
 
@@ -213,7 +213,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
     def advance(self, planned: Round, results: Sequence[TableResult]) -> SinkPosition:
         """Publish the round: its checkpoint, its schema, the version of every table and which of them are parked."""
         self.admit(planned)
-        before, at = self.snapshot, self._standing
+        before, at = self.snapshot, self._position
         parked = before.parked
         if self._refused:
             newly = any(refused.error is not None for refused in self._refused)
@@ -240,13 +240,13 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             epoch=self.epoch,
         )
         self.snapshot, self._refused = replace(published, digest=publish(self.options, published)), []
-        self._standing = SinkPosition(planned.checkpoint, planned.state)
+        self._position = SinkPosition(planned.checkpoint, planned.state)
         self._requests.withdraw()
         try:
             self._name()
         except TidegateError as error:  # the round is published; upkeep tries again and tells
             LOGGER.info("lake %s: %s", self.options.root, error)
-        return self._standing
+        return self._position
 
     def parked(self) -> Sequence[Parked]:
         return self.snapshot.parked

@@ -107,8 +107,8 @@ class TargetProgress:
         self._known = SchemaState.from_json(bytes(definitions))
         return SinkPosition(self._state.checkpoint, self._known)
 
-    def start(self, standing: SinkPosition) -> None:
-        self._state = msgspec.structs.replace(self._state, checkpoint=standing.checkpoint)
+    def start(self, position: SinkPosition) -> None:
+        self._state = msgspec.structs.replace(self._state, checkpoint=position.checkpoint)
 
     def lay_out(self, session: TargetSession, requested: ShardLayout) -> None:
         """Raise the epoch of all rows, once those who write them have ended or are refused; take `requested` as layout
@@ -135,22 +135,22 @@ class TargetProgress:
         reach("sql/laid-out")
         self._state = state
 
-    def advance(self, session: TargetSession, standing: SinkPosition, also: Callable[[], None] | None = None) -> None:
-        """Make `standing` the checkpoint, with what `also` writes. Fenced where another writer began."""
-        state = msgspec.structs.replace(self._state, checkpoint=standing.checkpoint)
-        values = [standing.checkpoint.ts, encode_state(StateKind.DATABASE, state)]
+    def advance(self, session: TargetSession, position: SinkPosition, also: Callable[[], None] | None = None) -> None:
+        """Make `position` the checkpoint, with what `also` writes. Fenced where another writer began."""
+        state = msgspec.structs.replace(self._state, checkpoint=position.checkpoint)
+        values = [position.checkpoint.ts, encode_state(StateKind.DATABASE, state)]
         move = sent.MOVE
-        if standing.state is not self._known:
-            move, values = sent.MOVE_ALL, [*values, standing.state.to_json()]
+        if position.state is not self._known:
+            move, values = sent.MOVE_ALL, [*values, position.state.to_json()]
         if also is not None:
             session.ask(sent.BEGIN)
-        self._move(session, move, *values, ahead=standing.checkpoint.ts)
+        self._move(session, move, *values, ahead=position.checkpoint.ts)
         if also is not None:
             also()
             reach("sql/point-written")
             session.ask(sent.COMMIT)
         reach("sql/advanced")
-        self._state, self._known, self._at = state, standing.state, standing.checkpoint.ts
+        self._state, self._known, self._at = state, position.state, position.checkpoint.ts
 
     def _move(self, session: TargetSession, move: str, *values: object, ahead: int = 0) -> None:
         """Move the row that holds the checkpoint, from where this run brought it; or it stands at `ahead` already, by a

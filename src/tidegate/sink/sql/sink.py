@@ -104,21 +104,21 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
 
     def recover(self) -> SinkPosition:
         with self._connected() as session:
-            standing = self._progress.take(session)
+            position = self._progress.take(session)
             if self._points is not None:
                 self._points.create(session)
-        return standing
+        return position
 
     def check(self) -> bool:
         with self._connected():
             return True
 
-    def open(self, standing: SinkPosition) -> None:
+    def open(self, position: SinkPosition) -> None:
         """Start at a position, after the preflight. SinkRefused for tables of a new feed that the target lacks, or
         columns of them; AccountRefused for missing rights to write rows."""
-        self._progress.start(standing)
-        self._state = standing.state
-        tables = [one for one in standing.state.tables.values() if self._rules.matches(*one.name)]
+        self._progress.start(position)
+        self._state = position.state
+        tables = [one for one in position.state.tables.values() if self._rules.matches(*one.name)]
         if not tables:
             return
         self._warn_keyless(tables)
@@ -128,7 +128,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
             for warning in check_rights(session, target, tables):
                 self._warn_once(warning)
             is_fresh = self._progress.is_fresh
-            if not is_fresh and has_ddl_above(session, self.options.feed, standing.checkpoint.ts):
+            if not is_fresh and has_ddl_above(session, self.options.feed, position.checkpoint.ts):
                 return
             differences = list(_differences(session, target, tables))
         texts = [text for text, _ in differences]
@@ -197,7 +197,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         self._warn_keyless(table for key, table in after.items() if key not in before)
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  their rows are committed
-        standing, ts = SinkPosition(planned.checkpoint, planned.state), planned.checkpoint.ts
+        position, ts = SinkPosition(planned.checkpoint, planned.state), planned.checkpoint.ts
         reach("sql/before-advance")
         with self._connected() as session:
             target = self._target
@@ -207,14 +207,14 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
                 LOGGER.warning("no sync point at %d: an earlier run, with another interval, went further", ts)
                 points = None
             if points is None:
-                self._progress.advance(session, standing)
+                self._progress.advance(session, position)
             else:
                 noted: list[int] = []
                 note = partial(points.note, session, target, ts)
-                self._progress.advance(session, standing, lambda: noted.append(note()))
+                self._progress.advance(session, position, lambda: noted.append(note()))
                 points.show(session, target, noted[0])
         self._state = planned.state
-        return standing
+        return position
 
     def close(self) -> None:
         if self._session is not None:

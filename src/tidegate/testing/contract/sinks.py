@@ -372,8 +372,8 @@ class SinkContract:
 
     def checkpoint(self, home: Path) -> int:
         """Return where a sink stands that is started now; 0 for a new one."""
-        standing = self.sink(home).recover()
-        return 0 if standing.is_new else standing.checkpoint.ts
+        position = self.sink(home).recover()
+        return 0 if position.is_new else position.checkpoint.ts
 
     def holds(self, home: Path, story: Script, upto: int, **how: bool) -> None:
         """Assert that the target holds what happened up to `upto`.
