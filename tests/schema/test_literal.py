@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.model.event import ToldSession, Value
+from tidegate.model.event import DdlSession, Value
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnInfo
 from tidegate.model.table import ColumnType as C
@@ -153,7 +153,7 @@ def test_the_moment_of_a_ddl_is_cut(code: T, moment: str) -> None:
     for digits in range(7) if code is not T.DATE else (-1, 0):
         column = ColumnInfo(1, "c", C(code, decimal=digits), origin_default="CURRENT_TIMESTAMP")
         expected = whole[:10] if code is T.DATE else whole[: 19 + digits + (digits > 0)]
-        assert stored_value(column, session=ToldSession(moment=moment)) == expected
+        assert stored_value(column, session=DdlSession(moment=moment)) == expected
         since = datetime.fromisoformat(moment) - datetime(1970, 1, 1)  # noqa: DTZ001  both in UTC
         assert (
             stored_value(column, commit_ts=compose(since // timedelta(milliseconds=1)))

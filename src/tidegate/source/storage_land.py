@@ -320,7 +320,7 @@ class StorageLanding(BatchLoop):
         found = table_of_stream(stream, self._definitions.directories)
         return 0 if found is None else found[1]
 
-    def _told_of(self, stream: str) -> FileLayout | None:
+    def _definitions_of(self, stream: str) -> FileLayout | None:
         found = table_of_stream(stream, self._definitions.directories)
         return None if found is None else self._definitions.layout(*found)
 
