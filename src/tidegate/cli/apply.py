@@ -61,7 +61,7 @@ def apply(
     It takes the place of the changefeed that wrote the replica; one that still runs is ended."""
     until_ts = None if until is None else parse_ts(until, now_ms=time.time_ns() // 1_000_000)
     _, sink = addresses(read_document(path), source_uri, sink_uri)
-    at, last_ts, name = _standing(sink, name)
+    at, last_ts, name = _position(sink, name)
     if until_ts is not None and last_ts > until_ts:
         raise ConfigError(f"the replica is at {last_ts} already, later than --until {until_ts}")
     with tempfile.TemporaryDirectory() as own:
@@ -80,7 +80,7 @@ def apply(
         ctx.exit(1)
 
 
-def _standing(sink: str, name: str | None) -> tuple[int, int, str | None]:
+def _position(sink: str, name: str | None) -> tuple[int, int, str | None]:
     """The checkpoint of the replica, the ts of its last rows or DDL, and the changefeed that wrote them: 0 and `name`
     where there is none yet."""
     session = session_of(sink)
