@@ -198,7 +198,7 @@ def nearest_single(value: float) -> float:
 
 
 def shortest_single(value: float) -> str:
-    """Return the fewest digits that identify the 32-bit float `value`, as Go finds them, with an exponent of at least two
+    """Return the fewest digits that identify the 32-bit float `value`, as Go does, with an exponent of at least two
     digits: 1.5e+00."""
     if not math.isfinite(value):
         return repr(value)
