@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.golden.codec_cases import DATA
@@ -100,3 +101,72 @@ def test_composite_keys_of_canal_rows(names: tuple[str, ...], flag: int) -> None
     assert {column.name: column.flag & (8 | 32) for column in table.columns if column.name in names} == dict.fromkeys(
         names, flag
     )
+
+
+KEYED = """CREATE TABLE k (z INT(6) ZEROFILL NOT NULL, c VARCHAR(9) NOT NULL, g INT AS (z + 1) STORED, n INT UNSIGNED,
+    v INT AS (z + 2), UNIQUE KEY c (c), KEY zn (z, n), UNIQUE KEY cz (c, z))"""
+CANAL = (
+    Field("z", 3, None, "int unsigned zerofill", unsigned=True, binary=True),
+    Field("c", 15, None, "varchar"),
+    Field("g", 3, None, "int", binary=True),
+    Field("n", 3, None, "int unsigned", unsigned=True, binary=True),
+)
+
+
+def defined(text: str) -> TableInfo:
+    """The table that a CREATE TABLE makes."""
+    state, _ = apply_ddl(SchemaState(), Ddl(schema="s", table="k", query=text, commit_ts=5, type=3), 0)
+    found = state.table(TableName("s", "k"))
+    assert found is not None
+    return found
+
+
+def test_what_a_message_lacks_is_read_off_its_table() -> None:
+    """Flags and handle of canal-json's columns, ZEROFILL of Open Protocol's, in any case of names and for some of the
+    columns alone."""
+    info = defined(KEYED)
+    whole = wire_table(info)
+    flags = {column.name: column.flag for column in whole.columns}
+    assert (flags["c"] & 2, flags["n"] & 64, flags["g"] & 4, flags["z"] & 32) == (2, 64, 4, 32)
+
+    canal = table_of_fields(CANAL, (), info)
+    assert {column.name: column.flag for column in canal.columns} == flags
+    assert canal.names_handle
+    assert not table_of_fields(CANAL, ()).names_handle
+    some = table_of_fields((msgspec.structs.replace(CANAL[1], name="C"), CANAL[2]), (), info)
+    assert [(column.name, column.flag) for column in some.columns] == [("C", flags["c"]), ("g", flags["g"])]
+    opened = table_of_fields(whole.fields, None, info)
+    types = [mysql_type(column, full=False) for column in opened.columns]
+    assert types == ["int unsigned zerofill", "varchar", "int", "int unsigned"]
+
+
+@pytest.mark.parametrize(
+    ("text", "primary"),
+    [
+        (KEYED.replace("c VARCHAR(9)", "c INT"), ()),
+        (KEYED.replace("c VARCHAR(9)", "c VARBINARY(9)"), ()),
+        (KEYED.replace("n INT UNSIGNED", "n INT"), ()),
+        (KEYED.replace(" n INT", " m INT").replace("z, n", "z, m"), ()),
+        (KEYED.replace("g INT AS (z + 1) STORED", "g INT AS (z + 1)"), ()),
+        (KEYED.replace("UNIQUE KEY c (c)", "PRIMARY KEY (c)"), ()),
+        (KEYED, ("c",)),
+    ],
+)
+def test_another_table_tells_nothing(text: str, primary: tuple[str, ...]) -> None:
+    """Where names, types, signs or primary key differ, a row is written by its message alone."""
+    assert table_of_fields(CANAL, primary, defined(text)) == table_of_fields(CANAL, primary)
+
+
+def test_a_primary_key_is_told_in_its_order() -> None:
+    """By the definition; flags know the columns alone."""
+    info = defined("CREATE TABLE k (a INT, b INT, c INT, PRIMARY KEY (c, a))")
+
+    assert table_of_fields(wire_table(info).fields, None, info).pk_names == ("c", "a")
+    assert table_of_fields(wire_table(info).fields, None).pk_names == ("a", "c")
+
+
+def test_a_table_read_off_rows_tells_nothing_more() -> None:
+    """It was made of such rows itself."""
+    info = msgspec.structs.replace(defined(KEYED), inferred=True)
+
+    assert table_of_fields(CANAL, (), info) == table_of_fields(CANAL, ())

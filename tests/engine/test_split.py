@@ -2,10 +2,12 @@
 
 import pytest
 
-from tests.engine.dispatch_rows import FIELDS, ROW, TS, delete, insert, plan, update
+from tests.engine.dispatch_rows import FIELDS, INFO, ROW, TS, delete, insert, plan, router, update
+from tidegate.codec.columnar import Batch
 from tidegate.engine.dispatch import SplitPolicy, Splitter, halves
 from tidegate.model.errors import DispatcherFailed, EncodeError
 from tidegate.model.event import Delete, Field, Insert, Update
+from tidegate.sink.kafka_target import Dispatcher
 
 BY_DAY = {"partition": "columns", "columns": ["day"]}
 OLD = (11, "x", "mon", 1.0)
@@ -100,3 +102,19 @@ def test_updates_that_do_not_fit():
         splitter.splits(alien)
     with pytest.raises(EncodeError, match=r"'Id' of Shop\.Item"):
         splitter.splits(update(OLD, ("eleven", "x", "mon", 1.0)))
+
+
+def test_rows_without_flags_are_dispatched_by_their_table() -> None:
+    """Canal-json's rows have no flags: the definition of their table tells the keys, by which updates are split and
+    rows are written."""
+    bare = tuple(Field(field.name, field.type, None, "x", handle=field.name == "Id", binary=field.binary)
+                 for field in FIELDS)  # fmt: skip
+    batch = Batch("Shop", "Item", bare, ("Id",), *[None] * 7)
+    alone, known = (
+        Dispatcher(router(), SplitPolicy(), {}, frozenset(), tables=tables).plan(batch)
+        for tables in ({}, {INFO.name.key: INFO})
+    )
+
+    assert [at for at, _ in alone.splitter.keys] == [0]
+    assert [at for at, _ in known.splitter.keys] == [0, 1]
+    assert known.wire.fields == known.places.fields == FIELDS

@@ -11,7 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedIOBase, BufferedReader, RawIOBase
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar, cast
@@ -20,10 +20,14 @@ import click
 
 from tidegate.cli.say import say
 from tidegate.codec import DecodeOptions, EncodeOptions, encode_options
+from tidegate.codec.kept import TABLES_MAX, LayoutMemory
 from tidegate.codec.stream import read_frames
+from tidegate.codec.wire_table import WireTable, table_of_row
 from tidegate.config.uri import resolve_uri
-from tidegate.model.errors import ConfigError, TidegateError
-from tidegate.model.event import RowChange
+from tidegate.model.errors import ConfigError, SchemaError, SqlError, TidegateError, UnsupportedError
+from tidegate.model.event import Ddl, Field, RowChange
+from tidegate.model.table import TableName
+from tidegate.schema.snapshot import SchemaState
 
 Where = TypeVar("Where")
 Found = TypeVar("Found")
@@ -112,6 +116,31 @@ def whole_events(
                 yield where, event if whole is None or isinstance(whole, TidegateError) else whole
     finally:
         reader.close()
+
+
+class FollowedTables:
+    """Tables as the DDLs among messages left them, for what their rows do not carry (`wire`)."""
+
+    def __init__(self) -> None:
+        self.state = SchemaState()
+        self._wires = LayoutMemory[tuple[object, ...], tuple[tuple[Field, ...], WireTable]](TABLES_MAX)
+
+    def follow(self, ddl: Ddl) -> None:
+        """Apply a DDL; one that cannot be followed leaves the tables as they are."""
+        from tidegate.schema.state import apply_ddl  # twice the time that this command takes to start
+
+        self._wires.clear()
+        with suppress(SqlError, SchemaError, UnsupportedError):  # a table that is not known is told when it matters
+            self.state, _ = apply_ddl(self.state, ddl, 0)
+
+    def wire(self, row: RowChange) -> WireTable:
+        """Return the table of a decoded row; rows of one layout share their fields, so those are known by identity."""
+        key = (row.schema, row.table, id(row.fields), row.pk_names)
+        found = self._wires.get(key)
+        if found is None:
+            table = self.state.table(TableName(row.schema, row.table))
+            found = self._wires.keep(key, (row.fields, table_of_row(row, table)))
+        return found[1]
 
 
 _OTHER: Final = {"open-protocol": "canal-json", "canal-json": "open-protocol"}

@@ -14,7 +14,6 @@ were skipped as repeated or left out by the filters; and the last watermark.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple, Protocol
@@ -23,11 +22,12 @@ from urllib.parse import parse_qsl, urlsplit
 import click
 import msgspec
 
-from tidegate.cli.framed import clock, target_options, whole_events
+from tidegate.cli.framed import FollowedTables, clock, target_options, whole_events
 from tidegate.cli.say import say, say_json
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, Message, decode, from_config
 from tidegate.codec.batch import ClaimStore
 from tidegate.codec.options import DECODE_KEYS
+from tidegate.codec.wire_table import WireTable
 from tidegate.codec.zone import hour_twice
 from tidegate.config.document import read_document
 from tidegate.config.entry import Document, RefusedKey, refuse, refused_keys
@@ -53,17 +53,14 @@ from tidegate.model.errors import (
     ConfigError,
     DecodeError,
     EncodeError,
-    SchemaError,
-    SqlError,
     TidegateError,
     UnsupportedError,
     UriInvalid,
 )
-from tidegate.model.event import Ddl, Event, Field, Resolved, RowChange
+from tidegate.model.event import Ddl, Event, Resolved, RowChange
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.ddl_tables import read_statements
-from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import AlterTable, DropDatabase, DropTables, DropViews, RenameTables, RenameTo, Statement
 from tidegate.sink.kafka_topics import ClaimFiles, KnownTopics, random_names
 from tidegate.sink.kafka_writer import NewTopics, TopicWriter
@@ -107,10 +104,9 @@ class Relay:
         self._encoder = partial(BatchEncoder, target.options, now_ms=now_ms, claims=claims)
         self._encoders: dict[tuple[str, int], BatchEncoder] = {}
         self._control = self._encoder()
-        self._plans: dict[tuple[TableName, tuple[Field, ...]], tuple[TablePlan, Splitter]] = {}
+        self._plans: dict[tuple[TableName, WireTable], tuple[TablePlan, Splitter]] = {}
+        self._followed = FollowedTables()
         self._tables: dict[TableName, None] = {}
-        self._schema = SchemaState()
-        self._needs_schema = any(rule.index for rule in target.rules)
         self.rows = self.ddls = self.watermarks = 0
 
     def send(self, events: Iterable[RowChange | Ddl | Resolved]) -> None:
@@ -140,25 +136,25 @@ class Relay:
         for row in rows:
             tables.setdefault(TableName(row.schema, row.table), []).append(row)
         for name, mine in tables.items():
-            for fields, run in groupby(mine, lambda row: row.fields):
-                self._run(name, fields, list(run))
+            for wire, run in groupby(mine, self._followed.wire):
+                self._run(name, wire, list(run))
 
-    def _run(self, name: TableName, fields: tuple[Field, ...], rows: Sequence[RowChange]) -> None:
-        plan, splitter = self._plan(name, fields)
+    def _run(self, name: TableName, wire: WireTable, rows: Sequence[RowChange]) -> None:
+        plan, splitter = self._plan(name, wire)
         partitions = self._writer.partitions(plan.topic)
-        for row in splitter.transaction(rows):
+        for row in splitter.transaction([msgspec.structs.replace(row, fields=plan.fields) for row in rows]):
             try:
                 place = (plan.topic, plan.route(row, partitions).partition)
-                self._put(place, self._of(place).append(row))
+                self._put(place, self._of(place).append(row, wire))
                 self.rows += 1
             except EncodeError as error:
                 self._refused(f"{name} at ts {row.commit_ts}", error)
 
-    def _plan(self, name: TableName, fields: tuple[Field, ...]) -> tuple[TablePlan, Splitter]:
-        found = self._plans.get((name, fields))
+    def _plan(self, name: TableName, wire: WireTable) -> tuple[TablePlan, Splitter]:
+        found = self._plans.get((name, wire))
         if found is None:
-            plan = self._router.plan(name, fields, self._schema.table(name))
-            found = self._plans[name, fields] = plan, Splitter.of(self._target.split, plan)
+            plan = self._router.plan(name, wire.fields, self._followed.state.table(name))
+            found = self._plans[name, wire] = plan, Splitter.of(self._target.split, plan)
             self._tables[name] = None
             self._known.note([plan.topic])
         return found
@@ -181,9 +177,7 @@ class Relay:
 
     def follow(self, ddl: Ddl) -> None:
         self._plans.clear()
-        if self._needs_schema:
-            with suppress(SqlError, SchemaError, UnsupportedError):  # a table that is not known is told when it matters
-                self._schema, _ = apply_ddl(self._schema, ddl, 0)
+        self._followed.follow(ddl)
 
     def _count_tables(self, ddl: Ddl, statements: Sequence[Statement]) -> None:
         gone = {(lowered(name.schema), lowered(name.table)) for each in statements for name in _gone(each, ddl)}

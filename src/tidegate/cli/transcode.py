@@ -23,6 +23,7 @@ import click
 import msgspec
 
 from tidegate.cli.framed import (
+    FollowedTables,
     RefusedMessage,
     address,
     clock,
@@ -38,7 +39,7 @@ from tidegate.codec.stream import CODEC as FRAME
 from tidegate.codec.stream import StreamPlace, decode_messages, pack_frame
 from tidegate.engine.event_filter import acting
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError
-from tidegate.model.event import Ddl
+from tidegate.model.event import Ddl, RowChange
 from tidegate.sink.kafka_topics import ClaimFiles, random_names
 
 AUTO: Final = "auto"
@@ -155,6 +156,7 @@ def _raising(errors: list[DecodeError]) -> Frames:
 def _transcoded(frames: Frames, read: DecodeOptions, encoder: BatchEncoder) -> Iterator[bytes | RefusedMessage]:
     """The messages of all events in order, and the messages and events that gave none."""
     refused: list[RefusedMessage] = []
+    tables = FollowedTables()
 
     def unreadable(place: StreamPlace, error: DecodeError) -> None:
         refused.append(RefusedMessage("" if error.codec == FRAME else f"message {place.message}", error))
@@ -166,10 +168,13 @@ def _transcoded(frames: Frames, read: DecodeOptions, encoder: BatchEncoder) -> I
         yield from refused
         refused.clear()
         try:
-            for message in encoder.append(acting(event) if isinstance(event, Ddl) else event):
+            wire = tables.wire(event) if isinstance(event, RowChange) else None
+            for message in encoder.append(acting(event) if isinstance(event, Ddl) else event, wire):
                 yield pack_frame(message.key, message.value)
         except (DecodeError, EncodeError) as error:
             yield RefusedMessage(f"message {place.message}", error)
+        if isinstance(event, Ddl):
+            tables.follow(event)
     yield from refused
     for message in encoder.flush():
         yield pack_frame(message.key, message.value)

@@ -2,7 +2,7 @@
 
     TableInfo (a definition)  ─┐
     a recorded `table` line   ─┼→ WireTable ─→ encoders
-    a decoded row             ─┘
+    a decoded row             ─┘  and the DDLs of its table, for what its message lacks
 
 Columns stand in table order; virtual generated ones and those without a name for users are left out.
 
@@ -34,6 +34,7 @@ _CODES: Final = frozenset(MysqlType)
 
 _HANDLE_KEY, _BINARY, _UNSIGNED = map(int, (ColumnFlag.HANDLE_KEY, ColumnFlag.BINARY, ColumnFlag.UNSIGNED))
 """Flags as plain numbers, which are ten times as fast."""
+_OF_TYPE: Final = _BINARY | _UNSIGNED
 
 
 class WireColumn(msgspec.Struct, frozen=True):
@@ -89,8 +90,7 @@ def wire_table(info: TableInfo) -> WireTable:
     columns = tuple(
         WireColumn(column.name, column.type, flags[column.name]) for column in info.columns if not column.virtual
     )
-    primary = next((index.columns for index in info.indexes if index.primary), ())
-    return WireTable(columns, primary)
+    return WireTable(columns, _primary(info))
 
 
 def flags_of(info: TableInfo) -> dict[str, int]:
@@ -122,20 +122,48 @@ def _own_flags(column: ColumnInfo) -> ColumnFlag:
     return flag
 
 
-def table_of_row(row: RowChange) -> WireTable:
-    """Return the table of a decoded row, to encode it again. Flags that its message did not carry (canal-json) follow
-    from the type, the handle and the primary key."""
-    return table_of_fields(row.fields, row.pk_names)
+def table_of_row(row: RowChange, info: TableInfo | None = None) -> WireTable:
+    """Return the table of a decoded row, to encode it again; see `table_of_fields`."""
+    return table_of_fields(row.fields, row.pk_names, info)
 
 
-def table_of_fields(fields: tuple[Field, ...], primary: tuple[str, ...] | None) -> WireTable:
-    """Return the table of an image's fields; `primary` None if the message did not have the primary key."""
+def table_of_fields(
+    fields: tuple[Field, ...], primary: tuple[str, ...] | None, info: TableInfo | None = None
+) -> WireTable:
+    """Return the table of an image's fields; `primary` None if the message did not have the primary key.
+
+    What the message did not carry comes from `info`, the table as DDLs left it, if the fields are of such a table:
+    flags and the handle (canal-json), ZEROFILL and the order of the primary key. Without `info`, flags follow from the
+    type, the handle and the primary key."""
     pk_names = primary or ()
     of_key = ColumnFlag.PRIMARY_KEY | (ColumnFlag.MULTIPLE_KEY if len(pk_names) > 1 else ColumnFlag(0))
     columns = tuple(_of_field(field, of_key if field.name in pk_names else ColumnFlag.NULLABLE) for field in fields)
     if primary is None:
         pk_names = tuple(column.name for column in columns if column.flag & ColumnFlag.PRIMARY_KEY)
-    return WireTable(columns, pk_names, names_handle=any(field.flag is not None for field in fields))
+    table = WireTable(columns, pk_names, names_handle=any(field.flag is not None for field in fields))
+    return table if info is None or info.inferred else _completed(table, fields, info)
+
+
+def _completed(table: WireTable, fields: tuple[Field, ...], info: TableInfo) -> WireTable:
+    """The table with flags and types of its definition; unchanged if names, types, signs or primary key differ."""
+    found = (info.column(field.name) for field in fields)
+    known = {lowered(column.name): column for column in found if column is not None and not column.virtual}
+    primary = [folded for folded in map(lowered, _primary(info)) if folded in known]
+    names = {lowered(name): name for name in table.pk_names}
+    if len(known) != len(fields) or names.keys() != set(primary):
+        return table
+    flags, columns = flags_of(info), []
+    for field, wire, column in zip(fields, table.columns, known.values(), strict=True):
+        if column.type.code != field.type or (_own_flags(column) ^ wire.flag) & _OF_TYPE:
+            return table
+        flag = wire.flag if field.flag is not None else wire.flag & _OF_TYPE | flags[column.name] & ~_OF_TYPE
+        kind = msgspec.structs.replace(wire.type, zerofill=column.type.zerofill)
+        columns.append(WireColumn(wire.name, kind, flag, wire.mysql_type))
+    return WireTable(tuple(columns), tuple(names[folded] for folded in primary))
+
+
+def _primary(info: TableInfo) -> tuple[str, ...]:
+    return next((index.columns for index in info.indexes if index.primary), ())
 
 
 def _of_field(field: Field, key: ColumnFlag) -> WireColumn:

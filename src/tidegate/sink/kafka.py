@@ -209,7 +209,7 @@ class ColumnPartitions:
         plans = [self._dispatcher.plan(batch) for batch, _ in chunk.parts]
         rows: list[tuple[int, int, RowChange]] = []
         for at, (batch, numbers) in enumerate(chunk.parts):
-            typed = typed_batch(batch)
+            typed = replace(typed_batch(batch), fields=plans[at].splitter.plan.fields)
             events = rows_of(typed, range(typed.rows), plans[at].whole, typed.row_ids)
             rows += [(number, at, row) for number, row in zip(numbers.tolist(), events, strict=True)]
         transaction = chunk.transaction.tolist()

@@ -32,7 +32,7 @@ from tidegate.codec.wire_table import WireTable, table_of_fields, wire_table
 from tidegate.engine.dispatch import DispatchRule, PartitionDispatcher, Router, SplitPolicy, Splitter, TablePlan
 from tidegate.engine.filter import ColumnSelectors, Selection
 from tidegate.model.errors import ConfigError
-from tidegate.model.event import Delete, Field, Insert, RowChange, Update
+from tidegate.model.event import Delete, Insert, RowChange, Update
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.infer import infer_table
 from tidegate.sink.kafka_topics import ClaimFiles, Keeper, Place, Producer, random_names
@@ -84,7 +84,7 @@ class Dispatcher:
     def check(self, info: TableInfo) -> None:
         """Raise DispatcherFailed and ColumnSelectorFailed for rules that do not fit a table."""
         wire = wire_table(info)
-        self._made(info.name, info, wire, wire.fields)
+        self._made(info.name, info, wire)
 
     def transaction(self, tables: Sequence[tuple[TableDispatch, Sequence[RowChange]]]) -> list[Sent]:
         """Return the rows of one transaction that this task writes, in their order; `tables` have rows of one table
@@ -112,16 +112,17 @@ class Dispatcher:
             known = self._tables.get(name.key)
             name = name if known is None else known.name
             info = definition or known or infer_table(name, batch.fields, batch.pk_names, 0)
-            wire = table_of_fields(batch.fields, batch.pk_names) if definition is None else wire_table(definition)
+            told = table_of_fields(batch.fields, batch.pk_names, known)
+            wire = told if definition is None else wire_table(definition)
             # with the definition, so that its id stays taken
-            self._plans[key] = definition, self._made(name, info, wire, batch.fields)
+            self._plans[key] = definition, self._made(name, info, wire)
         return self._plans[key][1]
 
-    def _made(self, name: TableName, info: TableInfo, wire: WireTable, fields: tuple[Field, ...]) -> TableDispatch:
+    def _made(self, name: TableName, info: TableInfo, wire: WireTable) -> TableDispatch:
         rule = self._router.rule(*name)
         spread = rule.columns if rule.by is PartitionDispatcher.COLUMNS else ()
         try:
-            whole = self._router.plan(name, fields, info)
+            whole = self._router.plan(name, wire.fields, info)
             splitter = Splitter.of(self.policy, whole)
             selection = self._selectors.selection(info, wire, spread)
             if selection is None:

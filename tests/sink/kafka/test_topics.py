@@ -5,15 +5,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.promises import keep_promises, resolved
 from tests.sink.kafka.topics import Feed, landed
 from tests.source.kit import recording
+from tidegate.cli.framed import FollowedTables
 from tidegate.codec import BatchEncoder, decode, from_config
 from tidegate.engine.dispatch import Splitter
+from tidegate.engine.event_filter import acting
 from tidegate.engine.frontier import WatermarkMerge
-from tidegate.model.event import Delete, Event, Resolved, RowChange, Update
+from tidegate.model.event import Ddl, Delete, Event, Resolved, RowChange, Update
 from tidegate.model.table import TableName
 from tidegate.sink import kafka_target as target_module
 from tidegate.source.kafka_messages import TopicMessage
@@ -49,12 +52,18 @@ def expected(events: Iterable[Event], feed: Feed) -> dict[tuple[str, int], list[
     """The messages of all rows, one by one: of each partition by commit_ts, with kind."""
     encoder, router = BatchEncoder(feed.target.options, now_ms=lambda: 7), feed.target.router()
     found: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
-    for row in rows(events):
-        name = TableName(row.schema, row.table)
-        plan = router.plan(name, row.fields)
+    tables = FollowedTables()
+    for event in events:
+        if isinstance(event, Ddl):
+            tables.follow(acting(event))
+        if not isinstance(event, RowChange):
+            continue
+        wire = tables.wire(event)
+        plan = router.plan(TableName(event.schema, event.table), wire.fields)
+        row = msgspec.structs.replace(event, fields=wire.fields)
         for sent in Splitter.of(feed.target.split, plan).transaction([row]):
             route = plan.route(sent, feed.broker.partitions)
-            done = [(one.key, one.value) for one in (*encoder.append(sent), *encoder.flush())]
+            done = [(one.key, one.value) for one in (*encoder.append(sent, wire), *encoder.flush())]
             mine = found.setdefault((route.topic, route.partition), [])
             mine += [(sent.commit_ts, ORDER.get(type(sent), 2), message) for message in done]
     return found
