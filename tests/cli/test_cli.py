@@ -49,8 +49,8 @@ def changefeed(monkeypatch):
             if self.raises:
                 raise self.raises
             calls.append((self.config, until, idle_s, stop))
-            on_progress(Progress(phase="running", rows=5))
-            done = Progress(phase="stopped", rows=7)
+            on_progress(Progress(phase="running", rows=5, lands=True))
+            done = Progress(phase="stopped", rows=7, lands=True)
             on_progress(done)
             return done
 
@@ -129,7 +129,7 @@ def test_missing_packages_are_named(monkeypatch):
 
 
 def test_run(changefeed):
-    """`run` gives the changefeed its configuration, limits and a display, and ends with the last report."""
+    """`run` gives the changefeed its configuration, limits and a display, and ends with the last report, told once."""
     done = call(
         "run", "--source-uri", SOURCE, "--sink-uri", SINK, "--filter", "a.*", "--filter", "!a.b", "-c", "feed-1",
         "--workers", "3", "--until", "1970-01-01T00:00:01", "--stop-when-idle", "2.5",
@@ -140,6 +140,8 @@ def test_run(changefeed):
     assert (until, idle_s) == (compose(1000), 2.5)
     assert not stop.is_set()
     assert done.stdout == ""
+    begins = [line.split()[0] for line in done.stderr.splitlines()]
+    assert [word for word in begins if word != "warning:"] == ["changefeed", "running", "stopped"]
     assert "applied 7" in done.stderr
     assert "hush" not in done.stderr
 

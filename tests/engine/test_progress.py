@@ -3,6 +3,8 @@
 import io
 import json
 from pathlib import Path
+from threading import Event, Thread
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -10,9 +12,11 @@ import rich.console
 
 from tidegate.cli.status import words as status_words
 from tidegate.config.status import StatusFile, statuses
+from tidegate.engine import loop
 from tidegate.engine.loop import Meter
 from tidegate.engine.ports import Reading
 from tidegate.engine.progress import (
+    FeedError,
     PartitionProgress,
     PathsSeen,
     Progress,
@@ -31,6 +35,8 @@ from tidegate.model.tso import compose
 TS = compose(1_767_323_045_000)
 BUSY = Progress(
     phase="running",
+    lag_ms=2_059,
+    lands=True,
     rows_landed=1_234_567,
     rows=1_234_000,
     messages=99,
@@ -105,7 +111,7 @@ def test_line():
 )
 def test_lag_has_one_unit(ms, words):
     """A lag is told in the unit that suits it."""
-    assert f"lag {words}" in line(Progress(phase="running", tables=(TableProgress("a.b", 1, TS, ms),)))
+    assert f"lag {words}" in line(Progress(phase="running", lag_ms=ms))
 
 
 def test_lines_come_at_changes():
@@ -248,3 +254,93 @@ def test_a_round_does_not_hide_landing() -> None:
 
     assert told[-1].roads == {"land/rows": 5}
     assert told[-1].slow_roads == (SlowRows("land/rows", "few-rows", 5, "s.t: 5 rows"),)
+
+
+def test_lags_are_those_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is reported, its lags are as old as the checkpoint is then, also where no table had rows; a parked table
+    stands where it stopped."""
+    told: list[Progress] = []
+    meter, now_ms = Meter(told.append), 1_767_323_045_000
+
+    def at(after_ms: int) -> None:
+        monkeypatch.setattr(loop.time, "time", lambda: (now_ms + after_ms) / 1000)
+
+    at(0)
+    meter.started(TS, resumed=True)
+    assert told[-1].lag_ms == 0
+    meter.tables = {name: TableProgress(name, 1, compose(now_ms - 9_000)) for name in ("s.idle", "s.parked")}
+    meter.send(
+        tables=tuple(meter.tables.values()),
+        partitions=(PartitionProgress("t", 0, 1, 1, compose(now_ms - 500)),),
+        parked=(FeedError(code="x", message="", since="", table="s.parked", commit_ts=compose(now_ms - 60_000)),),
+    )
+    for after_ms, report in (
+        (1_000, lambda: meter.warn("careful")),
+        (2_000, lambda: meter.read(Reading(), None)),
+        (3_000, meter.recovered),
+    ):
+        at(after_ms)
+        report()
+        assert told[-1].lag_ms == after_ms
+        assert [one.lag_ms for one in told[-1].tables] == [after_ms, after_ms + 60_000]
+        assert [one.lag_ms for one in told[-1].partitions] in ([], [after_ms + 500])
+        assert f"lag {after_ms / 1000:.1f} s" in line(told[-1])
+
+
+@pytest.mark.parametrize(
+    ("reading", "words"),
+    [(Reading(), "written 7"), (Reading(rows=9, lands=True), "landed 9  applied 7")],
+    ids=["log", "topic"],
+)
+def test_what_does_not_land_is_written(reading: Reading, words: str) -> None:
+    """A source whose rows go straight into the sink has nothing that landed, in a line and in the live view."""
+    told: list[Progress] = []
+    meter = Meter(told.append)
+    meter.read(reading, None)
+    shown = meter.send(rows=7)
+    assert words in line(shown)
+    assert words.split()[-2:] == render(shown, 120, 40).splitlines()[1].partition(" DDLs")[0].split()[-2:]
+    assert ("landed" in line(shown)) == reading.lands
+
+
+class _Starting:
+    """Tasks that start something."""
+
+    slots = 1
+
+    def on_start(self, told) -> None:
+        """Take the listener."""
+        self.told = told
+
+
+def test_the_start_of_spark_is_told() -> None:
+    """A line comes as it begins and as it is over; reports between them say it as well."""
+    out, tasks = io.StringIO(), _Starting()
+    with lines(out, every_s=3600) as show:
+        meter = Meter(show)
+        loop.Engine(loop.Feed("f", SimpleNamespace(), SimpleNamespace(), lambda *_: True), tasks, meter, Event())
+        meter.started(0, resumed=False)
+        tasks.told("the start of Spark")
+        meter.read(Reading(lands=True), None)
+        assert "waits for the start of Spark" in render(meter.now, 120, 40)
+        tasks.told("")
+        meter.ended("stopped")
+    begins = [text.split("  ")[0] for text in out.getvalue().splitlines()]
+    assert begins == ["running", "running (waits for the start of Spark)", "running", "stopped"]
+
+
+def test_nothing_told_at_the_same_time_is_lost() -> None:
+    """Two threads that report different things: the last report has both."""
+    meter = Meter(lambda _: None)
+    turns = 500
+
+    def tell(name: str) -> None:
+        for turn in range(turns):
+            meter.send(**{name: turn + 1})
+
+    threads = [Thread(target=tell, args=(name,)) for name in ("rows", "messages", "ddls")]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert (meter.now.rows, meter.now.messages, meter.now.ddls) == (turns,) * 3

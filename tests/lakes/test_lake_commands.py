@@ -3,10 +3,13 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from shutil import copytree
 
+import msgspec
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
@@ -16,6 +19,8 @@ from tidegate.cli.lake import FORMATS, tell
 from tidegate.cli.main import main
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.iceberg_projection import metadata_uri
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.snapshots import latest, publish
 
 
 def call(*words: object) -> Result:
@@ -59,6 +64,26 @@ def test_history(root: Path) -> None:
     assert [line.split()[:2] for line in lines] == [["0", str(truths()[0].ts)], ["1", str(truths()[1].ts)]]
     assert last["checkpoint_ts"] == truths()[1].ts
     assert "bank.accounts" in last["changed"]
+
+
+def test_history_of_an_idle_lake(root: Path, tmp_path: Path) -> None:
+    """Checkpoints that were published without a change stand in no line, but for the newest; a limit counts lines, and
+    the snapshots are there."""
+    idle = tmp_path / "idle"
+    copytree(root, idle)
+    options = DeltaOptions(root=str(idle), feed="")
+    last = latest(options)
+    options = msgspec.structs.replace(options, feed=last.options.feed)
+    for turn in range(1, 41):
+        moved = msgspec.structs.replace(last.checkpoint, ts=last.checkpoint.ts + (turn * 5_000 << 18))
+        publish(options, replace(last, number=last.number + turn, checkpoint=moved))
+
+    lines = call("history", idle).stdout.splitlines()
+
+    assert [line.split()[0] for line in lines] == ["0", "1", "41"]
+    assert lines[-1].endswith("no table")
+    assert [line.split()[0] for line in call("history", idle, "--limit", 2).stdout.splitlines()] == ["1", "41"]
+    assert [one.number for one in Lake(str(idle)).history()] == list(range(42))
 
 
 @pytest.mark.parametrize(("options", "moment"), [((), 2), (("--live",), 4), (("--at", str(truths()[0].ts)), 1)])

@@ -339,6 +339,7 @@ class LandedSource(ChangelogSource):
         return Reading(
             messages=done.messages,
             rows=done.rows,
+            lands=True,
             dead_letters=done.dead_letters + self._refused,
             partitions=self._reached(done.highs) if reached is None else tuple(reached),
             path_counts=done.path_counts,

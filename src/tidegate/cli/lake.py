@@ -332,10 +332,10 @@ def _shown(view: "Lake | Live", name: str) -> Mapping[str, object]:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(0), help="The newest so many; 0 is all.")
 @_json
 def history(*, root: str, limit: int, as_json: bool) -> None:
-    """List the snapshots of LAKE, the newest last, each with the tables that it changed."""
+    """List the snapshots of LAKE that changed tables, with these, and the newest, which is the last."""
     from tidegate.lakes.lake import Lake
 
-    for one in Lake(root).history()[-limit:]:
+    for one in Lake(root).moves()[-limit:]:
         if as_json:
             told = {
                 "number": one.number,

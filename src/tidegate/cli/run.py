@@ -8,6 +8,7 @@ second SIGINT              stop at once (the checkpoint keeps it safe, as after 
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,8 @@ from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.tso import parse_ts
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tidegate.config.entry import FeedConfig
+    from tidegate.spark.tasks import SparkTasks
 
 
 @click.command()
@@ -115,15 +115,12 @@ def run(
     if checks:
         _check(config, as_json=as_json)
         return
-    spark = _spark(master, settings, archive)
     with (
         stop_on_signals() as stop,
         progress.display(json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
     ):
-        given = {} if spark is None else {"spark": spark}
-        done = Changefeed(config).run(**given, on_progress=show, stop=stop, until=config.target_ts, idle_s=idle_s)
-    if not as_json:
-        say(progress.line(done), err=True)
+        given = _tasks(master, settings, archive)
+        Changefeed(config).run(**given, on_progress=show, stop=stop, until=config.target_ts, idle_s=idle_s)
 
 
 def _check(config: "FeedConfig", *, as_json: bool) -> None:
@@ -137,11 +134,11 @@ def _check(config: "FeedConfig", *, as_json: bool) -> None:
         say(line)
 
 
-def _spark(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "SparkSession | None":
-    """The session that the options ask for; None leaves the choice to the feed, which may need none."""
+def _tasks(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "dict[str, SparkTasks]":
+    """Tasks of the session that the options ask for, which starts with the first of them; else those of the feed."""
     conf = conf_of(master, settings)
     if not conf:
-        return None
-    from tidegate.spark.session import FEED_HEAP, session
+        return {}
+    from tidegate.spark.tasks import SparkTasks, feed_session
 
-    return session(driver_memory=FEED_HEAP, conf=conf, archive=archive)
+    return {"tasks": SparkTasks(open_session=partial(feed_session, conf, archive))}

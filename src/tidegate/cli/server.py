@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from tidegate.server.server import Server
 
-HEAP: Final = "1g"
 LEVELS: Final = {"debug": 10, "info": 20, "warn": 30, "warning": 30, "error": 40, "fatal": 50}
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -107,11 +106,9 @@ def user(name: str, file: Path, password: str) -> None:
 def _session(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "SparkSession":
     from tidegate.cli.options import conf_of
     from tidegate.server.running import FAIR
-    from tidegate.spark.session import check_session, session
+    from tidegate.spark.tasks import feed_session
 
-    found = session(driver_memory=HEAP, conf=FAIR | conf_of(master, settings), archive=archive)
-    check_session(found)
-    return found
+    return feed_session(FAIR | conf_of(master, settings), archive)
 
 
 def _tell(server: "Server", address: str, *, as_json: bool) -> None:

@@ -70,6 +70,7 @@ from tidegate.engine.ports import (
     WithGate,
     WithOmissions,
     WithParking,
+    WithStart,
     WithUpkeep,
     blamed,
     parks,
@@ -82,7 +83,7 @@ from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from,
 from tidegate.model.errors import EncodeError, Fenced, Overtaken, SourceBehind, TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.path_counts import PathCounts
-from tidegate.model.tso import physical_ms, to_datetime
+from tidegate.model.tso import to_datetime
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.stores import STORE_ERRORS, first_line, store_error
 from tidegate.schema.state import SchemaState
@@ -124,6 +125,8 @@ class Meter:
         """Partition -> its resolved ts, and the time at which that was first seen."""
         self.begun_s = time.monotonic()
         self.now = Progress("starting", since=now())
+        self.lock = threading.RLock()
+        """Of `now`: a start of Spark is told by the thread that needs it."""
         self.tables: dict[str, TableProgress] = {}
         self.landed, self.written = PathCounts(), PathCounts()
         """Rows by path, as the source and the results reported them."""
@@ -143,9 +146,15 @@ class Meter:
 
     def send(self, **changes: object) -> Progress:
         """Report what changed."""
-        self.now = replace(self.now, elapsed_s=time.monotonic() - self.begun_s, **changes)  # type: ignore[arg-type]
-        self.report(self.now)
-        return self.now
+        with self.lock:
+            changed = replace(self.now, elapsed_s=time.monotonic() - self.begun_s, **changes)  # type: ignore[arg-type]
+            self.now = changed.at(int(time.time() * 1000))
+            self.report(self.now)
+            return self.now
+
+    def waiting(self, what: str) -> None:
+        """Report what the run is waiting for; "" for nothing any more."""
+        self.send(waits_for=what)
 
     def enter(self, state: str, **changes: object) -> Progress:
         """Report a state; its time starts now if it differs from the last one."""
@@ -188,13 +197,10 @@ class Meter:
 
     def read(self, reading: Reading, frontier: int | None) -> None:
         """Report the progress of the source."""
-        now_ms = int(time.time() * 1000)
         self.landed = reading.path_counts
-        partitions = tuple(
-            PartitionProgress(*one, None if one.resolved_ts is None else now_ms - physical_ms(one.resolved_ts))
-            for one in reading.partitions
-        )
+        partitions = tuple(PartitionProgress(*one) for one in reading.partitions)
         self.send(
+            lands=reading.lands,
             rows_landed=reading.rows,
             messages=reading.messages,
             dead_letters=reading.dead_letters,
@@ -279,13 +285,12 @@ class Meter:
                 self.warn(f"table {one.table} is parked, the others go on: {one.code}: {one.message}")
 
     def _count_tables(self, planned: Round, results: Sequence[Result], ts: int) -> None:
-        lag_ms = int(time.time() * 1000) - physical_ms(ts)
         for result in results:
             if result.name is None:
                 continue
             name = str(result.name)
             before = self.tables.get(name)
-            self.tables[name] = TableProgress(name, result.rows + (before.rows if before else 0), ts, lag_ms)
+            self.tables[name] = TableProgress(name, result.rows + (before.rows if before else 0), ts)
         alive = {str(table.name) for table in planned.state.tables.values()}
         self.tables = {name: table for name, table in self.tables.items() if name in alive}
 
@@ -383,6 +388,8 @@ class Engine:
     def __init__(self, feed: Feed, tasks: Tasks, meter: Meter, stop: threading.Event) -> None:
         self.feed, self.source, self.sink = feed, feed.source, feed.sink
         self.tasks, self.meter, self.halt = tasks, meter, stop
+        if isinstance(tasks, WithStart):
+            tasks.on_start(meter.waiting)
         self.position = SinkPosition(Checkpoint(), SchemaState(), is_new=True)
         self.outage = Retrier(replace(feed.patience, stuck_s=None, most_s=START_S), meter, stop)
         self.floor = 0

@@ -241,6 +241,14 @@ class Tasks(Protocol):
         """End the jobs that run now; their `run` raises."""
 
 
+@runtime_checkable
+class WithStart(Protocol):
+    """Tasks that start what they run in once it is needed."""
+
+    def on_start(self, told: Callable[[str], None]) -> None:
+        """Call `told` with what is started, and with "" when it is over, in the thread that needs it."""
+
+
 class LocalTasks:
     """Runs jobs in this process; `slots` is the number that it reports, `jobs` counts the jobs it ran. With `pickles`,
     work, jobs and answers are pickled, so that objects that cannot go to a worker fail here, too."""
@@ -326,6 +334,8 @@ class Reading:
 
     messages: int = 0
     rows: int = 0
+    lands: bool = False
+    """True if rows are kept in a changelog, and counted, before the sink gets them."""
     dead_letters: int = 0
     corrupt: int = 0
     partitions: tuple[PartitionReached, ...] = ()

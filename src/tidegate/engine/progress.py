@@ -12,7 +12,7 @@ FeedError.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import IO, Final, NamedTuple, Protocol
 
@@ -29,7 +29,7 @@ from tidegate.model.errors import TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.name import printable
 from tidegate.model.path_counts import SlowRows
-from tidegate.model.tso import compose, to_datetime
+from tidegate.model.tso import compose, physical_ms, to_datetime
 
 
 class FeedError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -150,7 +150,7 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """One table of the lake, complete up to `applied_ts`."""
+    """One table of the lake, with rows since the start; `applied_ts` is the end of the round that brought the last."""
 
     name: str
     rows: int
@@ -173,6 +173,12 @@ class Progress:
     frontier_ts: int | None = None
     resumed: bool = False
     """True if the run began at a checkpoint."""
+    lag_ms: int | None = None
+    """How old the checkpoint is at this report; None before there is one."""
+    waits_for: str = ""
+    """What the run is waiting for, such as the start of Spark."""
+    lands: bool = False
+    """True if the source keeps what it reads in a changelog before the sink gets it."""
     rows_landed: int = 0
     rows: int = 0
     """Row changes that the sink has written; repeats after a restart count again."""
@@ -217,12 +223,25 @@ class Progress:
     def behind(self) -> int:
         return sum(max(part.high - part.offset, 0) for part in self.partitions if part.high is not None)
 
-    @property
-    def lag_ms(self) -> int | None:
-        """The largest lag of a table, else of a partition; None before either is known."""
-        tables = [table.lag_ms for table in self.tables if table.lag_ms is not None]
-        parts = [part.lag_ms for part in self.partitions if part.lag_ms is not None]
-        return max(tables or parts, default=None)
+    def complete_ts(self) -> Callable[[str], int | None]:
+        """Return up to which ts a table is complete, by its name: the checkpoint, but for those that are parked."""
+        parked = {one.table: one.commit_ts or None for one in self.parked}
+        return lambda name: parked.get(name, self.checkpoint_ts)
+
+    def at(self, now_ms: int) -> "Progress":
+        """Return the report with all lags as they are at a moment."""
+
+        def lag(ts: int | None) -> int | None:
+            return None if ts is None else now_ms - physical_ms(ts)
+
+        complete = self.complete_ts()
+        tables = ((one.name, one.rows, one.applied_ts, lag(complete(one.name))) for one in self.tables)
+        return replace(
+            self,
+            lag_ms=lag(self.checkpoint_ts),
+            partitions=tuple(replace(one, lag_ms=lag(one.resolved_ts)) for one in self.partitions),
+            tables=tuple(TableProgress(*one) for one in tables),
+        )
 
 
 Show = Callable[[Progress], None]
@@ -256,8 +275,7 @@ def line(progress: Progress, before: PathsSeen = NO_PATHS) -> str:
     parts = [
         _state(progress),
         f"{progress.elapsed_s:.0f} s",
-        f"landed {_count(progress.rows_landed)}",
-        f"applied {_count(progress.rows)}",
+        _rows(progress),
         f"{_count(progress.rows_per_s)} rows/s",
         f"DDLs {progress.ddls}",
         f"checkpoint {_when(progress.checkpoint_ts)}",
@@ -291,7 +309,14 @@ def left_out_words(report: "LeavesOut") -> str:
 
 
 def _state(progress: Progress) -> str:
-    return progress.phase if progress.state in {"pending", "normal", "stopped"} else progress.state
+    state = progress.phase if progress.state in {"pending", "normal", "stopped"} else progress.state
+    return f"{state} (waits for {progress.waits_for})" if progress.waits_for else state
+
+
+def _rows(progress: Progress) -> str:
+    if not progress.lands:
+        return f"written {_count(progress.rows)}"
+    return f"landed {_count(progress.rows_landed)}  applied {_count(progress.rows)}"
 
 
 def _one_line(text: str, width: int) -> str:
@@ -310,7 +335,7 @@ def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
         f"lag {_lag(progress.lag_ms)}  behind {_count(progress.behind)} messages"
     )
     counts = (
-        f"landed {_count(progress.rows_landed)}  applied {_count(progress.rows)}  DDLs {progress.ddls}  "
+        f"{_rows(progress)}  DDLs {progress.ddls}  "
         f"dead letters {_count(progress.dead_letters)}  checkpoint {_when(progress.checkpoint_ts)}"
     )
     grid.add_row(rich.text.Text(_one_line(headline, width), style="bold"))
@@ -328,7 +353,7 @@ def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
     if progress.partitions:
         grid.add_row(_partitions(progress.partitions, shown, width))
     if progress.tables:
-        grid.add_row(_tables(progress.tables, max(room - shown, 1), width))
+        grid.add_row(_tables(progress, max(room - shown, 1), width))
     return grid
 
 
@@ -353,10 +378,11 @@ def _partitions(partitions: tuple[PartitionProgress, ...], room: int, width: int
     return _grid(width, columns, rows, len(partitions) - room)
 
 
-def _tables(tables: tuple[TableProgress, ...], room: int, width: int) -> rich.table.Table:
+def _tables(progress: Progress, room: int, width: int) -> rich.table.Table:
+    complete, tables = progress.complete_ts(), progress.tables
     rows = [
-        (row.name, _count(row.rows), _when(row.applied_ts), _lag(row.lag_ms))
-        for row in sorted(tables, key=lambda row: (row.applied_ts or 0, row.name))[:room]
+        (row.name, _count(row.rows), _when(complete(row.name)), _lag(row.lag_ms))
+        for row in sorted(tables, key=lambda row: (complete(row.name) or 0, row.applied_ts or 0, row.name))[:room]
     ]
     columns = {"table": 0, "rows": 30, "complete up to": 70, "lag": 0}
     return _grid(width, columns, rows, len(tables) - room)
@@ -397,7 +423,7 @@ def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
                 printed.add(warning)
                 stream.write(f"warning: {printable(warning)}\n")
         now = time.monotonic()
-        state = progress.phase + progress.state + (progress.error.code if progress.error else "")
+        state = progress.phase + progress.state + progress.waits_for + (progress.error.code if progress.error else "")
         if progress.state == "failed":  # the error itself is told by whoever runs the feed
             return
         if state != phase or now - last >= every_s:

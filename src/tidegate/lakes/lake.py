@@ -213,6 +213,12 @@ class Lake:
             before = now
         return found[-newest:]
 
+    def moves(self, newest: int = 0) -> list[Moved]:
+        """Return the snapshots of `history` that changed a table, and the newest: an idle lake publishes its checkpoint
+        every few seconds."""
+        found = self.history(newest)
+        return [one for one in found if one.changed or one.gone or one is found[-1]]
+
     def live(self, *, refresh: bool = True, scratch: str | None = None) -> "Live":
         """Return all tables at the frontier: the newest snapshot and what has landed since. At a moment of `at`:
         exactly then.

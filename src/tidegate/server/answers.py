@@ -26,6 +26,7 @@ An address from a client is more restricted than one in an operator's file:
 Source: TiCDC's OpenAPI v2: ChangeFeedInfo, ChangefeedCommonInfo, SyncedStatus.
 """
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
@@ -169,6 +170,8 @@ def synced(view: FeedView, now_ts: int, zone: tzinfo | None) -> dict[str, Any]:
 def extension(view: FeedView) -> dict[str, Any]:
     """Return what our changefeeds know more, with every timestamp as a text."""
     record, progress = view.record, view.progress
+    if progress is not None and view.running:
+        progress = progress.at(time.time_ns() // 1_000_000)
     known = {} if progress is None else {name: getattr(progress, name) for name in _OWN_FIELDS}
     shown = {
         "source_uri": record.source_uri,

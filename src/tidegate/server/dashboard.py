@@ -143,11 +143,12 @@ class DashboardRoutes:
             return shown({"items": history.tail(table, moment_ts(after) or 0, limit)})
 
     def snapshots(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Most = 50) -> Response:
-        """Show the published states of a lake, the newest first; none of another sink."""
+        """Show the newest published states of a lake as far as they changed tables, the newest first; none of another
+        sink."""
         config = self._feeds.config_of(self._view(changefeed_id, namespace).record)
         if not entries_of(config)[1].keeps_progress:
             return shown({"kept": False, "items": []})
-        moved = reversed(Lake(home_of(config)).history(limit))
+        moved = reversed(Lake(home_of(config)).moves(limit))
         items = [
             {
                 "number": one.number,

@@ -65,8 +65,9 @@ def _lag_s(ts: int, now_ms: int) -> float:
 
 
 def _slowest(view: FeedView, _: int) -> float | None:
-    tables = view.progress.tables if view.progress else ()
-    return min((physical_ms(one.applied_ts) for one in tables if one.applied_ts), default=None)
+    if view.progress is None or not view.progress.tables:
+        return None
+    return physical_ms(min((view.checkpoint_ts, *(one.commit_ts for one in view.progress.parked if one.commit_ts))))
 
 
 def _lagging(value: Value) -> Value:

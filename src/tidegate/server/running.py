@@ -46,7 +46,7 @@ import msgspec
 
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.entry import FeedConfig
-from tidegate.engine.ports import Tasks
+from tidegate.engine.ports import Tasks, WithStart
 from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.model.errors import Fenced, Retry, TidegateError
@@ -214,6 +214,10 @@ class OwnedTasks(Tasks):
         self._check()
         return answers
 
+    def on_start(self, told: Callable[[str], None]) -> None:
+        if isinstance(self.tasks, WithStart):
+            self.tasks.on_start(told)
+
     def aside(self, name: str) -> "OwnedTasks":
         return OwnedTasks(self.tasks.aside(name), self.owns)
 
@@ -234,8 +238,8 @@ class RunEnd:
 
 
 class RunningFeed:
-    """The run of one changefeed. `told` hears its reports, `ended` its outcome, both of which run it is, in its
-    thread."""
+    """The run of one changefeed. `told` hears its reports, one at a time, `ended` its outcome; both hear which run it
+    is."""
 
     def __init__(
         self,

@@ -24,13 +24,23 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 
 from tidegate.model.errors import EnvironmentFault, SinkError, SourceError, TidegateError
-from tidegate.spark.session import SPARK_FAILURES, check_session, is_connect, reason, run_connected, slots_of
+from tidegate.spark.session import (
+    FEED_HEAP,
+    SPARK_FAILURES,
+    check_session,
+    is_connect,
+    reason,
+    run_connected,
+    session,
+    slots_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,10 +62,14 @@ class SparkTasks:
         open_session: "Callable[[], SparkSession] | None" = None,
         pool: str | None = None,
     ) -> None:
-        self._spark, self._open, self._pool = spark, open_session or _feed_session, pool
+        self._spark, self._open, self._pool = spark, open_session or feed_session, pool
         self._group: str | None = None
         self._slots: int | None = None
         self._lost: type[TidegateError] = SinkError
+        self._told: Callable[[str], None] = lambda _: None
+
+    def on_start(self, told: Callable[[str], None]) -> None:
+        self._told = told
 
     @property
     def slots(self) -> int:
@@ -120,10 +134,13 @@ class SparkTasks:
     def _session(self) -> "SparkSession":
         """The session, opened once. Raises SparkEnded when its JVM has ended."""
         if self._spark is None:
+            self._told("the start of Spark")
             try:
                 self._spark = self._open()
             except (*SPARK_FAILURES, OSError) as gone:
                 raise _ended(gone) from gone
+            finally:
+                self._told("")
         return self._spark
 
 
@@ -138,10 +155,9 @@ def _ended(gone: Exception) -> SparkEnded:
     return SparkEnded(f"Spark has ended ({reason(gone)}); start the feed again")
 
 
-def _feed_session() -> "SparkSession":
-    from tidegate.spark.session import FEED_HEAP, session
-
-    found = session(driver_memory=FEED_HEAP)
+def feed_session(conf: Mapping[str, str] | None = None, archive: Path | None = None) -> "SparkSession":
+    """Return a session that runs feeds, started with these settings unless there is one."""
+    found = session(driver_memory=FEED_HEAP, conf=conf, archive=archive)
     check_session(found)
     return found
 
