@@ -46,7 +46,7 @@ from tidegate.codec import DecodeOptions, decode
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.document import document_of
 from tidegate.config.entry import Document
-from tidegate.config.kafka import parse_target, topic_target
+from tidegate.config.kafka import parse_target
 from tidegate.config.load import load
 from tidegate.engine.progress import Progress
 from tidegate.model.event import Delete, Insert, Update
@@ -124,7 +124,7 @@ def consumed(bench: Rig, topic: str) -> list[Message]:
 def raw_seconds(bench: Rig, messages: Sequence[Message], topic: str, protocol: str) -> float:
     """Seconds to produce these messages, from the first to the last acknowledgement."""
     create_topic(bench.bootstrap, topic, PARTITIONS)
-    writer = topic_target(parse_target(sink_of(bench, topic, protocol))).writer()
+    writer = parse_target(sink_of(bench, topic, protocol)).writer()
     writer.partitions(topic)
     held = [[(key, value) for at, key, value in messages if at == number] for number in range(PARTITIONS)]
     longest = max(map(len, held))

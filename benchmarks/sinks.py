@@ -58,7 +58,7 @@ from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.sink.calls import calls_of
 from tidegate.sink.documents import last_changes
 from tidegate.sink.metrics import MetricsSink
-from tidegate.sink.metrics_rule import MetricsOptions
+from tidegate.sink.metrics_options import MetricsOptions
 from tidegate.sink.redis import EntryNumbers, RedisSink, StreamEntry
 from tidegate.sink.redis_options import RedisOptions, row_key
 from tidegate.sink.search import SearchSink

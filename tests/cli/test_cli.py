@@ -157,7 +157,7 @@ def test_run_with_a_file(changefeed, tmp_path):
     path = tmp_path / "feed.toml"
     path.write_text(f'memory-quota = 1\nsink-uri = "{SINK}"\n[source]\nuri = "{SOURCE}"\n')
     done = call("run", str(path), "--sink-uri", "delta:///other")
-    assert changefeed.calls[0][0].sink.path == "/other"
+    assert changefeed.calls[0][0].sink.root == "/other"
     assert "warning: accepted without effect: memory-quota" in done.stderr
 
 

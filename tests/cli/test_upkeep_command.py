@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from tests.sink.delta.small import Small
 from tests.sink.delta.tended import NO_MERCY, published
 from tidegate.cli.lake import upkeep
-from tidegate.config.delta import limits_of, parse_delta
+from tidegate.config.delta import parse_delta
 from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
@@ -75,9 +75,9 @@ def test_no_lake(tmp_path):
 def test_limits(tmp_path):
     """Sink parameters become limits; what a feed notes in the lake is what is read back."""
     uri = f"delta://{tmp_path}?snapshot-retention=2h&changelog-retention=5s&recover-retention=1m"
-    limits = limits_of(parse_delta(uri))
+    limits = parse_delta(uri).limits
     assert (limits.snapshot_ms, limits.changelog_ms, limits.recover_ms) == (7_200_000, 5_000, 60_000)
-    assert limits_of(parse_delta(f"delta://{tmp_path}")) == Limits()
+    assert parse_delta(f"delta://{tmp_path}").limits == Limits()
 
     options = DeltaOptions(root=str(tmp_path), feed="")
     assert noted_limits(options) == Limits()

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.promises import keep_promises
@@ -28,9 +29,7 @@ def run(directory: Path, made: MemoryTarget, protocol: str, **given: object) -> 
 
 def selecting(protocol: str, rule: SelectorRule) -> MemoryTarget:
     """A target that sends some columns."""
-    made = target(Broker(1), protocol)
-    object.__setattr__(made, "selectors", ColumnSelectors.of([rule]))
-    return made
+    return msgspec.structs.replace(target(Broker(1), protocol), selectors=ColumnSelectors.of([rule]))
 
 
 def images(row: RowChange) -> dict[str, dict[str, object]]:

@@ -82,7 +82,7 @@ def test_keys_without_effect_are_told(write):
 def test_command_line_wins(write):
     """What the command line says replaces what the file says."""
     feed = load(write(FULL), name="other", source_uri=SOURCE, sink_uri="delta:///y", rules=["a.*"], workers=2)
-    assert (feed.name, feed.source.protocol, feed.sink.path) == ("other", "open-protocol", "/y")
+    assert (feed.name, feed.source.protocol, feed.sink.root) == ("other", "open-protocol", "/y")
     assert (feed.rules, feed.sink.worker_count, feed.source.dead_letter) == (("a.*",), 2, "skip")
 
 

@@ -2,13 +2,13 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tidegate.config.document import KEYS, KINDS
-from tidegate.config.entry import NO_START_TS, NOWHERE, SinkEntry, SourceEntry, refusal
+from tidegate.config.entry import FOR_SOME_SINKS, NO_START_TS, NOWHERE, RefusedKey, SinkEntry, SourceEntry, refusal
 from tidegate.config.registry import SINKS, SOURCES
 
 DOC = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -62,9 +62,21 @@ def tables() -> Iterator[tuple[str, list[tuple[str, ...]]]]:
         *((f"`{path}`", "everywhere", each.why) for path, each in NOWHERE.items()),
         *(("`filter.ignore-txn-start-ts`", f"from `{entry.scheme}://`", NO_START_TS.why)
           for entry in SOURCES.values() if not entry.tells_start_ts),
+        *((f"`{path}{'*' if path.endswith('.') else ''}`", f"into others than {accepting(path)}", each.why)
+          for path, each in FOR_SOME_SINKS.items()),
         *((f"`{path}{'*' if path.endswith(('.', '-')) else ''}`", way, each.why)
-          for way, entry in WAYS for path, each in entry.refused.items()),
+          for way, entry in WAYS for path, each in own_refusals(entry).items()),
     ]  # fmt: skip
+
+
+def own_refusals(entry: SourceEntry | SinkEntry) -> Mapping[str, RefusedKey]:
+    """What one source or sink refuses for a reason of its own."""
+    return entry.refuses if isinstance(entry, SinkEntry) else entry.refused
+
+
+def accepting(path: str) -> str:
+    """The sinks that do not refuse a key that others refuse."""
+    return " and ".join(f"`{entry.scheme}://`" for entry in SINKS.values() if path not in entry.refused)
 
 
 def rendered(rows: list[tuple[str, ...]]) -> str:

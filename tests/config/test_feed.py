@@ -9,7 +9,6 @@ import tidegate
 from tests.failpoint import TOPIC_PLACES, armed
 from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
-from tidegate.config import kafka as wiring
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import (
@@ -21,6 +20,7 @@ from tidegate.model.errors import (
     SinkError,
 )
 from tidegate.model.event import Ddl, Resolved
+from tidegate.sink.kafka_target import TopicTarget
 from tidegate.source.tidb_log import LogPart
 from tidegate.source.tidb_segment import SegmentLog, encode_segment, segments
 from tidegate.testing.validators import rows
@@ -342,7 +342,8 @@ def test_the_python_call_for_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """`tidegate.Changefeed` takes a log to a topic too, up to a ts, and reports as any feed does."""
     log, broker, heard = recorded_log(tmp_path / "log", "partition", 3), Broker(), list[Progress]()
     made = target(broker, "open-protocol")
-    monkeypatch.setattr(wiring, "topic_target", lambda *_, **_given: made)
+    for name in ("writer", "keeper"):
+        monkeypatch.setattr(TopicTarget, name, lambda _: made.writer())
     sink = "kafka://h:9092/feed?protocol=open-protocol"
     one = tidegate.Changefeed(f"tidb://{log}", sink, name="one", state_dir=tmp_path / "state")
     until = segments(log)[1][1]

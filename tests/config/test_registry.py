@@ -10,12 +10,21 @@ from click.testing import CliRunner
 
 from tidegate.cli.main import main
 from tidegate.config.document import KEYS
-from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry, feed_id, is_landed, refused_keys
-from tidegate.config.kafka import KafkaTarget
+from tidegate.config.entry import (
+    FOR_SOME_SINKS,
+    Document,
+    FeedConfig,
+    SinkEntry,
+    SourceEntry,
+    feed_id,
+    is_landed,
+    refused_keys,
+)
 from tidegate.config.load import load
 from tidegate.config.registry import SINKS, SOURCES, entries_of
 from tidegate.config.uri import mask_uri
 from tidegate.model.errors import ConfigError, Retry, TidegateError, UnsupportedError, UriInvalid
+from tidegate.sink.kafka_target import TopicTarget
 
 GO_TOGETHER = [
     (source, sink)
@@ -108,10 +117,11 @@ def test_entries_name_keys_that_there_are() -> None:
 def test_fields_of_topics_that_are_written() -> None:
     """Every parameter that acts fills a field of the address or of the encoder's options."""
     target = SINKS["kafka"].parse(OTHER, Document())
-    assert isinstance(target, KafkaTarget)
+    assert isinstance(target, TopicTarget)
     filled = {param.field for param in SINKS["kafka"].params.values() if param.field}
     assert filled <= {*target.__struct_fields__, *target.options.__struct_fields__}
-    own = set(target.__struct_fields__) - {"bootstrap", "topic", "options", "raw_change_event", "ignored"}
+    address, changefeed = {"bootstrap", "topic", "options", "ignored"}, {"rules", "selectors", "case_sensitive"}
+    own = set(target.__struct_fields__) - {*address, *changefeed, "raw_change_event"}
     assert own <= filled
     for name, param in SINKS["kafka"].params.items():
         if param.field in own and param.default and not param.default.startswith(("PLAIN", "3, all")):
@@ -248,3 +258,22 @@ def test_an_alias_of_a_scheme() -> None:
     """`iceberg://` is the sink of `delta://`, in the configuration of a whole changefeed, too."""
     asked = load(source_uri=KAFKA, sink_uri="iceberg:///x")
     assert asked.sink == load(source_uri=KAFKA, sink_uri="delta:///x").sink
+
+
+def test_sinks_take_the_options_of_their_addresses() -> None:
+    """An option is declared once, in the struct that the sink itself takes; two addresses only name what is opened."""
+    apart = {entry.scheme for entry in SINKS.values() if not entry.address.__module__.startswith("tidegate.sink.")}
+
+    assert apart == {"search", "callback"}
+
+
+def test_keys_for_some_sinks_are_refused_by_the_others() -> None:
+    """A sink that does not list such a key refuses it; a new sink refuses all of them."""
+    refusing = {key: {entry.scheme for entry in SINKS.values() if key in entry.refused} for key in FOR_SOME_SINKS}
+
+    assert {key: SINKS.keys() - schemes for key, schemes in refusing.items()} == {
+        "bdr-mode": {"mysql"},
+        "enable-sync-point": {"mysql"},
+        "sink.column-selectors[].": {"delta", "kafka"},
+        "sink.dispatchers[].": {"delta", "kafka"},
+    }

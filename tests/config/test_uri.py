@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.config.delta import DELTA_SINK, DeltaTarget, parse_delta
+from tidegate.config.delta import DELTA_SINK, parse_delta
 from tidegate.config.kafka import KAFKA_SOURCE, KafkaSource, parse_source
 from tidegate.config.load import load
 from tidegate.config.uri import Given, mask_uri, resolve_uri, state_place
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
+from tidegate.sink.delta.options import DeltaOptions
 
 OPEN = "kafka://h:9092/t?protocol=open-protocol"
 
@@ -45,9 +46,11 @@ def test_defaults_are_those_of_the_table():
 
 def test_every_field_has_its_parameter():
     """No parameter fills a field that is not there, and every field but the address comes from one."""
+    of_changefeed = {"feed", "time_zone", "rules", "case_sensitive", "event_rules", "events_since", "selectors"}
+    of_changefeed |= {"exact_keys"}
     for params, struct, address in (
         (KAFKA_SOURCE, KafkaSource, {"bootstrap", "topics", "ignored"}),
-        (DELTA_SINK, DeltaTarget, {"path", "ignored"}),
+        (DELTA_SINK, DeltaOptions, {"root", "ignored", *of_changefeed}),
     ):
         assert {param.field for param in params.values() if param.field} == set(struct.__struct_fields__) - address
 
@@ -170,7 +173,7 @@ def test_bad_sources(uri, error, words):
 def test_sink_paths(uri, path):
     """A sink URI names an absolute path, one from here, or a place in an object store."""
     target = parse_delta(uri)
-    assert (target.path, target.iceberg) == (path, "on")
+    assert (target.root, target.iceberg) == (path, True)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +285,7 @@ def test_an_address_from_elsewhere(tmp_path, monkeypatch):
     (tmp_path / "uri").write_text(f"{OPEN}&sasl-user=u&sasl-password=hush")
     config = load(source_uri=f"@{tmp_path}/uri", sink_uri="env:SINK_URI")
     assert config.source.client_config()["sasl.password"] == "hush"
-    assert config.sink.path == "/srv/lake"
+    assert config.sink.root == "/srv/lake"
     assert "hush" not in config.source_uri
 
 

@@ -43,8 +43,8 @@ class TestReplica(SinkContract):
 
     def sink(self, home: Path) -> Sink:
         """A lake whose progress lies in it."""
-        options = DeltaOptions(root=str(home / "lake"), feed="feed", mode=self.mode, zero_date="error")
-        return DeltaSink(options, workers=1000)
+        lake = str(home / "lake")
+        return DeltaSink(DeltaOptions(root=lake, feed="feed", mode=self.mode, zero_date="error", worker_count=1000))
 
     def read(self, home: Path) -> ReadBack:
         """Its newest snapshot."""

@@ -181,7 +181,7 @@ class Pair:
         lake = str(self.home / "landed")
         read = FilesToRead(FilePlace(str(self.home / "files"), "files"), CanalDialect(CANAL))
         source = LandedSource(lambda: Polled(read, lake, "f"), changelog_uri(lake))
-        run_here(source, DeltaSink(DeltaOptions(root=lake, feed="f"), workers=1), until=self.world.end_ts)
+        run_here(source, DeltaSink(DeltaOptions(root=lake, feed="f", worker_count=1)), until=self.world.end_ts)
         return Path(lake)
 
     def _written(self) -> dict[int, list[TopicMessage]]:

@@ -9,7 +9,7 @@ from tests.e2e.rig import cli, running
 from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, feed, recorded_log, target
 from tidegate.codec import decode, from_config
-from tidegate.config.kafka import parse_target, topic_target
+from tidegate.config.kafka import parse_target
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Event, Resolved
 from tidegate.source.kafka_client import KafkaTopics
@@ -36,7 +36,7 @@ dispatchers = [
 
 def test_what_a_topic_takes(bootstrap: str) -> None:
     """The broker tells a topic's own limit, and makes the topic first."""
-    writer = topic_target(parse_target(f"kafka://{bootstrap}/limits?protocol=open-protocol")).writer()
+    writer = parse_target(f"kafka://{bootstrap}/limits?protocol=open-protocol").writer()
 
     assert writer.partitions("limits") == 3
     assert writer.max_bytes("limits") == MESSAGE_MAX_BYTES
@@ -45,7 +45,7 @@ def test_what_a_topic_takes(bootstrap: str) -> None:
 
 def test_many_messages_at_once(bootstrap: str) -> None:
     """They come in their order and whole; one that is too large is refused, and who flushes hears of it."""
-    target = topic_target(parse_target(f"kafka://{bootstrap}/many?protocol=canal-json&partition-num=1"))
+    target = parse_target(f"kafka://{bootstrap}/many?protocol=canal-json&partition-num=1")
     writer = target.writer()
     assert writer.partitions("many") == 1
     sent = [(b"k" if number % 2 else None, b"%d" % number) for number in range(20_000)]

@@ -10,7 +10,7 @@ from tidegate.engine.mount import Mounted
 from tidegate.model.event import Delete, Insert, Update, Value
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, IndexInfo, TableInfo, TableName
-from tidegate.sink.kafka_target import Dispatcher, Sent
+from tidegate.sink.kafka_dispatch import Dispatcher, Sent
 
 INT = ColumnType(MysqlType.LONG, charset="binary")
 TEXT = ColumnType(MysqlType.VARCHAR, 20)

@@ -12,7 +12,7 @@ from tidegate.model.errors import ColumnSelectorFailed, ConfigError, FilterRuleI
 from tidegate.model.event import RowChange
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.sink.kafka_target import Dispatcher, Sent
+from tidegate.sink.kafka_dispatch import Dispatcher, Sent
 from tidegate.source.tidb_changes import MountOptions, mounter_of
 
 OPTIONS = encode_options({"uri.protocol": "open-protocol"})

@@ -7,7 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tests.recorded import RecordedLanding, partitions_of
 from tidegate.changelog.source import LandedSource
@@ -43,7 +43,8 @@ class Stage:
         **delta: Any,
     ) -> None:
         self.random = random.Random(seed)
-        self.options = DeltaOptions(root=str(root), feed="f", **delta)
+        error: Literal["halt", "park"] = "park" if parks else "halt"
+        self.options = DeltaOptions(root=str(root), feed="f", worker_count=1000, table_error=error, **delta)
         self.crash: Callable[[str], None] = lambda _: None
         uri = self.options.changelog_uri
         self.landing = RecordedLanding(
@@ -57,7 +58,7 @@ class Stage:
             pause=self._at,
         )
         source = LandedSource(lambda: self.landing, uri)
-        self.sink = DeltaSink(self.options, workers=1000, parks=parks, catalogs=catalogs)
+        self.sink = DeltaSink(self.options, catalogs=catalogs)
         self.log = source.changelog
         rules, events = TableFilter.parse(self.options.rules), EventFilter.of(self.options.event_rules, None)
         feed = Feed("f", source, self.sink, accept=rules.matches, takes=rules.takes_ddl, drops=events.ddls())

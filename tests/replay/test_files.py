@@ -105,7 +105,7 @@ class Shop:
         """One life of the feed out of them, as far as they go."""
         read = FilesToRead(FilePlace(str(self.home / "in"), "in"), self.dialect)
         source = LandedSource(lambda: Polled(read, self.lake, "out", batch_bytes=100_000), changelog_uri(self.lake))
-        run_here(source, DeltaSink(DeltaOptions(root=self.lake, feed="out"), workers=1))
+        run_here(source, DeltaSink(DeltaOptions(root=self.lake, feed="out", worker_count=1)))
 
 
 def has_key(fields: Sequence[Field]) -> bool:

@@ -71,7 +71,7 @@ def test_lake_of_files(tmp_path: Path) -> None:
     """A lake of the storage sink's files equals the TiDB at every TSO, each reached by a run of its own."""
     lake = str(tmp_path / "lake")
     for truth in truths(FILES):
-        source, sink = source_of(FILES, tmp_path, lake), DeltaSink(DeltaOptions(root=lake, feed="f"), workers=1)
+        source, sink = source_of(FILES, tmp_path, lake), DeltaSink(DeltaOptions(root=lake, feed="f", worker_count=1))
         run_here(source, sink, until=truth.ts, rules=rules(LEFT_OUT[FILES]))
         assert list(differences(tmp_path / "lake", truth)) == []
 

@@ -177,7 +177,7 @@ class Takeover(Pair):
 def lake_feed(root: Path) -> Feed:
     topics = KafkaTopics("b:1", ("shop",), OPEN)
     source = Inline(lambda: Landing(topics, str(root), "f"), changelog_uri(str(root)))
-    sink = DeltaSink(DeltaOptions(root=str(root), feed="f"), flush_s=0.01)
+    sink = DeltaSink(DeltaOptions(root=str(root), feed="f", flush_s=0.01))
     return Feed("f", source, sink, accept=lambda *_: True, patience=RetryPolicy(5, 30.0))
 
 

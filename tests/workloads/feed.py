@@ -11,7 +11,6 @@ Of what a producer had in its queue when it died a seeded part arrives, so the s
 import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -22,8 +21,8 @@ from tests.failpoint import TOPIC_PLACES, armed
 from tests.source.tidb.kit import Queue, Run, feed
 from tests.workloads.setting import CLAIM, DEFAULT, OPTION, PACKING, RAW, Setting
 from tidegate.config.entry import Document
-from tidegate.config.kafka import parse_target, topic_target
-from tidegate.engine.dispatch import dispatch_rules
+from tidegate.config.kafka import parse_target
+from tidegate.engine.dispatch import SplitPolicy, dispatch_rules
 from tidegate.model.errors import SinkError
 from tidegate.sink.kafka import GroupJob
 from tidegate.sink.kafka_target import TopicTarget
@@ -62,11 +61,16 @@ class Disturbance(NamedTuple):
     what: str
 
 
-@dataclass(frozen=True)
-class BenchTarget(TopicTarget):
-    """A target whose producers are those of a bench."""
+class BenchTarget(TopicTarget, frozen=True, kw_only=True):
+    """A target whose producers and whose policy are those of a bench."""
 
-    bench: str = ""
+    bench: str
+    policy: SplitPolicy
+
+    @property
+    def split(self) -> SplitPolicy:
+        """Which updates are split."""
+        return self.policy
 
     def writer(self) -> Any:
         """The driver's."""
@@ -129,7 +133,7 @@ class Bench:
         self.start_ts: int | None = None
         self.one: Run | None = None
         self.target = self._target(bootstrap)
-        self.real: TopicWriter = topic_target(parse_target(self._uri(bootstrap))).writer()
+        self.real: TopicWriter = parse_target(self._uri(bootstrap)).writer()
         BENCHES[name] = self
 
     @property
@@ -245,7 +249,6 @@ class Bench:
         settings.pop("", None)
         sink = parse_target(self._uri(bootstrap), Document(flat=settings))
         options = msgspec.structs.replace(sink.options, dialect=self.setting.words.get("dialect", "classic"))
-        plain = topic_target(msgspec.structs.replace(sink, options=options))
-        given = {one.name: getattr(plain, one.name) for one in fields(plain)}
-        made = BenchTarget(**given, bench=self.name)
-        return replace(made, rules=dispatch_rules(rules), split=self.setting.split)
+        plain = msgspec.structs.replace(sink, options=options, rules=dispatch_rules(rules))
+        given = {name: getattr(plain, name) for name in plain.__struct_fields__}
+        return BenchTarget(**given, bench=self.name, policy=self.setting.split)

@@ -83,7 +83,7 @@ def _lake_path(uri: str, where: str, *others: str) -> str:
     """The path or store of a lake's address."""
     scheme = scheme_of(uri).partition("+")[0]
     if scheme in {SCHEME, ICEBERG}:
-        return parse_delta(uri).path
+        return parse_delta(uri).root
     if scheme and scheme_of(uri) not in STORES:
         raise wrong_scheme(uri, where, (*others, SCHEME))
     return uri

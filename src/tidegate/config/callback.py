@@ -97,6 +97,4 @@ SINK: Final = SinkEntry(
     parse=parse_callback,
     address=CallbackTarget,
     open=_open,
-    no_selectors="a function gets whole rows and takes what it wants",
-    no_topics="a function has no topics and no partitions",
 )

@@ -60,9 +60,6 @@ memory-quota                                     int      1073741824 memory of o
 force-replicate                                  bool     false      replicate tables without a handle key, too
 check-gc-safe-point                              bool     true       check start-ts against the GC safe point
 ignore-ineligible-table                          bool     false      pass over tables that cannot be replicated
-enable-sync-point                                bool     false      sync points (database sinks)
-sync-point-interval                              duration "10m"      time between sync points
-sync-point-retention                             duration "24h"      how long sync points are kept
 bdr-mode                                         bool     false      replicate in both directions
 enable-table-monitor                             bool     false      metrics of each table
 filter.ignore-dml-event-filter                   texts    -          older spelling of event filters

@@ -4,9 +4,8 @@
                                                                            ├─► rules (load.py), none for a pair by name
     SinkEntry     keeps its progress?  reads the changelog?  own zone?    ─┘
 
-Each source and sink is a module here that exports its entry; config/registry.py lists them.  What a sink cannot do is
-refused unless its entry says that it can: sync points and two directions are for sinks where enable-sync-point acts,
-`no_selectors` and `no_topics` say why column selectors and dispatchers have no place.
+Each source and sink is a module here that exports its entry; config/registry.py lists them.  Keys of FOR_SOME_SINKS are
+refused by every sink but those that list them: in `acts`, or in `accepts` where they have no effect.
 """
 
 import re
@@ -183,6 +182,11 @@ class Key:
     """What TiCDC's API shows where a changefeed does not give the key; None: nothing."""
 
 
+def key_of(option: Option, *, shown: object = None) -> Key:
+    """Return an option that only a file has as its key; `shown` as Key has it."""
+    return Key(option.kind, option.about, default=option.default or "", shown=shown)
+
+
 class RefusedKey(NamedTuple):
     """Why a key is refused, and by which error. Its path is that of one key, or with "." or "-" at its end the begin of
     several."""
@@ -200,8 +204,13 @@ NOWHERE: Final[Mapping[str, RefusedKey]] = {
     "filter.ignore-dml-event-filter": RefusedKey(([],), UnsupportedError, "write filter.event-filters in its place"),
 }
 """Keys that no pair of source and sink follows."""
-NO_DATABASE: Final = RefusedKey((False,), ConfigError, "replication in both directions is between databases")
-"""`bdr-mode`, into anything else."""
+FOR_SOME_SINKS: Final[Mapping[str, RefusedKey]] = {
+    "bdr-mode": RefusedKey((False,), ConfigError, "replication in both directions is between databases"),
+    "enable-sync-point": RefusedKey((False,), ConfigError, "sync points are for databases"),
+    "sink.column-selectors[].": RefusedKey((), UnsupportedError, "this sink takes whole rows"),
+    "sink.dispatchers[].": RefusedKey((), UnsupportedError, "this sink has no topics and no partitions"),
+}
+"""Keys that a sink refuses unless its entry lists them."""
 NO_WRITER: Final = RefusedKey(
     (False,), UnsupportedError, "what is read does not tell who wrote a row; a TiDB's log does"
 )
@@ -306,19 +315,15 @@ class SinkEntry(Entry[SinkAddress]):
 
     open: Callable[[FeedConfig, SourceEntry], "Sink[Any]"]
     """Makes the sink of a changefeed from such a source."""
-    no_selectors: str = ""
-    """Why column selectors are refused; empty where they act."""
-    no_topics: str = ""
-    """Why dispatchers are refused; empty where they act, or have no effect."""
-    no_sync_points: str = ""
-    """More words on why sync points are refused."""
+    accepts: frozenset[str] = frozenset()
+    """Keys of FOR_SOME_SINKS that it accepts although it does not act on them."""
     refuses: Mapping[str, RefusedKey] = field(default_factory=dict)
     """Other keys of a file that it cannot follow."""
     keeps_progress: bool = False
     """It keeps the checkpoint with the data; others need a state directory."""
     reads_changelog: bool = False
     """It reads what has landed, so that ordered sources land for it, too."""
-    home: Callable[[Any], str] = lambda address: str(address.path)
+    home: Callable[[Any], str] = lambda address: str(address.identity)
     """The directory or store of a sink that keeps progress; it holds the changelog, too."""
     renders_times: bool = True
     """The zone of its address is the one in which it writes TIMESTAMPs; else the one in which they come."""
@@ -336,13 +341,11 @@ class SinkEntry(Entry[SinkAddress]):
     @property
     def refused(self) -> Mapping[str, RefusedKey]:
         """Keys of a file that it cannot follow."""
-        found = {}
-        if "enable-sync-point" not in self.acts:
-            sync = RefusedKey((False,), ConfigError, f"sync points are for databases{self.no_sync_points}")
-            found = {"bdr-mode": NO_DATABASE, "enable-sync-point": sync}
-        lists = {"sink.column-selectors[].": self.no_selectors, "sink.dispatchers[].": self.no_topics}
-        found |= {path: RefusedKey((), UnsupportedError, why) for path, why in lists.items() if why}
-        return {**found, **self.refuses}
+        listed = self.keys | self.accepts
+        unlisted = {
+            key: each for key, each in FOR_SOME_SINKS.items() if not any(path.startswith(key) for path in listed)
+        }
+        return {**unlisted, **self.refuses}
 
 
 def is_landed(source: SourceEntry, sink: SinkEntry) -> bool:

@@ -2,7 +2,7 @@ r"""kafka:// addresses: topics that are read, topics that are written, and how t
 
     kafka://h1,h2:9093/orders,stock?protocol=open-protocol&dead-letter=skip
             \________/ \__________/ \_____________________________________/
-             brokers      topics      options of KafkaSource, or of KafkaTarget and the encoder (codec/encoding.py)
+             brokers      topics      options of KafkaSource, or of TopicTarget and the encoder (codec/encoding.py)
 
 Parameters of TiCDC's Kafka sink that say nothing to a reader of the topic are accepted without effect, so that a
 changefeed's own sink-uri can be pasted here.  What is written has its parameters in a changefeed file under [sink] and
@@ -12,7 +12,7 @@ Source: TiCDC documentation, "Sink URI for Kafka" and "CLI and Configuration Par
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import unquote
 
@@ -23,23 +23,22 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.config.entry import Document, FeedConfig, RefusedKey, SinkEntry, SourceEntry, checkpoints_of
 from tidegate.config.option import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE, by_name, options_of, read_all
 from tidegate.config.uri import HOST, Given, Parts, name_file, name_place, nearest, parameters, split, store_host
-from tidegate.engine.dispatch import DispatchRule, SplitPolicy
-from tidegate.engine.filter import ColumnSelectors, SelectorRule
+from tidegate.engine.filter import ColumnSelectors
+from tidegate.engine.kafka_brokers import SECTION, KafkaClient
 from tidegate.model.errors import KafkaConfigInvalid, PartitionNumInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
 from tidegate.model.name import all_digits
 from tidegate.model.option import Local, Option, Secret, idle
+from tidegate.sink.kafka_target import TopicTarget
 from tidegate.source.upstream_address import parse_address
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
     from tidegate.engine.ports import Sink
-    from tidegate.sink.kafka_target import TopicTarget
     from tidegate.source.kafka_client import KafkaTopics
 
 SCHEME: Final = "kafka"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_FILE: Final = "sink.kafka-config."
-_LARGE: Final = f"{_FILE}large-message-handle."
+_LARGE: Final = f"{SECTION}large-message-handle."
 _OTHERS: Final = (
     "sink.csv.",
     "sink.debezium",
@@ -66,74 +65,6 @@ PROTOCOLS: Final = ("open-protocol", "canal-json")
 TidbExtension = Annotated[
     bool, Option("enable-tidb-extension", "canal-json: messages carry `_tidb` with commit ts and watermarks")
 ]
-
-
-class KafkaClient(msgspec.Struct, frozen=True, kw_only=True):
-    """Connection to the brokers, to read and to write."""
-
-    bootstrap: tuple[str, ...]
-    client_id: Annotated[str, Option("kafka-client-id", "name of this client in the broker's logs", key=_FILE)] = (
-        "tidegate"
-    )
-    dial_timeout_ms: Annotated[int, Option("dial-timeout", "time to reach a broker", "duration", low=1, key=_FILE)] = (
-        10_000
-    )
-    read_timeout_ms: Annotated[
-        int, Option("read-timeout", "time for a broker's answer", "duration", low=1, key=_FILE)
-    ] = 10_000
-    enable_tls: Annotated[bool, Option("enable-tls", "use TLS; implied by ca, cert and key", key=_FILE)] = False
-    ca: Annotated[str, Option("ca", "path of the CA certificate", local=Local.FILE, key=_FILE)] = ""
-    cert: Annotated[str, Option("cert", "path of the client certificate", local=Local.FILE, key=_FILE)] = ""
-    key: Annotated[str, Option("key", "path of the client key", local=Local.FILE, key=_FILE)] = ""
-    insecure_skip_verify: Annotated[
-        bool,
-        Option("insecure-skip-verify", "TLS without checking the broker's certificate and name", key=_FILE),
-    ] = False
-    sasl_user: Annotated[str, Option("sasl-user", "SASL user", key=_FILE)] = ""
-    sasl_password: Annotated[Secret, Option("sasl-password", "SASL password", key=_FILE)] = Secret()
-    sasl_mechanism: Annotated[
-        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", ""],
-        Option(
-            "sasl-mechanism",
-            "`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`",
-            default="PLAIN with a user",
-            choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-            known=("GSSAPI", "OAUTHBEARER"),
-            key=_FILE,
-        ),
-    ] = ""
-    ignored: tuple[str, ...] = ()
-    """Parameters that were accepted without effect."""
-
-    def warnings(self) -> tuple[str, ...]:
-        """Return what a user should hear of a connection that works, but that others may read or answer."""
-        host, *_ = self.bootstrap
-        if self.sasl_mechanism == "PLAIN" and not self.enable_tls:
-            return (f"{host}: the password of sasl-user goes to the broker in clear; use enable-tls=true, or SCRAM",)
-        if self.insecure_skip_verify and self.enable_tls:
-            return (f"{host}: insecure-skip-verify takes whoever answers for the broker; name its authority in ca",)
-        return ()
-
-    def client_config(self) -> dict[str, str]:
-        """Return the connection as librdkafka's configuration keys."""
-        config = {
-            "bootstrap.servers": ",".join(self.bootstrap),
-            "client.id": self.client_id,
-            "socket.connection.setup.timeout.ms": str(min(max(self.dial_timeout_ms, 1000), 2**31 - 1)),
-            "socket.timeout.ms": str(min(max(self.read_timeout_ms, 10), 300_000)),
-            "security.protocol": ("SASL_" if self.sasl_mechanism else "") + ("SSL" if self.enable_tls else "PLAINTEXT"),
-        }
-        files = {"ssl.ca.location": self.ca, "ssl.certificate.location": self.cert, "ssl.key.location": self.key}
-        config |= {key: path for key, path in files.items() if path}
-        if self.enable_tls and self.insecure_skip_verify:
-            config |= {"enable.ssl.certificate.verification": "false", "ssl.endpoint.identification.algorithm": "none"}
-        if self.sasl_mechanism:
-            config |= {
-                "sasl.mechanism": self.sasl_mechanism,
-                "sasl.username": self.sasl_user,
-                "sasl.password": str(self.sasl_password),
-            }
-        return config
 
 
 KAFKA_CLIENT: Final = options_of(KafkaClient)
@@ -389,55 +320,6 @@ def topics_of(source: KafkaSource, decode: DecodeOptions | None = None) -> "Kafk
     )
 
 
-class KafkaTarget(KafkaClient, frozen=True, kw_only=True):
-    """Topics to write, and how. `partition_num` bounds the partitions that are used, and is that of new topics."""
-
-    topic: str
-    options: EncodeOptions
-    partition_num: Annotated[
-        int | None,
-        Option("partition-num", "partitions of a new topic, and how many are used", default="3, all", low=1, key=_FILE),
-    ] = None
-    replication_factor: Annotated[
-        int, Option("replication-factor", "copies of a new topic", low=1, high=1 << 15, key=_FILE)
-    ] = 1
-    auto_create_topic: Annotated[bool, Option("auto-create-topic", "make topics that are missing", key=_FILE)] = True
-    batch_compression: Annotated[
-        Literal["none", "gzip", "snappy", "lz4", "zstd"],
-        Option(
-            "compression",
-            "compression of what the producer sends at once: `none`, `gzip`, `snappy`, `lz4` or `zstd`",
-            key=_FILE,
-        ),
-    ] = "none"
-    raw_change_event: bool = False
-    """UPDATEs of keys stay one event (output-raw-change-event)."""
-
-    @property
-    def identity(self) -> str:
-        return self.topic
-
-    @property
-    def places(self) -> frozenset[str]:
-        return frozenset(f"{host}/{self.topic}" for host in self.bootstrap)
-
-    def needs_types(self) -> str:
-        """Return the parameter that needs the parameters of column types; empty where none does."""
-        needs = self.options.content_compatible and self.options.protocol == "canal-json"
-        return "content-compatible" if needs else ""
-
-    def warnings(self) -> tuple[str, ...]:
-        """Return what a user should hear of an address that works, but perhaps not as meant."""
-        if self.options.protocol == "canal-json" and not self.options.enable_tidb_extension:
-            note = "canal-json without enable-tidb-extension has no watermarks and no commit_ts"
-            return (note, *super().warnings())
-        return super().warnings()
-
-    def producer_config(self) -> dict[str, str]:
-        """Return the connection of a producer as librdkafka's configuration keys."""
-        return {**self.client_config(), "compression.type": self.batch_compression}
-
-
 KAFKA_TARGET: Final[Mapping[str, Option]] = {
     **options_of(
         EncodeOptions,
@@ -445,13 +327,13 @@ KAFKA_TARGET: Final[Mapping[str, Option]] = {
         enable_tidb_extension=Option(
             "enable-tidb-extension",
             "canal-json: messages carry `_tidb` with commit ts and watermarks",
-            key=f"{_FILE}codec-config.",
+            key=f"{SECTION}codec-config.",
         ),
         time_zone=Option("time-zone", "zone in which TIMESTAMP values are written, which come in UTC", "zone"),
         max_message_bytes=Option(
-            "max-message-bytes", "largest message; what a broker or topic takes lowers it", low=1, key=_FILE
+            "max-message-bytes", "largest message; what a broker or topic takes lowers it", low=1, key=SECTION
         ),
-        max_batch_size=Option("max-batch-size", "open-protocol: most rows of a message", key=f"{_FILE}codec-config."),
+        max_batch_size=Option("max-batch-size", "open-protocol: most rows of a message", key=f"{SECTION}codec-config."),
         only_output_updated_columns=Option(
             "only-output-updated-columns", "old values of an UPDATE: of the columns alone that it changes", key="sink."
         ),
@@ -473,22 +355,22 @@ KAFKA_TARGET: Final[Mapping[str, Option]] = {
             "claim-check-raw-value", "claim-check files hold the bare value (canal-json)", key=_LARGE
         ),
     ),
-    **options_of(KafkaTarget),
+    **options_of(TopicTarget),
     **by_name(
         (
-            idle("kafka-version", "text", "the client negotiates it", key=_FILE),
-            idle("required-acks", "int", "all replicas acknowledge every message", key=_FILE),
-            idle("write-timeout", "duration", "time for a write", key=_FILE),
+            idle("kafka-version", "text", "the client negotiates it", key=SECTION),
+            idle("required-acks", "int", "all replicas acknowledge every message", key=SECTION),
+            idle("write-timeout", "duration", "time for a write", key=SECTION),
         )
     ),
 }
 
 
-_CLIENT_AND_TOPICS: Final = [each for each in KAFKA_TARGET.values() if each.key in {_FILE, "sink.protocol"}]
+_CLIENT_AND_TOPICS: Final = [each for each in KAFKA_TARGET.values() if each.key in {SECTION, "sink.protocol"}]
 """Options that a file has beside the keys of the encoder."""
 
 
-def parse_target(uri: str, document: Document | None = None) -> KafkaTarget:
+def parse_target(uri: str, document: Document | None = None) -> TopicTarget:
     """Return the topics behind `uri` with the keys of a changefeed file. Raises ConfigErrors as TiCDC would."""
     document = document or Document()
     parts = split(uri, "sink-uri", [SCHEME])
@@ -505,11 +387,11 @@ def parse_target(uri: str, document: Document | None = None) -> KafkaTarget:
     topic, *others = fields["topics"]
     if others:
         raise UriInvalid("sink-uri: name one topic, the default one; others come from dispatchers")
-    return KafkaTarget(
-        **{name: value for name, value in fields.items() if name in KafkaTarget.__struct_fields__},
+    return TopicTarget(
+        **{name: value for name, value in fields.items() if name in TopicTarget.__struct_fields__},
         topic=topic,
         options=_options(document, parameter),
-        raw_change_event=document.flat.get(f"{_FILE}output-raw-change-event") is True,
+        raw_change_event=document.flat.get(f"{SECTION}output-raw-change-event") is True,
         ignored=ignored,
     )
 
@@ -530,31 +412,6 @@ def _options(document: Document, told: Mapping[str, Given]) -> EncodeOptions:
     return msgspec.structs.replace(options, claim_check_storage_uri=Secret(options.claim_check_storage_uri))
 
 
-def topic_target(
-    sink: KafkaTarget,
-    *,
-    dispatchers: Sequence[DispatchRule] = (),
-    selectors: Sequence[SelectorRule] = (),
-    case_sensitive: bool = False,
-) -> "TopicTarget":
-    """Return what is written to topics, and to whom: a value that travels into tasks."""
-    from tidegate.sink.kafka_target import TopicTarget
-    from tidegate.sink.kafka_writer import NewTopics
-
-    new_topics = NewTopics(sink.partition_num or NewTopics().partitions, sink.replication_factor)
-    return TopicTarget(
-        topic=sink.topic,
-        options=sink.options,
-        client=sink.producer_config(),
-        rules=tuple(dispatchers),
-        case_sensitive=case_sensitive,
-        split=SplitPolicy(unique_keys=not sink.raw_change_event, newarch=sink.options.newarch),
-        new_topics=new_topics if sink.auto_create_topic else None,
-        partition_num=sink.partition_num,
-        selectors=ColumnSelectors.of(selectors, case_sensitive=case_sensitive),
-    )
-
-
 def _land(config: FeedConfig, home: str, _: SinkEntry) -> "BatchLoop":
     from tidegate.source.kafka_land import Landing
 
@@ -573,11 +430,11 @@ def _check_topics(config: FeedConfig, _: SinkEntry) -> None:
 def _open(config: FeedConfig, source: SourceEntry) -> "Sink[Any]":
     from tidegate.sink.kafka import KafkaSink
 
-    assert isinstance(config.sink, KafkaTarget)
-    target = topic_target(
+    assert isinstance(config.sink, TopicTarget)
+    target = msgspec.structs.replace(
         config.sink,
-        dispatchers=config.dispatchers,
-        selectors=config.selectors,
+        rules=config.dispatchers,
+        selectors=ColumnSelectors.of(config.selectors, case_sensitive=config.case_sensitive),
         case_sensitive=config.case_sensitive,
     )
     force = source.brings_keyless(config.source)
@@ -612,7 +469,7 @@ SINK: Final = SinkEntry(
     example="kafka://127.0.0.1:9092/shop-out?protocol=open-protocol",
     params=KAFKA_TARGET,
     parse=parse_target,
-    address=KafkaTarget,
+    address=TopicTarget,
     open=_open,
     zone_of=lambda sink: sink.options.time_zone,
     acts=frozenset(
@@ -623,10 +480,9 @@ SINK: Final = SinkEntry(
             ),
             *("sink.column-selectors[].matcher", "sink.column-selectors[].columns"),
             *("sink.delete-only-output-handle-key-columns", "sink.open.output-old-value"),
-            *(f"{_FILE}output-raw-change-event", f"{_LARGE}large-message-handle-option"),
+            *(f"{SECTION}output-raw-change-event", f"{_LARGE}large-message-handle-option"),
         }
     ),
-    no_sync_points="; a topic has no place for them",
     refuses={
         "sink.transaction-atomicity": RefusedKey(
             ("none", ""), UriInvalid, "a message queue has no transactions of tables"
@@ -634,10 +490,10 @@ SINK: Final = SinkEntry(
         "sink.schema-registry": RefusedKey(("",), UnsupportedError, "it is for avro, which is not written"),
         "sink.dispatchers[].target-schema": _NAMES,
         "sink.dispatchers[].target-table": _NAMES,
-        f"{_FILE}sasl-gssapi-": _LOGIN,
-        f"{_FILE}sasl-oauth-": _LOGIN,
+        f"{SECTION}sasl-gssapi-": _LOGIN,
+        f"{SECTION}sasl-oauth-": _LOGIN,
     },
     tokens_go_to=lambda sink: store_host(sink.options.claim_check_storage_uri),
-    needs_types=KafkaTarget.needs_types,
-    warnings=KafkaTarget.warnings,
+    needs_types=TopicTarget.needs_types,
+    warnings=TopicTarget.warnings,
 )

@@ -22,6 +22,7 @@ from tidegate.model.option import Option, Secret
 _START: Final = re.compile(r"([A-Za-z0-9._-]+)/(\d{1,9}):(\d{1,18})")
 _TOPIC_ID: Final = re.compile(r"([A-Za-z0-9._-]+):([A-Za-z0-9_-]{22})(:same-offsets)?")
 _WORDS: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
+_SWITCH: Final = {"on": True, "off": False}
 _UNIT_NS: Final = {
     "h": 3_600_000_000_000,
     "m": 60_000_000_000,
@@ -72,19 +73,16 @@ def _completed(option: Option, field: str, kind: Any, default: object) -> Option
     if get_origin(kind) in {Union, UnionType}:
         kind = next(each for each in get_args(kind) if each is not type(None))
     choices = option.choices or (get_args(kind) if get_origin(kind) is Literal else ())
+    choices = tuple(_SWITCH) if option.kind == "switch" else choices
     kind = option.kind or ("choice" if choices else _KIND_OF_TYPE[kind])
     if option.default is not None:
         shown = option.default
     elif kind in TIMES and isinstance(default, int | float):
         shown = duration_text(round(default * _UNIT_NS["ms" if kind == "duration" else "s"]))
+    elif isinstance(default, bool):
+        shown = ("off", "on")[default] if kind == "switch" else str(default).lower()
     else:
-        shown = (
-            str(default).lower()
-            if isinstance(default, bool)
-            else ""
-            if default is None or default is msgspec.NODEFAULT or default is dataclasses.MISSING
-            else str(default)
-        )
+        shown = "" if default in (None, msgspec.NODEFAULT, dataclasses.MISSING) else str(default)
     return dataclasses.replace(option, field=field, kind=kind, choices=choices, default=shown)
 
 
@@ -116,7 +114,8 @@ def _read(option: Option, where: str, value: object, error: type[ConfigError]) -
         shown = "a value of another type" if option.kind == "secret" else repr(value)
         raise error(f"{where}: expected {expected}, found {shown}")
     if option.choices:
-        return _read_choice(option, where, str(found), error)
+        word = _read_choice(option, where, str(found), error)
+        return _SWITCH[word] if option.kind == "switch" else word
     if option.kind == "zone":
         try:
             return "UTC" if found == "UTC" else ZoneInfo(str(found)).key

@@ -101,8 +101,6 @@ SINK: Final = SinkEntry(
     parse=parse_redis,
     address=RedisOptions,
     open=_open,
-    no_selectors="a key holds the whole row",
-    no_topics="Redis has no topics and no partitions",
     needs_old_values=lambda address: (
         "mode=invalidate" if address.mode == "invalidate" else "lookups=true" if address.lookups else ""
     ),

@@ -125,8 +125,6 @@ def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":
     return SearchSink(store_of(target, config.name), options, held=checkpoints_of(config).held)
 
 
-_NO_SELECTORS: Final = "a document has its whole row; the mapping says what is searched"
-_NO_TOPICS: Final = "an index has no topics and no partitions"
 EMBEDDED: Final = SinkEntry(
     scheme=SEARCH,
     about="search indexes in a directory, without a server",
@@ -135,8 +133,6 @@ EMBEDDED: Final = SinkEntry(
     parse=parse_embedded,
     address=EmbeddedTarget,
     open=_open,
-    no_selectors=_NO_SELECTORS,
-    no_topics=_NO_TOPICS,
 )
 SERVERS: Final = SinkEntry(
     scheme="opensearch",
@@ -147,8 +143,6 @@ SERVERS: Final = SinkEntry(
     parse=parse_servers,
     address=ServerOptions,
     open=_open,
-    no_selectors=_NO_SELECTORS,
-    no_topics=_NO_TOPICS,
     tokens_go_to=lambda sink: frozenset(f"{host}:{port}" for host, port in sink.hosts if sink.api_key_file),
     warnings=ServerOptions.warnings,
 )

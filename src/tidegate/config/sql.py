@@ -16,7 +16,7 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry, checkpoints_of
+from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry, checkpoints_of, key_of
 from tidegate.config.option import by_name, options_of, read_all
 from tidegate.config.tidb import TidbSource
 from tidegate.config.uri import HOST, Parts, account_of, parameters, split, tls_of
@@ -55,8 +55,10 @@ SQL_SINK: Final[Mapping[str, Option]] = {
         )
     ),
 }
-_ENABLED: Final = "enable-sync-point"
-_SYNC: Final = options_of(SyncPoints)
+_SYNC: Final[Mapping[str, Option]] = {
+    **by_name([Option("enable-sync-point", "sync points", "bool", "false", field="enabled")]),
+    **options_of(SyncPoints),
+}
 """Keys of a file that are read by their kind."""
 
 
@@ -72,7 +74,7 @@ def parse_sql(uri: str, document: Document | None = None, *, where: str = "sink-
         **read,
         **_server(parts),
         "tls": tls_of(parts, read, MysqlConfigInvalid, "a scheme with +ssl"),
-        "sync_points": SyncPoints(**points) if document.flat.get(_ENABLED) is True else None,
+        "sync_points": SyncPoints(**points) if points.pop("enabled", False) else None,
         "ignored": ignored,
     }
     return SqlOptions(feed, **fields)
@@ -116,9 +118,8 @@ SINK: Final = SinkEntry(
     parse=parse_sql,
     address=SqlOptions,
     open=_open,
-    acts=frozenset({_ENABLED, *_SYNC}),
-    no_selectors="a replica has the rows of the upstream, whole",
-    no_topics="tables keep their names, and a database has no topics",
+    own_keys={name: key_of(each, shown=False if each.kind == "bool" else each.default) for name, each in _SYNC.items()},
+    accepts=frozenset({"bdr-mode"}),
     warnings=SqlOptions.warnings,
     keeps_keyless=True,
 )

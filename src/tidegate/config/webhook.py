@@ -61,8 +61,6 @@ SINK: Final = SinkEntry(
     parse=parse_webhook,
     address=WebhookOptions,
     open=_open,
-    no_selectors="an event has its whole row",
-    no_topics="one address gets all events",
     tokens_go_to=lambda sink: frozenset({host_of(sink.url)} if sink.token_file or sink.secret_file else ()),
     warnings=WebhookOptions.warnings,
 )

@@ -41,7 +41,8 @@ class Option:
     name: str
     about: str
     kind: str = ""
-    """bool, int, text, secret, choice, zone, start, topic_ids, duration (in ms) or seconds (a duration in a float)."""
+    """bool, switch (a bool as `on` or `off`), int, text, secret, choice, zone, start, topic_ids, duration (in ms) or
+    seconds (a duration in a float)."""
     default: str | None = None
     """The default as the documentation shows it."""
     choices: tuple[str, ...] = ()

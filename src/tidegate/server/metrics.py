@@ -33,7 +33,8 @@ from tidegate.config.uri import mask_text, scheme_of
 from tidegate.engine.progress import Progress
 from tidegate.model.tso import physical_ms
 from tidegate.server.record import FeedId, FeedView
-from tidegate.sink.metrics_tally import ShownNumbers, families
+from tidegate.sink.metrics_page import families
+from tidegate.sink.metrics_tally import ShownNumbers
 
 F: Final = ("namespace", "changefeed")
 STATES: Final = {"normal": 0, "pending": 1, "failed": 2, "stopped": 3, "finished": 4, "removed": 5, "warning": 6, "": 7}

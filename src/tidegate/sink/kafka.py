@@ -21,7 +21,7 @@ in chunks of whole transactions, in commit order, so the order of a partition is
 Rows of one message may come from two chunks: a cutter keeps the open message.  Rows that columns cannot encode are
 written row by row (`texts_of_rows`) through the same cutters; that path is the reference and reports which row is at
 fault.  Updates are split and transactions ordered in engine/split_columns.py; the partition of each row is found here,
-by the rules of `Dispatcher` (kafka_target.py) and engine/dispatch.py.
+by the rules of `Dispatcher` (kafka_dispatch.py) and engine/dispatch.py.
 
 Guarantee: at least once, in the order of each partition.  A crash leaves the old checkpoint or the new one; the next
 run sends what follows the checkpoint again, in the same order.  The checkpoint and the topics written to are kept in a
@@ -74,7 +74,8 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.snapshot import SchemaState
 from tidegate.sink.calls import CheckpointSink
-from tidegate.sink.kafka_target import Dispatcher, Sent, TableDispatch, TopicTarget
+from tidegate.sink.kafka_dispatch import Dispatcher, Sent, TableDispatch
+from tidegate.sink.kafka_target import TopicTarget
 from tidegate.sink.kafka_topics import GroupTable, KnownTopics, Place, Producer, groups_of, partition_count
 from tidegate.sink.kafka_writer import TopicWriter
 

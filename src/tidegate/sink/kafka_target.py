@@ -1,192 +1,131 @@
-"""The target of a Kafka sink as a picklable value, and the dispatcher that orders and places the rows of a transaction.
+"""The target of a Kafka sink, as one value that travels into tasks.
 
     TopicTarget ─┬─ router(), split, selectors         where rows go, and which columns are sent
                  ├─ encoder(), columnar_encoder()      events and columns to messages
                  └─ writer(), keeper(), producer()     clients of the cluster
 
-A target may hold passwords, which it does not print.
-
-A dispatcher serves one task and leaves out rows of partitions that belong to other tasks.  Per transaction it splits
-updates table by table (engine/dispatch.py), orders the rows, applies the column selectors (engine/filter.py) and finds
-the topic and partition of each row:
-
-    [delete u1, update t1, insert t2] ─ by table ─► split ─► in order ─► delete t1 to shop/0, delete u1 to shop/1 ..
-
-    classic     deletes, updates, inserts over all tables of the transaction, each kind as it came: TiCDC's sorter
-    newarch     each table in its own order, the inserts of split updates behind its other rows
-
-Where a source has no start_ts (a topic, for example), the rows of one commit_ts count as one transaction.  They are put
-into the same order, so it does not matter how they lay in the partitions of the source.
+It may hold passwords, which it does not print.  Encoders and clients are imported when they are made, so that a
+configuration can be read without them.
 """
 
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from tidegate.codec import BatchEncoder, EncodeOptions
-from tidegate.codec.columnar import Batch, ColumnarEncoder
-from tidegate.codec.encoding import limited
-from tidegate.codec.wire_table import WireTable, table_of_fields, wire_table
-from tidegate.engine.dispatch import DispatchRule, PartitionDispatcher, Router, SplitPolicy, Splitter, TablePlan
-from tidegate.engine.filter import ColumnSelectors, Selection
-from tidegate.model.errors import ConfigError
-from tidegate.model.event import Delete, Insert, RowChange, Update
-from tidegate.model.table import TableInfo, TableName
-from tidegate.schema.infer import infer_table
-from tidegate.sink.kafka_topics import ClaimFiles, Keeper, Place, Producer, random_names
-from tidegate.sink.kafka_writer import NewTopics, TopicWriter
+import msgspec
 
-WHOLE: Final = ColumnSelectors()
-_ORDER: Final[Mapping[type[RowChange], int]] = {Delete: 0, Update: 1, Insert: 2}
+from tidegate.codec.encoding import EncodeOptions, limited
+from tidegate.engine.dispatch import DispatchRule, Router, SplitPolicy
+from tidegate.engine.filter import ColumnSelectors
+from tidegate.engine.kafka_brokers import SECTION, KafkaClient
+from tidegate.model.option import Option
+from tidegate.model.table import TableInfo
+
+if TYPE_CHECKING:
+    from tidegate.codec import BatchEncoder
+    from tidegate.codec.columnar import ColumnarEncoder
+    from tidegate.sink.kafka_topics import Keeper, Producer
+    from tidegate.sink.kafka_writer import TopicWriter
 
 
-class Sent(NamedTuple):
-    """A row, the columns with which it is sent, and its topic and partition."""
-
-    place: Place
-    row: RowChange
-    wire: WireTable
-
-
-class TableDispatch(NamedTuple):
-    """What is done with rows of a table: where they go, how updates are split, and which columns are sent.
-
-    `whole` describes the columns that rows come with, `wire` those that are sent."""
-
-    places: TablePlan
-    splitter: Splitter
-    selection: Selection | None
-    whole: WireTable
-    wire: WireTable
-
-
-class Dispatcher:
-    """Places the rows of one task; `partitions` counts those of each topic, `own` are the task's.
-
-    `tables` by TableName.key: rows go by the names there, and batches without a definition by the definitions."""
-
-    def __init__(
-        self,
-        router: Router,
-        policy: SplitPolicy,
-        partitions: Mapping[str, int],
-        own: frozenset[Place],
-        selectors: ColumnSelectors = WHOLE,
-        *,
-        tables: Mapping[tuple[str, str], TableInfo] = MappingProxyType({}),
-    ) -> None:
-        self.policy, self.partitions, self.own = policy, partitions, own
-        self._router, self._selectors, self._tables = router, selectors, tables
-        self._plans: dict[object, tuple[TableInfo | None, TableDispatch]] = {}
-
-    def check(self, info: TableInfo) -> None:
-        """Raise DispatcherFailed and ColumnSelectorFailed for rules that do not fit a table."""
-        wire = wire_table(info)
-        self._made(info.name, info, wire)
-
-    def transaction(self, tables: Sequence[tuple[TableDispatch, Sequence[RowChange]]]) -> list[Sent]:
-        """Return the rows of one transaction that this task writes, in their order; `tables` have rows of one table
-        and one layout each.
-
-        EncodeError for a value that cannot be placed."""
-        sent = [each for plan, rows in tables for each in self._placed(plan, plan.splitter.transaction(rows))]
-        return sent if self.policy.newarch else sorted(sent, key=lambda each: _ORDER[type(each.row)])
-
-    def _placed(self, plan: TableDispatch, rows: Sequence[RowChange]) -> list[Sent]:
-        partitions, sent = self.partitions[plan.places.topic], []
-        for whole in rows:
-            row = whole if plan.selection is None else plan.selection.narrowed(whole)
-            place = plan.places.topic, plan.places.route(row, partitions).partition
-            if place in self.own:
-                sent.append(Sent(place, row, plan.wire))
-        return sent
-
-    def plan(self, batch: Batch) -> TableDispatch:
-        """Return how the rows of a batch are dispatched. DispatcherFailed and ColumnSelectorFailed as `check`."""
-        definition = batch.definition
-        key = (batch.schema, batch.table, batch.fields, batch.pk_names) if definition is None else id(definition)
-        if key not in self._plans:
-            name = TableName(batch.schema, batch.table)
-            known = self._tables.get(name.key)
-            name = name if known is None else known.name
-            info = definition or known or infer_table(name, batch.fields, batch.pk_names, 0)
-            told = table_of_fields(batch.fields, batch.pk_names, known)
-            wire = told if definition is None else wire_table(definition)
-            # with the definition, so that its id stays taken
-            self._plans[key] = definition, self._made(name, info, wire)
-        return self._plans[key][1]
-
-    def _made(self, name: TableName, info: TableInfo, wire: WireTable) -> TableDispatch:
-        rule = self._router.rule(*name)
-        spread = rule.columns if rule.by is PartitionDispatcher.COLUMNS else ()
-        try:
-            whole = self._router.plan(name, wire.fields, info)
-            splitter = Splitter.of(self.policy, whole)
-            selection = self._selectors.selection(info, wire, spread)
-            if selection is None:
-                return TableDispatch(whole, splitter, None, wire, wire)
-            return TableDispatch(
-                self._router.plan(name, selection.fields, info), splitter, selection, wire, selection.wire
-            )
-        except ConfigError as error:
-            error.at(table=str(name))
-            raise
-
-
-def now_ms() -> int:
-    """Return the current time in ms, which canal-json messages carry."""
-    return time.time_ns() // 1_000_000
-
-
-@dataclass(frozen=True)
-class TopicTarget:
-    """What is written and where; `partition_num` bounds the partitions that are used."""
+class TopicTarget(KafkaClient, frozen=True, kw_only=True):
+    """Topics to write, and how. `partition_num` bounds the partitions that are used, and is that of new topics."""
 
     topic: str
     options: EncodeOptions
-    client: Mapping[str, str] = field(repr=False)
+    partition_num: Annotated[
+        int | None,
+        Option(
+            "partition-num", "partitions of a new topic, and how many are used", default="3, all", low=1, key=SECTION
+        ),
+    ] = None
+    replication_factor: Annotated[
+        int, Option("replication-factor", "copies of a new topic", low=1, high=1 << 15, key=SECTION)
+    ] = 1
+    auto_create_topic: Annotated[bool, Option("auto-create-topic", "make topics that are missing", key=SECTION)] = True
+    batch_compression: Annotated[
+        Literal["none", "gzip", "snappy", "lz4", "zstd"],
+        Option(
+            "compression",
+            "compression of what the producer sends at once: `none`, `gzip`, `snappy`, `lz4` or `zstd`",
+            key=SECTION,
+        ),
+    ] = "none"
+    raw_change_event: bool = False
+    """UPDATEs of keys stay one event (output-raw-change-event)."""
     rules: tuple[DispatchRule, ...] = ()
+    selectors: ColumnSelectors = ColumnSelectors()
     case_sensitive: bool = False
-    split: SplitPolicy = field(default_factory=SplitPolicy)
-    new_topics: NewTopics | None = field(default_factory=NewTopics)
-    partition_num: int | None = None
-    selectors: ColumnSelectors = field(default_factory=ColumnSelectors)
+
+    @property
+    def identity(self) -> str:
+        return self.topic
+
+    @property
+    def places(self) -> frozenset[str]:
+        return frozenset(f"{host}/{self.topic}" for host in self.bootstrap)
+
+    def needs_types(self) -> str:
+        """Return the parameter that needs the parameters of column types; empty where none does."""
+        needs = self.options.content_compatible and self.options.protocol == "canal-json"
+        return "content-compatible" if needs else ""
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        if self.options.protocol == "canal-json" and not self.options.enable_tidb_extension:
+            note = "canal-json without enable-tidb-extension has no watermarks and no commit_ts"
+            return (note, *super().warnings())
+        return super().warnings()
+
+    def producer_config(self) -> dict[str, str]:
+        """Return the connection of a producer as librdkafka's configuration keys."""
+        return {**self.client_config(), "compression.type": self.batch_compression}
+
+    @property
+    def split(self) -> SplitPolicy:
+        """Which UPDATEs become a DELETE and an INSERT."""
+        return SplitPolicy(unique_keys=not self.raw_change_event, newarch=self.options.newarch)
 
     def router(self) -> Router:
         return Router.of(self.rules, self.topic, self.options, case_sensitive=self.case_sensitive)
 
     def check(self, tables: Iterable[TableInfo]) -> None:
+        """Raise DispatcherFailed and ColumnSelectorFailed for rules that do not fit a table."""
+        from tidegate.sink.kafka_dispatch import Dispatcher
+
         dispatcher = Dispatcher(self.router(), self.split, {}, frozenset(), self.selectors)
         for table in tables:
             dispatcher.check(table)
 
-    def encoder(self) -> BatchEncoder:
-        """Return a new encoder of single events, with the clock of now and files for claim checks."""
-        return BatchEncoder(self.options, now_ms=now_ms, claims=self._claims())
+    def encoder(self) -> "BatchEncoder":
+        from tidegate.sink.kafka_dispatch import encoder
 
-    def columnar_encoder(self) -> ColumnarEncoder:
-        """Return a new encoder of batches, with the clock of now and files for claim checks."""
-        return ColumnarEncoder(self.options, now_ms=now_ms, claims=self._claims())
+        return encoder(self.options)
 
-    def _claims(self) -> ClaimFiles:
-        return ClaimFiles(self.options.claim_check_storage_uri, random_names())
+    def columnar_encoder(self) -> "ColumnarEncoder":
+        from tidegate.sink.kafka_dispatch import columnar_encoder
 
-    def writer(self) -> TopicWriter:
+        return columnar_encoder(self.options)
+
+    def writer(self) -> "TopicWriter":
         """Return a new producer, which makes topics that are missing if it may."""
-        return TopicWriter(self.client, self.options.max_message_bytes, self.new_topics)
+        from tidegate.sink.kafka_writer import NewTopics, TopicWriter
 
-    def keeper(self) -> Keeper:
+        new_topics = NewTopics(self.partition_num or NewTopics().partitions, self.replication_factor)
+        create = new_topics if self.auto_create_topic else None
+        return TopicWriter(self.producer_config(), self.options.max_message_bytes, create)
+
+    def keeper(self) -> "Keeper":
         """Return a new producer for topics that no longer have a table; it creates none."""
-        return TopicWriter(self.client, self.options.max_message_bytes, None)
+        from tidegate.sink.kafka_writer import TopicWriter
 
-    def producer(self) -> Producer:
+        return TopicWriter(self.producer_config(), self.options.max_message_bytes, None)
+
+    def producer(self) -> "Producer":
         return self.writer()
 
-    def fitted(self, writer: TopicWriter) -> "TopicTarget":
+    def fitted(self, writer: "TopicWriter") -> "TopicTarget":
         """Return this target with messages no larger than the default topic accepts; the topic is created if
         necessary."""
         writer.partitions(self.topic)
         most = writer.max_bytes(self.topic)
-        return self if most is None else replace(self, options=limited(self.options, most))
+        return self if most is None else msgspec.structs.replace(self, options=limited(self.options, most))

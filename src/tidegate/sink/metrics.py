@@ -39,7 +39,7 @@ from decimal import Decimal
 from functools import partial
 from hashlib import blake2b
 from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidegate.codec.neutral import render
 from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Segment, identity
@@ -64,7 +64,8 @@ from tidegate.schema import effects
 from tidegate.schema.effects import PartitionExchanged
 from tidegate.sink.calls import CheckpointSink
 from tidegate.sink.metrics_counter import CountedRows, count_tables, missing
-from tidegate.sink.metrics_rule import MetricRule, MetricsOptions
+from tidegate.sink.metrics_options import MetricsOptions
+from tidegate.sink.metrics_rule import MetricRule
 from tidegate.sink.metrics_tally import (
     EXACT,
     SHOWN,
@@ -72,7 +73,6 @@ from tidegate.sink.metrics_tally import (
     Amounts,
     Labels,
     Limit,
-    MetricsPage,
     OtlpPush,
     SeriesKey,
     ShownNumbers,
@@ -83,6 +83,9 @@ from tidegate.sink.metrics_tally import (
     values_of,
 )
 from tidegate.sink.webhook import CloudEvent, WebhookSender, envelope
+
+if TYPE_CHECKING:
+    from tidegate.sink.metrics_page import MetricsPage
 
 WAITING_MAX: Final = 10_000
 """Events that wait for a receiver; of more the oldest go."""
@@ -337,7 +340,7 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         self._exempt: frozenset[str] = frozenset()
         """Tables behind whose next DDL rules are looked at again."""
         self._waiting: list[CloudEvent] = []
-        self._sender = None if options.alerts is None else WebhookSender(options.alerts)
+        self._sender = WebhookSender(options.alerts) if options.alert_url else None
         self._due_s = self._pause_s = 0.0
         self.snapshot: ShownNumbers | None = None
         """What is shown."""
@@ -359,10 +362,12 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         except SinkRefused as wrong:
             raise ConfigError(str(wrong)).at(table=wrong.where.table) from wrong
         self._show(position)
-        if self.options.place is not None and self.page is None:
-            self.page = MetricsPage(self.options.place, lambda: self.snapshot)
-        if self.options.otlp is not None and self._push is None:
-            self._push = OtlpPush(self.options.otlp, lambda: self.snapshot)
+        if self.options.page is not None and self.page is None:
+            from tidegate.sink.metrics_page import MetricsPage
+
+            self.page = MetricsPage(self.options.page, lambda: self.snapshot)
+        if self.options.otlp_url and self._push is None:
+            self._push = OtlpPush(self.options, lambda: self.snapshot)
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[CountedRows]:
         self._ddls, self._results = [], []

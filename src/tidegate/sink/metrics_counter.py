@@ -50,11 +50,11 @@ from tidegate.mysql.values import SqlValue
 from tidegate.objectstore.failpoint import reach
 from tidegate.schema.infer import infer_table
 from tidegate.schema.partition import partition_of
+from tidegate.sink.metrics_options import MetricsOptions
 from tidegate.sink.metrics_rule import (
     EVENT_COLUMNS,
     ROW,
     MetricRule,
-    MetricsOptions,
     Named,
     RowText,
     nearest_column,

@@ -21,15 +21,13 @@ What expressions can reference:
 An expression is parsed once and compiled for the columns of each table.  Functions whose value differs on each call
 (NOW, RAND ..) are refused, since a restart could not count the same again.
 
-The options of the sink, and where its numbers can be read, are a value here that is sent to tasks.
-
 Source: Prometheus, "Metric and label naming", "Data model".
 """
 
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 from functools import cache, lru_cache
@@ -47,7 +45,7 @@ from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, TableName
 from tidegate.mysql.values import Context, SqlValue
-from tidegate.sink.webhook_options import WebhookOptions
+from tidegate.sink.metrics_options import RuleText
 
 ROW: Final = "row"
 IMAGES: Final = (ROW, "old", "new", "event")
@@ -145,24 +143,6 @@ _OURS: Final = ("tidegate_", "ticdc_", "process_", "python_")
 _OF_TABLE: Final = frozenset({"table_schema", "table_name"})
 _WINDOW_SLOTS: Final = 30
 SERIES_MAX: Final = 10_000
-
-
-class RuleText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab"):
-    """One entry of `sink.metrics-config.rules`, as the file has it."""
-
-    metric: str = ""
-    type: str = "counter"
-    matcher: tuple[str, ...] = ()
-    events: tuple[str, ...] = ()
-    when: str = ""
-    value: str = ""
-    labels: tuple[str, ...] = ()
-    buckets: tuple[int | float, ...] = ()
-    help: str = ""
-    max_series: int = 1000
-    alert_above: int | float | None = None
-    alert_below: int | float | None = None
-    alert_window: str = "5m"
 
 
 class MetricRule(msgspec.Struct, frozen=True):
@@ -376,30 +356,3 @@ def _near(word: str, known: Iterable[str]) -> str:
 def nearest_column(name: str, known: Sequence[str]) -> str:
     """Return a hint that names the nearest of some columns, or lists them."""
     return _near(name, known) or f"; it has {', '.join(known)}"
-
-
-@dataclass(frozen=True, slots=True)
-class OtlpOptions:
-    """A collector of OpenTelemetry, and how often it is told. Printing it shows no token."""
-
-    url: str
-    interval_s: float = 10.0
-    timeout_s: float = 10.0
-    ssl_ca: str = ""
-    token: str = field(default="", repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class MetricsOptions:
-    """Rules, and where their numbers go. `place` is the address of the page (None: no page of its own), `clocks` are
-    those on which TIMESTAMPs come, `time_zone` those on which expressions see them."""
-
-    feed: str
-    home: str
-    """Where the feed keeps what is its own: no other feed has it."""
-    rules: tuple[MetricRule, ...]
-    place: tuple[str, int] | None = None
-    clocks: str = "UTC"
-    time_zone: str = "UTC"
-    otlp: OtlpOptions | None = None
-    alerts: WebhookOptions | None = None

@@ -1,4 +1,5 @@
-"""Tallies of the metrics sink: exact series per rule, and their publication to Prometheus and OpenTelemetry.
+"""Tallies of the metrics sink: exact series per rule, and their publication to OpenTelemetry (metrics_page.py: to
+Prometheus).
 
     task: orders   {(paid): 2}, {(open): -1}  ─┐
     task: orders   {(paid): 1}                ─┴─►  tally  {(paid): 17+2+1, (open): 4-1}  ──► stored in the checkpoint
@@ -16,45 +17,29 @@ choose either, so both agree without communication.  What was added under `_othe
 A snapshot has one value per series, for gauges the sum over live tables.  `SHOWN` holds the snapshots of all feeds of
 this process, for the page of a server.  Every publication shows the last checkpoint and never half a round.
 
-    orders_total{changefeed="shop",status="paid"} 20.0
-    tidegate_metrics_checkpoint_ts{changefeed="shop"} 1767322984000       changes up to here are counted, ms
-    tidegate_metrics_skipped_rows_total{changefeed, metric}               rows whose value does not count
-    tidegate_metrics_overflowed{changefeed, metric}                       1 where some series are in _other
-    tidegate_metrics_alerts_firing{changefeed, metric}
-
-The page `/metrics` is served in a thread beside the rounds.  A client holds a thread for at most CLIENT_S, whether it
-sends nothing or trickles; beyond CLIENTS at a time, connections are closed at once.
-
 OpenTelemetry collectors get OTLP over HTTP as JSON, from a thread of its own: counters as monotonic cumulative sums,
 gauges as their current value, histograms as cumulative counts of buckets, all since the rule began.  Cumulative numbers
 need no memory of what was sent: a collector that was away gets them with the next call.
 
-Source: Prometheus, "Exposition formats"; OpenTelemetry, "OTLP Specification" (OTLP/HTTP, JSON), metrics.proto.
+Source: OpenTelemetry, "OTLP Specification" (OTLP/HTTP, JSON), metrics.proto.
 """
 
 import logging
-import socket
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
-from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import msgspec
-from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import ThreadingWSGIServer
-from prometheus_client.registry import Collector
 
-from tidegate.model.errors import EnvironmentFault
 from tidegate.model.tso import physical_ms
 from tidegate.schema.state import SchemaState
-from tidegate.sink.exchange import HttpClient, shut_down_after, tls_context
-from tidegate.sink.metrics_rule import MetricRule, OtlpOptions, row_text
+from tidegate.sink.exchange import HttpClient, tls_context
+from tidegate.sink.metrics_options import MetricsOptions
+from tidegate.sink.metrics_rule import MetricRule, row_text
 
 Labels: TypeAlias = tuple[str, ...]
 Amounts: TypeAlias = tuple[Decimal, ...]
@@ -255,138 +240,6 @@ def snapshot_of(feed: str, tallies: Sequence[Tally], state: SchemaState, checkpo
     return ShownNumbers(feed, checkpoint_ts, rules)
 
 
-_FAMILIES: Final[Mapping[str, Callable[[str, str], Metric]]] = {
-    "counter": CounterMetricFamily,
-    "gauge": GaugeMetricFamily,
-    "histogram": HistogramMetricFamily,
-}
-
-
-LabelledNumbers: TypeAlias = tuple[Mapping[str, str], ShownNumbers]
-"""The labels of a feed and its snapshot."""
-
-
-class SnapshotCollector(Collector):
-    """Collects the snapshot of one feed, if it has one."""
-
-    def __init__(self, snapshot: Callable[[], ShownNumbers | None]) -> None:
-        self._snapshot = snapshot
-
-    def collect(self) -> Iterator[Metric]:
-        snapshot = self._snapshot()
-        return families([] if snapshot is None else [({"changefeed": snapshot.feed}, snapshot)])
-
-
-def families(snapshots: Sequence[LabelledNumbers]) -> Iterator[Metric]:
-    """Return the families of some snapshots, and those about the rules themselves. Of two rules of one name the type of
-    the first holds; those of another type are left out."""
-    if not snapshots:
-        return
-    by_name: dict[str, Metric] = {}
-    for labels, snapshot in snapshots:
-        for shown in snapshot.rules:
-            family = by_name.setdefault(
-                shown.rule.metric, _FAMILIES[shown.rule.kind](shown.rule.metric, shown.rule.about)
-            )
-            if family.type == shown.rule.kind:
-                _fill(family, shown, labels)
-    yield from by_name.values()
-    reached = GaugeMetricFamily("tidegate_metrics_checkpoint_ts", "Changes are counted up to here, ms")
-    skipped = CounterMetricFamily("tidegate_metrics_skipped_rows", "Rows whose value does not count")
-    over = GaugeMetricFamily("tidegate_metrics_overflowed", "1 where max-series is reached")
-    firing = GaugeMetricFamily("tidegate_metrics_alerts_firing", "Series whose alert fires")
-    for labels, snapshot in snapshots:
-        reached.add_sample(reached.name, dict(labels), float(physical_ms(snapshot.checkpoint_ts)))
-        for shown in snapshot.rules:
-            own = {**labels, "metric": shown.rule.metric}
-            skipped.add_sample(f"{skipped.name}_total", own, shown.skipped)
-            over.add_sample(over.name, own, float(shown.overflowed))
-            firing.add_sample(firing.name, own, shown.firing)
-    yield from (reached, skipped, over, firing)
-
-
-def _fill(family: Metric, shown: ShownRule, of_feed: Mapping[str, str]) -> None:
-    name = family.name
-    for labels, amounts in sorted(shown.values.items()):
-        own = {**of_feed, **dict(zip(shown.rule.label_names, labels, strict=True))}
-        if shown.rule.kind == "histogram":
-            bounds = [*(repr(float(bound)) for bound in shown.rule.bounds), "+Inf"]
-            for bound, count in zip(bounds, accumulate(amounts[1:]), strict=True):
-                family.add_sample(f"{name}_bucket", {**own, "le": bound}, float(count))
-            family.add_sample(f"{name}_count", own, float(sum(amounts[1:])))
-            family.add_sample(f"{name}_sum", own, float(amounts[0]))
-        else:
-            family.add_sample(f"{name}_total" if shown.rule.kind == "counter" else name, own, float(amounts[0]))
-
-
-CLIENT_S: Final = 10.0
-CLIENTS: Final = 32
-POLL_S: Final = 0.1
-
-
-class _Server(ThreadingWSGIServer):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._room = threading.BoundedSemaphore(CLIENTS)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: socket.socket, client_address: Any) -> None:  # type: ignore[override]
-        try:
-            with shut_down_after(CLIENT_S, request):
-                super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
-
-    def handle_error(self, *_: object) -> None:
-        """Say nothing: clients come and go."""
-
-
-class _SixServer(_Server):
-    address_family = socket.AF_INET6
-
-
-class _Handler(WSGIRequestHandler):
-    timeout = CLIENT_S
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-class MetricsPage:
-    """Serves the page at an address until it is closed. Raises EnvironmentFault if the address is in use."""
-
-    def __init__(self, place: tuple[str, int], snapshot: Callable[[], ShownNumbers | None]) -> None:
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(SnapshotCollector(snapshot))
-        page = make_wsgi_app(registry)
-
-        def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
-            if environ.get("PATH_INFO") == "/metrics":
-                return page(environ, start)
-            start("404 Not Found", [("content-type", "text/plain")])
-            return [b"see /metrics\n"]
-
-        server = _SixServer if ":" in place[0] else _Server
-        try:
-            self._server = make_server(*place, answer, server, _Handler)
-        except (OSError, OverflowError) as error:
-            why = str(getattr(error, "strerror", None) or error)
-            raise EnvironmentFault(f"metrics://{place[0]}:{place[1]}: {why}; another port: sink-uri") from error
-        self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="metrics", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(CLIENT_S)
-
-
 LOGGER: Final = logging.getLogger(__name__)
 _CUMULATIVE: Final = 2
 _MS_NS: Final = 1_000_000
@@ -435,9 +288,9 @@ def _attribute(name: str, value: str) -> dict[str, Any]:
 class OtlpPush:
     """Sends the current snapshot every interval, and once more when it is closed."""
 
-    def __init__(self, options: OtlpOptions, snapshot: Callable[[], ShownNumbers | None]) -> None:
+    def __init__(self, options: MetricsOptions, snapshot: Callable[[], ShownNumbers | None]) -> None:
         self._options, self._snapshot = options, snapshot
-        address = urlsplit(options.url)
+        address = urlsplit(options.otlp_url)
         context = None if address.scheme == "http" else tls_context(options.ssl_ca)
         self._target = (address.path or "/v1/metrics") + (f"?{address.query}" if address.query else "")
         self._client = HttpClient(
@@ -449,8 +302,8 @@ class OtlpPush:
             cut=True,
         )
         self._headers = {"content-type": "application/json"}
-        if options.token:
-            self._headers["authorization"] = f"Bearer {options.token}"
+        if options.otlp_token:
+            self._headers["authorization"] = f"Bearer {options.otlp_token}"
         self._end = threading.Event()
         self._fault = ""
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
@@ -461,7 +314,7 @@ class OtlpPush:
         self._thread.join(self._options.timeout_s + 1)
 
     def _run(self) -> None:
-        while not self._end.wait(self._options.interval_s):
+        while not self._end.wait(self._options.otlp_interval_s):
             self._send()
         self._send()
 
@@ -478,6 +331,6 @@ class OtlpPush:
         finally:
             self._client.close()
         if fault and fault != self._fault:
-            place = self._options.url.partition("?")[0]
-            LOGGER.warning("otlp-endpoint %s: %s; trying again every %g s", place, fault, self._options.interval_s)
+            place = self._options.otlp_url.partition("?")[0]
+            LOGGER.warning("otlp-endpoint %s: %s; trying again every %g s", place, fault, self._options.otlp_interval_s)
         self._fault = fault

@@ -15,7 +15,6 @@ from tests.engine.test_mount import NOT_NULL, VARCHAR, column, record, table
 from tests.source.tidb.kit import Broker, MemoryTarget, changes, feed, recorded_log, target, write_log
 from tests.source.tidb.test_transactions import Log
 from tidegate.codec.columnar import ColumnarEncoder
-from tidegate.engine.dispatch import SplitPolicy
 from tidegate.engine.filter import ColumnSelectors, SelectorRule
 from tidegate.engine.ports import Written
 from tidegate.kv import Row, encode_row
@@ -27,7 +26,7 @@ from tidegate.model.path_counts import PathCounts
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart, table_layout
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.sink import kafka as sink
-from tidegate.sink import kafka_target as target_module
+from tidegate.sink import kafka_dispatch as target_module
 from tidegate.sink.kafka import ColumnPartitions, GroupJob, write_group
 from tidegate.source import tidb_changes as log_changes
 from tidegate.source.tidb_changes import CHUNK_ROWS, LogChanges, MountOptions, chunks
@@ -130,7 +129,7 @@ def plainly(job: GroupJob) -> Written:
 def written(log: Any, made_target: MemoryTarget, *, columns: bool) -> tuple[Written, Any]:
     """The report without its path counts, and what the broker has."""
     broker, before = Broker(), len(PLAIN)
-    report = write_group(job(log, replace(made_target, broker=broker), columns=columns))
+    report = write_group(job(log, msgspec.structs.replace(made_target, broker=broker), columns=columns))
     if not columns:
         del PLAIN[before:]
     return replace(report, path_counts=PathCounts()), broker.messages
@@ -147,7 +146,7 @@ def test_random_tables(variant: str, protocol: str, by_columns: list[int], monke
     made_target = target(Broker(), protocol, dispatchers, **words)
     if variant == "new architecture":
         options = msgspec.structs.replace(made_target.options, dialect="newarch")
-        made_target = replace(made_target, options=options, split=SplitPolicy(newarch=True))
+        made_target = msgspec.structs.replace(made_target, options=options)
     for seed in range(12):
         monkeypatch.setitem(chunks.__kwdefaults__, "rows", (40, CHUNK_ROWS)[seed % 2])
         log = made(seed)
@@ -162,7 +161,7 @@ def test_random_tables(variant: str, protocol: str, by_columns: list[int], monke
 def test_selected_columns(protocol: str, by_columns: list[int]) -> None:
     """With column selectors, too: split by all columns, sent without some of them."""
     rules = [SelectorRule(("db.a",), ("*", "!v")), SelectorRule(("db.b",), ("*", "!w"))]
-    made_target = replace(target(Broker(), protocol, SPREAD), selectors=ColumnSelectors.of(rules))
+    made_target = msgspec.structs.replace(target(Broker(), protocol, SPREAD), selectors=ColumnSelectors.of(rules))
 
     for seed in range(6):
         log = made(seed)

@@ -29,7 +29,7 @@ from tests.e2e.test_delta import stored
 from tests.engine.test_chain import Upstream
 from tests.engine.test_states import status
 from tidegate.codec import decode, from_config
-from tidegate.config.kafka import kafka_topics, parse_target, topic_target
+from tidegate.config.kafka import kafka_topics, parse_target
 from tidegate.config.load import load
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, LoginRefused, SourceError
@@ -210,7 +210,7 @@ def refused(guarded: Guarded, case: str) -> str:
     given, reason = REFUSED[case]
     uri = guarded.uri("first", guarded.sasl, **names(**given))
     with pytest.raises(LoginRefused) as sink:
-        topic_target(parse_target(uri)).writer().partitions("first")
+        parse_target(uri).writer().partitions("first")
     with pytest.raises(SourceError) as source:
         watermarks(kafka_topics(uri))
     told = [str(sink.value), str(source.value)]
@@ -234,10 +234,10 @@ def test_without_a_certificate_of_ones_own(guarded: Guarded) -> None:
     with pytest.raises(
         LoginRefused, match=f":{guarded.ssl} does not let the client in: .*alert.*; check ca, cert, key"
     ):
-        topic_target(parse_target(guarded.uri("first", guarded.ssl, ca="ca.crt"))).writer().partitions("first")
+        parse_target(guarded.uri("first", guarded.ssl, ca="ca.crt")).writer().partitions("first")
     nowhere = guarded.uri("first", guarded.ssl, ca="nowhere.crt")
     with pytest.raises(ConfigError, match=r"; ca is .*nowhere\.crt: is it there"):
-        topic_target(parse_target(nowhere)).writer()
+        parse_target(nowhere).writer()
     with pytest.raises(ConfigError, match=r"; ca is .*nowhere\.crt: is it there"):
         watermarks(kafka_topics(nowhere))
 
@@ -245,7 +245,7 @@ def test_without_a_certificate_of_ones_own(guarded: Guarded) -> None:
 def test_insecure_skip_verify(guarded: Guarded) -> None:
     """Neither who made the broker's certificate counts, nor for which name."""
     given = names(**ALICE, **{"enable-tls": "true", "insecure-skip-verify": "true"})
-    writer = topic_target(parse_target(guarded.uri("skipped", guarded.sasl, "localhost", **given))).writer()
+    writer = parse_target(guarded.uri("skipped", guarded.sasl, "localhost", **given)).writer()
     assert writer.partitions("skipped") == 3
     writer.send("skipped", 1, b"k", b"v")
     writer.flush()
@@ -257,7 +257,7 @@ def test_a_password_that_is_changed_under_way(guarded: Guarded, monkeypatch: pyt
     """A task that asks for nothing but to write hears the reason too."""
     monkeypatch.setattr(writers, "WAIT_S", 2.0)
     uri = guarded.uri("first", guarded.sasl, **names(**REFUSED["wrong password"][0]))
-    one, other = (topic_target(parse_target(uri)).writer() for _ in range(2))
+    one, other = (parse_target(uri).writer() for _ in range(2))
     with pytest.raises(LoginRefused, match=r"topic first partition 0: .*Invalid username or password"):
         one.send("first", 0, None, b"1")
     other._known.add("first")

@@ -24,7 +24,7 @@ from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import IndexInfo, TableInfo, TableName
 from tidegate.schema.infer import infer_table
 from tidegate.sink import kafka as task
-from tidegate.sink import kafka_target as target_module
+from tidegate.sink import kafka_dispatch as target_module
 from tidegate.sink.kafka import GroupJob, Written, write_group
 from tidegate.sink.kafka_target import TopicTarget
 from tidegate.testing.validators import rows
@@ -100,7 +100,7 @@ def written(
     places = frozenset((topic, at) for topic in ("feed", "other") for at in (0, 1))
     names = tuple(changes.tables())
     known = definitions(changes.rows) if tables is None else tables
-    counts, made_target = {"feed": 3, "other": 3}, replace(into, broker=broker)
+    counts, made_target = {"feed": 3, "other": 3}, msgspec.structs.replace(into, broker=broker)
     found = write_group(GroupJob(changes, 0, 1 << 62, names, places, counts, made_target, known, columns))
     return replace(found, path_counts=PathCounts()), broker.messages
 
@@ -115,7 +115,7 @@ def test_columns_write_what_rows_write(variant: str, protocol: str, *, newarch: 
     into = target(Broker(), protocol, VARIANTS[variant])
     if newarch:
         options = msgspec.structs.replace(into.options, dialect="newarch")
-        into = replace(into, options=options, split=SplitPolicy(newarch=True))
+        into = msgspec.structs.replace(into, options=options)
     for seed in range(4):
         changes = Made(made(seed), chunk_rows=(64, 16_384)[seed % 2])
 
@@ -137,7 +137,9 @@ def test_the_order_of_a_commit_ts(*, newarch: bool) -> None:
         Insert(table="u", after=row[6], **given),
         Delete(table="u", before=row[7], **given),
     ]
-    into = replace(target(Broker(1), "open-protocol", max_batch_size="1"), split=SplitPolicy(newarch=newarch))
+    into = msgspec.structs.replace(
+        target(Broker(1), "open-protocol", max_batch_size="1"), policy=SplitPolicy(newarch=newarch)
+    )
     for columns in (True, False):
         broker = Broker(1)
         job = GroupJob(
@@ -147,7 +149,7 @@ def test_the_order_of_a_commit_ts(*, newarch: bool) -> None:
             (TableName("s", "t"), TableName("s", "u")),
             frozenset({("feed", 0)}),
             {"feed": 1},
-            replace(into, broker=broker),
+            msgspec.structs.replace(into, broker=broker),
             columns=columns,
         )
         write_group(job)
@@ -224,7 +226,7 @@ def test_definitions_of_the_round() -> None:
     with pytest.raises(DispatcherFailed, match=r"s\.t has no index 'by_u'"):
         written(Made(every), into)
 
-    chosen = replace(into, selectors=ColumnSelectors.of([SelectorRule(("s.t",), ("*", "!raw"))]))
+    chosen = msgspec.structs.replace(into, selectors=ColumnSelectors.of([SelectorRule(("s.t",), ("*", "!raw"))]))
     for columns in (True, False):
         _, messages = written(Made(every), chosen, tables=known, columns=columns)
         fields = {tuple(field.name for field in row.fields) for held in messages.values() for row in decoded(held)}
@@ -261,7 +263,7 @@ def test_a_row_that_is_too_large(*, columns: bool) -> None:
     """The error names table, timestamp and key; nothing that waited is sent."""
     row = Insert(schema="s", table="t", fields=FIELDS, after=(77, "x" * 900, None, None, 0), commit_ts=TS + 1)
     broker = Broker(1)
-    into = replace(target(broker, "open-protocol", max_message_bytes="600"))
+    into = target(broker, "open-protocol", max_message_bytes="600")
     job = GroupJob(
         Made([*[one for one in made(1) if one.commit_ts <= TS], row]),
         0,
@@ -291,7 +293,7 @@ def test_reports_and_jobs() -> None:
         into,
     )
     found, slow = write_group(job), write_group(replace(job, columns=False))
-    plain = TopicTarget("feed", into.options, {"bootstrap.servers": "h"})
+    plain = TopicTarget(bootstrap=("h",), topic="feed", options=into.options)
     travels = replace(job, target=plain, changes=Made(changes.rows, turned=as_texts))
 
     assert found.path_counts.by_path() == {"changelog/columns": len(changes.rows), "encode/columns": found.rows}

@@ -18,7 +18,7 @@ from tidegate.engine.event_filter import acting
 from tidegate.engine.frontier import WatermarkMerge
 from tidegate.model.event import Ddl, Delete, Event, Resolved, RowChange, Update
 from tidegate.model.table import TableName
-from tidegate.sink import kafka_target as target_module
+from tidegate.sink import kafka_dispatch as target_module
 from tidegate.source.kafka_messages import TopicMessage
 from tidegate.testing.validators import ddls, rows
 

@@ -8,7 +8,8 @@ from tidegate.config.document import document_of
 from tidegate.config.metrics import parse_metrics
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.sink.metrics import MetricsSink
-from tidegate.sink.metrics_rule import MetricRule, MetricsOptions
+from tidegate.sink.metrics_options import MetricsOptions
+from tidegate.sink.metrics_rule import MetricRule
 
 
 def rules_of(*rules: Mapping[str, Any]) -> tuple[MetricRule, ...]:

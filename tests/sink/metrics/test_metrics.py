@@ -19,8 +19,6 @@ from tidegate.changelog import files
 from tidegate.config.load import load
 from tidegate.model.errors import ConfigError, EnvironmentFault, SinkRefused, UriInvalid
 from tidegate.sink.metrics import MetricsSink
-from tidegate.sink.metrics_rule import OtlpOptions
-from tidegate.sink.webhook_options import WebhookOptions
 from tidegate.testing.contract.sinks import Died
 from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
 
@@ -112,11 +110,11 @@ def test_a_scrape(tmp_path: Path) -> None:
     """Prometheus reads the numbers of the last checkpoint over HTTP, and those of a new process before its first
     round."""
     live(tmp_path, bank())
-    sink = sink_of(tmp_path, BANK, place=("127.0.0.1", 0))
+    sink = sink_of(tmp_path, BANK, page=("127.0.0.1", 0))
     sink.open(sink.recover())
     assert sink.page is not None
     found = scraped(sink.page.port)
-    other = sink_of(tmp_path, BANK, place=("127.0.0.1", sink.page.port))
+    other = sink_of(tmp_path, BANK, page=("127.0.0.1", sink.page.port))
     with pytest.raises(EnvironmentFault, match="another port"):
         other.open(other.recover())
     sink.close()
@@ -133,11 +131,11 @@ def test_a_collector(tmp_path: Path) -> None:
     """A collector gets OTLP: cumulative sums since the rule began, the last numbers when a run ends; one that is away
     holds nothing up."""
     with collecting() as collector:
-        options = OtlpOptions(collector.url, interval_s=0.05, token="a-token")
-        live(tmp_path, bank(), sink_of(tmp_path, BANK, otlp=options))
+        options = {"otlp_url": collector.url, "otlp_interval_s": 0.05, "otlp_token": "a-token"}
+        live(tmp_path, bank(), sink_of(tmp_path, BANK, **options))
         begun = collector.metrics["withdrawals_total"]["sum"]["dataPoints"][0]["startTimeUnixNano"]
-        live(tmp_path, bank(), sink_of(tmp_path, BANK, otlp=options))
-    live(tmp_path, bank(), sink_of(tmp_path, BANK, otlp=options))
+        live(tmp_path, bank(), sink_of(tmp_path, BANK, **options))
+    live(tmp_path, bank(), sink_of(tmp_path, BANK, **options))
 
     found = collector.metrics["withdrawals_total"]["sum"]
     assert (found["aggregationTemporality"], found["isMonotonic"]) == (2, True)
@@ -189,15 +187,15 @@ def test_alerts(hook: Receiver, tmp_path: Path) -> None:
     """A threshold over a window of commit time fires once, and is resolved once, whatever dies between: what the
     receiver has not taken comes under the same id."""
     story = alarming()
-    options = WebhookOptions("feed", hook.url, batch_events=1, retries=0, dead_letter="keep", secret=b"word")
+    options = {"alert_url": hook.url, "alert_secret": b"word"}
     hook.secret = b"word"
     for _ in range(3):
         with armed({"metrics/alert-sent": times(1)}), pytest.raises(Died):
-            live(tmp_path / "died", story, sink_of(tmp_path / "died", WATCHED, alerts=options))
-    live(tmp_path / "died", story, sink_of(tmp_path / "died", WATCHED, alerts=options))
+            live(tmp_path / "died", story, sink_of(tmp_path / "died", WATCHED, **options))
+    live(tmp_path / "died", story, sink_of(tmp_path / "died", WATCHED, **options))
     again = {event["id"]: (event["data"]["alert"], event["data"]["state"]) for event in hook.events}
     hook.calls.clear()
-    live(tmp_path / "whole", story, sink_of(tmp_path / "whole", WATCHED, alerts=options))
+    live(tmp_path / "whole", story, sink_of(tmp_path / "whole", WATCHED, **options))
 
     assert told(hook) == [("big_total", "firing", 3), ("big_total", "resolved", 2), ("live", "firing", 1)]
     assert {event["type"] for event in hook.events} == {"tidegate.alert.firing", "tidegate.alert.resolved"}
@@ -208,12 +206,11 @@ def test_alerts(hook: Receiver, tmp_path: Path) -> None:
 def test_a_receiver_that_is_away(hook: Receiver, tmp_path: Path) -> None:
     """Numbers go on while nobody takes alerts; they wait beside the checkpoint for the next run."""
     story = alarming()
-    options = WebhookOptions("feed", hook.url, batch_events=1, retries=0, dead_letter="keep")
     hook.rule = lambda _: (503, "away")
-    live(tmp_path, story, sink_of(tmp_path, WATCHED, alerts=options))
+    live(tmp_path, story, sink_of(tmp_path, WATCHED, alert_url=hook.url))
     assert shown(sink_of(tmp_path, WATCHED))["big_total"] == {("a",): numbers("3"), ("b",): numbers("1")}
     hook.rule = lambda _: (204, "")
-    live(tmp_path, story, sink_of(tmp_path, WATCHED, alerts=options))
+    live(tmp_path, story, sink_of(tmp_path, WATCHED, alert_url=hook.url))
     assert len(told(hook)) == 3
 
 

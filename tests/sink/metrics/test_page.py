@@ -1,14 +1,16 @@
 """The page of metrics holds few clients, each for a while."""
 
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
 
-from tidegate.sink import metrics_tally as module
-from tidegate.sink.metrics_tally import MetricsPage
+from tidegate.sink import metrics_page as module
+from tidegate.sink.metrics_page import MetricsPage
 
 
 @pytest.fixture
@@ -54,3 +56,10 @@ def test_a_trickle_has_an_end(page: MetricsPage) -> None:
                 client.sendall(b"G")
                 time.sleep(0.05)
     assert time.monotonic() - began_s < 8
+
+
+def test_numbers_without_a_page_need_no_prometheus_client() -> None:
+    """The sink is imported, and sends OTLP, where prometheus-client is not installed."""
+    code = "import sys; sys.modules['prometheus_client'] = None; import tidegate.sink.metrics, tidegate.config.registry"
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

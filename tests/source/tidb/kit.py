@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -148,11 +147,16 @@ class Writer(Queue):
         self.queue.clear()
 
 
-@dataclass(frozen=True)
-class MemoryTarget(TopicTarget):
-    """A target whose broker is in this process."""
+class MemoryTarget(TopicTarget, frozen=True, kw_only=True):
+    """A target whose broker is in this process; `policy` stands for the one that its options make."""
 
     broker: Broker | None = None
+    policy: SplitPolicy | None = None
+
+    @property
+    def split(self) -> SplitPolicy:
+        """Which updates are split."""
+        return self.policy or super().split
 
     def writer(self) -> Any:
         """A producer of the broker."""
@@ -171,8 +175,8 @@ def target(broker: Broker, protocol: str, dispatchers: Sequence[object] = (), **
     """A target of topic `feed`; `max_batch_size="16"` becomes max-batch-size=16."""
     words = {f"uri.{name.replace('_', '-')}": value for name, value in settings.items()}
     options = encode_options({**SETTINGS[protocol], **words})
-    policy = SplitPolicy(newarch=options.newarch)
-    return MemoryTarget("feed", options, {}, dispatch_rules(list(dispatchers)), split=policy, broker=broker)
+    rules = dispatch_rules(list(dispatchers))
+    return MemoryTarget(bootstrap=("h",), topic="feed", options=options, rules=rules, broker=broker)
 
 
 class Run:

@@ -27,7 +27,7 @@ from tidegate.model.errors import (
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart, StoredTable, table_layout
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate.sink.kafka_target import Dispatcher
+from tidegate.sink.kafka_dispatch import Dispatcher
 from tidegate.source.tidb_changes import MountOptions, mounter_of, placed_error
 from tidegate.source.tidb_log import LogPart
 from tidegate.source.tidb_segment import in_order

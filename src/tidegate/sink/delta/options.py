@@ -37,12 +37,15 @@ Source: Delta Lake, "Change data feed"; SQL:2011 system-versioned tables.
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 
 from tidegate.engine.filter import ColumnSelectors, EventRule, SelectorRule
+from tidegate.engine.retention import Limits
 from tidegate.model.errors import SinkRefused
-from tidegate.model.option import Option
+from tidegate.model.host import reaches_others
+from tidegate.model.option import TIME_MAX_MS, Local, Option
 from tidegate.model.table import TableInfo
 
 Mode: TypeAlias = Annotated[
@@ -144,8 +147,13 @@ ColumnMapping: TypeAlias = Annotated[
 ]
 
 
+_LIMITS: Final = Limits()
+EMBEDDED: Final = "embedded"
+"""The word of the catalog that is a file of the lake."""
+
+
 class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`root` is the lake's directory or object store URL, `feed` the changefeed's id.
+    """A lake and how it is written. `root` is its directory or object store URL, `feed` the changefeed's id.
 
     `schema_change` speaks Flink CDC's words: exception stops at a DDL that changes columns; evolve follows; try_evolve
     follows where it can and goes on where it can't; lenient only adds (drops, truncates and removed columns are not
@@ -155,11 +163,85 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     root: str
     feed: str
-    time_zone: str = "UTC"
-    zero_date: ZeroDate = "null"
-    schema_change: SchemaChange = "evolve"
     mode: Mode = "replica"
+    schema_change: SchemaChange = "evolve"
+    iceberg: Annotated[
+        bool,
+        Option(
+            "iceberg",
+            "`on`: every published version can be read as an Iceberg table too, over the same files",
+            "switch",
+            default="on",
+        ),
+    ] = False
+    """Every published version has Iceberg metadata, too: iceberg_projection.py. An address says so by default."""
+    catalog: Annotated[
+        str,
+        Option(
+            "catalog",
+            "with `iceberg=on`, names for the tables: `embedded` in `catalog.db` of a lake in a directory, `off`, or "
+            "the address `https://…` of an Iceberg REST catalog",
+        ),
+    ] = EMBEDDED
+    catalog_warehouse: Annotated[
+        str, Option("catalog-warehouse", "the warehouse of that catalog; without, its own default")
+    ] = ""
+    catalog_token_file: Annotated[
+        str,
+        Option(
+            "catalog-token-file",
+            "a file with the token for it, read at each request; without, the environment's `TIDEGATE_CATALOG_TOKEN`",
+            local=Local.TOKEN,
+        ),
+    ] = ""
+    zero_date: ZeroDate = "null"
     column_mapping: ColumnMapping = "auto"
+    source_zone: Annotated[
+        str | None, Option("time-zone", "the same as the source's `time-zone`", "zone", default="UTC")
+    ] = None
+    time_zone: str = "UTC"
+    """The zone in which TIMESTAMPs come as texts: `source_zone`, or that of the source's address."""
+    worker_count: Annotated[
+        int | None, Option("worker-count", "tables merged at the same time", default="one a core", low=1, high=1024)
+    ] = None
+    table_error: Annotated[
+        Literal["halt", "park"],
+        Option("table-error", "a table whose stored form is refused stops the feed (`halt`), or itself alone (`park`)"),
+    ] = "halt"
+    flush_s: Annotated[float, Option("flush-interval", "shortest time between two advances of the lake")] = 1.0
+    upkeep: Annotated[
+        bool, Option("upkeep", "`on`: delete what the following times allow; `off`: keep all", "switch")
+    ] = True
+    upkeep_interval_s: Annotated[
+        float, Option("upkeep-interval", "time between two passes of the upkeep", low=1000)
+    ] = 60.0
+    snapshot_retention_ms: Annotated[
+        int,
+        Option(
+            "snapshot-retention",
+            "how long snapshots stay: all for 10 minutes, then one a minute for a day, then one an hour",
+            "duration",
+            high=TIME_MAX_MS,
+        ),
+    ] = _LIMITS.snapshot_ms
+    changelog_retention_ms: Annotated[
+        int,
+        Option(
+            "changelog-retention",
+            "how long landed rows stay that the lake has already, measured back from the newest resolved ts",
+            "duration",
+            high=TIME_MAX_MS,
+        ),
+    ] = _LIMITS.changelog_ms
+    recover_retention_ms: Annotated[
+        int,
+        Option(
+            "recover-retention",
+            "how long the rows of dropped tables stay for RECOVER TABLE and FLASHBACK TABLE",
+            "duration",
+            high=TIME_MAX_MS,
+        ),
+    ] = _LIMITS.recover_ms
     rules: tuple[str, ...] = ()
     """Filter rules: which tables the lake holds; none means all."""
     case_sensitive: bool = False
@@ -167,12 +249,36 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Event filters: which DDLs the lake does not follow."""
     events_since: int = 0
     """DDLs up to this ts are followed whatever these say."""
-    iceberg: bool = False
-    """True if every published version has Iceberg metadata, too: iceberg_projection.py."""
     exact_keys: bool = True
     """True if values of a key must stay distinct; readers of changes, which store no rows by key, do without."""
     selectors: tuple[SelectorRule, ...] = ()
     """Column selectors: which columns of its tables the lake holds; none means all."""
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        return self.root
+
+    @property
+    def places(self) -> frozenset[str]:
+        return frozenset({self.root})
+
+    @property
+    def rest_catalog(self) -> str:
+        """The address of the REST catalog that names the tables; "" for none."""
+        return self.catalog if "://" in self.catalog else ""
+
+    @property
+    def limits(self) -> Limits:
+        """How long things stay."""
+        return Limits(self.snapshot_retention_ms, self.recover_retention_ms, self.changelog_retention_ms)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a person should know before this lake is written."""
+        catalog = urlsplit(self.catalog)
+        if self.catalog_token_file and catalog.scheme == "http" and reaches_others(catalog.hostname or ""):
+            return (f"{self.catalog}: the token of catalog-token-file goes there in clear; use https://",)
+        return ()
 
     def table_uri(self, incarnation: str) -> str:
         """Return where the rows of an incarnation lie; ids are ours, names from the wire are never paths."""

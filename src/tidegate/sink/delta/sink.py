@@ -112,8 +112,7 @@ def bins(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Un
 
 
 class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, WithUpkeep):
-    """A lake; `workers` is how many tables are merged at the same time (None: all). Without `upkeep` it keeps all.
-    With `parks` a refused unit stops its tables alone.
+    """A lake. Without `upkeep` it keeps all, whatever `options` say.
 
     Nothing holds off a second run: the one whose source has the higher epoch goes on (snapshots.py)."""
 
@@ -123,17 +122,13 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         self,
         options: DeltaOptions,
         *,
-        workers: int | None = None,
-        flush_s: float = 1.0,
         upkeep: LakeUpkeep | None = None,
-        parks: bool = False,
         catalogs: Sequence[NameCatalog] = (),
     ) -> None:
         self.options = options
-        self.workers = workers
-        self.flush_policy = FlushPolicy(idle_s=IDLE_PUBLISH_S, flush_s=flush_s, rests=True)
+        self.flush_policy = FlushPolicy(idle_s=IDLE_PUBLISH_S, flush_s=options.flush_s, rests=True)
         self.snapshot = Snapshot()
-        self._upkeep, self._parks = upkeep, parks
+        self._upkeep = upkeep
         self._begun = False
         self._catalogs = catalogs
         self._position = SinkPosition(self.snapshot.checkpoint, self.snapshot.state)
@@ -176,7 +171,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             (going if parked.isdisjoint(unit.incarnations) else resting).append(unit)
         results, failures = self._run(tasks, going, changes)
         for failure in failures:
-            if not self._parks or not parks(failure.error):
+            if self.options.table_error != "park" or not parks(failure.error):
                 raise failure.error
         self._refused = [Refused(unit.incarnations) for unit in resting]
         self._refused += [Refused(failure.incarnations, failure.error) for failure in failures]
@@ -187,10 +182,10 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
     ) -> tuple[list[TableResult], list[UnitFailure]]:
         if not units:
             return [], []
-        workers = self.workers
+        workers = self.options.worker_count
         if self.flush_policy.rests:
             workers = tasks_at_once(sum(unit.rows for unit in units), tasks.slots, workers)
-        at_once = UNITS_AT_ONCE if "://" in self.options.root and self.workers is None else 1
+        at_once = UNITS_AT_ONCE if "://" in self.options.root and self.options.worker_count is None else 1
         dealt = bins(units, workers if at_once == 1 else workers or tasks.slots, tasks.slots)
         work = partial(_run_bin, changes=changes, options=self.options, at_once=at_once)
         outcomes = [outcome for one_bin in tasks.run(work, dealt) for outcome in one_bin]
