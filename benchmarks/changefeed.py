@@ -44,7 +44,7 @@ from upstream_rows import run_upstream
 
 from tidegate.codec import DecodeOptions, decode
 from tidegate.config.changefeed import Changefeed
-from tidegate.config.document import document_of
+from tidegate.config.load import document_of
 from tidegate.config.entry import Document
 from tidegate.config.kafka import parse_target
 from tidegate.config.load import load

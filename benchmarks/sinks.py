@@ -52,7 +52,7 @@ from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.wire_table import wire_table
-from tidegate.config.document import document_of
+from tidegate.config.load import document_of
 from tidegate.config.metrics import parse_metrics
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.sink.calls import calls_of

@@ -7,7 +7,7 @@ import pytest
 from tests.golden.codec_cases import lines, variants
 from tidegate.codec import DecodeOptions, decode, from_config
 from tidegate.codec.options import protocol_name
-from tidegate.config.document import KEYS
+from tidegate.config.load import KEYS
 from tidegate.config.registry import SINKS
 from tidegate.model.errors import ConfigError
 from tidegate.model.event import Resolved

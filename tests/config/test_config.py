@@ -6,8 +6,7 @@ import re
 import pytest
 
 from tidegate.config.delta import delta_options
-from tidegate.config.document import KEYS, KINDS
-from tidegate.config.load import load
+from tidegate.config.load import KEYS, KINDS, load
 from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, FilterRuleInvalid, UriInvalid
 
 SOURCE = "kafka://h:9092/shop?protocol=open-protocol"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.config.document import KEYS, KINDS
 from tidegate.config.entry import FOR_SOME_SINKS, NO_START_TS, NOWHERE, RefusedKey, SinkEntry, SourceEntry, refusal
+from tidegate.config.load import KEYS, KINDS
 from tidegate.config.registry import SINKS, SOURCES
 
 DOC = Path(__file__).parents[2] / "docs" / "configuration.md"

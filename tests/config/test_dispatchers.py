@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from tidegate.codec import encode_options
-from tidegate.config.document import read_document
 from tidegate.config.entry import Document
 from tidegate.config.kafka import encoder_keys
-from tidegate.config.load import check_dispatchers, load
+from tidegate.config.load import check_dispatchers, load, read_document
 from tidegate.engine.dispatch import DispatchRule, Router
 from tidegate.model.errors import ConfigError, FilterRuleInvalid, SinkConfigInvalid, TopicExpressionInvalid
 from tidegate.model.event import Field, Insert

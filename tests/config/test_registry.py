@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from tidegate.cli.main import main
-from tidegate.config.document import KEYS
 from tidegate.config.entry import (
     FOR_SOME_SINKS,
     Document,
@@ -20,7 +19,7 @@ from tidegate.config.entry import (
     is_landed,
     refused_keys,
 )
-from tidegate.config.load import load
+from tidegate.config.load import KEYS, load
 from tidegate.config.registry import SINKS, SOURCES, entries_of
 from tidegate.config.uri import mask_uri
 from tidegate.model.errors import ConfigError, Retry, TidegateError, UnsupportedError, UriInvalid

@@ -7,9 +7,8 @@ import pytest
 
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.options import DecodeOptions
-from tidegate.config.document import document_of
 from tidegate.config.entry import Document
-from tidegate.config.load import load
+from tidegate.config.load import document_of, load
 from tidegate.config.storage import StorageSource, parse_files
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError, UriInvalid
 from tidegate.source.storage_listing import CanalDialect, CsvDialect

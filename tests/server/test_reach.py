@@ -10,9 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from tests.server.kit import Place, until
-from tidegate.config.document import KEYS, document_of
 from tidegate.config.entry import FeedConfig
-from tidegate.config.load import load
+from tidegate.config.load import KEYS, document_of, load
 from tidegate.config.registry import SINKS, SOURCES, entries_of
 from tidegate.config.uri import ADDED, OVER_SIGNATURES, LocalName, heard_by, host_of
 from tidegate.model.errors import UriInvalid

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.counts import some
-from tidegate.config.document import KEYS, document_of
+from tidegate.config.load import KEYS, document_of
 from tidegate.model.option import MASK
 from tidegate.server.record import ApiParamInvalid
 from tidegate.server.replica_config import (

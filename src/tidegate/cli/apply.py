@@ -18,9 +18,8 @@ import click
 
 from tidegate.cli.say import say, say_json
 from tidegate.cli.sink import feed_of, session_of
-from tidegate.config.document import read_document
 from tidegate.config.entry import FeedConfig
-from tidegate.config.load import addresses, load
+from tidegate.config.load import addresses, load, read_document
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import parse_ts, time_of

@@ -29,7 +29,6 @@ from tidegate.codec.batch import ClaimStore
 from tidegate.codec.options import DECODE_KEYS
 from tidegate.codec.wire_table import WireTable
 from tidegate.codec.zone import hour_twice
-from tidegate.config.document import read_document
 from tidegate.config.entry import Document, RefusedKey, refuse, refused_keys
 from tidegate.config.kafka import (
     KAFKA_CLIENT,
@@ -40,7 +39,7 @@ from tidegate.config.kafka import (
     parse_source,
     topics_of,
 )
-from tidegate.config.load import check_dispatchers, check_old_values, idle_keys
+from tidegate.config.load import check_dispatchers, check_old_values, idle_keys, read_document
 from tidegate.config.registry import SINKS, SOURCES
 from tidegate.config.uri import Given
 from tidegate.engine.dispatch import DispatchRule, Router, SplitPolicy, Splitter, TablePlan, complaints

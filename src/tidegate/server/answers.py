@@ -34,8 +34,8 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.config.callback import parse_callback
-from tidegate.config.document import KEYS
 from tidegate.config.entry import Document
+from tidegate.config.load import KEYS
 from tidegate.config.uri import mask_text, mask_uri, scheme_of
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress, slow_words
 from tidegate.model.errors import UriInvalid

@@ -47,9 +47,8 @@ from typing import Any, Final
 import msgspec
 import obstore
 
-from tidegate.config.document import document_of
 from tidegate.config.entry import Document, FeedConfig, checkpoints_of, is_landed
-from tidegate.config.load import load
+from tidegate.config.load import document_of, load
 from tidegate.config.registry import SOURCES, entries_of, feed_of
 from tidegate.config.tidb import TidbSource
 from tidegate.config.uri import LocalName, heard_by, mask_text, mask_uri, scheme_of, state_place

@@ -48,7 +48,7 @@ import click
 import msgspec
 from click.shell_completion import get_completion_class
 
-from tidegate.config.document import read_document
+from tidegate.config.load import read_document
 from tidegate.config.uri import mask_text, resolve_uri
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError, TidegateError
 from tidegate.model.name import all_digits, printable

@@ -1,7 +1,7 @@
 """`replica_config`, a changefeed file as JSON: what TiCDC's API takes and shows, to and from the tree of a TOML file.
 
     {"filter": {"rules": ["shop.*"]},          parse            {"filter": {"rules": ["shop.*"]},
-     "sync_point_interval": 600000000000,    ─────────►          "sync-point-interval": "10m"}    config/document.py
+     "sync_point_interval": 600000000000,    ─────────►          "sync-point-interval": "10m"}    config/load.py
      "memory_quota": 1073741824}             ◄─────────
                                                render           what equals TiCDC's default is not kept, and shown
 
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.config.document import KEYS
+from tidegate.config.load import KEYS
 from tidegate.config.option import duration_ns, duration_text
 from tidegate.config.uri import mask_value
 from tidegate.server.record import ApiParamInvalid

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tidegate.config.document import document_of
+from tidegate.config.load import document_of
 from tidegate.config.metrics import parse_metrics
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.sink.metrics import MetricsSink
