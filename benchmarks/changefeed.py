@@ -44,10 +44,9 @@ from upstream_rows import run_upstream
 
 from tidegate.codec import DecodeOptions, decode
 from tidegate.config.changefeed import Changefeed
-from tidegate.config.load import document_of
 from tidegate.config.entry import Document
 from tidegate.config.kafka import parse_target
-from tidegate.config.load import load
+from tidegate.config.load import document_of, load
 from tidegate.engine.progress import Progress
 from tidegate.model.event import Delete, Insert, Update
 from tidegate.model.tso import physical_ms

@@ -91,7 +91,7 @@ def test_without_a_file(tmp_path: Path) -> None:
     assert config.name == meant(tmp_path).name
     assert config.name.startswith("shop-")
     assert made.partition_num == 2
-    assert made.client["compression.type"] == "lz4"
+    assert made.producer_config()["compression.type"] == "lz4"
     assert source_of(config)._mount == (False, False, False, False, False)
     assert "hidden" not in repr(config) + repr(made)
     assert "sasl" not in repr(made)

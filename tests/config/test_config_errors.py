@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.source.tidb.kit import Broker, changes, feed, recorded_log, target
@@ -162,8 +163,7 @@ def test_rules_that_do_not_fit_a_table(tmp_path: Path, given: dict[str, object],
 @pytest.mark.slow
 def test_more_partitions_than_there_are(tmp_path: Path) -> None:
     """The topic is asked, and the error names both numbers."""
-    made = target(Broker(2), "open-protocol")
-    object.__setattr__(made, "partition_num", 3)
+    made = msgspec.structs.replace(target(Broker(2), "open-protocol"), partition_num=3)
     with pytest.raises(PartitionNumInvalid, match="partition-num is 3, and topic feed has 2") as told:
         feed(recorded_log(tmp_path / "log", "types"), made, tmp_path / "state").run(idle_s=0)
 
@@ -205,7 +205,7 @@ def test_what_acts_and_what_does_not(tmp_path: Path) -> None:
     assert (topics.options.protocol, topics.options.enable_tidb_extension) == ("canal-json", True)
     assert topics.partition_num == 3
     assert topics.new_topics == (3, 2)
-    assert topics.client["sasl.mechanism"] == "SCRAM-SHA-256"
+    assert topics.producer_config()["sasl.mechanism"] == "SCRAM-SHA-256"
     assert made.patience.stuck_s == 3600
     assert "hidden" not in repr(config) + repr(topics)
     [told] = config.warnings

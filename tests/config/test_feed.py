@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tidegate
@@ -246,8 +247,7 @@ def test_another_topic_needs_another_name(tmp_path: Path) -> None:
     """A checkpoint tells how far one topic is, and says nothing of another."""
     log = recorded_log(tmp_path / "log", "types")
     feed(log, target(Broker(), "open-protocol"), tmp_path / "state").run(idle_s=0)
-    made = target(Broker(), "open-protocol")
-    object.__setattr__(made, "topic", "other")
+    made = msgspec.structs.replace(target(Broker(), "open-protocol"), topic="other")
     with pytest.raises(ConfigError, match="into feed, not other"):
         feed(log, made, tmp_path / "state").run(idle_s=0)
 
@@ -268,13 +268,11 @@ def test_fewer_partitions_than_there_are(tmp_path: Path) -> None:
     log = recorded_log(tmp_path / "log", "types")
     broker = Broker(5)
     made = target(broker, "open-protocol")
-    object.__setattr__(made, "partition_num", 2)
-    feed(log, made, tmp_path / "state").run(idle_s=0)
+    feed(log, msgspec.structs.replace(made, partition_num=2), tmp_path / "state").run(idle_s=0)
     assert {number for _, number in broker.messages} == {0, 1}
 
-    object.__setattr__(made, "partition_num", 6)
     with pytest.raises(ConfigError, match="partition-num is 6, and topic feed has 5"):
-        feed(log, made, tmp_path / "other").run(idle_s=0)
+        feed(log, msgspec.structs.replace(made, partition_num=6), tmp_path / "other").run(idle_s=0)
 
 
 DISPATCHERS = (

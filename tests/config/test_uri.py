@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tidegate.config.delta import DELTA_SINK, parse_delta
 from tidegate.config.kafka import KAFKA_SOURCE, KafkaSource, parse_source
 from tidegate.config.load import load
-from tidegate.config.uri import Given, mask_uri, resolve_uri, state_place
+from tidegate.config.uri import RawValue, mask_uri, resolve_uri, state_place
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
 from tidegate.sink.delta.options import DeltaOptions
 
@@ -66,7 +66,7 @@ def test_sink_parameters_of_ticdc_are_accepted():
 
 def test_file_options_yield_to_the_uri():
     """The URI's parameters win over the file's, whose typed values are read by the same rules."""
-    options = {"max-retry": Given("source.max-retry", 9), "dead-letter": Given("source.dead-letter", "skip")}
+    options = {"max-retry": RawValue("source.max-retry", 9), "dead-letter": RawValue("source.dead-letter", "skip")}
     source = parse_source(OPEN + "&max-retry=2", options)
     assert (source.max_retry, source.dead_letter) == (2, "skip")
 

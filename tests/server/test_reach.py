@@ -13,7 +13,7 @@ from tests.server.kit import Place, until
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import KEYS, document_of, load
 from tidegate.config.registry import SINKS, SOURCES, entries_of
-from tidegate.config.uri import ADDED, OVER_SIGNATURES, LocalName, heard_by, host_of
+from tidegate.config.uri import ADDED, OVER_SIGNATURES, LocalName, host_of, reporting_names
 from tidegate.model.errors import UriInvalid
 from tidegate.model.option import Local, Option
 from tidegate.server.changefeeds import ClientReach
@@ -188,7 +188,7 @@ def test_places(uri: str) -> None:
 def test_no_address_of_a_directory_is_forgotten(scheme: str) -> None:
     """An entry whose example has a path of this machine names it, so that a new scheme cannot be forgotten."""
     entry, heard = ENTRIES[scheme], set[LocalName]()
-    with heard_by(heard.add):
+    with reporting_names(heard.add):
         entry.parse(entry.example, document_of({}))
     local = entry.example.partition("://")[2][:1] in {"/", "."}
     assert bool(heard) is local

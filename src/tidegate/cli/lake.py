@@ -27,7 +27,7 @@ import pyarrow as pa
 from tidegate.cli.say import say, say_json
 from tidegate.config.delta import DELTA_SINK
 from tidegate.config.option import read_all
-from tidegate.config.uri import Given
+from tidegate.config.uri import RawValue
 from tidegate.model.errors import ConfigError, InputError
 from tidegate.model.name import printable
 from tidegate.model.tso import to_datetime
@@ -232,7 +232,7 @@ def lake_root(root: str) -> str:
 
 
 def _given(times: dict[str, str | None]) -> dict[str, int]:
-    given = {name: Given(f"--{name}", time) for name, time in times.items() if time is not None}
+    given = {name: RawValue(f"--{name}", time) for name, time in times.items() if time is not None}
     fields, _ = read_all({name: DELTA_SINK[name] for name in LIMITS}, given, ConfigError)
     values = msgspec.convert(fields, dict[str, int])
     return {LIMITS[name]: values[str(DELTA_SINK[name].field)] for name in given}

@@ -41,7 +41,7 @@ from tidegate.config.kafka import (
 )
 from tidegate.config.load import check_dispatchers, check_old_values, idle_keys, read_document
 from tidegate.config.registry import SINKS, SOURCES
-from tidegate.config.uri import Given
+from tidegate.config.uri import RawValue
 from tidegate.engine.dispatch import DispatchRule, Router, SplitPolicy, Splitter, TablePlan, complaints
 from tidegate.engine.event_expression import event_filter
 from tidegate.engine.event_filter import EventFilter, acting
@@ -318,7 +318,7 @@ def transcode_topic(
     check_dispatchers(file.dispatchers)
     source = parse_source(uris[0], file.section("source.", KAFKA_SOURCE))
     read = _read_options(source, settings[0])
-    client = {name: Given(key := f"sink.kafka-config.{name}", file.flat.get(key)) for name in KAFKA_CLIENT}
+    client = {name: RawValue(key := f"sink.kafka-config.{name}", file.flat.get(key)) for name in KAFKA_CLIENT}
     reached = {name: given for name, given in client.items() if given.value not in {None, ""}}
     sink = parse_source(uris[1], {**LOOKING, **reached})
     target = _target(sink, uris[1], settings[1], read, file)

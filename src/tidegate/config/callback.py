@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A function of a module, and what it is called with to make the sink; nothing: it is the sink."""
+    """A function of a module, and the arguments with which it makes the sink; without any it is the sink."""
 
     module: str
     function: str

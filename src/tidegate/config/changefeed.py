@@ -1,8 +1,8 @@
 """One changefeed, from Python: `tidegate.Changefeed(source, sink).run(spark)`; and `tidegate run --check`.
 
-A check meets the source and the sink without a trace: nothing is written, claimed or kept, so a changefeed that runs is
-not disturbed.  A topic, files and what has landed tell their tables as they are read; a change log tells those of
-now, and each DDL up to now that could not be followed.
+A check connects to the source and the sink and changes nothing, so a running changefeed is not disturbed.  The tables
+of a topic, of files and of a changelog are known only as they are read; a change log has those of now, and each DDL up
+to now that could not be followed.
 """
 
 import threading
@@ -127,18 +127,18 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def lines(self) -> list[str]:
         """Return it for people."""
-        found = [f"source {self.source}: is there"]
-        found += [f"sink {self.sink}: {'is there' if self.sink_met else 'is met by the run alone'}"]
+        lines = [f"source {self.source}: is there"]
+        lines += [f"sink {self.sink}: {'is there' if self.sink_met else 'is met by the run alone'}"]
         if self.taken is None:
-            found += ["tables: told as the source is read"]
+            lines += ["tables: told as the source is read"]
         else:
-            found += [f"takes {len(self.taken)} tables: {', '.join(self.taken) or 'none'}"]
-        found += [f"leaves out {one}" for one in self.left_out]
-        return [*found, "nothing was written"]
+            lines += [f"takes {len(self.taken)} tables: {', '.join(self.taken) or 'none'}"]
+        lines += [f"leaves out {one}" for one in self.left_out]
+        return [*lines, "nothing was written"]
 
 
 def check(config: FeedConfig) -> Checked:
-    """Meet source and sink of a changefeed. Raises what is wrong with either, as a run would."""
+    """Connect to the source and the sink of a changefeed. Raises the errors that a run would raise."""
     source, sink = entries_of(config)
     tables = source.check(config, sink)
     opened = sink_of(config)

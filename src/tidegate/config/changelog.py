@@ -48,13 +48,13 @@ OPTIONS: Final = options_of(LandedChanges)
 def parse_changelog(uri: str, document: Document) -> LandedChanges:
     """Return the changelog behind `uri`, with the [source] section."""
     parts = split(uri, "source-uri", _SCHEMES)
-    given = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
-    fields, ignored = read_all(OPTIONS, given, ConfigError)
+    values = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
+    fields, ignored = read_all(OPTIONS, values, ConfigError)
     return LandedChanges(home=lake_path(parts), ignored=ignored, **fields)
 
 
 def _check(config: FeedConfig, _: SinkEntry) -> None:
-    """Read where it stands. ConfigError where none is."""
+    """Read the newest version. ConfigError if there is no changelog."""
     from tidegate.changelog.changelog import Changelog, changelog_uri
 
     assert isinstance(config.source, LandedChanges)

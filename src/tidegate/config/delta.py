@@ -38,13 +38,13 @@ def parse_delta(uri: str, document: Document | None = None) -> DeltaOptions:
     """Return the lake behind `uri`; its parameters win over those of the file."""
     parts = split(uri, "sink-uri", _SCHEMES)
     in_file = (document or Document()).section(_SECTION, DELTA_SINK)
-    given = {**in_file, **parameters(parts, DELTA_SINK)}
-    fields, ignored = read_all(DELTA_SINK, given, UriInvalid)
+    values = {**in_file, **parameters(parts, DELTA_SINK)}
+    fields, ignored = read_all(DELTA_SINK, values, UriInvalid)
     target = DeltaOptions(root=lake_path(parts), feed="", ignored=ignored, **{"iceberg": True, **fields})
     if parts.scheme.startswith(ICEBERG) and not target.iceberg:
         raise ConfigError(f"sink-uri: {ICEBERG}:// means iceberg=on; without Iceberg metadata a lake is a {SCHEME}://")
-    if "catalog" in given:
-        _check_catalog(target, given["catalog"].where)
+    if "catalog" in values:
+        _check_catalog(target, values["catalog"].where)
     return target
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from tidegate.config.uri import Given
+from tidegate.config.uri import RawValue
 from tidegate.engine.dispatch import DispatchRule, dispatch_rules
 from tidegate.engine.event_filter import EventFilter, event_rules
 from tidegate.engine.filter import EventRule, SelectorRule, TableFilter, selector_rules
@@ -37,11 +37,11 @@ class SinkAddress(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells this sink from others in the names of changefeeds."""
+        """The part of generated changefeed names that identifies the sink."""
 
     @property
     def places(self) -> frozenset[str]:
-        """What is written."""
+        """Targets that are written, to compare with those that are read."""
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -53,15 +53,15 @@ class SourceAddress(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells this source from others in the names of changefeeds."""
+        """The part of generated changefeed names that identifies the source."""
 
     @property
     def label(self) -> str:
-        """What a changefeed of it is named after."""
+        """The words of generated changefeed names."""
 
     @property
     def places(self) -> frozenset[str]:
-        """What is read."""
+        """Origins that are read, to compare with those that are written."""
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -96,11 +96,11 @@ class FeedConfig:
     event_rules: tuple[EventRule, ...] = ()
     """The rules of `events`."""
     start_ts: int | None = None
-    """Where a new changefeed begins; None: where its source does."""
+    """The ts from which a new changefeed reads; None: from the begin of its source."""
     target_ts: int | None = None
-    """Where the changefeed ends; None: it does not."""
+    """The ts at which the changefeed ends; None: it does not."""
     state_dir: str | None = None
-    """Where the checkpoint is kept of a feed whose sink keeps none: a directory, or the address of an object store."""
+    """The directory or object store with the checkpoint of a feed whose sink keeps none."""
 
     def table_filter(self) -> TableFilter:
         """Return the filter of the tables that the changefeed carries."""
@@ -147,23 +147,23 @@ class Document:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        found = self.flat.get("filter.rules")
-        return tuple(map(str, found)) if isinstance(found, list) else ()
+        rules = self.flat.get("filter.rules")
+        return tuple(map(str, rules)) if isinstance(rules, list) else ()
 
     @property
     def case_sensitive(self) -> bool:
         return self.flat.get("case-sensitive") is True
 
-    def section(self, prefix: str, names: Iterable[str]) -> dict[str, Given]:
-        """Return what the file gives in a section, such as "source."."""
+    def section(self, prefix: str, names: Iterable[str]) -> dict[str, RawValue]:
+        """Return the values of a section, such as "source."."""
         paths = {name: prefix + name for name in names}
-        return {name: Given(path, self.flat[path]) for name, path in paths.items() if path in self.flat}
+        return {name: RawValue(path, self.flat[path]) for name, path in paths.items() if path in self.flat}
 
-    def options(self, options: Iterable[Option]) -> dict[str, Given]:
-        """Return what the file gives under the keys of acting options, without what is empty."""
+    def options(self, options: Iterable[Option]) -> dict[str, RawValue]:
+        """Return the values under the keys of acting options, without empty ones."""
         acting = [option for option in options if option.path in self.flat and option.field is not None]
-        found = {option.name: Given(option.path, self.flat[option.path]) for option in acting}
-        return {name: given for name, given in found.items() if given.value not in {None, ""}}
+        values = {option.name: RawValue(option.path, self.flat[option.path]) for option in acting}
+        return {name: given for name, given in values.items() if given.value not in {None, ""}}
 
     def _tables(self, section: str, name: str) -> object:
         return self.tree.get(section, {}).get(name, ())
@@ -179,7 +179,7 @@ class Key:
     default: str = ""
     """The default as the documentation shows it."""
     shown: object = None
-    """What TiCDC's API shows where a changefeed does not give the key; None: nothing."""
+    """The value that TiCDC's API shows for an absent key; None: the API shows none."""
 
 
 def key_of(option: Option, *, shown: object = None) -> Key:
@@ -188,11 +188,11 @@ def key_of(option: Option, *, shown: object = None) -> Key:
 
 
 class RefusedKey(NamedTuple):
-    """Why a key is refused, and by which error. Its path is that of one key, or with "." or "-" at its end the begin of
-    several."""
+    """The error and the reason for which a key is refused. Its path is that of one key, or a prefix that ends in "." or
+    "-"."""
 
     nothing: tuple[object, ...]
-    """Values that ask for nothing."""
+    """Values that are accepted, as they change nothing."""
     error: type[InputError]
     why: str
 
@@ -258,9 +258,9 @@ class Entry(Generic[Address]):
     own_keys: Mapping[str, "Key"] = field(default_factory=dict)
     """Keys of a file that are its own and no options."""
     zone_of: Callable[[Any], str | None] = lambda _: None
-    """The zone that its address tells: of a source, that in which TIMESTAMPs come as texts."""
+    """The time zone in its address: of a source, the one in which TIMESTAMPs come as texts."""
     tokens_go_to: Callable[[Any], frozenset[str]] = lambda _: frozenset()
-    """HOST:PORT that get what token files or the environment of this machine hold, or what is signed with it."""
+    """HOST:PORT that receive tokens of this machine's files or environment, or requests signed with them."""
     warnings: Callable[[Any], tuple[str, ...]] = lambda _: ()
     """Warnings about an address that works, but perhaps not as intended."""
 
@@ -299,7 +299,8 @@ class SourceEntry(Entry[SourceAddress]):
     brings_keyless: Callable[[Any], bool] = lambda _: True
     """It brings rows of tables without a key: whoever writes a topic has chosen them."""
     check: "Callable[[FeedConfig, SinkEntry], KnownTables | None]" = lambda *_: None
-    """Meets the source without a trace and tells its tables; None where they are told as it is read."""
+    """Connects to the source without changing anything and returns its tables; None if they are known only as it is
+    read."""
     open: "Callable[[FeedConfig, str, SinkEntry], Source] | None" = None
     """Makes the source that is read as it is, for a feed with this home; None where changes land first."""
 
@@ -360,7 +361,7 @@ def state_of(config: FeedConfig) -> str:
 
 
 def checkpoints_of(config: FeedConfig) -> "StateFiles":
-    """Return where the checkpoint is kept of a changefeed whose sink keeps none."""
+    """Return the checkpoint store of a changefeed whose sink keeps none."""
     from tidegate.engine.checkpoints import checkpoints_in
 
     assert config.state_dir is not None

@@ -22,7 +22,7 @@ from tidegate.codec.encoding import EncodeOptions, encode_options
 from tidegate.codec.options import DecodeOptions
 from tidegate.config.entry import Document, FeedConfig, RefusedKey, SinkEntry, SourceEntry, checkpoints_of
 from tidegate.config.option import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE, by_name, options_of, read_all
-from tidegate.config.uri import HOST, Given, Parts, name_file, name_place, nearest, parameters, split, store_host
+from tidegate.config.uri import HOST, Parts, RawValue, name_file, name_place, nearest, parameters, split, store_host
 from tidegate.engine.filter import ColumnSelectors
 from tidegate.engine.kafka_brokers import SECTION, KafkaClient
 from tidegate.model.errors import KafkaConfigInvalid, PartitionNumInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
@@ -47,7 +47,7 @@ _OTHERS: Final = (
     "sink.delta-config.",
 )
 """Keys of other sinks and protocols, some of which have the names of ours."""
-LOOKING: Final[Mapping[str, Given]] = {"order": Given("looking", "offset")}
+LOOKING: Final[Mapping[str, RawValue]] = {"order": RawValue("looking", "offset")}
 """Commands that only look take topics as they are; the address's own order wins."""
 
 Compression = Literal["none", "snappy", "lz4"]
@@ -178,7 +178,7 @@ class KafkaSource(KafkaClient, frozen=True, kw_only=True):
         return frozenset(f"{host}/{topic}" for host in self.bootstrap for topic in self.topics)
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        """Return warnings about an address that works, but perhaps not as intended."""
         if self.order == "ts":
             return super().warnings()
         note = "order=offset: rows are applied as they come; transactions may be cut across partitions"
@@ -204,12 +204,12 @@ KAFKA_SOURCE: Final[Mapping[str, Option]] = {
 }
 
 
-def parse_source(uri: str, options: Mapping[str, Given] | None = None) -> KafkaSource:
+def parse_source(uri: str, options: Mapping[str, RawValue] | None = None) -> KafkaSource:
     """Return the topics behind `uri`; its parameters win over `options`, which come from a file."""
     parts = split(uri, "source-uri", [SCHEME])
-    given = {**(options or {}), **parameters(parts, KAFKA_SOURCE)}
-    check_protocol(parts, given)
-    fields, ignored = read_all(KAFKA_SOURCE, given, KafkaConfigInvalid)
+    values = {**(options or {}), **parameters(parts, KAFKA_SOURCE)}
+    check_protocol(parts, values)
+    fields, ignored = read_all(KAFKA_SOURCE, values, KafkaConfigInvalid)
     source = KafkaSource(**{**fields, **address_fields(parts, fields), "ignored": ignored})
     _check(source)
     return source
@@ -236,9 +236,9 @@ def address_fields(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_protocol(parts: Parts, given: Mapping[str, Given]) -> None:
+def check_protocol(parts: Parts, given: Mapping[str, RawValue]) -> None:
     """Raise ProtocolUnknown for an address without a protocol, or with one that nobody knows."""
-    where, value = given.get("protocol", Given(parts.where, ""))
+    where, value = given.get("protocol", RawValue(parts.where, ""))
     choices = " or ".join(PROTOCOLS)
     if not value:
         raise ProtocolUnknown(f"{where}: protocol is missing; add protocol={choices}")
@@ -253,10 +253,10 @@ def _hosts(parts: Parts) -> tuple[str, ...]:
         raise UriInvalid(f"{where}: give user and password as parameters sasl-user and sasl-password: {parts.shown}")
     hosts = []
     for text in parts.netloc.split(","):
-        found = HOST.fullmatch(text)
-        if found is None or not 0 < int(found["port"] or 9092) < 1 << 16:
+        match = HOST.fullmatch(text)
+        if match is None or not 0 < int(match["port"] or 9092) < 1 << 16:
             raise UriInvalid(f"{where}: {text!r} is not HOST or HOST:PORT in {parts.shown}")
-        hosts.append(f"{found['name']}:{found['port'] or 9092}")
+        hosts.append(f"{match['name']}:{match['port'] or 9092}")
     return tuple(hosts)
 
 
@@ -293,11 +293,12 @@ def _check(source: KafkaSource) -> None:
 
 
 def kafka_topics(uri: str, decode: DecodeOptions | None = None) -> "KafkaTopics":
-    """Return what `uri` names, to be looked at. `decode` stands for the address's own protocol and options."""
-    given = dict(LOOKING)
+    """Return the topics of `uri` for commands that only read. `decode` replaces the address's own protocol and
+    options."""
+    values = dict(LOOKING)
     if decode is not None:
-        given["protocol"] = Given("--protocol", decode.protocol)
-    return topics_of(parse_source(uri, given), decode)
+        values["protocol"] = RawValue("--protocol", decode.protocol)
+    return topics_of(parse_source(uri, values), decode)
 
 
 def topics_of(source: KafkaSource, decode: DecodeOptions | None = None) -> "KafkaTopics":
@@ -377,12 +378,12 @@ def parse_target(uri: str, document: Document | None = None) -> TopicTarget:
     if not parts.path.strip("/"):
         raise KafkaConfigInvalid(f"sink-uri: no topic is named; write kafka://HOST:PORT/TOPIC, found {parts.shown}")
     parameter = parameters(parts, KAFKA_TARGET)
-    given = {**document.options(_CLIENT_AND_TOPICS), **parameter}
-    partitions = str(given.get("partition-num", Given("", 1)).value)
+    values = {**document.options(_CLIENT_AND_TOPICS), **parameter}
+    partitions = str(values.get("partition-num", RawValue("", 1)).value)
     if all_digits(partitions.removeprefix("-")) and int(partitions) < 1:
         raise PartitionNumInvalid(f"partition-num is {partitions}; a topic is written to at least one partition")
-    check_protocol(parts, given)
-    read, ignored = read_all(KAFKA_TARGET, given, KafkaConfigInvalid)
+    check_protocol(parts, values)
+    read, ignored = read_all(KAFKA_TARGET, values, KafkaConfigInvalid)
     fields: dict[str, Any] = {**read, **address_fields(parts, read)}
     topic, *others = fields["topics"]
     if others:
@@ -398,11 +399,11 @@ def parse_target(uri: str, document: Document | None = None) -> TopicTarget:
 
 def encoder_keys(document: Document) -> dict[str, object]:
     """Return the keys of a file that an encoder may look for by the end of their paths."""
-    found = {key: value for key, value in document.flat.items() if key.startswith("sink.") or key == "force-replicate"}
-    return {key: value for key, value in found.items() if "[]." not in key and not key.startswith(_OTHERS)}
+    keys = {key: value for key, value in document.flat.items() if key.startswith("sink.") or key == "force-replicate"}
+    return {key: value for key, value in keys.items() if "[]." not in key and not key.startswith(_OTHERS)}
 
 
-def _options(document: Document, told: Mapping[str, Given]) -> EncodeOptions:
+def _options(document: Document, told: Mapping[str, RawValue]) -> EncodeOptions:
     """The encoder's options: what the address tells wins over the file, under any of its spellings."""
     below = {key: value for key, value in encoder_keys(document).items() if key.rpartition(".")[2] not in told}
     options = encode_options({**below, **{f"uri.{name}": given.value for name, given in told.items()}})

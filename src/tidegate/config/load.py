@@ -54,7 +54,7 @@ from tidegate.config.entry import (
 )
 from tidegate.config.option import options_of, read_all
 from tidegate.config.registry import SINKS, SOURCES
-from tidegate.config.uri import Given, mask_uri, nearest, resolve_uri, scheme_of, state_place, wrong_scheme
+from tidegate.config.uri import RawValue, mask_uri, nearest, resolve_uri, scheme_of, state_place, wrong_scheme
 from tidegate.engine.dispatch import PARTITION_WORDS, DispatchRule, complaints, topic_pattern
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import DEFAULT_RULES, ColumnSelectors, EventRule, TableFilter
@@ -185,17 +185,17 @@ synced-status.checkpoint-interval                int      15         TiCDC's `sy
 def _options() -> dict[str, Key]:
     """The keys that sources and sinks declare."""
     entries: list[SourceEntry | SinkEntry] = [*SOURCES.values(), *SINKS.values()]
-    found: dict[str, Key] = {}
+    keys: dict[str, Key] = {}
     for entry in entries:
         acts = isinstance(entry, SourceEntry)
         for option in entry.params.values():
             if entry.section:
-                found.setdefault(entry.section + option.name, Key("param", option.about, acts=acts))
+                keys.setdefault(entry.section + option.name, Key("param", option.about, acts=acts))
             elif option.path:
                 kind = option.kind if option.kind in {"bool", "int"} else "text"
-                found.setdefault(option.path, Key(kind, option.about, default=option.default or ""))
-        found |= entry.own_keys
-    return found
+                keys.setdefault(option.path, Key(kind, option.about, default=option.default or ""))
+        keys |= entry.own_keys
+    return keys
 
 
 KEYS: Final[Mapping[str, Key]] = {
@@ -209,7 +209,7 @@ KEYS: Final[Mapping[str, Key]] = {
 
 
 def read_document(path: str | Path | None) -> Document:
-    """Return the file at `path`, or an empty one for None. Raises ConfigError for what no file can have."""
+    """Return the document at `path`, an empty one for None. Raises ConfigError for unknown keys and wrong types."""
     if path is None:
         return Document()
     try:
@@ -226,7 +226,7 @@ def read_document(path: str | Path | None) -> Document:
 
 
 def document_of(tree: Mapping[str, Any]) -> Document:
-    """Return what a file of these tables and keys says. Raises ConfigError for what no file can have."""
+    """Return the document of these tables and keys. Raises ConfigError for unknown keys and wrong types."""
     keys = tuple(_walk(tree, ""))
     return Document(tree, keys, dict(keys))
 
@@ -360,7 +360,7 @@ class Pairing:
         return read or written or "UTC"
 
     def check(self, config: FeedConfig, document: Document) -> None:
-        """Raise for what these two cannot do, or not with this file."""
+        """Raise an error if this pair cannot follow the file, or does not go together."""
         config.table_filter()  # bad rules are told now, not when the first row comes
         if _DISPATCHERS in self.keys:
             check_dispatchers(config.dispatchers)
@@ -396,7 +396,7 @@ class Pairing:
             )
 
     def warnings(self, config: FeedConfig, document: Document, words: Iterable[str]) -> tuple[str, ...]:
-        """Return what a user should hear; `words` of the call have no use here."""
+        """Return the warnings; `words` are parameters of the call that have no effect here."""
         notes = (*self.source_entry.warnings(self.source), *self.sink_entry.warnings(self.sink))
         zones = {self.source_entry.zone_of(self.source), self.sink_entry.zone_of(self.sink)}
         notes += tuple(note for zone in zones if zone is not None and (note := hour_twice(zone)))
@@ -458,7 +458,8 @@ def load(
 ) -> FeedConfig:
     """Return the changefeed that a file describes, with the given values in place of the file's.
 
-    Raises a ConfigError or an UnsupportedError, under TiCDC's code where it has one, for what cannot be meant."""
+    Raises a ConfigError or an UnsupportedError, under TiCDC's code where it has one, for a configuration that cannot be
+    followed."""
     document = path if isinstance(path, Document) else read_document(path)
     source_uri, sink_uri = addresses(document, source_uri, sink_uri)
     pair, idle = _pair(document, source_uri, sink_uri, workers)
@@ -495,14 +496,15 @@ def addresses(document: Document, source_uri: str | None, sink_uri: str | None) 
     """Return the addresses of source and sink, the file's where none is given. Raises UriInvalid if one is missing."""
     source = source_uri or str(document.flat.get("source.uri") or "")
     sink = sink_uri or str(document.flat.get("sink-uri") or "")
-    for found, what, key in ((source, "source-uri", "uri under [source]"), (sink, "sink-uri", "sink-uri")):
-        if not found:
+    for address, what, key in ((source, "source-uri", "uri under [source]"), (sink, "sink-uri", "sink-uri")):
+        if not address:
             raise UriInvalid(f"{what} is missing: give --{what}, or {key} in the configuration file")
     return resolve_uri(source, "source-uri"), resolve_uri(sink, "sink-uri")
 
 
 def _pair(document: Document, source_uri: str, sink_uri: str, workers: int | None) -> tuple[Pairing, list[str]]:
-    """The two ends with their addresses, and the words that have no use. Raises for keys that one of them refuses."""
+    """Both entries with their addresses, and the parameters of the call without effect. Raises for keys that one of
+    them refuses."""
     source, sink = _entry(SOURCES, source_uri, "source-uri"), _entry(SINKS, sink_uri, "sink-uri")
     refuse(document.keys, refused_keys(source, sink))
     pair = Pairing(source, source.parse(source_uri, document), sink, sink.parse(sink_uri, document))
@@ -510,7 +512,7 @@ def _pair(document: Document, source_uri: str, sink_uri: str, workers: int | Non
         return pair, []
     if _WORKERS not in sink.params:
         return pair, ["workers"]
-    fields, _ = read_all(sink.params, {_WORKERS: Given("workers", workers)}, ConfigError)
+    fields, _ = read_all(sink.params, {_WORKERS: RawValue("workers", workers)}, ConfigError)
     resize: Callable[..., Any] = replace if is_dataclass(pair.sink) else msgspec.structs.replace
     return replace(pair, sink=resize(pair.sink, **fields)), []
 
@@ -521,10 +523,10 @@ def _entry(entries: Mapping[str, Entry], uri: str, where: str) -> Entry:
     if not scheme:
         raise UriInvalid(f"{where}: expected SCHEME://..., found {mask_uri(uri)}")
     kind = scheme.partition("+")[0]
-    found = entries.get(kind) or next((entry for entry in entries.values() if kind in entry.aliases), None)
-    if found is None:
+    match = entries.get(kind) or next((entry for entry in entries.values() if kind in entry.aliases), None)
+    if match is None:
         raise wrong_scheme(uri, where, list(entries))
-    return found
+    return match
 
 
 def _events(document: Document, time_zone: str, since: int) -> EventFilter:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry, checkpoints_of, key_of, state_of
 from tidegate.config.option import by_name, options_of, read_all
-from tidegate.config.uri import Given, host_of, parameters, read_token, split
+from tidegate.config.uri import RawValue, host_of, parameters, read_token, split
 from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.model.option import TIME_MAX_MS, Option
-from tidegate.sink.metrics_options import MetricsOptions, RuleText
+from tidegate.sink.metrics_keys import RuleText
+from tidegate.sink.metrics_options import MetricsOptions
 
 if TYPE_CHECKING:
     from tidegate.engine.ports import Sink
@@ -35,22 +36,22 @@ def parse_metrics(uri: str, document: Document) -> MetricsOptions:
     """Return the address behind `uri` with the rules of a file. ConfigError, UriInvalid, FilterRuleInvalid,
     ExpressionParseFailed."""
     parts = split(uri, "sink-uri", ("metrics",))
-    given = {**document.section(SECTION, OPTIONS), **parameters(parts, OPTIONS)}
-    fields, ignored = read_all(OPTIONS, given, ConfigError)
-    place = _PLACE.fullmatch(parts.netloc)
-    port = int(place["port"]) if place is not None else 0
-    if parts.netloc and (place is None or port >= 1 << 16):
+    values = {**document.section(SECTION, OPTIONS), **parameters(parts, OPTIONS)}
+    fields, ignored = read_all(OPTIONS, values, ConfigError)
+    match = _PLACE.fullmatch(parts.netloc)
+    port = int(match["port"]) if match is not None else 0
+    if parts.netloc and (match is None or port >= 1 << 16):
         raise UriInvalid(f"sink-uri: write metrics://HOST:PORT, or metrics:// for no page of its own: {parts.shown}")
     for name in ("otlp_url", "alert_url"):
-        found = str(fields.get(name, ""))
-        if found and not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", found):
+        url = str(fields.get(name, ""))
+        if url and not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", url):
             key = "otlp-endpoint" if name == "otlp_url" else "alert-url"
             raise UriInvalid(f"{key}: write http://HOST/PATH or https://HOST/PATH; a token goes into a file")
     return MetricsOptions(
         feed="",
         home="",
         rules=_rules(document),
-        page=None if place is None else (place["host"].strip("[]"), port),
+        page=None if match is None else (match["host"].strip("[]"), port),
         name=parts.path.strip("/"),
         ignored=ignored,
         **fields,
@@ -63,8 +64,8 @@ def _rules(document: Document) -> "tuple[MetricRule, ...]":
     entries = document.tree.get("sink", {}).get("metrics-config", {}).get("rules", ())
     windows = []
     for number, rule in enumerate(rule_texts(entries)):
-        given = {"alert-window": Given(f"{RULES[:-3]}[{number}].alert-window", rule.alert_window)}
-        windows.append(int(str(read_all(_WINDOW, given, ConfigError)[0]["window"])))
+        values = {"alert-window": RawValue(f"{RULES[:-3]}[{number}].alert-window", rule.alert_window)}
+        windows.append(int(str(read_all(_WINDOW, values, ConfigError)[0]["window"])))
     mode = frozenset(word.strip().upper() for word in str(document.flat.get("sql-mode", "")).split(","))
     return metric_rules(entries, windows, case_sensitive=document.case_sensitive, sql_mode=mode - {""})
 

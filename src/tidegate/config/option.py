@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from tidegate.config.uri import Given, name_local, nearest
+from tidegate.config.uri import RawValue, name_local, nearest
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
 from tidegate.model.option import Option, Secret
 
@@ -51,11 +51,11 @@ def options_of(declared: type, **notes: Option) -> dict[str, Option]:
     """Return the options of a dataclass or a Struct by their names: its own before those of its bases. They annotate
     its fields, or are `notes` by the fields, which are then all that there are."""
     if issubclass(declared, msgspec.Struct):
-        fields, given = declared.__struct_fields__, declared.__struct_defaults__
-        defaults = dict(zip(fields[len(fields) - len(given) :], given, strict=True))
+        fields, values = declared.__struct_fields__, declared.__struct_defaults__
+        defaults = dict(zip(fields[len(fields) - len(values) :], values, strict=True))
     else:
         defaults = {field.name: field.default for field in dataclasses.fields(declared)}  # type: ignore[arg-type]
-    found = {}
+    options = {}
     hints: dict[str, Any] = {}
     for each in declared.__mro__:
         hints = {**hints, **getattr(each, "__annotations__", {})}
@@ -64,8 +64,8 @@ def options_of(declared: type, **notes: Option) -> dict[str, Option]:
         if notes:
             extras = [notes[field]] if field in notes else []
         for option in (extra for extra in extras if isinstance(extra, Option)):
-            found[option.name] = _completed(option, field, hint, defaults.get(field))
-    return found
+            options[option.name] = _completed(option, field, hint, defaults.get(field))
+    return options
 
 
 def _completed(option: Option, field: str, kind: Any, default: object) -> Option:
@@ -87,7 +87,7 @@ def _completed(option: Option, field: str, kind: Any, default: object) -> Option
 
 
 def read_all(
-    options: Mapping[str, Option], given: Mapping[str, Given], error: type[ConfigError]
+    options: Mapping[str, Option], given: Mapping[str, RawValue], error: type[ConfigError]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """(fields and their values, names accepted without effect).
 
@@ -109,22 +109,22 @@ def read_all(
 
 def _read(option: Option, where: str, value: object, error: type[ConfigError]) -> Any:
     read, expected = _KINDS.get(option.kind, _TEXT)
-    found = read(value)
-    if found is None:
+    parsed = read(value)
+    if parsed is None:
         shown = "a value of another type" if option.kind == "secret" else repr(value)
         raise error(f"{where}: expected {expected}, found {shown}")
     if option.choices:
-        word = _read_choice(option, where, str(found), error)
+        word = _read_choice(option, where, str(parsed), error)
         return _SWITCH[word] if option.kind == "switch" else word
     if option.kind == "zone":
         try:
-            return "UTC" if found == "UTC" else ZoneInfo(str(found)).key
+            return "UTC" if parsed == "UTC" else ZoneInfo(str(parsed)).key
         except (ZoneInfoNotFoundError, ValueError, OSError) as unknown:
-            raise ConfigError(f"{where}: no time zone {found!r}; use a name such as UTC or Asia/Shanghai") from unknown
-    if isinstance(found, int) and not option.low <= found <= option.high:
+            raise ConfigError(f"{where}: no time zone {parsed!r}; use a name such as UTC or Asia/Shanghai") from unknown
+    if isinstance(parsed, int) and not option.low <= parsed <= option.high:
         unit = " ms" if option.kind in TIMES else ""
-        raise error(f"{where}: {found}{unit} is not between {option.low} and {option.high}")
-    return found / 1000 if option.kind == "seconds" else found
+        raise error(f"{where}: {parsed}{unit} is not between {option.low} and {option.high}")
+    return parsed / 1000 if option.kind == "seconds" else parsed
 
 
 def _read_int(value: object) -> int | None:
@@ -179,9 +179,9 @@ def _read_text(value: object) -> str | None:
 
 
 def _read_choice(option: Option, where: str, text: str, error: type[ConfigError]) -> str:
-    found = next((choice for choice in option.choices if choice.lower() == text.lower()), None)
-    if found is not None:
-        return found
+    match = next((choice for choice in option.choices if choice.lower() == text.lower()), None)
+    if match is not None:
+        return match
     choices = ", ".join(option.choices)
     if text.lower() in (known.lower() for known in option.known):
         raise UnsupportedError(f"{where}: this release does not support {text!r}; choose one of {choices}")

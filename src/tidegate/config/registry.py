@@ -1,4 +1,4 @@
-"""The scheme registry: what a changefeed can read and write, and how configuration becomes pieces.
+"""The scheme registry: the sources and sinks of changefeeds, and how they are made of a configuration.
 
     kafka://   topics of TiCDC    ─┐                ┌─ delta://      a lake of Delta tables
     tidb://    the log of a TiDB  ─┼─ any with any ─┼─ kafka://      topics, as TiCDC writes them
@@ -64,7 +64,7 @@ def entries_of(config: FeedConfig) -> tuple[SourceEntry, SinkEntry]:
 
 
 def home_of(config: FeedConfig) -> str:
-    """Return where a changefeed keeps what is its own: its lake, or a place below the state directory."""
+    """Return the home of a changefeed: its lake, or its directory below the state directory."""
     entry = entries_of(config)[1]
     if entry.keeps_progress:
         return entry.home(config.sink)
@@ -78,7 +78,7 @@ def sink_of(config: FeedConfig) -> "Sink[Any]":
 
 
 def feed_of(config: FeedConfig, sink: "Sink[Any] | None" = None) -> "Feed":
-    """Return the pieces of a changefeed; `sink` stands for the one that its address names."""
+    """Return the source, the sink and the rules of a changefeed; `sink` replaces the one that its address names."""
     from tidegate.engine.loop import Feed
     from tidegate.engine.retry_policy import RetryPolicy
 
@@ -116,7 +116,7 @@ def landed_source(config: FeedConfig) -> "LandedSource":
 
 
 def status_of(config: FeedConfig) -> "StatusFile":
-    """Return where a changefeed keeps its reports: with its progress."""
+    """Return the file of a changefeed's reports, which lies beside its progress."""
     from tidegate.config.status import LAKE_FILE, StatusFile
 
     if config.state_dir is None or entries_of(config)[1].keeps_progress:

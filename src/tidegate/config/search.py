@@ -108,12 +108,12 @@ def read_rules(path: str) -> tuple[IndexRule, ...]:
     if not path:
         return ()
     try:
-        found = msgspec.convert(tomllib.loads(Path(path).read_text("utf-8")), RuleFile).index
+        rules = msgspec.convert(tomllib.loads(Path(path).read_text("utf-8")), RuleFile).index
     except (OSError, ValueError) as error:
         raise ConfigError(f"sink-uri: mapping {path}: {error}") from error
-    for rule in found:
+    for rule in rules:
         TableFilter.parse(rule.matcher)
-    return found
+    return rules
 
 
 def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":

@@ -81,15 +81,15 @@ def parse_sql(uri: str, document: Document | None = None, *, where: str = "sink-
 
 
 def _server(parts: Parts) -> dict[str, Any]:
-    account, place = account_of(parts)
-    if not place:
+    account, server = account_of(parts)
+    if not server:
         raise UriInvalid(
             f"{parts.where}: the server is missing; write {parts.scheme}://USER:PASSWORD@HOST:PORT/ (a log of a TiDB, "
             f"tidb:///DIRECTORY, is a source)"
         )
-    host = HOST.fullmatch(place)
+    host = HOST.fullmatch(server)
     if host is None or not 0 < int(host["port"] or PORT) < 1 << 16:
-        raise UriInvalid(f"{parts.where}: {place!r} is not HOST or HOST:PORT, one server, in {parts.shown}")
+        raise UriInvalid(f"{parts.where}: {server!r} is not HOST or HOST:PORT, one server, in {parts.shown}")
     if parts.path.strip("/"):
         raise UriInvalid(
             f"{parts.where}: tables keep the names of their databases; leave {parts.path} out of {parts.shown}"

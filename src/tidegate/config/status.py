@@ -211,7 +211,7 @@ def _is_alive(kept: _Kept) -> bool:
 
 def _read(home: str, name: str) -> _Kept | None:
     try:
-        found = obstore.get(store(home), name).bytes().to_bytes() if "://" in home else Path(home, name).read_bytes()
-        return msgspec.json.decode(found, type=_Kept)
+        body = obstore.get(store(home), name).bytes().to_bytes() if "://" in home else Path(home, name).read_bytes()
+        return msgspec.json.decode(body, type=_Kept)
     except (*STORE_ERRORS, msgspec.DecodeError):
         return None

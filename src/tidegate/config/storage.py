@@ -24,7 +24,7 @@ from tidegate.codec.encoding import NEWARCH, EncodeOptions, encode_options
 from tidegate.codec.options import DecodeOptions
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry, checkpoints_of
 from tidegate.config.option import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE, by_name, options_of, read_all
-from tidegate.config.uri import STORES, Given, lake_path, name_local, object_store, parameters, split, store_host
+from tidegate.config.uri import STORES, RawValue, lake_path, name_local, object_store, parameters, split, store_host
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError
 from tidegate.model.option import TIME_MAX_MS, Local, Option, Secret, idle
 from tidegate.sink.storage_options import NIGHTLY, SECTION, StorageOptions, StorageProtocol
@@ -111,8 +111,8 @@ def store_params(scheme: str | None = None) -> dict[str, Option]:
 
 
 def split_store(
-    given: Mapping[str, Given], scheme: str, params: Mapping[str, Option]
-) -> tuple[dict[str, str], dict[str, Given]]:
+    given: Mapping[str, RawValue], scheme: str, params: Mapping[str, Option]
+) -> tuple[dict[str, str], dict[str, RawValue]]:
     """(what the client of a store is told, the other parameters), as `params` has them. UnsupportedError for one that a
     store would have to follow."""
     known = {name: params[name] for name in store_params(scheme)}
@@ -244,11 +244,11 @@ def parse_files(uri: str, document: Document | None = None) -> StorageSource:
     document = document or Document()
     parts = split(uri, "source-uri", (DIRECTORY, *STORE_SCHEMES))
     others = store_params().keys() - store_params(parts.scheme).keys()
-    given = parameters(parts, {name: param for name, param in STORAGE_SOURCE.items() if name not in others})
+    in_address = parameters(parts, {name: param for name, param in STORAGE_SOURCE.items() if name not in others})
     in_file = document.section(_CSV, _CSV_NAMES)
     if _TERMINATOR in document.flat:
-        in_file["terminator"] = Given(_TERMINATOR, document.flat[_TERMINATOR])
-    values = {**in_file, **document.section("source.", STORAGE_SOURCE), **given}
+        in_file["terminator"] = RawValue(_TERMINATOR, document.flat[_TERMINATOR])
+    values = {**in_file, **document.section("source.", STORAGE_SOURCE), **in_address}
     store, rest = split_store(values, parts.scheme, STORAGE_SOURCE)
     read, ignored = read_all(STORAGE_SOURCE, rest, ConfigError)
     if "protocol" not in read:
@@ -290,7 +290,7 @@ def parse_storage(uri: str, document: Document | None = None) -> StorageOptions:
     in_file = (document or Document()).options(STORAGE_SINK.values())
     width = next((path for path in _WIDTHS if path in flat), None)
     if width is not None:
-        in_file["file-index-width"] = Given(width, flat[width])
+        in_file["file-index-width"] = RawValue(width, flat[width])
     store, rest = split_store(given, parts.scheme, STORAGE_SINK)
     read, ignored = read_all(STORAGE_SINK, {**in_file, **rest}, SinkConfigInvalid)
     if "protocol" not in read:

@@ -4,8 +4,7 @@
     tidb://./log              the same from the working directory
     tidb:///log?max-retry=9   options of TidbSource
 
-Which tables and rows are read is said by TiCDC's own keys of the changefeed: bdr-mode, force-replicate,
-integrity.*, filter.*.
+TiCDC's own keys of the changefeed choose the tables and rows: bdr-mode, force-replicate, integrity.*, filter.*.
 """
 
 import posixpath
@@ -68,8 +67,8 @@ OPTIONS: Final = options_of(TidbSource)
 def parse_tidb(uri: str, document: Document) -> TidbSource:
     """Return the change log behind `uri`, with the [source] section and the changefeed's keys by their paths."""
     parts = split(uri, "source-uri", [SCHEME])
-    given = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
-    fields, ignored = read_all(OPTIONS, given, ConfigError)
+    values = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
+    fields, ignored = read_all(OPTIONS, values, ConfigError)
     flat = document.flat
     return TidbSource(
         directory=str(_directory(parts)),
@@ -87,11 +86,11 @@ def _directory(parts: Parts) -> Path:
     path = unquote(parts.path)
     if parts.netloc not in {"", ".", ".."} or not path.strip("/"):
         raise UriInvalid(f"source-uri: write tidb:///path/of/log or tidb://./path, found {parts.shown}")
-    found = Path(posixpath.normpath(parts.netloc + path) if parts.netloc else path)
-    name_file(parts.where, str(found))
-    if not found.is_dir():
-        raise UriInvalid(f"source-uri: {found} is no directory; an upstream writes its segments into one")
-    return found.resolve()
+    directory = Path(posixpath.normpath(parts.netloc + path) if parts.netloc else path)
+    name_file(parts.where, str(directory))
+    if not directory.is_dir():
+        raise UriInvalid(f"source-uri: {directory} is no directory; an upstream writes its segments into one")
+    return directory.resolve()
 
 
 def _choice(flat: Mapping[str, object], key: str, words: Mapping[str, bool]) -> bool:

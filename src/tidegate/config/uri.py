@@ -9,9 +9,9 @@ never leave in a message: `mask_uri` hides them, `Secret` prints as xxxxx.  What
 a secret too: the path of a webhook, a parameter of its receiver, the end of a password that holds a bare "&".  As all
 users of a machine see the words of a command, an address may stand in a file, @FILE, or in the environment, env:NAME.
 
-What addresses and parameters name on the machine that reads them (Option.local, the directory of an address) is told to
-who listens, `heard_by`, before anything looks at it: a server refuses what its clients may not
-name (server/changefeeds.py).
+Files and directories that addresses and parameters name on the machine that reads them (Option.local, the directory of
+an address) are reported to the listener of `reporting_names` before they are opened: a server refuses those that its
+clients may not name (server/changefeeds.py).
 """
 
 import difflib
@@ -102,9 +102,9 @@ def resolve_uri(uri: str, where: str) -> str:
     """Return the address that was given: `uri` itself, the text of the file of @FILE, or the variable of env:NAME."""
     kind, _, name = uri.partition(":")
     if kind == "env":
-        if not (found := os.environ.get(name, "")):
+        if not (value := os.environ.get(name, "")):
             raise UriInvalid(f"{where}: there is no variable {name!r} in the environment, which {uri} asks for")
-        return found
+        return value
     if not uri.startswith("@"):
         return uri
     try:
@@ -119,7 +119,7 @@ def scheme_of(uri: str) -> str:
     return scheme.lower() if found else ""
 
 
-class Given(NamedTuple):
+class RawValue(NamedTuple):
     """A value as it came, and a description of where it was given."""
 
     where: str
@@ -147,12 +147,12 @@ def split(uri: str, where: str, schemes: Sequence[str]) -> Parts:
     """Return the parts of an address of one of these schemes. Raises what is wrong with it, and `wrong_scheme`."""
     if not uri:
         raise UriInvalid(f"{where} is missing")
-    found = _PARTS.fullmatch(uri)
-    if found is None:
+    match = _PARTS.fullmatch(uri)
+    if match is None:
         raise UriInvalid(f"{where}: expected SCHEME://..., found {mask_uri(uri)}")
     if scheme_of(uri) not in schemes:
         raise wrong_scheme(uri, where, schemes)
-    _, netloc, path, query, fragment = (part or "" for part in found.groups())
+    _, netloc, path, query, fragment = (part or "" for part in match.groups())
     user = _USER_INFO.search(uri)
     if user is not None and set(user[0]) & set("/?#"):
         raise UriInvalid(f"{where}: '/', '?' and '#' of a password must be written %2F, %3F and %23 in {mask_uri(uri)}")
@@ -163,9 +163,9 @@ def split(uri: str, where: str, schemes: Sequence[str]) -> Parts:
 
 def hosts_of(parts: Parts, places: str, port: int) -> tuple[tuple[str, int], ...]:
     """Return the servers that `places` names, by HOST:PORT; `port` for those without one. Raises UriInvalid."""
-    found = [HOST.fullmatch(place) for place in places.split(",")]
-    hosts = [(host["name"].strip("[]"), int(host["port"] or port)) for host in found if host is not None]
-    if len(hosts) < len(found) or not all(0 < port < 1 << 16 for _, port in hosts):
+    matches = [HOST.fullmatch(place) for place in places.split(",")]
+    hosts = [(host["name"].strip("[]"), int(host["port"] or port)) for host in matches if host is not None]
+    if len(hosts) < len(matches) or not all(0 < port < 1 << 16 for _, port in hosts):
         raise UriInvalid(f"{parts.where}: {places!r} is not HOST:PORT, or several joined by ',', in {parts.shown}")
     return tuple(hosts)
 
@@ -178,7 +178,7 @@ def account_of(parts: Parts) -> tuple[dict[str, str], str]:
 
 
 def tls_of(parts: Parts, read: Mapping[str, object], error: type[ConfigError], scheme: str) -> bool:
-    """Return whether an address asks for TLS: by its scheme, which `scheme` describes, or by ssl-ca. Raises `error` for
+    """Return True if an address asks for TLS: by its scheme, which `scheme` describes, or by ssl-ca. Raises `error` for
     a client certificate without its key or without TLS."""
     if bool(read.get("ssl_cert")) != bool(read.get("ssl_key")):
         raise error(f"{parts.where}: ssl-cert and ssl-key go together")
@@ -194,8 +194,8 @@ def wrong_scheme(uri: str, where: str, known: Sequence[str]) -> ConfigError | Un
     right = " or ".join(f"{each}://" for each in known)
     if scheme in _TICDC:
         return UnsupportedError(f"{where}: no {what} {scheme}:// here; use {right}")
-    found = f'unknown scheme "{scheme}" in {mask_uri(uri)}'
-    return UriInvalid(f"{where}: {found}{nearest(scheme, known)}; use {right}")
+    reason = f'unknown scheme "{scheme}" in {mask_uri(uri)}'
+    return UriInvalid(f"{where}: {reason}{nearest(scheme, known)}; use {right}")
 
 
 def object_store(parts: Parts) -> str:
@@ -230,9 +230,9 @@ def lake_path(parts: Parts) -> str:
 
 
 def _named(parts: Parts, path: str) -> str:
-    found = posixpath.normpath(path)
-    name_file(parts.where, found)
-    return found
+    normalized = posixpath.normpath(path)
+    name_file(parts.where, normalized)
+    return normalized
 
 
 def state_place(text: str) -> str:
@@ -244,10 +244,10 @@ def state_place(text: str) -> str:
     return object_store(parts)
 
 
-def parameters(parts: Parts, known: Collection[str]) -> dict[str, Given]:
+def parameters(parts: Parts, known: Collection[str]) -> dict[str, RawValue]:
     """Return the parameters of an address by their names, without empty ones. Raises UriInvalid."""
     where = parts.where
-    given: dict[str, Given] = {}
+    values: dict[str, RawValue] = {}
     try:
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), max_num_fields=200)
     except ValueError as error:
@@ -255,10 +255,10 @@ def parameters(parts: Parts, known: Collection[str]) -> dict[str, Given]:
     for name, value in pairs:
         if name not in known:
             raise UriInvalid(f'{where}: unknown parameter "{name}"{nearest(name, known)}')
-        if name in given:
+        if name in values:
             raise UriInvalid(f'{where}: parameter "{name}" is given twice')
-        given[name] = Given(f'{where} parameter "{name}"', value)
-    return {name: item for name, item in given.items() if item.value}
+        values[name] = RawValue(f'{where} parameter "{name}"', value)
+    return {name: item for name, item in values.items() if item.value}
 
 
 class LocalName(NamedTuple):
@@ -279,30 +279,30 @@ OVER_SIGNATURES: Final = (
     *("AZURE_STORAGE_CLIENT_ID", "AZURE_CLIENT_ID"),
 )
 """Variables that they read in place of an explicit shared access signature."""
-Hears = Callable[[LocalName], None]
-_HEARS: ContextVar[Hears | None] = ContextVar("hears", default=None)
+NameListener = Callable[[LocalName], None]
+_LISTENER: ContextVar[NameListener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def heard_by(hears: Hears) -> Iterator[None]:
-    """Pass each local name that is read in the block to `hears`, before it is opened."""
-    before = _HEARS.set(hears)
+def reporting_names(listener: NameListener) -> Iterator[None]:
+    """Pass each local name that is read in the block to `listener`, before it is opened."""
+    before = _LISTENER.set(listener)
     try:
         yield
     finally:
-        _HEARS.reset(before)
+        _LISTENER.reset(before)
 
 
 def name_file(where: str, path: str) -> None:
-    """Report a file or a directory to the listener of `heard_by`."""
-    hears = _HEARS.get(None)
-    if path and hears is not None:
-        hears(LocalName(where, path))
+    """Report a file or a directory to the listener of `reporting_names`."""
+    listener = _LISTENER.get(None)
+    if path and listener is not None:
+        listener(LocalName(where, path))
 
 
 def name_place(where: str, text: str) -> None:
-    """Report a directory to the listener of `heard_by`, in each way in which its path or address can be read; an object
-    store is none."""
+    """Report a directory to the listener of `reporting_names`, in each way in which its path or address can be read; an
+    object store is none."""
     scheme, _, path = _split_url(text)
     if "://" not in text:
         name_file(where, text)
@@ -322,11 +322,11 @@ def host_of(url: str) -> str:
 def store_host(uri: str) -> frozenset[str]:
     """Return the server that the address of an object store names for itself, unless the keys for it stand there, too:
     those of the environment go to it, or what is signed with them."""
-    given = dict(parse_qsl(uri.partition("?")[2]))
-    has_key = {"access-key", "secret-access-key"} <= given.keys() or "account-key" in given
+    query = dict(parse_qsl(uri.partition("?")[2]))
+    has_key = {"access-key", "secret-access-key"} <= query.keys() or "account-key" in query
     taken = ADDED if has_key else (*ADDED, *OVER_SIGNATURES)
-    own_keys = (has_key or "sas-token" in given) and not any(map(os.environ.get, taken))
-    return frozenset() if own_keys or not given.get("endpoint") else frozenset({host_of(given["endpoint"])})
+    own_keys = (has_key or "sas-token" in query) and not any(map(os.environ.get, taken))
+    return frozenset() if own_keys or not query.get("endpoint") else frozenset({host_of(query["endpoint"])})
 
 
 def _split_url(text: str) -> tuple[str, str, str]:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry, checkpoints_of, state_of
 from tidegate.config.option import options_of, read_all
-from tidegate.config.uri import Given, host_of, read_token, split
+from tidegate.config.uri import RawValue, host_of, read_token, split
 from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.sink.webhook_options import WebhookOptions
 
@@ -29,11 +29,11 @@ def parse_webhook(uri: str, document: Document) -> WebhookOptions:
     parts = split(uri, "sink-uri", _SCHEMES)
     if not parts.netloc or "@" in parts.netloc:
         raise UriInvalid(f"sink-uri: write {parts.scheme}://HOST/PATH; a token goes into token-file: {parts.shown}")
-    asked = parse_qsl(parts.query, keep_blank_values=True)
-    ours = {name: Given(f'sink-uri parameter "{name}"', value) for name, value in asked if name in OPTIONS}
-    theirs = urlencode([(name, value) for name, value in asked if name not in OPTIONS])
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    ours = {name: RawValue(f'sink-uri parameter "{name}"', value) for name, value in query if name in OPTIONS}
+    others = urlencode([(name, value) for name, value in query if name not in OPTIONS])
     fields, ignored = read_all(OPTIONS, {**document.section(SECTION, OPTIONS), **ours}, ConfigError)
-    url = f"{parts.scheme}://{parts.netloc}{parts.path or '/'}{'?' if theirs else ''}{theirs}"
+    url = f"{parts.scheme}://{parts.netloc}{parts.path or '/'}{'?' if others else ''}{others}"
     return WebhookOptions("", url, ignored=ignored, **fields)
 
 

@@ -47,7 +47,7 @@ class KafkaClient(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters that were accepted without effect."""
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what a user should hear of a connection that works, but that others may read or answer."""
+        """Return warnings about a connection that others may read or answer."""
         host, *_ = self.bootstrap
         if self.sasl_mechanism == "PLAIN" and not self.enable_tls:
             return (f"{host}: the password of sasl-user goes to the broker in clear; use enable-tls=true, or SCRAM",)

@@ -51,7 +51,7 @@ from tidegate.config.entry import Document, FeedConfig, checkpoints_of, is_lande
 from tidegate.config.load import document_of, load
 from tidegate.config.registry import SOURCES, entries_of, feed_of
 from tidegate.config.tidb import TidbSource
-from tidegate.config.uri import LocalName, heard_by, mask_text, mask_uri, scheme_of, state_place
+from tidegate.config.uri import LocalName, mask_text, mask_uri, reporting_names, scheme_of, state_place
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.engine.progress import FeedError, Progress, now
@@ -122,7 +122,7 @@ class ClientReach:
                     "server with --allow-path DIRECTORY (allow-path in its file) to let them name others"
                 )
 
-        with heard_by(hear):
+        with reporting_names(hear):
             config = wanted()
         for host in self._strange(_hosts(config) - hosts):
             raise UriInvalid(
@@ -169,7 +169,7 @@ def _real(path: str) -> Path | None:
 def _named(loads: Loads) -> tuple[set[LocalName], frozenset[str]]:
     """Local paths that a configuration names, as far as it can be read, and the hosts that get tokens."""
     names: set[LocalName] = set()
-    with heard_by(names.add), suppress(TidegateError):
+    with reporting_names(names.add), suppress(TidegateError):
         return names, _hosts(loads())
     return names, frozenset()
 
@@ -183,7 +183,7 @@ def _upstream(uri: str) -> tuple[set[str], frozenset[str]]:
     """Paths of the server's own source, and hosts that get its tokens."""
     entry, names = SOURCES.get(scheme_of(uri).partition("+")[0]), set[str]()
     if entry is not None:
-        with heard_by(lambda name: names.add(name.path)), suppress(TidegateError):
+        with reporting_names(lambda name: names.add(name.path)), suppress(TidegateError):
             return names, entry.tokens_go_to(entry.parse(uri, Document()))
     return names, frozenset()
 

@@ -1,1 +1,1 @@
-"""Where changes go."""
+"""Sinks: databases, topics, lakes, caches, search indexes, webhooks, files, metrics, functions."""

@@ -1,4 +1,4 @@
-"""What several sinks share: rows that are found by their keys, tasks that write batch by batch, and calls of limited
+"""Shared by several sinks: rows that are found by their keys, tasks that write batch by batch, and calls of limited
 size."""
 
 import logging

@@ -118,7 +118,7 @@ class HttpClient:
 
     @property
     def is_open(self) -> bool:
-        """Whether an earlier connection is there to be used."""
+        """True if an earlier connection can be reused."""
         return self._connection is not None
 
     def ask(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:

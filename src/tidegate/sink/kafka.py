@@ -269,7 +269,7 @@ class GroupJob:
     tables: Mapping[tuple[str, str], TableInfo] = field(default_factory=dict)
     """Definitions by TableName.key, as the round has them; batches that bring one of their own need none."""
     columns: bool = True
-    """Whether rows may go as columns, many at once."""
+    """True if rows may be encoded as columns."""
 
 
 def write_group(job: GroupJob) -> Written:

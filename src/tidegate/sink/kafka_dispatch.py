@@ -42,7 +42,7 @@ class Sent(NamedTuple):
 
 
 class TableDispatch(NamedTuple):
-    """What is done with rows of a table: where they go, how updates are split, and which columns are sent.
+    """The dispatch of a table's rows: their partitions, the split of updates, and the columns that are sent.
 
     `whole` describes the columns that rows come with, `wire` those that are sent."""
 
@@ -95,7 +95,7 @@ class Dispatcher:
         return sent
 
     def plan(self, batch: Batch) -> TableDispatch:
-        """Return how the rows of a batch are dispatched. DispatcherFailed and ColumnSelectorFailed as `check`."""
+        """Return the dispatch of a batch. Raises DispatcherFailed and ColumnSelectorFailed as `check`."""
         definition = batch.definition
         key = (batch.schema, batch.table, batch.fields, batch.pk_names) if definition is None else id(definition)
         if key not in self._plans:

@@ -4,7 +4,7 @@
                  ├─ encoder(), columnar_encoder()      events and columns to messages
                  └─ writer(), keeper(), producer()     clients of the cluster
 
-It may hold passwords, which it does not print.  Encoders and clients are imported when they are made, so that a
+Printing it shows no login.  Encoders and clients are imported when they are made, so that a
 configuration can be read without them.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidegate.codec import BatchEncoder
     from tidegate.codec.columnar import ColumnarEncoder
     from tidegate.sink.kafka_topics import Keeper, Producer
-    from tidegate.sink.kafka_writer import TopicWriter
+    from tidegate.sink.kafka_writer import NewTopics, TopicWriter
 
 
 class TopicTarget(KafkaClient, frozen=True, kw_only=True):
@@ -56,6 +56,9 @@ class TopicTarget(KafkaClient, frozen=True, kw_only=True):
     selectors: ColumnSelectors = ColumnSelectors()
     case_sensitive: bool = False
 
+    def __repr__(self) -> str:
+        return f"TopicTarget({self.topic!r} at {','.join(self.bootstrap)})"
+
     @property
     def identity(self) -> str:
         return self.topic
@@ -70,7 +73,7 @@ class TopicTarget(KafkaClient, frozen=True, kw_only=True):
         return "content-compatible" if needs else ""
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        """Return warnings about an address that works, but perhaps not as intended."""
         if self.options.protocol == "canal-json" and not self.options.enable_tidb_extension:
             note = "canal-json without enable-tidb-extension has no watermarks and no commit_ts"
             return (note, *super().warnings())
@@ -84,6 +87,14 @@ class TopicTarget(KafkaClient, frozen=True, kw_only=True):
     def split(self) -> SplitPolicy:
         """Which UPDATEs become a DELETE and an INSERT."""
         return SplitPolicy(unique_keys=not self.raw_change_event, newarch=self.options.newarch)
+
+    @property
+    def new_topics(self) -> "NewTopics | None":
+        """The settings of missing topics; None if they may not be created."""
+        from tidegate.sink.kafka_writer import NewTopics
+
+        partitions = self.partition_num or NewTopics().partitions
+        return NewTopics(partitions, self.replication_factor) if self.auto_create_topic else None
 
     def router(self) -> Router:
         return Router.of(self.rules, self.topic, self.options, case_sensitive=self.case_sensitive)
@@ -108,11 +119,9 @@ class TopicTarget(KafkaClient, frozen=True, kw_only=True):
 
     def writer(self) -> "TopicWriter":
         """Return a new producer, which makes topics that are missing if it may."""
-        from tidegate.sink.kafka_writer import NewTopics, TopicWriter
+        from tidegate.sink.kafka_writer import TopicWriter
 
-        new_topics = NewTopics(self.partition_num or NewTopics().partitions, self.replication_factor)
-        create = new_topics if self.auto_create_topic else None
-        return TopicWriter(self.producer_config(), self.options.max_message_bytes, create)
+        return TopicWriter(self.producer_config(), self.options.max_message_bytes, self.new_topics)
 
     def keeper(self) -> "Keeper":
         """Return a new producer for topics that no longer have a table; it creates none."""

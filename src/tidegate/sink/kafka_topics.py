@@ -51,7 +51,7 @@ from tidegate.model.table import TableName
 Place: TypeAlias = tuple[str, int]
 """A topic and one of its partitions."""
 _Unit: TypeAlias = tuple[str, int | None]
-"""What is not divided among tasks: a partition, or (None) a topic with all of them."""
+"""The unit that one task writes: a partition, or (None) a topic with all of them."""
 
 
 class GroupTable(NamedTuple):
@@ -124,7 +124,7 @@ class Producer(Protocol):
 
 
 def partition_count(existing: int, partition_num: int | None, topic: str) -> int:
-    """Return how many partitions of a topic are written: all existing ones, or partition-num of them.
+    """Return the number of partitions of a topic that are written: all existing ones, or partition-num of them.
 
     PartitionNumInvalid when it has fewer."""
     if partition_num is not None and partition_num > existing:
@@ -136,7 +136,7 @@ def partition_count(existing: int, partition_num: int | None, topic: str) -> int
 
 LOG: Final = logging.getLogger(__name__)
 FORGET_S: Final = 30.0
-"""How long a topic is missing before it is forgotten: a broker that has just started may not know all of them yet."""
+"""The time after which a missing topic is forgotten: a broker that has just started may not know all of them yet."""
 
 
 class Keeper(Producer, Protocol):

@@ -35,7 +35,7 @@ OWN: Final[Mapping[str, str | bool]] = {
 RECORD_MARGIN: Final = 1 << 20
 """Room above max-message-bytes, which TiCDC counts otherwise than the client; the broker has the last word."""
 BATCH_BYTES: Final = 1_000_000
-"""What goes to a partition at once. A topic bounds that, not single messages alone, by its max.message.bytes."""
+"""The size of a batch for a partition, which a topic's max.message.bytes limits as it limits single messages."""
 IN_FLIGHT: Final = 5
 """Batches that an idempotent producer may have under way. While more are ready, the client's thread does not sleep, and
 takes a core from a broker that is slow already; so the queue holds no more, and a batch waits (linger.ms) until it is
@@ -80,7 +80,7 @@ class TopicWriter:
         """The topics whose leaders the client has."""
         self._error: SinkError | None = None
         self.messages = 0
-        """How many were sent."""
+        """The number of messages sent."""
         auto = {"allow.auto.create.topics": "false"} if create is None else {}
         self._words, self._admin_words = ClientErrors(), ClientErrors()
         self._config = {**client_config, **OWN, **limits, **auto, "error_cb": self._words.hear}

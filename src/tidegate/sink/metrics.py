@@ -123,7 +123,7 @@ def judged(tally: Tally, shown: Mapping[Labels, Amounts], checkpoint_ts: int) ->
 
 
 def _rising(slots: Mapping[int, Decimal], width: int, since: int, now: int) -> Iterator[tuple[int, Decimal]]:
-    """What came in the `width` slots up to each slot where that changes, from `since` on, and up to now."""
+    """The sum of the `width` slots up to each slot where it changes, from `since` on, and up to now."""
     changes = {slot: amount for slot, amount in slots.items() if slot <= now}
     for slot, amount in slots.items():
         changes[slot + width] = EXACT.subtract(changes.get(slot + width, ZERO), amount)
@@ -314,7 +314,7 @@ EXEMPT: Final = "refused-ddl"
 tables of a DDL that comes next and that the rules of then could not follow."""
 AGAIN_S: Final = 1.0
 AGAIN_MAX_S: Final = 60.0
-"""How long a receiver of alerts that is away is left alone, longer each time."""
+"""The pause after a receiver of alerts failed, doubled each time up to the maximum."""
 
 
 class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
@@ -334,16 +334,16 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         self._now_ms = now_ms
         self._tallies: list[Tally] = []
         self._ddls: list[PlannedDdl] = []
-        """Those of the round that have been done."""
+        """The DDLs of the round."""
         self._results: Sequence[CountedRows] = []
-        """What the tasks of the round counted."""
+        """The counts of the tasks of the round."""
         self._exempt: frozenset[str] = frozenset()
         """Tables behind whose next DDL rules are looked at again."""
         self._waiting: list[CloudEvent] = []
         self._sender = WebhookSender(options.alerts) if options.alert_url else None
         self._due_s = self._pause_s = 0.0
         self.snapshot: ShownNumbers | None = None
-        """What is shown."""
+        """The numbers that are shown."""
         self.page: MetricsPage | None = None
         self._push: OtlpPush | None = None
         self._said: set[str] = set()

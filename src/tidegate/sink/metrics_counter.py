@@ -433,7 +433,7 @@ class RuleCounter:
         return shown.encode("utf-8", "replace").decode()[:LABEL_MAX]
 
     def _amounts(self, group: "_Group") -> tuple[Amounts | None, int]:
-        """What a group adds, and how many of its rows have a value that does not count; NULL is none."""
+        """The amount that a group adds, and the number of its rows with a value that does not count; NULL is none."""
         count = Decimal(group.rows)
         if group.adds:
             amounts = None if group.total is None else self._placed(group.total, group.keyed.get("bucket"), count)
@@ -562,7 +562,7 @@ class _Group(NamedTuple):
 
 @dataclass(slots=True)
 class _Plan:
-    """What rows are grouped by, `named` of it the columns of expressions, and what is added up."""
+    """The keys by which rows are grouped, `named` those of expressions, and the amounts."""
 
     slots: Any
     keys: dict[str, Any] = field(default_factory=dict)
@@ -598,7 +598,7 @@ FOLD: Final = 10_000
 
 @dataclass(slots=True)
 class CountedRows(Written):
-    """What a task counted, by rule index."""
+    """The counts of a task, by rule index."""
 
     parts: dict[int, TallyPart] = field(default_factory=dict)
 

@@ -1,46 +1,13 @@
-"""Options of the metrics sink, and its rules as a file has them: values that are sent to tasks."""
+"""Options of the metrics sink: a value that is sent to tasks."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
-
-import msgspec
 
 from tidegate.model.option import TIME_MAX_MS, Local, Option
 from tidegate.sink.webhook_options import WebhookOptions
 
 if TYPE_CHECKING:
     from tidegate.sink.metrics_rule import MetricRule
-
-
-class RuleText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab"):
-    """One entry of `sink.metrics-config.rules`, as the file has it."""
-
-    metric: Annotated[str, Option("metric", "name of the metric; a counter's ends in `_total`", default="required")] = (
-        ""
-    )
-    type: Annotated[str, Option("type", "`counter`, `gauge` or `histogram`")] = "counter"
-    matcher: Annotated[tuple[str, ...], Option("matcher", "tables of a rule", "texts", '["*.*"]')] = ()
-    events: Annotated[
-        tuple[str, ...],
-        Option("events", "`insert`, `update`, `delete`: changes that count (not for gauges)", "texts", "[]"),
-    ] = ()
-    when: Annotated[str, Option("when", "SQL: what counts, by old and new values", default="none")] = ""
-    value: Annotated[str, Option("value", "SQL: what is added or observed; none: 1", default="none")] = ""
-    labels: Annotated[tuple[str, ...], Option("labels", "columns, or `NAME=SQL`", "texts", "[]")] = ()
-    buckets: Annotated[tuple[int | float, ...], Option("buckets", "upper bounds of a histogram", "numbers", "[]")] = ()
-    help: Annotated[str, Option("help", "what the metric is, for people", default="none")] = ""
-    max_series: Annotated[int, Option("max-series", "most series; what is beyond has the labels `_other`")] = 1000
-    alert_above: Annotated[
-        int | float | None,
-        Option(
-            "alert-above",
-            "alert above it: the rise within alert-window, or the value of a gauge",
-            "number",
-            "none",
-        ),
-    ] = None
-    alert_below: Annotated[int | float | None, Option("alert-below", "alert below it", "number", "none")] = None
-    alert_window: Annotated[str, Option("alert-window", "how far an alert looks back, in commit time")] = "5m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +19,7 @@ class MetricsOptions:
 
     feed: str
     home: str
-    """Where the feed keeps what is its own: no other feed has it."""
+    """The directory or store of this feed alone."""
     rules: "tuple[MetricRule, ...]"
     page: tuple[str, int] | None = None
     name: str = ""
@@ -106,7 +73,7 @@ class MetricsOptions:
         )
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what a user should hear of rules that work, but perhaps not as meant."""
+        """Return warnings about rules that work, but perhaps not as intended."""
         notes = []
         if self.page is not None and self.page[0] not in {"127.0.0.1", "::1", "localhost"}:
             notes.append("sink-uri: the page of metrics:// has no login: labels hold what rows hold")

@@ -45,7 +45,7 @@ from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, TableName
 from tidegate.mysql.values import Context, SqlValue
-from tidegate.sink.metrics_options import RuleText
+from tidegate.sink.metrics_keys import RuleText
 
 ROW: Final = "row"
 IMAGES: Final = (ROW, "old", "new", "event")
@@ -192,7 +192,7 @@ class MetricRule(msgspec.Struct, frozen=True):
 
     @property
     def form(self) -> list[object]:
-        """What must stay the same for stored values to be continued: type, labels, buckets."""
+        """The properties that must not change for stored values to be continued: type, labels, buckets."""
         return [self.kind, list(self.label_names), [str(bound) for bound in self.bounds]]
 
     @property

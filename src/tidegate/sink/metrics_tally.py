@@ -63,7 +63,7 @@ def added(one: Amounts, other: Amounts) -> Amounts:
 
 @dataclass(slots=True)
 class TallyPart:
-    """What a task counted for a rule. `slots` tell when (commit time, in slots of the rule): for alerts; `skipped` are
+    """The counts of a task for a rule. `slots` tell when (commit time, in slots of the rule): for alerts; `skipped` are
     rows whose value is none that the rule takes."""
 
     series: dict[SeriesKey, Amounts] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Tally:
     rule: MetricRule
     since_ms: int
     labels: set[Labels] = field(default_factory=set)
-    """Those that have a series of their own."""
+    """Labels that have a series of their own."""
     series: dict[SeriesKey, Amounts] = field(default_factory=dict)
     slots: dict[tuple[Labels, int], Decimal] = field(default_factory=dict)
     firing: dict[Labels, int] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class Tally:
 
     @property
     def room(self) -> int:
-        """How many more labels may have a series of their own."""
+        """The number of labels that may still get a series of their own."""
         return self.rule.max_series - len(self.labels)
 
     @property
@@ -232,7 +232,7 @@ def values_of(tally: Tally, state: SchemaState) -> dict[Labels, Amounts]:
 
 
 def snapshot_of(feed: str, tallies: Sequence[Tally], state: SchemaState, checkpoint_ts: int) -> ShownNumbers:
-    """Return what a feed shows of its tallies at a checkpoint."""
+    """Return the numbers that a feed shows of its tallies at a checkpoint."""
     rules = tuple(
         ShownRule(tally.rule, tally.since_ms, values_of(tally, state), tally.skipped, tally.is_full, len(tally.firing))
         for tally in tallies

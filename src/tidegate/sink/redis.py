@@ -304,7 +304,7 @@ _MODES: Final[Mapping[str, type[RedisMode]]] = {"invalidate": Invalidation, "str
 
 @dataclass(slots=True)
 class _Round:
-    """What has been done since the checkpoint, to be done again where a server lost it; `run_ids` are those of the
+    """The work since the checkpoint, which is repeated if a server lost it; `run_ids` are those of the
     servers then."""
 
     run_ids: Mapping[str, str]

@@ -99,7 +99,7 @@ from tidegate.sink.row_id import key_places
 
 @dataclass(frozen=True, slots=True)
 class RedisMode(ABC):
-    """What a mode does with rows and DDLs; `run_ids` are those of the servers that got what lies before them."""
+    """The handling of rows and DDLs in a mode; `run_ids` are those of the servers that got what lies before them."""
 
     options: RedisOptions
     needs_key: ClassVar[bool] = True
@@ -134,8 +134,9 @@ class RawBytes:
 
 
 class ValueForm(NamedTuple):
-    """How a mode stores a row: `names` and `render` make the fields of entries of column names and values, `get` is the
-    command that reads a key on a pipeline, `read` makes a row of its answer, and `version` takes its version."""
+    """The form in which a mode stores a row: `names` and `render` make the fields of entries of column names and
+    values, `get` is the command that reads a key on a pipeline, `read` makes a row of its answer, and `version` takes
+    its version."""
 
     names: Callable[[Sequence[str]], list[str]]
     render: Callable[[Sequence[Field], Sequence[list[Any]]], list[list[Any]]]
@@ -390,7 +391,8 @@ class KeyMove(NamedTuple):
 
 
 def moves_of(planned: PlannedDdl, options: RedisOptions) -> Iterator[KeyMove]:
-    """Return what the effects of a DDL move, in order. SinkRefused for rows that Redis does not have any more."""
+    """Return the moves of keys that the effects of a DDL require, in order. SinkRefused for rows that Redis no longer
+    has."""
     time_zone, keeps_null = options.time_zone, FORMS[options.mode].keeps_null
     for effect in planned.effects:
         match effect:

@@ -120,7 +120,7 @@ class RedisOptions:
 OWN: Final = b"_tidegate:"
 PROGRESS: Final = OWN + b"progress:"
 LOOKUP_PREFIX: Final = b"by:"
-"""What stands behind the prefix of a table before a look-up, and before no row."""
+"""The mark behind a table's prefix in the keys of look-ups, which no row's key has."""
 _PATTERN: Final = re.compile(rb"[*?\[\]\\]")
 NAMES: Final = ("schema", "table")
 KEY: Final = "pk"
@@ -258,7 +258,8 @@ class CacheTemplate:
         raise ConfigError(f"invalidate-keys {self.text!r}: no table that it is for has {fault}")
 
     def demand(self, table: TableInfo) -> tuple[tuple[str, ...], ...] | None:
-        """Return what `columns` does. ConfigError for the one table that its rule names, without a column of it."""
+        """Return the result of `columns`. ConfigError if its rule names one table, and a column that the table
+        lacks."""
         if self.rule and not _WILD.search(self.rule):
             self.check([table])
         return self.columns(table)

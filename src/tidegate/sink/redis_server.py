@@ -197,7 +197,7 @@ def amid_ddl() -> None:
 
 
 SCAN_KEYS: Final = 1000
-"""How many keys a server looks at for one answer of SCAN."""
+"""The number of keys that a server examines for one answer of SCAN."""
 _MOVED: Final = ("MovedError", "AskError", "ClusterDownError", "TryAgainError", "SlotNotCoveredError", "ClusterError")
 _LATER: Final = (*_MOVED, "BusyLoadingError", "ReadOnlyError", "OutOfMemoryError", "MasterDownError")
 _LATER_WORDS: Final = (
@@ -307,7 +307,7 @@ class RedisServers:
         return self._answers([one.keys[0] for one in calls], calls, self._send)
 
     def read(self, keys: Sequence[bytes], ask: Callable[[Any, bytes], object]) -> list[Any]:
-        """Return what `ask` (a command on a pipeline) answers for each key."""
+        """Return the answer of `ask` (a command on a pipeline) for each key."""
 
         def send(client: Any, keys: Sequence[bytes]) -> list[Any]:
             pipeline = client.pipeline(transaction=False)

@@ -1,4 +1,4 @@
-"""What names a row within its table: the values of its key, `1:a%3Ab` for 1 and "a:b". Pure.
+"""The identity of a row within its table: the values of its key, `1:a%3Ab` for 1 and "a:b". Pure.
 
 `%`, `:`, `/`, `{`, `}` and control characters are written %XX, bytes in hexadecimal: no two rows share a name.  A text
 that is no UTF-8 is named by its own bytes, which no other text has.

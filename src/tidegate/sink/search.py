@@ -240,7 +240,7 @@ class SearchStore(Protocol):
         """Make an empty index; no two have one name."""
 
     def writer(self, made: TableIndex, epoch: int) -> AbstractContextManager[IndexWriter]:
-        """Return what writes an index."""
+        """Return a writer of an index."""
 
     def settle(self, index: str) -> None:
         """See that `pages` finds all that was written."""
@@ -252,7 +252,8 @@ class SearchStore(Protocol):
         """Return one share of an index's documents, some at a time: id and source."""
 
     def search(self, alias: str, words: str, limit: int) -> tuple[int, list[Found]]:
-        """Return how many documents fit, and the best ones. InputError for what is no query or no table."""
+        """Return the number of matching documents, and the best ones. InputError for an invalid query or an unknown
+        table."""
 
     def close(self) -> None:
         """Close connections."""
@@ -363,7 +364,7 @@ def _filled(job: FillJob, part: Part, page: list[tuple[str, bytes]]) -> Iterator
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What the sink is asked to do: `prefix` begins the names that readers search."""
+    """Rules and settings of the sink: `prefix` begins the names that readers search."""
 
     rules: tuple[IndexRule, ...] = ()
     prefix: str = ""

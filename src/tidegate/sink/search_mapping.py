@@ -123,7 +123,7 @@ class ServerOptions:
         return frozenset({f"{self.place}/{self.prefix}"})
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        """Return warnings about an address that works, but perhaps not as intended."""
         if not self.tls and (self.user or self.api_key_file):
             return ("sink-uri: without +ssl rows and password are seen by whoever is on the way",)
         return ()

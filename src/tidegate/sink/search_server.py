@@ -60,7 +60,7 @@ ANSWER_BYTES: Final = 64 << 20
 
 
 def reason_of(answer: Reply) -> str:
-    """Return what the server says of an error."""
+    """Return the server's description of an error."""
     try:
         error = answer.json()["error"]
         error = (error.get("root_cause") or [error])[0]
@@ -242,7 +242,7 @@ class SearchHits(msgspec.Struct):
 
 
 class SearchAnswer(msgspec.Struct):
-    """What a server answers of a search."""
+    """A server's answer to a search."""
 
     hits: SearchHits
     scroll: str = msgspec.field(name="_scroll_id", default="")
@@ -259,7 +259,7 @@ class ServerStore:
         """The parameters with which progress is written only if nobody else wrote since."""
         self._taken = 0
         self._kept = PublishedIndexes()
-        """What was published last, as far as this writer knows."""
+        """The progress that this writer published or read last."""
 
     def __reduce__(self) -> tuple[type["ServerStore"], tuple[ServerOptions, str, str]]:
         """Travel without the connection."""

@@ -122,7 +122,7 @@ NUMBERS: Final = "numbers"
 SCHEMAS: Final = "schemas"
 """The notes beside the checkpoint: last files by directory, and schema files by path, of the round that ended there."""
 IDLE_S: Final = 2.0
-"""How often `metadata` is written while nothing comes, as TiCDC does."""
+"""The interval at which `metadata` is written while idle, as TiCDC does."""
 SIDE_BY_SIDE: Final = 16
 """Requests of the driver at one time."""
 

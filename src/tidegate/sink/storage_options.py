@@ -1,4 +1,4 @@
-"""Where a storage sink writes files, and how: a value that travels to tasks."""
+"""Options of the storage sink: a value that is sent to tasks."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
@@ -123,7 +123,7 @@ class StorageOptions:
         return "content-compatible" if isinstance(encoder, EncodeOptions) and encoder.content_compatible else ""
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        """Return warnings about an address that works, but perhaps not as intended."""
         encoder = self.encoder
         if isinstance(encoder, CsvOptions):
             silent, word = not encoder.include_commit_ts, "csv without include-commit-ts"

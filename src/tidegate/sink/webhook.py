@@ -266,7 +266,7 @@ LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Posted(Written):
-    """What a task posted; `dead` counts the events that were kept as dead letters."""
+    """The result of a task; `dead` counts the events that were kept as dead letters."""
 
     dead: int = 0
 

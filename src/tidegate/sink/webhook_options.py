@@ -1,4 +1,4 @@
-"""What a webhook sink is asked to do, and whom it calls: a value that travels to tasks."""
+"""Options of the webhook sink: a value that is sent to tasks."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -28,7 +28,7 @@ class WebhookOptions:
         ),
     ] = "halt"
     dead_letters: str = ""
-    """Where those are kept: a directory, or a place in an object store."""
+    """The directory or object store of dead letters."""
     secret_file: Annotated[
         str, Option("secret-file", "file with the secret that calls are signed with", local=Local.TOKEN)
     ] = ""
@@ -54,7 +54,7 @@ class WebhookOptions:
         return frozenset()
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        """Return warnings about an address that works, but perhaps not as intended."""
         if self.url.startswith("http://") and (self.secret_file or self.token_file):
             return ("sink-uri: http:// shows rows and token to whoever is on the way; https:// does not",)
         return ()

@@ -23,7 +23,7 @@ import click
 from msgspec import to_builtins
 
 from tidegate.config.option import by_name, read_all
-from tidegate.config.uri import Given, resolve_uri
+from tidegate.config.uri import RawValue, resolve_uri
 from tidegate.engine.stop_signals import stop_on_signals, wait_until
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError
 from tidegate.model.host import reaches_others
@@ -107,7 +107,7 @@ def start(
 ) -> None:
     """Start an upstream and print how to connect."""
     times, _ = read_all(
-        TIMES, {"log-keep": Given("--log-keep", log_keep), "gc-ttl": Given("--gc-ttl", gc_ttl)}, ConfigError
+        TIMES, {"log-keep": RawValue("--log-keep", log_keep), "gc-ttl": RawValue("--gc-ttl", gc_ttl)}, ConfigError
     )
     from tidegate_upstream.tidb.wire import account
 

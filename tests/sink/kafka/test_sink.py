@@ -1,7 +1,6 @@
 """Topics as a sink: what is acknowledged before what, and what a crash or a broker that is away leaves behind."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -181,10 +180,10 @@ def test_a_broker_that_is_away(nth: int) -> None:
 def test_the_next_call_has_a_new_producer() -> None:
     """What waits in the queue of a failed producer never comes behind what is sent again."""
     feed, made = Feed(), []
-    feed.target = replace(feed.target)
+    feed.target = msgspec.structs.replace(feed.target)
     writer = type(feed.target).writer
     counted = type("Counted", (type(feed.target),), {"writer": lambda self: made.append(writer(self)) or made[-1]})
-    feed.target = counted(**{name: getattr(feed.target, name) for name in feed.target.__dataclass_fields__})
+    feed.target = counted(**{name: getattr(feed.target, name) for name in feed.target.__struct_fields__})
     sink = feed.sink()
     sink.open(sink.recover())
     feed.broker.refuse = failing([0])
@@ -262,7 +261,7 @@ def test_rules_that_do_not_fit() -> None:
         Feed(dispatchers=(columns,)).sink().open(SinkPosition(Checkpoint(), state))
 
     feed = Feed()
-    feed.target = replace(feed.target, selectors=ColumnSelectors.of([SelectorRule(("s.t",), ("day",))]))
+    feed.target = msgspec.structs.replace(feed.target, selectors=ColumnSelectors.of([SelectorRule(("s.t",), ("day",))]))
     with pytest.raises(ColumnSelectorFailed, match=r"s\.t"):
         feed.sink().open(SinkPosition(Checkpoint(), state))
 

@@ -145,7 +145,8 @@ Leaves = Callable[[pa.Table], Any]
 
 
 class RowSteps(NamedTuple):
-    """How row changes are applied to a table: `read` from chunks, then `write`. Two steps, because chunks are large."""
+    """The two steps that apply row changes to a table: `read` from chunks, then `write`. Two steps, because chunks are
+    large."""
 
     read: Callable[[Iterable[Chunk], TableInfo, Columns, DeltaOptions], Any]
     write: Callable[[TableSnapshot, Columns, Any], list[Action]]
@@ -263,8 +264,8 @@ Inherit = Callable[[TableSnapshot, TableInfo, Sequence[LakeColumn], str, Positio
 def inherited(
     table: TableInfo, uri: str, at: Position, options: DeltaOptions
 ) -> tuple[LakeSchema, list[Action]] | None:
-    """Return what `table`, emptied by a TRUNCATE at that position, passes on to its new incarnation at `uri`: its
-    stored columns and the add actions of its past. None where no past is kept."""
+    """Return the properties that `table`, emptied by a TRUNCATE at that position, passes on to its new incarnation at
+    `uri`: its stored columns and the add actions of its past. None where no past is kept."""
     inherit = INHERITS.get(form_of(table, options.mode))
     old = None if inherit is None else deltalog.load(options.table_uri(table.incarnation))
     if inherit is None or old is None:

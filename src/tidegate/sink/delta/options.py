@@ -270,18 +270,18 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> Limits:
-        """How long things stay."""
+        """The retention of snapshots, dropped tables and landed rows."""
         return Limits(self.snapshot_retention_ms, self.recover_retention_ms, self.changelog_retention_ms)
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what a person should know before this lake is written."""
+        """Return warnings about a lake that can be written, but perhaps not as intended."""
         catalog = urlsplit(self.catalog)
         if self.catalog_token_file and catalog.scheme == "http" and reaches_others(catalog.hostname or ""):
             return (f"{self.catalog}: the token of catalog-token-file goes there in clear; use https://",)
         return ()
 
     def table_uri(self, incarnation: str) -> str:
-        """Return where the rows of an incarnation lie; ids are ours, names from the wire are never paths."""
+        """Return the address of an incarnation's rows; ids are ours, names from the wire are never paths."""
         return f"{self.root.rstrip('/')}/tables/{incarnation}"
 
     @property

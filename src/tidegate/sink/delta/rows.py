@@ -226,7 +226,7 @@ def _fitting(convert: Callable[[Any], Any], values: Any) -> list[Any]:
 
 
 def _unfit(rows: Any, fitting: list[Any], values: Any) -> list[int]:
-    """Those of `rows` that have a value, and none that fits; all of them if it cannot be told."""
+    """The `rows` whose value does not fit; all of them if that is unknown."""
     found = [int(row) for row, one, value in zip(rows, fitting, values, strict=False) if one is None and value.is_valid]
     return found or rows.tolist()
 

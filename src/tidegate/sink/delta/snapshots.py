@@ -316,7 +316,7 @@ def progress(feed: str, at: Position) -> list[Action]:
 
 RESUME: Final = "resume/"
 LOOK_S: Final = 1.0
-"""How often the feed looks for requests while tables are parked."""
+"""The interval at which the feed polls for requests while tables are parked."""
 
 
 class Requests:
@@ -431,7 +431,7 @@ def _stored_ids(table: TableInfo, version: int, options: DeltaOptions) -> frozen
 
 
 def accepted(name: TableName, options: DeltaOptions) -> bool:
-    """Return whether the lake's filter rules take a table."""
+    """Return True if the lake's filter rules match a table."""
     return TableFilter.parse(options.rules, case_sensitive=options.case_sensitive).matches(*name)
 
 

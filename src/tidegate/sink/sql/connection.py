@@ -49,7 +49,7 @@ ROWS_MAX: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class SyncPoints:
-    """How often there are sync points, and how long they are kept."""
+    """The interval of sync points, and their retention."""
 
     interval_ms: Annotated[
         int, Option("sync-point-interval", "time between sync points", "duration", low=30_000, high=TIME_MAX_MS)
@@ -64,7 +64,7 @@ class SyncPoints:
         return (physical_ms(ts) // self.interval_ms + 1) * self.interval_ms << LOGICAL_BITS
 
     def is_one(self, ts: int) -> bool:
-        """Return whether `ts` is a sync point."""
+        """Return True if `ts` is a sync point."""
         return self.after(ts - 1) == ts
 
 
@@ -140,14 +140,14 @@ class SqlOptions:
         return frozenset({self.place})
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what a user should hear of an address that works, but perhaps not as meant."""
+        """Return warnings about an address that works, but perhaps not as intended."""
         capped = (("worker-count", self.workers, WORKERS_MAX), ("max-txn-row", self.txn_rows, ROWS_MAX))
         return tuple(
             f"{name}: {given} is more than {most}, which is taken" for name, given, most in capped if given > most
         )
 
     def connection_options(self, read_s: float | None) -> ConnectionOptions:
-        """Return how the server is reached, with the time that its answers may take."""
+        """Return the parameters of a connection, with the time that its answers may take."""
         tls = ServerTls(self.ssl_ca, self.ssl_cert, self.ssl_key) if self.tls else None
         return ConnectionOptions(self.host, self.port, self.user, self.password, tls, self.dial_s, read_s, self.write_s)
 
@@ -192,7 +192,7 @@ _UNCHECKED: Final = Setting("check_constraint_checks", "0", since=(10, 2, 1))
 
 @dataclass(frozen=True, slots=True)
 class KindTraits:
-    """What servers of a kind have, and what sessions set there besides ROWS.
+    """Features of servers of a kind, and the variables that sessions set there besides ROWS.
 
     `optional` are variables that not all of its versions have: they are probed, and set where the server has them."""
 
@@ -354,7 +354,7 @@ class RowCounts(NamedTuple):
 
 
 def advice(code: int) -> str:
-    """Return what a user can do about an error of a server, behind a semicolon; nothing where that is not known."""
+    """Return a hint for an error of a server, behind a semicolon; "" if none is known."""
     return f"; {_ADVICE[code]}" if code in _ADVICE else ""
 
 
@@ -423,7 +423,7 @@ class TargetSession:
             yield from cursor
 
     def changed(self, statement: str, *values: object) -> int:
-        """Return how many rows a statement matched."""
+        """Return the number of rows that a statement matched."""
         with self._errors(), self.connection.cursor() as cursor:
             return int(cursor.execute(statement, values))
 
@@ -487,7 +487,7 @@ class StatementFailed(SinkError):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection is gone, so that nobody knows what became of the statement."""
+        """True if the connection is lost, so that the outcome of the statement is unknown."""
         return self.number in LOST
 
 

@@ -76,7 +76,7 @@ class DdlLedger:
         return DdlRecord(row[0], row[1], int(row[2]), frozenset(kept) - was, row[4], was)
 
     def made_database(self, session: DdlConnection, schema: str) -> bool:
-        """Return whether a DDL of the feed made a database, so that the charset of its tables is the upstream's."""
+        """Return True if a DDL of the feed created a database, so that the charset of its tables is the upstream's."""
         return bool(session.ask(sent.MADE_DATABASE, (self.writer.feed, lowered(schema))))
 
     def write(self, session: DdlConnection, ddl: Ddl, record: DdlRecord) -> None:
@@ -102,7 +102,7 @@ def fence_by_progress(feed: str, epoch: int) -> "Fence":
 
 
 def ddl_id_of(ddl: Ddl) -> str:
-    """Return what tells DDLs of one ts apart."""
+    """Return a digest that distinguishes DDLs of one ts."""
     return sha256(f"{ddl.schema}\x1f{ddl.table}\x1f{ddl.query}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -136,7 +136,7 @@ def list_ddls(session: TargetSession, feed: str, *, every: bool = False) -> list
 
 
 def has_ddl_above(session: TargetSession, feed: str, ts: int) -> bool:
-    """Return whether tables may be ahead of a feed at `ts`: a DDL was begun above it, or waits for somebody."""
+    """Return True if tables may be ahead of a feed at `ts`: a DDL was begun above it, or waits for a decision."""
     if not _has_ledger(session):
         return False
     return bool(session.ask(sent.HAS_AHEAD, values=(feed, ts)))

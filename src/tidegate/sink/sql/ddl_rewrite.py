@@ -61,7 +61,7 @@ from tidegate.sink.sql.ddl_rules import (
 
 
 class DdlVerdict(Enum):
-    """What becomes of a statement."""
+    """The decision about a statement."""
 
     PASSES = "passes"
     REWRITTEN = "rewritten"
@@ -86,7 +86,7 @@ TAKES_ALL: Final = TableFilter.parse()
 
 @dataclass(frozen=True, slots=True)
 class StatementContext:
-    """What a text does not say itself: the charset of new tables of its database (None: the target's own is right), the
+    """Facts that a text does not have: the charset of new tables of its database (None: the target's own is right), the
     table that it alters where that is called otherwise now, likewise the `other` one that it exchanges a partition
     with, renames in full, how its table is partitioned, the database of names without one, how tables, databases and an
     exchanged partition are spelled (the former two by their folded names), how the keys are called that its foreign
@@ -108,7 +108,7 @@ class StatementContext:
 
 
 def statement_for(target: TargetServer, query: str, context: StatementContext = StatementContext()) -> TargetDdl:
-    """Return what a target is to run for one DDL statement."""
+    """Return the statement that a target runs for one DDL."""
     try:
         several = statements_of(query)
         if len(several) > 1:
@@ -330,7 +330,7 @@ class _Writing:
         return part if name is None else f"{found['add']}INDEX {quote_name(name)}{found['columns']}, {part}"
 
     def _fits(self, part: str) -> bool:
-        """Return whether the target supports a clause or key; note what it does not support."""
+        """Return True if the target supports a clause or key; note an unsupported one."""
         rules = [rule for rule in PARTS if rule.on(self.target) and rule.words.move(Cursor(part))]
         cursor = Cursor(part)
         cursor.accept("ADD", "CREATE")
@@ -429,7 +429,7 @@ _PLACES: Final = frozenset({NameKind.TABLE, NameKind.BESIDE, NameKind.DATABASE})
 def forbidden_in(
     named: Sequence[PrintedName], schema: str, rules: TableFilter, *, of_table: bool = False
 ) -> tuple[str, ...]:
-    """Return what among the names of a text is not for a feed with these rules to say; () for nothing. `schema` is the
+    """Return the names of a text that a feed with these rules must not use; () for none. `schema` is the
     database of names without one; `of_table` says that the event is called by a table."""
     return tuple(dict.fromkeys(_strangers(named, schema, rules, of_table=of_table)))
 

@@ -1,4 +1,4 @@
-"""What targets do not take of TiDB's DDL: the tables of ddl_rewrite.py, and their patterns of tokens.
+"""The parts of TiDB's DDL that targets do not support: the tables of ddl_rewrite.py, and their token patterns.
 
     TEXT   words anywhere in a statement     CHECK(..) ENFORCED, WITH PARSER p, ENGINE = e, COLLATE c ..
     WHOLE  statements by their first words   CREATE SEQUENCE, RECOVER TABLE ..
@@ -38,7 +38,7 @@ class TokenPattern:
         self.first = _first(self.steps)
 
     def move(self, cursor: Cursor) -> bool:
-        """Return whether the pattern matches here, moving past what it matches; else the cursor stays."""
+        """Return True if the pattern matches here, moving past the match; else the cursor stays."""
         if cursor.peek().word not in self.first:
             return False
         at = cursor.at

@@ -56,11 +56,11 @@ from tidegate.sink.sql.ddl_values import ValueTable, computed_values, unknown_co
 IGNORABLE: Final = frozenset({1007, 1008, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1176, 1507, 1517, 1831})
 """Errors of an object that is there, or gone, already."""
 _UNSEEN: Final = frozenset({1007, 1008, 1050, 1051, 1061, 1091, 1176})
-"""Those of databases, views and keys on expressions, of which the shape tells nothing."""
+"""Errors about databases, views and keys on expressions, which the shape does not have."""
 _NO_LOCKS: Final = frozenset({1235, 1305, 8108, 1064})
 """A server that does not know GET_LOCK."""
 LOST_TRIES: Final = 8
-"""How often a statement is settled whose answer did not come, before the engine's patience begins."""
+"""The number of times a statement without an answer is settled before the engine's retry policy applies."""
 _NO_ZONE: Final = frozenset({1298})
 _OF_SERVER: Final = ("CREATE DATABASE", "ALTER DATABASE", "DROP DATABASE")
 """Statements for which no database is selected."""
@@ -223,7 +223,7 @@ class DdlRunner:
                 ) from error
 
     def _is_settled(self, session: DdlConnection, task: DdlTask, change: ShapeChange, error: StatementFailed) -> bool:
-        """Return whether an error means that the objects of the statement exist, or are gone, already."""
+        """Return True if an error means that the objects of the statement exist, or are gone, already."""
         if error.number not in IGNORABLE or not task.is_followed:
             return False
         if not (change.gone or change.come):
@@ -234,7 +234,7 @@ class DdlRunner:
         return difference(task.before, task.after, task.effects, self._target, ids_of(record.facts))
 
     def _was_done(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> bool:
-        """Return whether a statement that was started was executed, once the server no longer runs it."""
+        """Return the outcome of a statement that was started, once the server no longer runs it."""
         ddl, mark = task.ddl, self._mark(task.ddl, record)
         self._wait(lambda: running_statement(session, mark) is None, f"DDL of ts {ddl.commit_ts}: {ddl.query[:200]!r}")
         if self._target.traits.jobs:

@@ -47,7 +47,7 @@ WAS: Final = "was"
 
 
 class Executed(Enum):
-    """Whether a DDL was done."""
+    """The answer to whether a DDL was executed."""
 
     NO = "no"
     YES = "yes"
@@ -56,19 +56,19 @@ class Executed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShapeChange:
-    """What a DDL takes away and brings."""
+    """The facts that a DDL removes and adds."""
 
     gone: Facts
     come: Facts
 
     def executed(self, before: Facts, now: Facts) -> Executed:
-        """Return whether the DDL was done, where the server said `before` and says `now`."""
+        """Return the outcome of the DDL by the server's facts `before` it and `now`."""
         if now == before:
             return Executed.NO
         return Executed.YES if self.stands(now) else Executed.UNCLEAR
 
     def stands(self, now: Facts) -> bool:
-        """Return whether tables look as they do after the DDL; True for one that nothing shows."""
+        """Return True if tables look as they do after the DDL, or if the DDL changes no fact."""
         return self.come <= now and not self.gone & now
 
     def remainder(self, now: Facts) -> str:
@@ -108,8 +108,8 @@ def known_facts(tables: Iterable[TableInfo], target: TargetServer) -> Facts:
 def difference(
     before: SchemaState, after: SchemaState, effects: Sequence[Effect], target: TargetServer, ids: Facts
 ) -> ShapeChange:
-    """Return what a DDL changes: by its tables before and after, and by the numbers `ids` that the target has for
-    them."""
+    """Return the change that a DDL makes: by its tables before and after, and by the numbers `ids` that the target has
+    for them."""
     keys = changed_tables(before, after)
     old = set(known_facts((before.tables[key] for key in keys if key in before.tables), target))
     new = set(known_facts((after.tables[key] for key in keys if key in after.tables), target))
@@ -124,7 +124,7 @@ def changed_tables(before: SchemaState, after: SchemaState) -> list[tuple[str, s
 
 
 def is_exchange(effects: Sequence[Effect]) -> bool:
-    """Return whether rows change places between tables that may look alike: only numbers tell whether it was done."""
+    """Return True if rows change places between tables that may look alike, so that only their ids show the outcome."""
     renames = [effect for effect in effects if isinstance(effect, TableRenamed)]
     old = {effect.old.name.key for effect in renames}
     is_circle = any(effect.new.name.key in old for effect in renames)
@@ -289,7 +289,7 @@ def running_statement(session: DdlConnection, mark: str) -> RunningStatement | N
 
 
 def job_state(session: DdlConnection, mark: str) -> Executed:
-    """Return whether a TiDB's job with a mark was done: UNCLEAR while it runs."""
+    """Return the outcome of a TiDB's job with a mark: UNCLEAR while it runs."""
     rows = session.ask(sent.JOB, (f"%{mark}%",))
     state = str(rows[0][0]).lower() if rows else "cancelled"
     return Executed.YES if state in _DONE else Executed.NO if state in _OVER else Executed.UNCLEAR

@@ -41,7 +41,8 @@ from tidegate.sink.sql.ddl_rewrite import TAKES_ALL, StatementContext
 from tidegate.sink.sql.ddl_shape import ShapeChange, changed_tables, is_exchange
 
 _AGAIN = (DropTables, DropViews, DropDatabase, TruncateTable)
-"""What may run again where it stopped half way: IF EXISTS, or nothing is written before it is known to be done."""
+"""Statements that may run again after a failure half way: IF EXISTS, or nothing is written before the outcome is
+known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class DdlTask:
 
     @property
     def is_blind(self) -> bool:
-        """Whether schema/ does not know the tables, so that it cannot tell what they look like after the DDL."""
+        """True if schema/ does not know the tables, so that their definition after the DDL is unknown."""
         return not self.is_followed or (
             not changed_tables(self.before, self.after)
             and bool(self.keys)
@@ -108,12 +109,13 @@ class DdlTask:
 
     @property
     def is_again(self) -> bool:
-        """Whether the statement may run again whatever part of it is done."""
+        """True if the statement may run again whatever part of it is done."""
         return bool(self.statements) and all(isinstance(one, _AGAIN) for one in self.statements)
 
     @property
     def has_job_each(self) -> bool:
-        """Whether a TiDB makes a job for each object of one statement, so that its newest job does not tell of all."""
+        """True if a TiDB makes a job for each object of one statement, so that its newest job does not stand for
+        all."""
         match self.statements:
             case [DropTables(names) | DropViews(names)]:
                 return len(names) > 1
@@ -124,7 +126,7 @@ class DdlTask:
         return same[0] if len(same) == 1 else self.ddl.schema
 
     def context(self, *, inherits: bool, rules: TableFilter = TAKES_ALL) -> StatementContext:
-        """Return what the text does not say itself; `inherits` where the target's database has the right charset,
+        """Return the facts that the text does not have; `inherits` where the target's database has the right charset,
         `rules` are those of the feed."""
         charset = None if inherits else self.before.database(self.ddl.schema).charset
         names = {key: one.name for key, one in self.before.tables.items()}
@@ -174,7 +176,7 @@ class DdlTask:
         return found
 
     def is_repeatable(self, change: ShapeChange) -> bool:
-        """Return whether running the statement again, where part of it may be done, ends as running it once."""
+        """Return True if running the statement again after a part of it was done has the result of running it once."""
         if is_exchange(self.effects):
             return False
         several = len(self.statements) > 1 and all(isinstance(one, CreateTable) for one in self.statements)
@@ -188,7 +190,7 @@ def _exchanged(statement: Statement) -> TableName | None:
 
 
 _UNNAMED: Final = re.compile(r"fk_\d+")
-"""What TiDB calls the key of a foreign key without a name."""
+"""TiDB's name for the key of a foreign key without a name."""
 
 
 def _keys(statement: Statement) -> Iterable[IndexDef]:

@@ -108,8 +108,9 @@ class ComputedColumn:
 
 @dataclass(frozen=True, slots=True)
 class ComputedValues:
-    """What is computed here of one table, called `old` before the DDL and `new` after it: columns that change, and the
-    values of columns that come. `staying` are the columns whose values stay, old names (folded) to new ones."""
+    """The values of one table, called `old` before the DDL and `new` after it, that are computed here: columns that
+    change, and the values of columns that come. `staying` are the columns whose values stay, old names (folded) to new
+    ones."""
 
     old: TableName
     new: TableName
@@ -130,7 +131,7 @@ class ComputedValues:
 
 
 def computed_values(task: DdlTask, target: TargetServer) -> ComputedValues | None:
-    """Return what of the values of a DDL is computed here; None where there is nothing."""
+    """Return the values of a DDL that are computed here; None for none."""
     for effect in task.effects:
         if isinstance(effect, TableAltered) and (found := _of_table(task, effect, target)) is not None:
             return found
@@ -162,7 +163,7 @@ def _of_table(task: DdlTask, effect: TableAltered, target: TargetServer) -> Comp
 
 
 def _is_filled(column: ColumnInfo, target: TargetServer) -> bool:
-    """Whether rows that are there get another value from the target than from a TiDB when a column comes: it would
+    """True if existing rows get another value from the target than from a TiDB when a column is added: it would
     compute the expression, and its documents that are not NULL begin as no document."""
     if target.kind is ServerKind.TIDB:
         return False
@@ -172,7 +173,7 @@ def _is_filled(column: ColumnInfo, target: TargetServer) -> bool:
 
 
 def _stays(old: ColumnType, new: ColumnType) -> bool:
-    """Return whether values that were equal before the change stay equal."""
+    """Return True if values that were equal before the change stay equal."""
     return old.charset == new.charset and family_of(old) is family_of(new) and keeps_values(old, new)
 
 
@@ -242,7 +243,7 @@ _READ: Final = {
     Family.FLOAT: "{} + 0e0",
     **dict.fromkeys((Family.DECIMAL, Family.MOMENT, Family.SPAN), "CONCAT({})"),
 }
-"""How a value is read, so that it comes as events have it; others as they are."""
+"""The expression that reads a value in the form of events; other types are read as they are."""
 _WIDEST: Final = {
     **dict.fromkeys((Family.INT, Family.YEAR), "BIGINT"),
     **dict.fromkeys((Family.BIT, Family.ENUM, Family.SET), "BIGINT UNSIGNED"),
@@ -309,7 +310,7 @@ class ValueTable:
         return list(zip(names, self._found.columns, strict=True))
 
     def is_there(self) -> bool:
-        """Return whether values are kept, of which some may be left to write."""
+        """Return True if values are stored, some of which may still have to be written."""
         return bool(self._session.ask(sent.TYPED_COLUMNS, self._name.key))
 
     def write(self, facts: Facts, guard: Guard) -> None:
@@ -484,7 +485,7 @@ def read_sql(kind: ColumnType) -> str:
 
 
 def read_value(kind: ColumnType, answer: Any) -> Value:
-    """Return what `read_sql` read as events have the value."""
+    """Return the answer to `read_sql` as a value of events."""
     if family_of(kind) is Family.FLOAT:
         return float(answer)
     return int(answer) if family_of(kind) in (Family.INT, Family.BIT, Family.YEAR) else answer

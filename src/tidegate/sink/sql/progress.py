@@ -56,8 +56,8 @@ WRITER: Final = 1 << 32
 
 
 class ShardLayout(msgspec.Struct, frozen=True):
-    """How rows fall into shards: into how many, and which tables' rows do (`splits`); others stay together, and with
-    those that they are tied to (`ties`: table, name of its family)."""
+    """The division of rows into shards: their number, and the tables whose rows are divided (`splits`); others stay
+    together, and with those that they are tied to (`ties`: table, name of its family)."""
 
     shards: int = 1
     atomicity: Atomicity = "global"
@@ -248,7 +248,7 @@ class SyncPointTable:
 
 
 def changefeed_name(feed: str) -> str:
-    """Return what the column `changefeed` says of a feed."""
+    """Return the value of the column `changefeed` for a feed."""
     return f"{CLUSTER}/{feed}"
 
 
@@ -295,7 +295,7 @@ class Lease:
             raise SinkError(f"the hold of changefeed {self.feed} is over: it was not renewed within {LEASE_S} s")
 
     def stands(self) -> bool:
-        """Return whether the feed stands at `ts`; renew the lease while it does not. ConfigError if some rows at least
+        """Return True if the feed is at `ts`; renew the lease while it is not. ConfigError if some rows at least
         have passed it."""
         rows = self.session.ask(sent.HOLD, values=(self.feed.encode(), self.holder))
         if rows and rows[0][1]:

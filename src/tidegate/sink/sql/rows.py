@@ -163,19 +163,19 @@ class WrittenTable:
 
 
 def splits(table: TableInfo) -> bool:
-    """Return whether rows of a table may be written side by side."""
+    """Return True if rows of a table may be written in parallel."""
     key = [table.column(name) for name in table.handle_key]
     return bool(key) and not meets(table) and all(one is not None and one.type.code in INTEGERS for one in key)
 
 
 def meets(table: TableInfo) -> bool:
-    """Return whether rows may meet in a unique key other than the one by which they are found."""
+    """Return True if rows may collide in a unique key other than the one by which they are found."""
     key = table.handle_key
     return any((one.unique or one.primary) and one.columns != key for one in table.indexes)
 
 
 def written_table(table: TableInfo, fields: Sequence[Field]) -> WrittenTable:
-    """Return how rows with `fields` are written. SinkRefused for rows that lack a column of the key."""
+    """Return the table for rows with `fields`. SinkRefused for rows that lack a column of the key."""
     generated = {lowered(column.name) for column in table.columns if column.generated is not None}
     places = tuple(
         at
@@ -186,12 +186,12 @@ def written_table(table: TableInfo, fields: Sequence[Field]) -> WrittenTable:
 
 
 def is_text(field: Field) -> bool:
-    """Return whether a column has a collation, so that equal values may have different bytes."""
+    """Return True if a column has a collation, so that equal values may have different bytes."""
     return field.type in STRINGS and not field.binary
 
 
 def is_json(field: Field) -> bool:
-    """Return whether a column holds documents."""
+    """Return True if a column holds documents."""
     return field.type == MysqlType.JSON
 
 
@@ -207,7 +207,7 @@ class Net(NamedTuple):
     op: Any
     entry: Any
     times: Any
-    """How often, in tables without a key; else 1."""
+    """The count of equal rows in tables without a key; else 1."""
 
 
 def fold_keyed(group: Any, code: Any, put: Any, existed: Any) -> Net:
@@ -223,7 +223,7 @@ def fold_keyed(group: Any, code: Any, put: Any, existed: Any) -> Net:
 
 
 def fold_counted(group: Any, code: Any, put: Any) -> Net:
-    """Return how many more or fewer equal rows there are afterwards, for every (group, code) where that differs."""
+    """Return the change of the count of equal rows, for every (group, code) where it is not 0."""
     both = group * (int(code.max(initial=0)) + 1) + code
     _, first, inverse = np.unique(both, return_index=True, return_inverse=True)
     more = np.zeros(len(first), np.int64)
@@ -255,7 +255,7 @@ _FORMS: Final[Mapping[int, str]] = {
     **dict.fromkeys((MysqlType.DATE, MysqlType.DATETIME, MysqlType.TIMESTAMP, MysqlType.TIME), sent.SAME_MOMENT),
 }
 ROOM_BYTES: Final = 1024
-"""What a statement takes beside its rows and names, at most."""
+"""The largest size of a statement beside its rows and names."""
 
 
 class Counted(Enum):
@@ -278,7 +278,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class StatementLimits:
-    """How large a statement may be; `upserts` says that many rows may be updated at once."""
+    """The limits of a statement; `upserts`: many rows may be updated at once."""
 
     rows: int
     size_bytes: int
@@ -367,7 +367,8 @@ def _inserts(table: WrittenTable, rows: Any, limits: StatementLimits) -> Iterato
 
 
 def _updates(table: WrittenTable, texts: Texts, limits: StatementLimits) -> Iterator[Statement]:
-    """Return what updates rows; the server tells duplicates of several rows alone, so a lone one goes by its key."""
+    """Return statements that update rows; the server reports duplicates of several rows alone, so a lone one goes by
+    its key."""
     opening = sent.INSERT.format(table=table.sql, columns=",".join(table.columns)).encode()
     written = list(zip(table.columns, table.places, strict=True))
     others = [(name, place) for name, place in written if place not in table.key] or written[:1]
@@ -413,7 +414,8 @@ def packed(rows: Any, between: bytes, limits: StatementLimits, names_bytes: int)
 
 
 def key_texts(table: WrittenTable, columns: Sequence[Any]) -> Any:
-    """Return what finds each row, for `columns` of literals by the place of their field: 5, or (a=5 AND b='x')."""
+    """Return the condition that finds each row, for `columns` of literals by the index of their field: 5, or (a=5 AND
+    b='x')."""
     if len(table.key) == 1:
         return columns[table.key[0]]
     terms = [
@@ -449,7 +451,7 @@ class Entries(NamedTuple):
     put: Any
     existed: Any
     identity: Any
-    """What tells rows apart, as text."""
+    """The identity of rows, as text."""
     shard: Any
     texts: Texts
 

@@ -329,7 +329,7 @@ def summary(differences: Sequence[str]) -> str:
 def _differences(
     session: TargetSession, target: TargetServer, tables: Sequence[TableInfo]
 ) -> Iterator[tuple[str, bool]]:
-    """Where the tables of the target differ from `tables`, and whether a table or column is missing there."""
+    """The differences between the target's tables and `tables`, and True if a table or column is missing there."""
     types: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     keys: dict[tuple[str, str], set[str]] = defaultdict(set)
     schemas = sorted({lowered(table.name.schema) for table in tables})

@@ -1,4 +1,4 @@
-"""What a task does of a round: read changes, fold them, and write those of its shard, transaction by transaction.
+"""A task of a round: reads changes, folds them, and writes those of its shard, transaction by transaction.
 
     changes ─► chunk ─► entries of the shard ─► groups of whole transactions ─► BEGIN; fence; statements ─► COMMIT
                one thread reads, folds and renders the next chunk                while another one writes this one
@@ -54,7 +54,7 @@ TRIES: Final = 8
 """As TiCDC tries a transaction."""
 PAUSE_S: Final = 0.1
 SILENT_S: Final = 60
-"""How long a task that does not live any more holds what it has locked."""
+"""The time for which a dead task holds its locks."""
 AHEAD: Final = 2
 """Chunks that wait to be written, at most."""
 
@@ -165,7 +165,7 @@ class _Writer:
         self._failed = False
 
     def begin(self) -> int:
-        """Return how far the shard is. Fenced where another writer began."""
+        """Return the position of the shard. Raises Fenced if another writer has begun."""
         job = self._job
         self._position = position_of(self._connected(), job.options.feed, job.shard, job.epoch)
         return self._position
@@ -202,7 +202,7 @@ class _Writer:
                 raise
 
     def _is_done(self, group: Group, error: TidegateError) -> bool:
-        """Return whether a group that met an error is committed all the same. Raises Fenced; SinkError where another
+        """Return True if a group that met an error was committed nevertheless. Raises Fenced; SinkError where another
         try of this task writes the shard; `error` while the server does not tell."""
         job = self._job
         try:
