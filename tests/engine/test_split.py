@@ -7,7 +7,7 @@ from tidegate.codec.columnar import Batch
 from tidegate.engine.dispatch import SplitPolicy, Splitter, halves
 from tidegate.model.errors import DispatcherFailed, EncodeError
 from tidegate.model.event import Delete, Field, Insert, Update
-from tidegate.sink.kafka_target import Dispatcher
+from tidegate.sink.kafka_dispatch import Dispatcher
 
 BY_DAY = {"partition": "columns", "columns": ["day"]}
 OLD = (11, "x", "mon", 1.0)
