@@ -9,7 +9,7 @@ nothing, the system hands it out again; only a process whose command line names 
 ever stopped.  The broker survives the program that started it, unless that used `running_broker`.
 
 Topics are created by who needs them, never by accident (auto creation off), and nothing expires: a topic here is a
-recording.  Messages may be as large as TiCDC can be told to make them.
+recording.  Messages may be as large as TiCDC can be configured to send.
 
 Source: Apache Kafka, "KRaft" and "Broker Configs".
 """

@@ -226,7 +226,7 @@ def depends_on_zone(old: ColumnType, new: ColumnType) -> bool:
 
 
 def assigned(value: SqlValue, kind: ColumnType, context: Context, clocks: tzinfo | None = None) -> Value:
-    """Return what a column of that type keeps of a value, as an event has it, a TIMESTAMP on the clocks of a zone (the
+    """Return the value that a column of that type stores, in the form of events, a TIMESTAMP in the zone `clocks` (the
     context's by default); SchemaError for text that is no JSON."""
     converted = convert(value, Target("", kind, _FOLDING), context)
     if converted.value is None and value is not None:

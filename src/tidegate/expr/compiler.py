@@ -113,7 +113,7 @@ def condition_node(text: str, sql_mode: frozenset[str] = frozenset()) -> Any:
 
 
 def _near(message: str) -> str:
-    """Return where the parser stopped, without line and column, which count text that the user did not write."""
+    """Return the text at which the parser stopped, without line and column, which count text added to the user's."""
     _, near, text = message.rpartition(" near ")
     return f":{near}{text}" if near else f": {message}"
 

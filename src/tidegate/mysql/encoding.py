@@ -203,7 +203,7 @@ def decode_compact(buf: bytes, at: int = 0) -> tuple[bytes, int]:
 
 _DECIMAL_BIN_CODEC: Final = "decimal"
 MAX_PRECISION: Final = 81
-"""What nine words hold; a column has at most 65 digits."""
+"""Maximal number of digits in nine words; a column has at most 65."""
 MAX_SCALE: Final = 72
 _WORD_DIGITS: Final = 9
 _BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)

@@ -262,7 +262,7 @@ def read_check(cursor: Cursor, name: str | None, *, in_column: bool = False) -> 
 
 
 def read_references(cursor: Cursor) -> References:
-    """Return what follows REFERENCES: the table, its columns, MATCH and the actions; moving past it."""
+    """Return the rest of REFERENCES: the table, its columns, MATCH and the actions; moving past it."""
     table = cursor.qualified()
     columns = _read_parts(cursor)[0] if cursor.is_sign("(") else ()
     if cursor.accept("MATCH"):

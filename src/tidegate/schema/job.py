@@ -233,7 +233,7 @@ def decode_job_row(key: bytes, value: bytes) -> Job:
 
 
 def reorg_meta(job: Job) -> ReorgMeta:
-    """Return how the work of a job reads and writes rows; its defaults for a job that touches none."""
+    """Return the settings by which a job reads and writes rows; the defaults for a job without rows."""
     raw = bytes(job.reorg_meta)
     return ReorgMeta(job.sql_mode) if raw == b"null" else msgspec.json.decode(raw, type=ReorgMeta)
 

@@ -203,11 +203,11 @@ class SqlReader(Cursor):
         return ("-" if minus else "") + str(self.integer())
 
     def list_of(self, rule: "Rule", joint: str = ", ") -> str:
-        """Return what `rule` reads, once and after each comma."""
+        """Return the comma-separated results of `rule`."""
         return joint.join(self.several(lambda _: rule(self)))
 
     def every(self, rules: "Mapping[str, Rule]", *, commas: bool = False) -> list[str]:
-        """Return what the rules of the table read, in any order, as long as one applies; `commas` may stand between."""
+        """Return the results of the table's rules, in any order, as long as one applies; `commas` may separate them."""
         parts: list[str] = []
         while (part := self.first_of(rules)) is not None:
             parts.append(part)

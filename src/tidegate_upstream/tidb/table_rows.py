@@ -327,7 +327,7 @@ class TableShape:
         self.indexes = tuple(
             ShapeIndex(index, self.layout.index_by_id[index.id], access(ElementKind.INDEX, ElementState(index.state)))
             for index in stored.index_info or []
-            if not (index.is_primary and stored.is_common_handle) and not _columnar(index)
+            if not (index.is_primary and stored.is_common_handle) and not index.is_columnar
         )
         self._layouts: dict[int, TableLayout] = {stored.id: self.layout}
 
@@ -393,11 +393,6 @@ class TableShape:
 
 
 _ROW_ID_COLUMN: Final = RelationColumn(ROW_ID, ColumnType(MysqlType.LONGLONG, 20, 0, charset="binary"), hidden=True)
-
-
-def _columnar(index: StoredIndex) -> bool:
-    kinds = (index.vector_index, index.inverted_index, index.full_text_index)
-    return any(isinstance(kind, msgspec.Raw) and bytes(kind) != b"null" for kind in kinds)
 
 
 def _column(column: StoredColumn, columns: list[StoredColumn]) -> ShapeColumn:

@@ -161,6 +161,12 @@ class StoredIndex(msgspec.Struct, frozen=True):
     affect_column: Raw | UnsetType = UNSET
     global_index_version: int | UnsetType = UNSET
 
+    @property
+    def is_columnar(self) -> bool:
+        """True for a vector, inverted or full-text index, which has no entries in TiKV."""
+        kinds = (self.vector_index, self.inverted_index, self.full_text_index)
+        return any(isinstance(kind, Raw) and bytes(kind) != b"null" for kind in kinds)
+
 
 class StoredPartitionDef(msgspec.Struct, frozen=True):
     """A partition; `id` is that of its keys."""
