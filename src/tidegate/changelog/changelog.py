@@ -795,13 +795,13 @@ def put_aside(changelog: Changelog, letters: Sequence[DeadLetter], instead: Inst
 def _holders(changelog: Changelog, letters: Sequence[DeadLetter]) -> list[LandedFile]:
     times = [letter.commit_ts for letter in letters if letter.commit_ts is not None]
     low, high = min(times, default=0), max(times, default=(1 << 63) - 1)
-    found = []
+    holders = []
     for file in changelog.files():
         groups = groups_of(changelog.uri, file.path) if file.part == "rows" else ()
         near = (_read(changelog.uri, group) for group in groups if group.touches(low - 1, high))
         if any(_kept(rows, letters).num_rows < rows.num_rows for rows in near):
-            found.append(file)
-    return found
+            holders.append(file)
+    return holders
 
 
 def _read(uri: str, group: RowGroup) -> pa.Table:
@@ -826,7 +826,7 @@ def _without(changelog: Changelog, places: Collection[Place]) -> list[tuple[Land
         for one in control.ddls
         if Place(one.place.topic, one.place.partition, one.place.offset) in places
     }
-    found = []
+    pairs = []
     for file, control in controls.items():
         left = changed(
             control,
@@ -835,8 +835,8 @@ def _without(changelog: Changelog, places: Collection[Place]) -> list[tuple[Land
             refused=tuple(letter for letter in control.refused if letter.place not in places),
         )
         if left != control:
-            found.append((file, control, left))
-    return found
+            pairs.append((file, control, left))
+    return pairs
 
 
 def _ddl_key(placed: PlacedDdl) -> tuple[int | None, str]:

@@ -613,12 +613,12 @@ class ChangeSlice:
 
     def tables(self) -> dict[TableName, TableSpan]:
         """Return the tables in the slice, each under the first spelling of its name."""
-        found: dict[tuple[str, str], tuple[TableName, TableSpan]] = {}
+        tables: dict[tuple[str, str], tuple[TableName, TableSpan]] = {}
         for group in self.groups:
             low, high = max(group.min_ts, self.after + 1), min(group.max_ts, self.upto)
-            name, known = found.get(group.name.key, (group.name, TableSpan(0, low, high)))
-            found[group.name.key] = name, known.joined(group.rows, low, high)
-        return dict(found.values())
+            name, known = tables.get(group.name.key, (group.name, TableSpan(0, low, high)))
+            tables[group.name.key] = name, known.joined(group.rows, low, high)
+        return dict(tables.values())
 
     def row_ranges(self) -> Iterator[RowRange]:
         for group in self.groups:
@@ -671,7 +671,7 @@ def _read(uri: str, path: str, groups: Sequence[RowGroup], columns: Sequence[str
     """Read row groups of a file one by one, so that a large one with few matching rows is released before the next."""
     after, upto = range_
     schema = pa.schema([LANDED_SCHEMA.field(name) for name in columns])
-    found = []
+    parts = []
     metadata, size = _known(uri, path)
     with opened(uri, path, size) as source:
         file = pq.ParquetFile(source, metadata=metadata, read_dictionary=["layout"], pre_buffer=True)
@@ -680,8 +680,8 @@ def _read(uri: str, path: str, groups: Sequence[RowGroup], columns: Sequence[str
             if group.min_ts <= after or group.max_ts > upto:
                 ts = rows.column("commit_ts")
                 rows = rows.filter(pc.and_(pc.greater(ts, after), pc.less_equal(ts, upto)))
-            found.append(rows.select(list(columns)).cast(schema))
-    return pa.concat_tables(found)
+            parts.append(rows.select(list(columns)).cast(schema))
+    return pa.concat_tables(parts)
 
 
 class Footers:
@@ -696,22 +696,22 @@ class Footers:
     def of(self, uri: str, path: str) -> tuple[RowGroup, ...]:
         """Return the row groups of one file."""
         with self._turn:
-            found = self._kept.get((uri, path))
-            if found is not None:
+            groups = self._kept.get((uri, path))
+            if groups is not None:
                 self._kept.move_to_end((uri, path))
-                return found
+                return groups
         metadata, size = _known(uri, path)
         with opened(uri, path, size) as source:
             file = pq.ParquetFile(source, metadata=metadata)
             columns = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
-            found = tuple(_group(path, number, file, columns) for number in range(metadata.num_row_groups))
+            groups = tuple(_group(path, number, file, columns) for number in range(metadata.num_row_groups))
         with self._turn:
             if (uri, path) not in self._kept:
-                self._kept[uri, path] = found
-                self.groups += len(found)
+                self._kept[uri, path] = groups
+                self.groups += len(groups)
             while self.groups > self.most and len(self._kept) > 1:
                 self.groups -= len(self._kept.popitem(last=False)[1])
-        return found
+        return groups
 
 
 FOOTERS: Final = Footers(GROUPS_KEPT)

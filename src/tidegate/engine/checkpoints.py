@@ -151,10 +151,10 @@ class StateFiles(ABC):
         if not digest:
             return SchemaState()
         name = self._schema_name(digest)
-        found = self._read(name)
-        if found is None:
+        file = self._read(name)
+        if file is None:
             raise ConfigError(f"{self.place}/{self._name} needs {name}, which is gone")
-        state = SchemaState.from_json(found.body)
+        state = SchemaState.from_json(file.body)
         self._written = state, digest
         return state
 
@@ -270,14 +270,14 @@ class StoreCheckpoints(StateFiles):
         another run has done so since."""
         if self._holds:
             self.prepare()
-        found = self._read(self._name)
-        kept = self._decoded(found)
+        file = self._read(self._name)
+        kept = self._decoded(file)
         saved = self._saved(kept)
-        if found is not None and kept is not None:
+        if file is not None and kept is not None:
             foreign = self._holds and kept.owner != self._owner
             if foreign and self._taken:
                 raise self._fenced()
-            self._version = found.version
+            self._version = file.version
             if foreign:
                 self._replace(msgspec.structs.replace(kept, owner=self._owner))
         self._taken = self._holds

@@ -113,11 +113,11 @@ def dispatch_rules(entries: object) -> tuple[DispatchRule, ...]:
 
     ConfigError for another shape or an unknown key, SinkConfigInvalid for `dispatcher` beside `partition`."""
     try:
-        found = msgspec.convert(entries, tuple[_Entry, ...])
+        parsed = msgspec.convert(entries, tuple[_Entry, ...])
     except msgspec.ValidationError as error:
         raise ConfigError(f"sink.dispatchers: {error}") from error
     rules = []
-    for number, entry in enumerate(found):
+    for number, entry in enumerate(parsed):
         if entry.partition and entry.dispatcher:
             raise SinkConfigInvalid(
                 f"sink.dispatchers[{number}] has both dispatcher = {entry.dispatcher!r} and partition = "
@@ -130,19 +130,19 @@ def dispatch_rules(entries: object) -> tuple[DispatchRule, ...]:
 
 def complaints(rules: Sequence[DispatchRule]) -> tuple[str, ...]:
     """Return warnings about rules that work, but perhaps not as intended; TiCDC warns of the same."""
-    found = []
+    warnings = []
     for number, rule in enumerate(rules):
         where, word = f"sink.dispatchers[{number}]", rule.partition.lower()
         if word == "rowid":
-            found.append(f"{where}: partition = 'rowid' is an old name of 'index-value'")
+            warnings.append(f"{where}: partition = 'rowid' is an old name of 'index-value'")
         elif word not in PARTITION_WORDS:
             known = ", ".join(by.value for by in PartitionDispatcher)
-            found.append(f"{where}: partition = {rule.partition!r} is none of {known}: rows go by their table")
+            warnings.append(f"{where}: partition = {rule.partition!r} is none of {known}: rows go by their table")
         if rule.by is PartitionDispatcher.COLUMNS and not rule.columns:
-            found.append(f"{where}: partition = 'columns' without columns: rows go by their table")
+            warnings.append(f"{where}: partition = 'columns' without columns: rows go by their table")
         if not rule.matcher:
-            found.append(f"{where}: an empty matcher takes no table")
-    return tuple(found)
+            warnings.append(f"{where}: an empty matcher takes no table")
+    return tuple(warnings)
 
 
 def topic_pattern(text: str, protocol: str) -> str:
@@ -274,12 +274,12 @@ class TablePlan:
 
     def hashes(self, columns: Callable[[int], Sequence[Value]], rows: int) -> list[int]:
         """`hash_of` for many images, whose column values `columns` returns by index."""
-        found = [self._seed] * rows
+        hashes = [self._seed] * rows
         for at, _, name_crc, text in self._parts:
             null = 0 if self._skips_null else crc32(NULL_TEXT, name_crc)
             texts = (null if value is None else crc32(text(value), name_crc) for value in columns(at))
-            found = [hashed ^ crc for hashed, crc in zip(found, texts, strict=True)]
-        return found
+            hashes = [hashed ^ crc for hashed, crc in zip(hashes, texts, strict=True)]
+        return hashes
 
     def check(self, row: RowChange) -> None:
         """Raise DispatcherFailed unless the plan was made for this table and these columns."""

@@ -161,17 +161,17 @@ class RowFilter:
         try:
             return [row for row in rows if not self._drops(row)]
         except RowFilterFailed as error:
-            found = RowFilterFailed(f"{error} at commit_ts {commit_ts}")
-            raise found.at(table=error.where.table, commit_ts=commit_ts) from error
+            failure = RowFilterFailed(f"{error} at commit_ts {commit_ts}")
+            raise failure.at(table=error.where.table, commit_ts=commit_ts) from error
 
     def _drops(self, mounted: Mounted) -> bool:
         known = id(mounted.table), type(mounted.row)
-        found = self._tests.get(known)
-        if found is None:
+        cached = self._tests.get(known)
+        if cached is None:
             rules = self._rules(mounted.table.info.name)
             tests = _Tests.of(known[1], rules, mounted.table.fields, self._compiled(mounted)) if rules else None
-            found = self._tests[known] = mounted.table, tests
-        return found[1] is not None and found[1].drop(mounted.row)
+            cached = self._tests[known] = mounted.table, tests
+        return cached[1] is not None and cached[1].drop(mounted.row)
 
 
 class MessageFilter:
@@ -201,24 +201,24 @@ class MessageFilter:
             return self._tests_of(row, rules).drop(row)
         except (InputError, SchemaError) as error:
             where = "" if isinstance(error, RowFilterFailed) else f" for a row of {row.schema}.{row.table}"
-            found = type(error)(f"{error}{where} at commit_ts {row.commit_ts}")
-            raise found.at(table=f"{row.schema}.{row.table}", commit_ts=row.commit_ts) from error
+            located = type(error)(f"{error}{where} at commit_ts {row.commit_ts}")
+            raise located.at(table=f"{row.schema}.{row.table}", commit_ts=row.commit_ts) from error
 
     def _of(self, schema: str, table: str) -> Sequence[RowRule]:
-        found = self._judged.get((schema, table))
-        if found is None:
-            found = self._judged[schema, table] = self._rules(TableName(schema, table))
-        return found
+        rules = self._judged.get((schema, table))
+        if rules is None:
+            rules = self._judged[schema, table] = self._rules(TableName(schema, table))
+        return rules
 
     def _tests_of(self, row: RowChange, rules: Sequence[RowRule]) -> _Tests:
         known = row.schema, row.table, id(row.fields), type(row)
-        found = self._tests.get(known)
-        if found is None:
+        cached = self._tests.get(known)
+        if cached is None:
             if len(self._tests) >= _MOST:
                 self._tests.clear()
             tests = _Tests.of(type(row), rules, row.fields, self._compiled(row))
-            found = self._tests[known] = row.fields, tests
-        return found[1]
+            cached = self._tests[known] = row.fields, tests
+        return cached[1]
 
 
 def _texts(kind: type[RowChange], rule: EventRule) -> tuple[str, str]:
@@ -314,12 +314,12 @@ def _in_words(action: int | None, ddl: Ddl) -> int | None:
 def action_of_text(query: str, schema: str) -> int | None:
     """Return the action of a DDL's text; None where it cannot be told."""
     try:
-        found = parse(query, schema)
+        parsed = parse(query, schema)
     except InputError:
         return None
-    if len(found) != 1:
+    if len(parsed) != 1:
         return None
-    (one,) = found
+    (one,) = parsed
     if isinstance(one, statement.RenameTables) and len(one.pairs) > 1:
         return _A.RENAME_TABLES
     if not isinstance(one, statement.AlterTable):

@@ -267,19 +267,19 @@ class _Reader:
         return self.wildcards()
 
     def regex(self) -> _Pattern:
-        found = _REGEX.match(self.text, self.at)
-        if found is None:
+        match = _REGEX.match(self.text, self.at)
+        if match is None:
             raise self.error("the regular expression has no closing '/'")
-        pattern = _Pattern(self.compile(found[1]), anywhere=True)
-        self.at = found.end()
+        pattern = _Pattern(self.compile(match[1]), anywhere=True)
+        self.at = match.end()
         return pattern
 
     def quoted(self, quote: str) -> _Pattern:
-        found = _QUOTED[quote].match(self.text, self.at)
-        if found is None:
+        match = _QUOTED[quote].match(self.text, self.at)
+        if match is None:
             raise self.error(f"the quoted name has no closing {quote}")
-        self.at = found.end()
-        return self.name(re.escape(found[1].replace(quote * 2, quote)))
+        self.at = match.end()
+        return self.name(re.escape(match[1].replace(quote * 2, quote)))
 
     def name(self, escaped: str) -> _Pattern:
         plain = re.sub(r"\\(.)", r"\1", escaped, flags=re.DOTALL)
@@ -317,15 +317,15 @@ class _Reader:
         return re.escape(escaped)
 
     def character_class(self) -> str:
-        found = _CLASS.match(self.text, self.at)
-        if found is None:
+        match = _CLASS.match(self.text, self.at)
+        if match is None:
             raise self.error("the character class is not complete: expected [...] with at least one character")
-        negated, members = found.groups()
+        negated, members = match.groups()
         # "^" is an ordinary member here, and "[" and set operators of Python's future syntax stay literal.
         body = re.sub(r"\\(.)|([\^\[&|~])", lambda hit: "\\" + (hit[1] or hit[2]), members)
         pattern = f"[{'^' if negated else ''}{body}]"
         self.compile(pattern)
-        self.at = found.end()
+        self.at = match.end()
         return pattern
 
     def compile(self, pattern: str) -> RegularExpression:
@@ -338,9 +338,9 @@ class _Reader:
         return self.text[self.at : self.at + 1]
 
     def take(self, char: str) -> bool:
-        found = self.peek() == char
-        self.at += found
-        return found
+        matches = self.peek() == char
+        self.at += matches
+        return matches
 
     def error(self, what: str) -> FilterRuleInvalid:
         return FilterRuleInvalid(f"filter rule {self.text!r}, character {self.at + 1}: {what}")

@@ -461,14 +461,14 @@ class Engine:
             except SourceBehind as behind:
                 return behind
 
-        while isinstance(found := self.outage.retrying(start), SourceBehind):
-            self.meter.warn(str(found))
+        while isinstance(started := self.outage.retrying(start), SourceBehind):
+            self.meter.warn(str(started))
             self.meter.send()  # whoever reads the reports hears that it lives
             if idle_s is not None and time.monotonic() - begun_s >= idle_s:
                 return None
             if self.halt.wait(POLL_S):
                 return None
-        return found
+        return started
 
     def loop(self, until: int | None, idle_s: float | None) -> None:
         """Do rounds until one of the ends of `run`."""

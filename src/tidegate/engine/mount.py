@@ -104,23 +104,23 @@ class Mounter:
     def mount(self, key: bytes, value: bytes | None, old_value: bytes | None, commit_ts: int) -> Mounted | None:
         """Return the row change of a record; None for index entries, rows to skip, and no row at all. Raises
         KvDecodeError for damaged bytes, TableNotFound for an id that the schema does not have."""
-        found = decode_table_key(key)
-        if not isinstance(found, RecordKey) or (not value and not old_value):
+        table_key = decode_table_key(key)
+        if not isinstance(table_key, RecordKey) or (not value and not old_value):
             return None
-        table = self.table(found.table_id, commit_ts)
+        table = self.table(table_key.table_id, commit_ts)
         if table is None:
             return None
-        before = decode_row_value(table.layout, found, old_value) if old_value else None
-        after = decode_row_value(table.layout, found, value) if value else None
+        before = decode_row_value(table.layout, table_key, old_value) if old_value else None
+        after = decode_row_value(table.layout, table_key, value) if value else None
         try:
-            change = _change(table, found.handle, commit_ts, values_of(table, before), values_of(table, after))
+            change = _change(table, table_key.handle, commit_ts, values_of(table, before), values_of(table, after))
         except DecodeError as error:
             raise KvDecodeError(error.what, error.codec, error.offset, key) from error
         corrupt = False
         if self._verify:
             judged = None if before is None or before.tail is None or before.tail.version == 0 else before
             corrupt = _contradicts(table, judged, old_value) or _contradicts(table, after, value)
-        return Mounted(change, table, found.handle, corrupt)
+        return Mounted(change, table, table_key.handle, corrupt)
 
     @property
     def utc(self) -> bool:

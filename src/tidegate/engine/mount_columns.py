@@ -122,9 +122,9 @@ class ColumnMounter:
         of_handles = {column: array.take(pa.array(places)) for column, array in of_handles.items()}
         if (ready := self._ready.get(id(table))) is None:
             ready = self._ready[id(table)] = _ready(table, utc=self._mounter.utc)
-        found = self._arrays(ready, images, of_handles)
+        arrays = self._arrays(ready, images, of_handles)
         start_ts = None if records.start_ts is None else pa.array(records.start_ts[rows], pa.int64())
-        batch = _batch(table, codes, records.commit_ts[rows], found, len(raw[1]))
+        batch = _batch(table, codes, records.commit_ts[rows], arrays, len(raw[1]))
         return MountedColumns(table, rows, replace(batch, start_ts=start_ts, row_ids=row_ids))
 
     def _arrays(self, ready: _Ready, images: _Images, of_handles: Mapping[int, Any]) -> list[Any]:
@@ -189,9 +189,9 @@ def _common_handles(table: MountTable, keys: list[bytes]) -> dict[int, Any]:
     columns: dict[int, list[Any]] = {column: [] for column in table.layout.whole_handle_columns if column in plans}
     try:
         for key in keys:
-            found = handle_columns(table.layout, CommonHandle(key[_HANDLE_AT:]))
+            of_handle = handle_columns(table.layout, CommonHandle(key[_HANDLE_AT:]))
             for column, values in columns.items():
-                values.append(None if found[column] is None else plans[column].convert(found[column]))
+                values.append(None if of_handle[column] is None else plans[column].convert(of_handle[column]))
     except DecodeError as error:
         raise Mismatch(error.what) from error
     if any(key[_RECORD_AT:_HANDLE_AT] != b"_r" or len(key) < _INT_KEY_BYTES + 1 for key in keys):
@@ -212,9 +212,9 @@ def _column(column: _Column, cells: RowCells, handles: Any) -> tuple[Any, Any]:
 
 
 def _plainly(table: MountTable, key: bytes, value: bytes) -> Sequence[Any]:
-    found = decode_table_key(key)
-    assert isinstance(found, RecordKey)
-    values = values_of(table, decode_row_value(table.layout, found, value))
+    table_key = decode_table_key(key)
+    assert isinstance(table_key, RecordKey)
+    values = values_of(table, decode_row_value(table.layout, table_key, value))
     assert values is not None
     return values
 

@@ -154,18 +154,18 @@ class Unit(msgspec.Struct, frozen=True):
     @property
     def tables(self) -> list[TableInfo]:
         """The tables of its steps, by name."""
-        found: list[TableInfo] = []
+        tables: list[TableInfo] = []
         for step in self.steps:
             match step:
                 case Rows():
-                    found.append(step.table)
+                    tables.append(step.table)
                 case Create():
-                    found += [step.table] if step.old is None else [step.table, step.old]
+                    tables += [step.table] if step.old is None else [step.table, step.old]
                 case Alter() | Trim():
-                    found.append(step.old)
+                    tables.append(step.old)
                 case Exchange():
-                    found += [step.partitioned, step.other]
-        return found
+                    tables += [step.partitioned, step.other]
+        return tables
 
     @property
     def incarnations(self) -> frozenset[str]:
@@ -832,7 +832,7 @@ class _Plan:
             neighbours.setdefault(other, set()).add(one)
         group, frontier = {incarnation}, [incarnation]
         while frontier:
-            found = neighbours.get(frontier.pop(), set()) - group
-            group |= found
-            frontier += found
+            adjacent = neighbours.get(frontier.pop(), set()) - group
+            group |= adjacent
+            frontier += adjacent
         return min(group)

@@ -165,12 +165,12 @@ def parks(error: TidegateError) -> bool:
 
 def touched(units: Iterable[Unit], incarnations: Collection[str]) -> tuple[list[Unit], frozenset[str]]:
     """Return the units that use one of `incarnations`, and `incarnations` with all tables of those units."""
-    found, all_of = [], frozenset(incarnations)
+    matching, all_of = [], frozenset(incarnations)
     for unit in units:
         if not all_of.isdisjoint(unit.incarnations):
-            found.append(unit)
+            matching.append(unit)
             all_of |= unit.incarnations
-    return found, all_of
+    return matching, all_of
 
 
 def parked_after(
@@ -644,10 +644,10 @@ def refused_rows(
     where["commit_ts"] = batch.commit_ts[some[0]].as_py()
     if batch.place is None:
         return kind(f"{what}{rest}").at(**where)
-    found = list(dict.fromkeys(_messages(batch, some)))
-    topic, partition, offset, _ = found[0]
+    messages = list(dict.fromkeys(_messages(batch, some)))
+    topic, partition, offset, _ = messages[0]
     error = kind(f"{what} (topic {topic} partition {partition} offset {offset}){rest}")
-    error.messages = tuple(found)
+    error.messages = tuple(messages)
     return error.at(**where, topic=topic, partition=partition, offset=offset)
 
 
@@ -701,12 +701,12 @@ def blamed(error: TidegateError, steps: Iterable[Rows], changes: Changes) -> Tid
 
 
 def _rarest(changes: Changes, step: Rows) -> tuple[Message, ...]:
-    found: dict[Layout, list[Message]] = {}
+    by_layout: dict[Layout, list[Message]] = {}
     for batch, layout in _batches(changes, step.table.name, step.after, step.upto):
         if batch.place is not None:
-            mine = found.setdefault(layout, [])
+            mine = by_layout.setdefault(layout, [])
             mine += _messages(batch, range(min(batch.rows, REFUSED_MAX - len(mine))))
-    return tuple(dict.fromkeys(min(found.values(), key=len, default=())))
+    return tuple(dict.fromkeys(min(by_layout.values(), key=len, default=())))
 
 
 def _batches(changes: Changes, name: TableName, after: int, upto: int) -> Iterator[tuple[Batch, Layout]]:

@@ -103,13 +103,13 @@ def slow_words(now: PathsSeen, before: PathsSeen = NO_PATHS) -> str:
     stages: dict[str, int] = {}
     for path, rows in now.paths.items():
         stages[_stage(path)] = stages.get(_stage(path), 0) + rows - before.paths.get(path, 0)
-    found: dict[str, tuple[int, int, str]] = {}
+    slow: dict[str, tuple[int, int, str]] = {}
     for one in now.slow:
         rows = one.rows - earlier.get((one.path, one.reason), 0)
-        total, most, example = found.get(one.path, (0, 0, ""))
-        found[one.path] = (total + rows, *((rows, one.example) if rows > most else (most, example)))
+        total, most, example = slow.get(one.path, (0, 0, ""))
+        slow[one.path] = (total + rows, *((rows, one.example) if rows > most else (most, example)))
     shares = []
-    for path, (rows, _, example) in found.items():
+    for path, (rows, _, example) in slow.items():
         every = max(rows, stages.get(_stage(path), 0))
         if rows >= max(ROWS_MIN, SHARE_MIN * every):
             shares.append(f"{rows / every:.0%} {path} ({example})")

@@ -73,11 +73,11 @@ def forgettable(published: Iterable[RetainedSnapshot], now_ms: int, limits: Limi
 
 def versions_kept(published: Iterable[RetainedSnapshot]) -> dict[str, set[int]]:
     """Return the versions of each table that snapshots name."""
-    found: dict[str, set[int]] = {}
+    versions: dict[str, set[int]] = {}
     for one in published:
         for incarnation, version in one.versions.items():
-            found.setdefault(incarnation, set()).add(version)
-    return found
+            versions.setdefault(incarnation, set()).add(version)
+    return versions
 
 
 def needed(added: int, removed: int | None, versions: Iterable[int], newest: int | None) -> bool:

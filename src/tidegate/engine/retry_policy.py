@@ -192,5 +192,5 @@ def awaited(
 
 def file_named(text: str, config: Mapping[str, Any]) -> str:
     """Return a hint that names the file, to append to a client error that does not."""
-    found = [f"; {name} is {config[key]}: is it there, and PEM?" for key, name in _FILES.items() if key in text]
-    return "".join(found)
+    hints = [f"; {name} is {config[key]}: is it there, and PEM?" for key, name in _FILES.items() if key in text]
+    return "".join(hints)

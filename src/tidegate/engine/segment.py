@@ -81,16 +81,16 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], 
             continue
         done.append(identity(placed.ddl))
         ddl = replace_ts(placed.ddl, upto)
-        found = plan_ddl(state, msgspec.structs.replace(placed, ddl=ddl), len(done))
-        state = found.after
-        previous = placed.previous or previous_name(ddl, found.effects)
+        planned_ddl = plan_ddl(state, msgspec.structs.replace(placed, ddl=ddl), len(done))
+        state = planned_ddl.after
+        previous = placed.previous or previous_name(ddl, planned_ddl.effects)
         if landed.takes is not None and not landed.takes(ddl, previous):
             left_out += 1
             continue
         if not placed.left_out and not (landed.drops is not None and landed.drops(ddl, previous)):
             applied.append(ddl)
-            warnings += null_warnings(ddl, placed.place, found.effects)
-            planned.append(replace(found, placed=msgspec.structs.replace(found.placed, previous=previous)))
+            warnings += null_warnings(ddl, placed.place, planned_ddl.effects)
+            planned.append(replace(planned_ddl, placed=msgspec.structs.replace(planned_ddl.placed, previous=previous)))
         else:
             left_out += 1
             why = "by an event filter, or as none of the primary by bdr-mode"
@@ -180,9 +180,9 @@ def plan_landed(
                 raise refused_layout(landed, name, layout, what)
         return seen
 
-    found = Landed(spans, layouts, rules.accept, rules.drops, rules.takes)
+    landed_changes = Landed(spans, layouts, rules.accept, rules.drops, rules.takes)
     plan = plan_round if rules.barrier is Barrier.TABLE else plan_segment
-    return plan(state, at, ddls, upto, found)
+    return plan(state, at, ddls, upto, landed_changes)
 
 
 def plan_from(

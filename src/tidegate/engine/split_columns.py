@@ -68,8 +68,8 @@ def in_order(orders: Sequence[TableOrder], *, newarch: bool) -> Any:
     columns = [np.concatenate(parts) for parts in zip(*orders, strict=True)]
     transaction, rank, first, number, second = columns
     keys = (number, second, first, transaction) if newarch else (second, number, first, rank, transaction)
-    found = np.lexsort(keys)
-    return None if (found[1:] > found[:-1]).all() else found
+    order = np.lexsort(keys)
+    return None if (order[1:] > order[:-1]).all() else order
 
 
 def codes_of(batch: Batch) -> Any:
@@ -94,10 +94,10 @@ def resized(batch: Batch, rows: Any, codes: Any, before: Any, after: Any) -> Bat
 
 
 def _splits(batch: Batch, codes: Any, splitter: Splitter) -> Any:
-    found = np.zeros(len(codes), np.bool_)
+    splits = np.zeros(len(codes), np.bool_)
     updates = np.flatnonzero(codes == UPDATE)
     if not len(updates):
-        return found
+        return splits
     olds = pa.array(np.flatnonzero(codes[codes != INSERT] == UPDATE))
     news = pa.array(np.flatnonzero(codes[codes != DELETE] == UPDATE))
     changed = np.zeros(len(updates), np.bool_)
@@ -107,8 +107,8 @@ def _splits(batch: Batch, codes: Any, splitter: Splitter) -> Any:
     if splitter.policy.dispatch_key and plan.by not in {PartitionDispatcher.TABLE, PartitionDispatcher.TS}:
         before, after = hashes_of(batch.before, plan), hashes_of(batch.after, plan)
         changed |= before[olds.to_numpy()] != after[news.to_numpy()]
-    found[updates] = changed
-    return found
+    splits[updates] = changed
+    return splits
 
 
 def _changed(old: Any, new: Any, text: ValueText) -> Any:

@@ -103,11 +103,11 @@ class PathCounts:
 
     def by_path(self) -> dict[str, int]:
         """Return the rows of each path, whatever the reason."""
-        found = Counter[str]()
+        by_path = Counter[str]()
         for (path, _), rows in self.rows.items():
-            found[path] += rows
-        found.pop(LEFT_OUT, None)
-        return dict(found)
+            by_path[path] += rows
+        by_path.pop(LEFT_OUT, None)
+        return dict(by_path)
 
     @property
     def left_out(self) -> int:
@@ -116,9 +116,9 @@ class PathCounts:
 
     def slow(self) -> tuple[SlowRows, ...]:
         """Return the rows on slow paths, by path and reason, most rows first."""
-        found = [
+        slow = [
             SlowRows(path, reason.value, rows, self.examples.get((path, reason), ""))
             for (path, reason), rows in self.rows.items()
             if reason is not None
         ]
-        return tuple(sorted(found, key=lambda one: (-one.rows, one.path, one.reason)))
+        return tuple(sorted(slow, key=lambda one: (-one.rows, one.path, one.reason)))

@@ -395,15 +395,15 @@ def cut_log(
 
     That checkpoint was written at or before `written_before_ms`, so readers that began with an older one are done.
     """
-    found = [(int(match[1]), file) for file in files if (match := LOG_FILE.fullmatch(file.path))]
+    log_files = [(int(match[1]), file) for file in files if (match := LOG_FILE.fullmatch(file.path))]
     checkpoints = [
         version
-        for version, file in found
+        for version, file in log_files
         if "checkpoint" in file.path and version <= lowest and file.written_ms <= written_before_ms
     ]
     if not checkpoints:
         return 0
-    below = sorted((version, file.path) for version, file in found if version < max(checkpoints))
+    below = sorted((version, file.path) for version, file in log_files if version < max(checkpoints))
     if below and not dry_run:
         reach("upkeep/before-cut")
         below = below[:DELETIONS_MAX]

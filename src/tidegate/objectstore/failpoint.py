@@ -57,11 +57,11 @@ def parse(text: str, directory: Path | None = None) -> dict[str, Deed]:
     """Return the actions in a TIDEGATE_FAILPOINTS value. Raises ConfigError for an invalid one."""
     deeds: dict[str, Deed] = {}
     for word in filter(None, text.split(",")):
-        found = GRAMMAR.fullmatch(word.strip())
-        if found is None:
+        match = GRAMMAR.fullmatch(word.strip())
+        if match is None:
             raise ConfigError(f"{DEEDS_VARIABLE}: {word!r} is not PLACE=kill|pause|sleep:S|error:NAME, with @N or @*")
-        place, nth = found["place"], found["nth"] or "1"
-        deed = _deed(found["deed"], found["what"] or "", place, directory)
+        place, nth = match["place"], match["nth"] or "1"
+        deed = _deed(match["deed"], match["what"] or "", place, directory)
         deeds[place] = deed if nth == "*" else _once(deed, int(nth), place, directory)
     return deeds
 

@@ -182,10 +182,10 @@ class VersionedFile:
     def read(self) -> Versioned | None:
         """Return the content and its version; None if there is no file."""
         try:
-            found = obstore.get(store(self.uri), self.path)
+            stored = obstore.get(store(self.uri), self.path)
         except FileNotFoundError:
             return None
-        return Versioned(bytes(found.bytes()), unchanged(found.meta))
+        return Versioned(bytes(stored.bytes()), unchanged(stored.meta))
 
     def write(self, *pieces: bytes | memoryview, version: Any = None) -> Any:
         """Replace `version`, or create the file if that is None; return the new version.
@@ -196,11 +196,11 @@ class VersionedFile:
         except (AlreadyExistsError, PreconditionError, FileNotFoundError) as faster:
             if version is None and isinstance(faster, FileNotFoundError):
                 raise
-            found = self.read()
-            if found is not None and found.body == b"".join(pieces):
-                return found.version  # ours: the answer to an earlier try was lost
+            current = self.read()
+            if current is not None and current.body == b"".join(pieces):
+                return current.version  # ours: the answer to an earlier try was lost
             changed = Changed(f"{self.uri}/{self.path} was replaced by another writer")
-            changed.found = found
+            changed.found = current
             raise changed from faster
 
     def _put(self, pieces: Sequence[bytes | memoryview], version: Any) -> Any:
@@ -219,8 +219,8 @@ class VersionedFile:
 
 def read_file(uri: str, path: str) -> bytes | None:
     """Return the file at `path` below `uri`; None if it does not exist."""
-    found = VersionedFile(uri, path).read()
-    return None if found is None else found.body
+    file = VersionedFile(uri, path).read()
+    return None if file is None else file.body
 
 
 STORE_ERRORS: Final = (OSError, BaseError)
@@ -300,10 +300,10 @@ class _Ranges(io.RawIOBase):
 def _end(where: Any, path: str) -> tuple[int, bytes]:
     """The size of an object and its last bytes; None for a store without suffix ranges (Azure)."""
     try:
-        found = obstore.get(where, path, options={"range": {"suffix": TAIL}})
+        tail = obstore.get(where, path, options={"range": {"suffix": TAIL}})
     except NotSupportedError:
         return int(obstore.head(where, path)["size"]), b""
-    return int(found.meta["size"]), bytes(found.bytes())
+    return int(tail.meta["size"]), bytes(tail.bytes())
 
 
 @contextmanager
@@ -365,8 +365,8 @@ def check_store(uri: str, *, overwrites: bool = False) -> None:
             for path in paths:
                 _race(uri, pool, partial(_wins, place, path, "create"), "create one object", "If-None-Match")
                 if overwrites:
-                    found = unchanged(obstore.head(place, path))
-                    _race(uri, pool, partial(_wins, place, path, found), "replace one version", "If-Match")
+                    version = unchanged(obstore.head(place, path))
+                    _race(uri, pool, partial(_wins, place, path, version), "replace one version", "If-Match")
     except NotSupportedError as lacking:
         raise SinkRefused(f"{uri}: this store has no conditional writes: {lacking}") from lacking
     except FileNotFoundError as missing:

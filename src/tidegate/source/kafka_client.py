@@ -144,7 +144,7 @@ def described(source: KafkaTopics) -> dict[str, Described]:
     futures = admin(source.connection).client.describe_topics(
         TopicCollection(list(source.topics)), request_timeout=source.timeout_s
     )
-    found = {}
+    topics = {}
     for topic, future in futures.items():
         description = _answer(source, f"topic {topic}", future)
         numbers = sorted(partition.id for partition in description.partitions)
@@ -154,8 +154,8 @@ def described(source: KafkaTopics) -> dict[str, Described]:
             words = (uuid.get_most_significant_bits(), uuid.get_least_significant_bits())
             raw = b"".join((word & (1 << 64) - 1).to_bytes(8, "big") for word in words)
         text = base64.urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else ""
-        found[topic] = Described(chosen, text)
-    return {topic: found[topic] for topic in source.topics}
+        topics[topic] = Described(chosen, text)
+    return {topic: topics[topic] for topic in source.topics}
 
 
 def offsets(source: KafkaTopics, partitions: Iterable[tuple[str, int]], *, latest: bool) -> dict[tuple[str, int], int]:
@@ -187,7 +187,7 @@ def _answer(source: KafkaTopics, what: str, future: Any) -> Any:
     client, words = admin(source.connection)
     client.poll(0)
     try:
-        found = awaited(
+        answer = awaited(
             future,
             lambda: client.poll(0),
             words,
@@ -195,7 +195,7 @@ def _answer(source: KafkaTopics, what: str, future: Any) -> Any:
             lambda: SourceError(words.unreachable(source.bootstrap)),
         )
         words.forget()
-        return found  # noqa: TRY300  nothing behind it can fail
+        return answer  # noqa: TRY300  nothing behind it can fail
     except KafkaException as failed:
         error = failed.args[0]
         if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):

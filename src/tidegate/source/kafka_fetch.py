@@ -61,7 +61,7 @@ def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[TopicMe
 
 def messages_at(source: KafkaTopics, places: Collection[Place]) -> dict[Place, tuple[bytes | None, bytes | None]]:
     """Return key and value of the messages at `places` that the broker still has. Raises SourceError."""
-    found: dict[Place, tuple[bytes | None, bytes | None]] = {}
+    messages: dict[Place, tuple[bytes | None, bytes | None]] = {}
     runs: list[list[Place]] = []
     for place in sorted(places):
         last = runs[-1][-1] if runs else None
@@ -73,8 +73,8 @@ def messages_at(source: KafkaTopics, places: Collection[Place]) -> dict[Place, t
         with suppress(HistoryLost):
             for chunk in fetch_range(source, run[0], run[-1].offset + 1):
                 read = ((_at(run[0], one.offset), one) for one in chunk)
-                found |= {place: (one.key, one.value) for place, one in read if place in places}
-    return found
+                messages |= {place: (one.key, one.value) for place, one in read if place in places}
+    return messages
 
 
 @lru_cache(maxsize=1_000)
@@ -189,12 +189,12 @@ class Gathered:
         last_s = time.monotonic()
         try:
             while not self._done(last_s):
-                found = self._sorted(client.consume(CONSUMED, POLL_S))
-                if found:
+                chunk = self._sorted(client.consume(CONSUMED, POLL_S))
+                if chunk:
                     last_s = time.monotonic()
                 elif time.monotonic() - last_s > self._source.timeout_s and self._idle_s is None:
                     raise SourceError(f"broker {self._source.bootstrap}: nothing came for {self._source.timeout_s} s")
-                yield found
+                yield chunk
                 resting = self._rested(client, resting, set(hold()))
         finally:
             client.close()
@@ -209,14 +209,14 @@ class Gathered:
         return place in self._at_end or (bounded and self.positions[place] >= self._ends[place])
 
     def _sorted(self, got: list[Any]) -> list[Took]:
-        found = []
+        messages = []
         for one in got:
             place, error = (one.topic(), one.partition()), one.error()
             if error is None:
                 if self._idle_s is None and one.offset() >= self._ends[place]:
                     self.positions[place] = self._ends[place]
                     continue
-                found.append(Took(place, TopicMessage(one.offset(), one.key(), one.value())))
+                messages.append(Took(place, TopicMessage(one.offset(), one.key(), one.value())))
                 self.positions[place] = one.offset() + 1
                 self._at_end.discard(place)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  its public name
@@ -226,7 +226,7 @@ class Gathered:
                 raise history_lost(self._source, Place(*place, self.positions[place]))
             elif error.code() not in PASSING:
                 raise SourceError(f"broker {self._source.bootstrap}: {place[0]}/{place[1]}: {error.str()}")
-        return found
+        return messages
 
     def _rested(self, client: Any, resting: set[Partition], ahead: set[Partition]) -> set[Partition]:
         if all(place in ahead or self._ended(place) for place in self._ends):

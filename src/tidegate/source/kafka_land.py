@@ -206,9 +206,9 @@ class Planner:
         except ConfigError:  # a topic that was made anew may have fewer partitions
             check_same(state, described(self.source))
             raise
-        found = described(self.source)
-        check_same(state, found)
-        every = [(topic, number) for topic, (numbers, _) in found.items() for number in numbers]
+        topics = described(self.source)
+        check_same(state, topics)
+        every = [(topic, number) for topic, (numbers, _) in topics.items() for number in numbers]
         added = [place for place in every if place not in starts]
         if added:
             starts |= start_of(self.source, added)
@@ -354,8 +354,8 @@ class Landing(BatchLoop):
                 f"{self.changelog} was landed from topic {strangers[0]!r} too, which is no longer subscribed: "
                 "subscribe to it again, or start a fresh feed"
             )
-        found = described(self.source)
-        state, self._warnings = recognised(before, found, self.source.made_anew)
+        topics = described(self.source)
+        state, self._warnings = recognised(before, topics, self.source.made_anew)
         if self.needed_ts and not before.positions:
             self._warnings += (ANEW.format(self.needed_ts, self.changelog),)
         for topic in before.positions.keys() - state.positions.keys():
@@ -363,7 +363,7 @@ class Landing(BatchLoop):
         positions = {topic: dict(numbers) for topic, numbers in state.positions.items()}
         added = [
             (topic, number)
-            for topic, (numbers, _) in found.items()
+            for topic, (numbers, _) in topics.items()
             for number in numbers
             if number not in positions.get(topic, {})
         ]

@@ -176,15 +176,15 @@ def record(lake: str, resolution: Resolution) -> str:
 def recorded(lake: str, identities: Mapping[str, str] = MappingProxyType({})) -> dict[Place, Resolution]:
     """Return every resolution of a lake by position, without those of topics that were recreated since. Raises
     ConfigError for an invalid file."""
-    found = {}
+    resolutions = {}
     for entry in (entry for chunk in obstore.list(store(lake), prefix=FOLDER) for entry in chunk):
         path = str(entry["path"])
         if not path.endswith(".json"):
             continue
         resolution = _parse(f"{lake}/{path}", obstore.get(store(lake), path).bytes().to_bytes())
         if resolution.topic_id in {"", identities.get(resolution.topic, resolution.topic_id)}:
-            found[resolution.place] = resolution
-    return found
+            resolutions[resolution.place] = resolution
+    return resolutions
 
 
 def bind(lake: str, topic: str, topic_id: str) -> None:
@@ -375,28 +375,28 @@ def land_messages(
     stop, whole_bytes = len(chunk), 0
     for index, outcome in rest:
         message = chunk[index]
-        found = _resolve(message, outcome, plan, encoder, cut, landed.clock)
-        if isinstance(found, _Bad):
+        draft = _resolve(message, outcome, plan, encoder, cut, landed.clock)
+        if isinstance(draft, _Bad):
             at = plan.place(message.offset)
-            letter = DeadLetter(at, found.code, found.reason, found.at, message.key, message.value)
-            no_order = found.code == NO_ORDER and not (
+            letter = DeadLetter(at, draft.code, draft.reason, draft.at, message.key, message.value)
+            no_order = draft.code == NO_ORDER and not (
                 clock or batches or any(isinstance(event, Resolved) or event.commit_ts is not None for event in events)
             )
             resolution = plan.resolutions.get(message.offset)
             skips = plan.skip_dead or (resolution is not None and resolution.action == "skip")
             if no_order or not skips:
-                landed.halt = Halt(plan.topic, plan.partition, message.offset, found.code, found.reason, no_order)
+                landed.halt = Halt(plan.topic, plan.partition, message.offset, draft.code, draft.reason, no_order)
                 landed.halted_at = letter
                 stop = index
                 break
             landed.letters.append(letter)
         else:
-            _take(found, message.offset, plan, landed, columns)
-            if found.rows:
+            _take(draft, message.offset, plan, landed, columns)
+            if draft.rows:
                 landed.path_counts.add(
-                    "land/rows", len(found.rows), _slow_reason(outcome, message, plan), found.rows[0].name
+                    "land/rows", len(draft.rows), _slow_reason(outcome, message, plan), draft.rows[0].name
                 )
-            whole_bytes += found.whole_bytes
+            whole_bytes += draft.whole_bytes
             if whole_bytes >= WHOLE_BYTES:
                 stop = index + 1
                 break
@@ -448,12 +448,12 @@ def _decoded(
     aside = _aside(chunk, plan)
     usual = [index for index in range(len(chunk)) if index not in aside] if aside else range(len(chunk))
     some = TopicMessages.of(chunk[index] for index in usual) if aside else chunk
-    found = decode_chunk(Pairs(some.keys, some.values), plan.options, as_texts=True)
-    batches: Sequence[Batch] = found.batches
+    decoded = decode_chunk(Pairs(some.keys, some.values), plan.options, as_texts=True)
+    batches: Sequence[Batch] = decoded.batches
     if aside:
         numbers = pa.array(usual, pa.int32())
         batches = [replace(batch, message=numbers.take(batch.message)) for batch in batches]
-    rest: list[tuple[int, PlainMessage | None]] = [(usual[one.message], one) for one in found.rest]
+    rest: list[tuple[int, PlainMessage | None]] = [(usual[one.message], one) for one in decoded.rest]
     judged = _judged(batches, plan) or nothing
     alone = aside.union(judged.to_pylist())
     rest = [one for one in rest if one[0] not in alone]
@@ -463,11 +463,11 @@ def _decoded(
 
 def _judged(batches: Sequence[Batch], plan: LandPlan) -> "pa.Array | None":
     """The messages with rows for an event filter, or without commit_ts (`_kept`)."""
-    found = [batch.message.filter(pc.less(batch.commit_ts, 1)) for batch in batches]
+    judged = [batch.message.filter(pc.less(batch.commit_ts, 1)) for batch in batches]
     if plan.judge is not None:
-        found += [batch.message for batch in batches if plan.judge.judges(batch.schema, batch.table)]
-    found = [one for one in found if len(one)]
-    return pc.unique(pa.concat_arrays([one.cast(pa.int32()) for one in found])) if found else None
+        judged += [batch.message for batch in batches if plan.judge.judges(batch.schema, batch.table)]
+    judged = [one for one in judged if len(one)]
+    return pc.unique(pa.concat_arrays([one.cast(pa.int32()) for one in judged])) if judged else None
 
 
 def _aside(chunk: TopicMessages, plan: LandPlan) -> set[int]:
@@ -535,8 +535,8 @@ def _resolve(  # noqa: PLR0917 - one step of land_messages
     if resolution is None:
         return _read(message, plan, encoder, cut, clock, outcome)
     if resolution.action == "skip":
-        found = _read(message, plan, encoder, cut, clock)
-        return found if isinstance(found, _Bad) else _Bad(SKIPPED, "readable, but a resolution says to skip it")
+        draft = _read(message, plan, encoder, cut, clock)
+        return draft if isinstance(draft, _Bad) else _Bad(SKIPPED, "readable, but a resolution says to skip it")
     changed = replace(plan, options=with_options(plan.options, resolution.options))
     replaced = TopicMessage(message.offset, *resolution.message(message.key, message.value))
     return _read(replaced, changed, encoder, cut, clock)

@@ -63,9 +63,9 @@ def listed(changelog: Changelog, checkpoint_ts: int) -> list[tuple[DeadLetter, S
     """Return every message that waits for a decision, and those that were skipped, without messages that were refused
     once and applied since."""
     halted = ((kept or DeadLetter(one.place, one.code, one.reason, 0, None, None)) for one, kept in changelog.halted())
-    found: list[tuple[DeadLetter, State]] = [(letter, "halted") for letter in halted]
-    found += [(letter, "refused") for letter in changelog.refused() if (letter.commit_ts or 0) > checkpoint_ts]
-    return [*found, *((letter, "dead") for letter in changelog.dead_letters())]
+    letters: list[tuple[DeadLetter, State]] = [(letter, "halted") for letter in halted]
+    letters += [(letter, "refused") for letter in changelog.refused() if (letter.commit_ts or 0) > checkpoint_ts]
+    return [*letters, *((letter, "dead") for letter in changelog.dead_letters())]
 
 
 def find(changelog: Changelog, place: Place, checkpoint_ts: int) -> tuple[DeadLetter, State]:

@@ -203,14 +203,14 @@ def _fields(row: RowChange, definition: Definition) -> tuple[Field, ...]:
     if not any(field.mysql_type for field in row.fields):
         return definition.table.fields
     full = any("(" in field.mysql_type for field in row.fields)
-    found = []
+    fields = []
     for column, kind in zip(definition.table.columns, definition.kinds, strict=True):
         text = mysql_type(column, full=full)
         handle = column.name in (row.pk_names or ())
-        found.append(
+        fields.append(
             Field(column.name, kind.code, mysql_type=text, unsigned=kind.unsigned, binary=kind.binary, handle=handle)
         )
-    return tuple(found)
+    return tuple(fields)
 
 
 def _parameter(column: WireColumn, value: Value) -> object:
@@ -297,13 +297,13 @@ class UpstreamRows:
         return [_whole(row, definition, one, images) for row, one in zip(rows, needs, strict=True)]
 
     def _images(self, definition: Definition, every: Sequence[tuple[tuple[str, ...], Key]]) -> dict[Key, Values]:
-        found: dict[Key, Values] = {}
+        images: dict[Key, Values] = {}
         for names in dict.fromkeys(names for names, _ in every):
             keys = list(dict.fromkeys(key for its_names, key in every if its_names == names))
             rows = [definition.read(raw) for raw in self._asked(*rows_query(definition, names, keys))]
             one = len(keys) == 1 and len(rows) == 1
-            found |= {keys[0]: rows[0]} if one else {definition.key_of(row, names): row for row in rows}
-        return found
+            images |= {keys[0]: rows[0]} if one else {definition.key_of(row, names): row for row in rows}
+        return images
 
     def _asked(self, statement: str, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
         if self._connection is None:
@@ -314,8 +314,8 @@ class UpstreamRows:
             self._connection = connection
         with self._connection.cursor() as cursor:
             cursor.execute(statement, tuple(values) or None)
-            found: Sequence[Sequence[Any]] = cursor.fetchall()
-            return found
+            rows: Sequence[Sequence[Any]] = cursor.fetchall()
+            return rows
 
     @property
     def _place(self) -> str:
@@ -370,7 +370,7 @@ class UpstreamRows:
 def _whole(
     row: RowChange, definition: Definition, one: Needed, images: Mapping[str, tuple[Mapping[Key, Values], int]]
 ) -> RowChange | TidegateError:
-    found: dict[str, Values] = {}
+    images_of_row: dict[str, Values] = {}
     for image, key in (("before", one.before), ("after", one.after)):
         if key is None:
             continue
@@ -382,8 +382,8 @@ def _whole(
                 f"snapshot {ts}; is it the database that the changefeed reads? Replay the message with the whole row "
                 "(dlq replay --value-file), or skip it"
             )
-        found[image] = rows[key]
-    return completed(row, definition, found)
+        images_of_row[image] = rows[key]
+    return completed(row, definition, images_of_row)
 
 
 def _code(error: Exception) -> int:
@@ -629,11 +629,11 @@ def _opened(row: RowChange, body: bytes, options: DecodeOptions) -> RowChange | 
     # an UPDATE of which no handle column changed is marked like an INSERT where only changed columns are sent
     if (
         len(events) == 1
-        and not isinstance(found := events[0], Ddl | Resolved)
-        and isinstance(found, Delete) == isinstance(row, Delete)
-        and (found.schema, found.table, found.commit_ts) == (row.schema, row.table, row.commit_ts)
+        and not isinstance(event := events[0], Ddl | Resolved)
+        and isinstance(event, Delete) == isinstance(row, Delete)
+        and (event.schema, event.table, event.commit_ts) == (row.schema, row.table, row.commit_ts)
     ):
-        return found
+        return event
     return ClaimCheckUnavailable(f"{_name(row)}: its claim check holds something else")
 
 

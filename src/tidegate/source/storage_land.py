@@ -144,7 +144,7 @@ class StorageLanding(BatchLoop):
         return [PartitionReached(self._place.shown, 0, done, done + self._left, self._state.frontier)]
 
     def bodies(self, places: Collection[Place]) -> Mapping[Place, Message]:
-        found: dict[Place, Message] = {}
+        bodies: dict[Place, Message] = {}
         for at in places:
             if at.topic == DDLS:
                 files = [path for path, (_, file) in self._schemas.items() if file.query and file.version == at.offset]
@@ -152,8 +152,8 @@ class StorageLanding(BatchLoop):
             else:
                 body = self._line(at)
             if body:
-                found[at] = None, body
-        return found
+                bodies[at] = None, body
+        return bodies
 
     def _claim(self) -> State:
         """Raises SourceBehind for a directory without files."""
@@ -288,13 +288,13 @@ class StorageLanding(BatchLoop):
         jobs: dict[str, list[FileJob]] = {}
         for stream, top in sorted(self._tops().items(), key=lambda one: (self._version(one[0]), one[0])):
             files, marks = self._listing.data[stream], self._marks.setdefault(stream, {})
-            found = due(files, top, self._state.positions.get(stream, {}), marks, upto)
-            if found:
-                jobs[stream] = found
+            stream_jobs = due(files, top, self._state.positions.get(stream, {}), marks, upto)
+            if stream_jobs:
+                jobs[stream] = stream_jobs
         early: dict[str, list[FileJob]] = {}
         size = 0
-        for stream, found in jobs.items():
-            named = [job for job in found if not job.is_loose]
+        for stream, stream_jobs in jobs.items():
+            named = [job for job in stream_jobs if not job.is_loose]
             files, stands = self._listing.data[stream], self._state.positions.get(stream, {})
             first = named[0].number if named else 0
             if is_next(first, files, stands) and first not in self._marks[stream]:
@@ -317,12 +317,12 @@ class StorageLanding(BatchLoop):
         }
 
     def _version(self, stream: str) -> int:
-        found = table_of_stream(stream, self._definitions.directories)
-        return 0 if found is None else found[1]
+        directory_version = table_of_stream(stream, self._definitions.directories)
+        return 0 if directory_version is None else directory_version[1]
 
     def _definitions_of(self, stream: str) -> FileLayout | None:
-        found = table_of_stream(stream, self._definitions.directories)
-        return None if found is None else self._definitions.layout(*found)
+        directory_version = table_of_stream(stream, self._definitions.directories)
+        return None if directory_version is None else self._definitions.layout(*directory_version)
 
     def _layout(self, stream: str) -> FileLayout:
         """The layout of a stream's files. Raises SchemaError without a schema file."""

@@ -99,17 +99,17 @@ class Listing:
     @classmethod
     def of(cls, files: Iterable[PlacedFile], extension: str) -> "Listing":
         """Return the listing of some files; data files have `extension`."""
-        found = cls()
+        listing = cls()
         for file in files:
             data_path = parse_data_path(file.path)
             if data_path is not None:
                 if data_path.extension == extension and data_path.number > 0:
-                    found.data.setdefault(data_path.stream, {})[data_path.number] = file
+                    listing.data.setdefault(data_path.stream, {})[data_path.number] = file
             elif (stream := parse_index_path(file.path)) is not None:
-                found.indexes[stream] = file
+                listing.indexes[stream] = file
             elif parse_schema_path(file.path) is not None:
-                found.schemas.append(file)
-        return found
+                listing.schemas.append(file)
+        return listing
 
     def tops(self, indexed: Mapping[str, int], *, by_index: bool = True) -> dict[str, int]:
         """Return the last indexed number of each stream; 0 if there is none. Without any index file, or not `by_index`,
@@ -168,12 +168,12 @@ class FilePlace:
         """Raise ConfigError for a link that leads out of the directory, or to a directory."""
         if "://" in self.uri:
             return
-        root, found = Path(self.uri).resolve(), Path(os.path.realpath(Path(self.uri, path)))
-        if found.is_symlink():
+        root, target = Path(self.uri).resolve(), Path(os.path.realpath(Path(self.uri, path)))
+        if target.is_symlink():
             raise ConfigError(f"{self.shown}/{path} is a link in a circle: remove it")
-        if not found.is_relative_to(root) or found.is_dir():
+        if not target.is_relative_to(root) or target.is_dir():
             raise ConfigError(
-                f"{self.shown}/{path} is a link to {'a directory' if found.is_dir() else 'a file outside'}, "
+                f"{self.shown}/{path} is a link to {'a directory' if target.is_dir() else 'a file outside'}, "
                 "which is not followed: put the file itself there, or remove the link"
             )
 
@@ -221,9 +221,9 @@ class PlaceDefinitions:
     @classmethod
     def of(cls, files: Mapping[str, SchemaFile]) -> "PlaceDefinitions":
         """Return the definitions of schema files, by path. Raises SchemaError for invalid columns."""
-        found = cls()
-        found._follow(files)
-        return found
+        definitions = cls()
+        definitions._follow(files)
+        return definitions
 
     def after(self, new: Mapping[str, SchemaFile]) -> "PlaceDefinitions":
         """Return the definitions with more files; these ones must not be used afterwards."""
@@ -319,15 +319,15 @@ def in_order(ddls: list[Ddl]) -> list[Ddl]:
 
     A RENAME whose event is called otherwise than it says comes before the next step of its table, any other one after
     what frees its name."""
-    waiting, found = [_Step.of(ddl) for ddl in ddls], list[Ddl]()
+    waiting, ordered = [_Step.of(ddl) for ddl in ddls], list[Ddl]()
     while waiting:
         taken = {step.old for step in waiting}
         between = {step.new for step in waiting if step.new != step.label}
         free = (one for one in waiting if one.old not in between and (one.new != one.label or one.new not in taken))
         chosen = next(free, waiting[0])
         waiting.remove(chosen)
-        found.append(chosen.ddl)
-    return found
+        ordered.append(chosen.ddl)
+    return ordered
 
 
 class _Step(NamedTuple):
@@ -556,7 +556,7 @@ def due(
     """Return the files of a stream that may have unlanded rows up to `upto`; files above number `top` are loose."""
     gaps = set(gaps_of(stands))
     last = max(files, default=0)
-    found = []
+    jobs = []
     for number in sorted(files):
         if is_behind(files[number], number, stands) and number not in gaps:
             continue
@@ -565,8 +565,8 @@ def due(
             is_followed = mark.is_cut and number < last
             if not is_followed and (mark.waits is None or mark.waits > upto):
                 continue
-        found.append(FileJob(number, files[number], number == last, number > top))
-    return found
+        jobs.append(FileJob(number, files[number], number == last, number > top))
+    return jobs
 
 
 def advanced(

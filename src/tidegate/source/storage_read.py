@@ -133,8 +133,8 @@ class CanalFiles:
 
     def whole(self, body: bytes) -> int:
         """Return how many bytes stand before a line that was cut off."""
-        found = body.rfind(self._end)
-        return 0 if found < 0 else found + len(self._end)
+        end = body.rfind(self._end)
+        return 0 if end < 0 else end + len(self._end)
 
     end = whole
 
@@ -145,7 +145,7 @@ class CanalFiles:
     def rows(self, job: FileJob, text: Text) -> FileRows:
         """Return the rows of a text in the range of the plan, up to a line at which the run has to halt."""
         lines, at = text.body.split(self._end)[:-1], 0
-        found = FileRows(records=len(lines))
+        result = FileRows(records=len(lines))
         while at < len(lines):
             some = lines[at : at + CHUNK]
             offsets = [offset_of(job.number, text.records + at + one) for one in range(1, len(some) + 1)]
@@ -157,12 +157,12 @@ class CanalFiles:
                 halt = Halt(halt.topic, 0, halt.offset, halt.code, what, halt.order)
                 return FileRows(halt=halt, halted_at=landed.halted_at)
             for table in landed.tables.values():
-                found.gate(table, self._plan.after, self._plan.upto)
-            found.undated += landed.letters
-            found.messages, found.filtered = found.messages + landed.messages, found.filtered + landed.filtered
-            found.path_counts.update(landed.path_counts)
+                result.gate(table, self._plan.after, self._plan.upto)
+            result.undated += landed.letters
+            result.messages, result.filtered = result.messages + landed.messages, result.filtered + landed.filtered
+            result.path_counts.update(landed.path_counts)
             at += landed.messages
-        return found
+        return result
 
 
 SKIPPED = "CDC:ErrSkippedByResolution"
@@ -219,61 +219,61 @@ class CsvFiles:
 
     def _by_columns(self, job: FileJob, text: Text) -> FileRows:
         batch, waits, lines = self._columns.lines(text.body, self._plan.after, self._plan.upto)
-        found = FileRows(waits=waits, records=lines)
+        result = FileRows(waits=waits, records=lines)
         if batch is None:
-            return found
+            return result
         first = offset_of(job.number, text.records + 1)
         last = int(pc.max(batch.message).as_py())
         rows = landed_batch(self._run.stream, 0, pa.array(range(first, first + last + 1), pa.int64()), batch)
-        found.messages = rows.num_rows
+        result.messages = rows.num_rows
         if self._judge is not None:
             kept = [not self._judge.drops(row) for row in events_of(batch)]
             rows = rows.filter(pa.array(kept, pa.bool_()))
-            found.filtered = found.messages - rows.num_rows
-        found.tables = [rows] if rows.num_rows else []
-        found.path_counts.add("land/columns", rows.num_rows)
-        return found
+            result.filtered = result.messages - rows.num_rows
+        result.tables = [rows] if rows.num_rows else []
+        result.path_counts.add("land/columns", rows.num_rows)
+        return result
 
     def _line_by_line(self, job: FileJob, text: Text, slow: SlowReason) -> FileRows:
-        found, encoder = FileRows(), Encoder()
+        result, encoder = FileRows(), Encoder()
         into, rows = RowColumns(self._run.stream, 0, self._run.table.name), 0
-        for placed, before in _paired(self._rows_in_range(found, job, text)):
+        for placed, before in _paired(self._rows_in_range(result, job, text)):
             row = self._event(placed.row, before)
-            found.messages += 1
+            result.messages += 1
             try:
                 if self._judge is not None and self._judge.drops(row):
-                    found.filtered += 1
+                    result.filtered += 1
                     continue
             except (InputError, SchemaError) as error:
-                self._aside(found, job, placed.record, error.code, str(error))
+                self._aside(result, job, placed.record, error.code, str(error))
                 continue
             into.add(offset_of(job.number, placed.record.number), encoder.encode(row, 0))
             rows += 1
         if rows:
-            found.tables.append(into.table())
-        found.path_counts.add("land/rows", rows, slow, self._run.table.name)
-        return found
+            result.tables.append(into.table())
+        result.path_counts.add("land/rows", rows, slow, self._run.table.name)
+        return result
 
-    def _rows_in_range(self, found: FileRows, job: FileJob, text: Text) -> Iterator[_PlacedRow]:
+    def _rows_in_range(self, result: FileRows, job: FileJob, text: Text) -> Iterator[_PlacedRow]:
         """The rows in the range, one by one, until the run has to halt."""
         is_first = text.records == self._has_header
         for one in records(text.body, self._options):
             record = one._replace(number=text.records + one.number, line=text.lines + one.line)
-            found.records += 1
+            result.records += 1
             if offset_of(job.number, record.number) in self._skipped:
-                self._aside(found, job, record, SKIPPED, "a resolution says to skip it")
+                self._aside(result, job, record, SKIPPED, "a resolution says to skip it")
                 continue
             try:
                 row = self._lines.row(record)
             except DecodeError as error:
                 lacks = is_first and record.fields is not None and len(record.fields) == self._width - 1
-                self._aside(found, job, record, NO_ORDER if lacks else error.code, error.what)
-                if found.halt is not None:
+                self._aside(result, job, record, NO_ORDER if lacks else error.code, error.what)
+                if result.halt is not None:
                     return
                 continue
             is_first = False
             if row.commit_ts > self._plan.upto:
-                found.wait(row.commit_ts)
+                result.wait(row.commit_ts)
             elif row.commit_ts > self._plan.after:
                 yield _PlacedRow(record, row)
 
@@ -290,26 +290,26 @@ class CsvFiles:
             return Update(before=before.values, after=row.values, **members)
         return Delete(before=row.values, **members) if row.op == "D" else Insert(after=row.values, **members)
 
-    def _aside(self, found: FileRows, job: FileJob, record: Record, code: str, what: str) -> None:
+    def _aside(self, result: FileRows, job: FileJob, record: Record, code: str, what: str) -> None:
         place = Place(self._run.stream, 0, offset_of(job.number, record.number))
         text = record.fields[3].text if record.fields and len(record.fields) > 3 else "unknown"
         where = f"{job.stored.path} line {record.line}, a row of {self._run.table.name} at commit_ts {text:.20}: {what}"
         if code == NO_ORDER:
             advice = NO_COMMIT_TS.format(key="include-commit-ts = true under [sink.csv]")
-            found.halt = Halt(
+            result.halt = Halt(
                 place.topic, 0, place.offset, code, f"{where}. Either {advice}; or a field is missing", True
             )
             return
         ts = commit_ts_of(text)
         if ts is not None and not self._plan.after < ts <= self._plan.upto:
             if ts > self._plan.after:
-                found.wait(ts)
+                result.wait(ts)
             return
         letter = DeadLetter(place, code, where, 0, None, record.raw)
         if self._plan.skip_dead or place.offset in self._skipped:
-            (found.undated if ts is None else found.letters).append(letter)
+            (result.undated if ts is None else result.letters).append(letter)
         else:
-            found.halt, found.halted_at = Halt(place.topic, 0, place.offset, code, where), letter
+            result.halt, result.halted_at = Halt(place.topic, 0, place.offset, code, where), letter
 
 
 def _paired(rows: Iterator[_PlacedRow]) -> Iterator[tuple[_PlacedRow, CsvRow | None]]:
@@ -368,13 +368,13 @@ def read_runs(plan: ReadPlan, runs: tuple[RunJob, ...]) -> list[RunRead]:
     """Read runs one after the other; repeats are detected within adjacent runs of one table.
 
     SourceError."""
-    found: list[RunRead] = []
+    results: list[RunRead] = []
     for _, group in groupby(runs, key=lambda run: run.table.name):
         some = list(group)
         has_key = any(one.handle for one in some[0].table.fields)
         seen = _Seen(has_key=has_key, keeps=has_key or any(run.is_loose for run in some))
-        found += [read_run(plan, run, seen) for run in some]
-    return found
+        results += [read_run(plan, run, seen) for run in some]
+    return results
 
 
 def read_run(plan: ReadPlan, run: RunJob, seen: "_Seen") -> RunRead:
@@ -394,26 +394,26 @@ def read_run(plan: ReadPlan, run: RunJob, seen: "_Seen") -> RunRead:
                 break
             LOGGER.warning("%s was cut off behind %d bytes: a writer crashed amid it", path, whole)
             whole = reader.end(body)
-        found = FileRows()
-        for text in _texts(reader, body[:whole], found):
+        result = FileRows()
+        for text in _texts(reader, body[:whole], result):
             piece = reader.rows(job, text)
             if piece.halt is not None:
                 return _halted(plan, done, piece)
             if plan.early:
-                found.tables += piece.tables
+                result.tables += piece.tables
             else:
                 _keep(piece.tables, run, seen, rows)
-            found.then(piece)
-        if plan.early and found.waits is not None:
+            result.then(piece)
+        if plan.early and result.waits is not None:
             done.read.append(FileRead(job.number, version, plan.after))
             break
-        done.read.append(FileRead(job.number, version, found.waits))
-        _keep(found.tables, run, seen, rows)
-        letters = [*found.letters, *(found.undated if found.waits is None else ())]
+        done.read.append(FileRead(job.number, version, result.waits))
+        _keep(result.tables, run, seen, rows)
+        letters = [*result.letters, *(result.undated if result.waits is None else ())]
         controls.add((), [(DEAD, letter) for letter in letters])
-        done.messages += found.messages
-        done.filtered += found.filtered
-        done.path_counts.update(found.path_counts)
+        done.messages += result.messages
+        done.filtered += result.filtered
+        done.path_counts.update(result.path_counts)
         reach("files/read")
     done.files, done.tables, done.dead = (*rows.close(), *controls.close()), rows.counts(), controls.dead
     return done

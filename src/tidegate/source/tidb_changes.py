@@ -95,20 +95,20 @@ class LogChunk:
     @property
     def transaction(self) -> Any:
         """The transaction of each row, counted from 0, by row number."""
-        found = np.zeros(len(self), np.int64)
+        transactions = np.zeros(len(self), np.int64)
         times = [self._numbers(name)[self._order] for name in ("commit_ts", "start_ts")]
-        np.cumsum(np.logical_or.reduce([time[1:] != time[:-1] for time in times]), out=found[1:])
-        return found
+        np.cumsum(np.logical_or.reduce([time[1:] != time[:-1] for time in times]), out=transactions[1:])
+        return transactions
 
     def tables(self) -> list[PhysicalRows]:
         """Return the rows of each physical table."""
         place = np.empty(len(self), np.int64)
         place[self._order] = np.arange(len(self))
-        found, start = [], 0
+        tables, start = [], 0
         for part in self.parts:
-            found.append(PhysicalRows(place[start : start + len(part)], part))
+            tables.append(PhysicalRows(place[start : start + len(part)], part))
             start += len(part)
-        return found
+        return tables
 
     @cached_property
     def _order(self) -> Any:
@@ -160,17 +160,19 @@ def _cut(held: _Parts, rows: int, size: int) -> list[_Parts]:
     every = np.concatenate(list(times.values()))
     order = np.argsort(every, kind="stable")
     every, sums = every[order], np.cumsum(np.concatenate([_sizes(part) for part in held.values()])[order])
-    found, start, at = [], dict.fromkeys(held, 0), 0
+    windows, start, at = [], dict.fromkeys(held, 0), 0
     while at < len(every):
         before = int(sums[at - 1]) if at else 0
         last = min(at + rows - 1, int(np.searchsorted(sums, before + size)))
         if last >= len(every):
             break
         ends = {prefix: int(np.searchsorted(time, every[last], "right")) for prefix, time in times.items()}
-        found.append({prefix: part.slice(start[prefix], ends[prefix] - start[prefix]) for prefix, part in held.items()})
+        windows.append(
+            {prefix: part.slice(start[prefix], ends[prefix] - start[prefix]) for prefix, part in held.items()}
+        )
         start, at = ends, int(np.searchsorted(every, every[last], "right"))
-    found.append({prefix: part.slice(start[prefix]) for prefix, part in held.items()})
-    return [{prefix: part for prefix, part in parts.items() if len(part)} for parts in found]
+    windows.append({prefix: part.slice(start[prefix]) for prefix, part in held.items()})
+    return [{prefix: part for prefix, part in parts.items() if len(part)} for parts in windows]
 
 
 def _log_chunk(parts: _Parts) -> LogChunk:
@@ -178,8 +180,8 @@ def _log_chunk(parts: _Parts) -> LogChunk:
 
 
 def _prefix(part: Any) -> bytes:
-    found: bytes = part.column("key")[0].as_py()[:_PREFIX_BYTES]
-    return found
+    prefix: bytes = part.column("key")[0].as_py()[:_PREFIX_BYTES]
+    return prefix
 
 
 def _sizes(part: Any) -> Any:
@@ -240,16 +242,16 @@ def mounted_row(row: KvChange, mounter: Mounter, *, refuse: bool) -> Mounted | N
 
     Raises CorruptedRow with `refuse` for a row whose checksum contradicts its values."""
     try:
-        found = mounter.mount(row.key, row.value, row.old_value, row.commit_ts)
+        change = mounter.mount(row.key, row.value, row.old_value, row.commit_ts)
     except TidegateError as error:
         placed = placed_error(error, f"commit_ts {row.commit_ts}, start_ts {row.start_ts}, key {row.key.hex()}")
         raise placed.at(table=_table_of(row, mounter), commit_ts=row.commit_ts) from error
-    if found is not None and found.corrupt and refuse:
+    if change is not None and change.corrupt and refuse:
         raise CorruptedRow(
-            f"{found.row.schema}.{found.row.table} at commit_ts {row.commit_ts}, key {row.key.hex()}: the checksum of "
-            "the row does not fit its values; compare the row upstream, or set corruption-handle-level to warn"
-        ).at(table=str(found.table.info.name), commit_ts=row.commit_ts)
-    return found
+            f"{change.row.schema}.{change.row.table} at commit_ts {row.commit_ts}, key {row.key.hex()}: the checksum "
+            "of the row does not fit its values; compare the row upstream, or set corruption-handle-level to warn"
+        ).at(table=str(change.table.info.name), commit_ts=row.commit_ts)
+    return change
 
 
 def _table_of(row: KvChange, mounter: Mounter) -> str:
@@ -270,15 +272,15 @@ def spans_of(
 ) -> dict[int, TableSpan]:
     """Return the rows in (after, upto] that `parts` have of each table, by table id, index entries included; `tables`
     are by physical id."""
-    found: dict[int, TableSpan] = {}
+    spans: dict[int, TableSpan] = {}
     for stored in (stored for part in parts for stored in part.stored):
         version = tables.get(stored.table_id)
         if version is None or stored.last_ts <= after or stored.first_ts > upto:
             continue
         low, high = max(stored.first_ts, after + 1), min(stored.last_ts, upto)
-        known = found.get(version.stored.id, TableSpan(0, low, high))
-        found[version.stored.id] = known.joined(stored.rows, low, high)
-    return found
+        known = spans.get(version.stored.id, TableSpan(0, low, high))
+        spans[version.stored.id] = known.joined(stored.rows, low, high)
+    return spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,9 +333,9 @@ class LogChanges:
         gc.disable()
         try:
             for chunk in chunks(self.log, (low, high), spans):
-                found = mounter.mount(chunk)
-                if found is not None:
-                    yield found
+                mounted = mounter.mount(chunk)
+                if mounted is not None:
+                    yield mounted
             if (counts := mounter.left_out()) is not None:
                 yield Chunk((), np.empty(0, np.int64), counts)
         finally:
@@ -398,14 +400,14 @@ class _ChunkMounter:
             singly.append(table)
             reasons.setdefault(self._names[table.records.physical_id], reason)
         path_counts.add("mount/columns", sum(len(part.numbers) for part in parts))
-        found, corrupt = self._by_rows(singly)
-        if found or parts:
+        row_parts, corrupt = self._by_rows(singly)
+        if row_parts or parts:
             path_counts.add(LEFT_OUT, self._left_out)
             self._left_out = 0
-        for batch, rows in found:
+        for batch, rows in row_parts:
             name = batch.schema, batch.table
             path_counts.add("mount/rows", len(rows), reasons.get(name), name)
-        return _chunk([*parts, *found], chunk, path_counts, corrupt)
+        return _chunk([*parts, *row_parts], chunk, path_counts, corrupt)
 
     def left_out(self) -> PathCounts | None:
         """Return the count of rows removed after the last chunk; None if there are none."""
@@ -423,7 +425,7 @@ class _ChunkMounter:
         return None
 
     def _by_rows(self, tables: Sequence[PhysicalRows]) -> tuple[list[ChunkPart], int]:
-        found: dict[int, list[tuple[int, int, Mounted]]] = {}
+        by_table: dict[int, list[tuple[int, int, Mounted]]] = {}
         corrupt = 0
         for number, row in numbered(tables):
             mounted = mounted_row(row, self._mounter, refuse=self._refuse)
@@ -433,9 +435,9 @@ class _ChunkMounter:
                 self._left_out += 1
                 continue
             corrupt += mounted.corrupt
-            found.setdefault(mounted.table.version.stored.id, []).append((number, row.start_ts, mounted))
+            by_table.setdefault(mounted.table.version.stored.id, []).append((number, row.start_ts, mounted))
         parts = []
-        for rows in found.values():
+        for rows in by_table.values():
             at, start_ts, changes = zip(*rows, strict=True)
             parts.append(ChunkPart(batch_of_rows(changes, start_ts), np.array(at)))
         return parts, corrupt

@@ -143,16 +143,16 @@ def restored(event: DdlEvent, job: Job) -> DdlEvent:
     in comments of tables and keys)."""
     ddl = event.ddl
     try:
-        found = restore_ddl(ddl.query, mode_names(job.sql_mode), job.charset)
+        restored_text = restore_ddl(ddl.query, mode_names(job.sql_mode), job.charset)
     except SqlError as error:
         LOGGER.warning("DDL at ts %s goes as it was written: %s: %.500s", ddl.commit_ts, error, ddl.query)
         return event
-    if found.loses:
+    if restored_text.loses:
         LOGGER.warning(
             "DDL at ts %s goes as it was written: TiCDC's text would lose backslashes: %.500s", ddl.commit_ts, ddl.query
         )
         return event
-    return event._replace(ddl=msgspec.structs.replace(ddl, query=found.text, written=ddl.query))
+    return event._replace(ddl=msgspec.structs.replace(ddl, query=restored_text.text, written=ddl.query))
 
 
 def schema_name(job: Job, before: StoredSnapshot) -> str:
@@ -165,13 +165,13 @@ def schema_name(job: Job, before: StoredSnapshot) -> str:
 def statements(query: str) -> list[str]:
     """Return the statements of a text, without the semicolons between them. Raises SqlError for a text that is no
     SQL."""
-    cursor, found, start = Cursor(query), [], 0
+    cursor, texts, start = Cursor(query), [], 0
     while True:
         cursor.rest()
         end = cursor.peek().start if cursor.is_sign(";") else len(query)
-        found.append(query[start:end].strip())
+        texts.append(query[start:end].strip())
         if not cursor.sign(";"):
-            return [each for each in found if each]
+            return [each for each in texts if each]
         start = end + 1
 
 
@@ -213,12 +213,12 @@ def _tells_all(job: Job, made: StoredTable, before: StoredSnapshot, tables: Tabl
     if "LIKE" not in job.query.upper():
         return True
     try:
-        found = parse(job.query, schema_name(job, before))
+        parsed = parse(job.query, schema_name(job, before))
     except SqlError:
         return True
-    if len(found) != 1 or not isinstance(found[0], CreateTableLike):
+    if len(parsed) != 1 or not isinstance(parsed[0], CreateTableLike):
         return True
-    like = found[0]
+    like = parsed[0]
     candidates = (one for one in tables.replicated(before) if name_of(one).key[1] == like.source.key[1])
     return any(
         (like.doubtful or name_of(one).key == like.source.key) and render_shape(one.stored) == render_shape(made)
@@ -286,9 +286,9 @@ def _is_sent(change: _Change, job: Job, commit_ts: int, tables: Tables) -> bool:
 
 
 def _shown(change: _Change) -> TableVersion:
-    found = change.after or change.before
-    assert found is not None
-    return found
+    version = change.after or change.before
+    assert version is not None
+    return version
 
 
 def _event(change: _Change, commit_ts: int, job: Job) -> DdlEvent:
@@ -536,9 +536,9 @@ class Timeline:
             job = self._ahead[0][1]
             before, after = self.snapshot, apply_job(self.snapshot, job, ts)
             wants_schema = self._rules.matches_schema(schema_name(job, before))
-            found = ddl_events(job, ts, before, after, self.tables, wants_schema=wants_schema)
+            job_events = ddl_events(job, ts, before, after, self.tables, wants_schema=wants_schema)
             stays = self._bdr and (job.bdr_role != PRIMARY or bool(job.cdc_write_source))
-            for each in found:
+            for each in job_events:
                 left_out = stays or self._events.drops_ddl(each.ddl, each.previous, job.start_ts)
                 sent = restored(each, job) if self._ticdc_texts else each
                 events.append(sent._replace(left_out=left_out))

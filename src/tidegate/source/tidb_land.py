@@ -245,12 +245,12 @@ def end_of_segment(
 
 def rows_by_table(parts: Sequence[LogPart], low: int, high: int) -> dict[int, int]:
     """Return an upper bound of the rows and index entries of each table id in (low, high]; other tables have none."""
-    found: dict[int, int] = {}
+    rows: dict[int, int] = {}
     for part in parts:
         for stored in part.stored:
             if stored.last_ts > low and stored.first_ts <= high:
-                found[stored.table_id] = found.get(stored.table_id, 0) + stored.rows
-    return found
+                rows[stored.table_id] = rows.get(stored.table_id, 0) + stored.rows
+    return rows
 
 
 SHARE_ROWS: Final = 20_000
@@ -287,15 +287,15 @@ def next_batch(timeline: Timeline, low: int, parts: Sequence[LogPart], rows: int
         stop = timeline.stop()
         upto = end if stop is None else min(end, stop)
         tables = {version.stored.id: version for version in timeline.tables.replicated(timeline.snapshot)}
-        found = partial(_pieces, parts, tables=tables, logical=timeline.snapshot.logical, share=share)
+        cut = partial(_pieces, parts, tables=tables, logical=timeline.snapshot.logical, share=share)
         try:
             events += timeline.walk(upto)
         except TidegateError:
             if upto - 1 == low:
                 raise
-            pieces += found((at, upto - 1)) if at < upto - 1 else ()
+            pieces += cut((at, upto - 1)) if at < upto - 1 else ()
             return LogBatch(upto - 1, tuple(pieces), tuple(events))
-        pieces += found((at, upto))
+        pieces += cut((at, upto))
         at = upto
     return LogBatch(at, tuple(pieces), tuple(events))
 
@@ -480,12 +480,12 @@ class LogSource(Source):
             self._look()
 
     def frontier(self) -> int | None:
-        found = self._high
-        if found is not None and self._next is not None and not self._next.ddls:
-            found = min(found, self._next.ts)
-        if found is not None and self._failure is not None:
-            found = min(found, self._failure.ts - 1)
-        return found
+        high = self._high
+        if high is not None and self._next is not None and not self._next.ddls:
+            high = min(high, self._next.ts)
+        if high is not None and self._failure is not None:
+            high = min(high, self._failure.ts - 1)
+        return high
 
     def carry(self, known: SchemaState) -> None:
         self._known = known.tables

@@ -130,8 +130,8 @@ class _Without:
 
     def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
         sources = WRITE_SOURCE if self.replicated else 0
-        found = self.log.rows(low, high, spans)
-        return (row for row in found if not row.txn_source & sources and row.start_ts not in self.start_ts)
+        rows = self.log.rows(low, high, spans)
+        return (row for row in rows if not row.txn_source & sources and row.start_ts not in self.start_ts)
 
     def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
         left_out = np.array(sorted(self.start_ts), np.int64)
@@ -220,12 +220,12 @@ class Tables:
 
     def left_out(self, snapshot: StoredSnapshot) -> tuple[LeftOut, ...]:
         """Return the tables of the filter that are not replicated."""
-        found = (
+        keyless = (
             LeftOut(str(name_of(version)), LATE_KEY if self.has_key(version) else NO_KEY)
             for version in snapshot.tables.values()
             if self.matches(*name_of(version)) and not version.stored.is_sequence and not self.eligible(version)
         )
-        return tuple(sorted(found, key=str))
+        return tuple(sorted(keyless, key=str))
 
     def replicated(self, snapshot: StoredSnapshot) -> Iterator[TableVersion]:
         """Return the replicated tables."""

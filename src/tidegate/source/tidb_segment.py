@@ -140,18 +140,18 @@ def decode_footer(segment: bytes, where: str = "a segment") -> Footer:
     if zlib.crc32(footer) != int.from_bytes(segment[tail + 4 : tail + 8], "big"):
         raise DecodeError("the checksum of the footer does not hold", _CODEC, tail)
     try:
-        found = _FOOTER.decode(footer)
+        decoded = _FOOTER.decode(footer)
     except msgspec.MsgspecError as error:
         raise DecodeError(f"footer: {error}", _CODEC, tail - size) from error
-    if any(block.offset < len(MAGIC) or block.size_bytes < 0 or block.rows < 0 for block in found.blocks):
+    if any(block.offset < len(MAGIC) or block.size_bytes < 0 or block.rows < 0 for block in decoded.blocks):
         raise DecodeError("footer: a block where none can lie", _CODEC, tail - size)
-    return found
+    return decoded
 
 
 def _check_version(head: bytes, tail: bytes, where: str) -> None:
     """Raise StateTooNew where both ends of a segment name a version that this release does not know."""
-    if head == tail and (found := _ANY_MAGIC.fullmatch(head)) is not None:
-        check_version(StateKind.SEGMENT, int(found[1]), where)
+    if head == tail and (match := _ANY_MAGIC.fullmatch(head)) is not None:
+        check_version(StateKind.SEGMENT, int(match[1]), where)
 
 
 def decode_segment(segment: bytes, where: str = "a segment") -> tuple[Footer, list[KvChange]]:
@@ -191,13 +191,13 @@ def read_spans(directory: Path, low: int, high: int, spans: Sequence[Span]) -> I
 def read_windows(directory: Path, low: int, high: int, spans: Sequence[Span]) -> Iterator[list[Any]]:
     """Return the rows in (low, high] in windows of time: all rows of a range of timestamps, as columns, tables in key
     order. A window has about a block of each table."""
-    found = [item for item in segments(directory) if item[1] > low and item[0] < high]
-    edges = [low, *(item[1] for item in found)]
-    gap = any(item[0] > edge for item, edge in zip(found, edges, strict=False)) or edges[-1] < high
+    chosen = [item for item in segments(directory) if item[1] > low and item[0] < high]
+    edges = [low, *(item[1] for item in chosen)]
+    gap = any(item[0] > edge for item, edge in zip(chosen, edges, strict=False)) or edges[-1] < high
     if gap:
-        held = ", ".join(f"({item[0]}, {item[1]}]" for item in found) or "nothing of it"
+        held = ", ".join(f"({item[0]}, {item[1]}]" for item in chosen) or "nothing of it"
         raise HistoryLost(f"changes of ({low}, {high}] are asked for, and {directory} holds {held}; start above it")
-    for _, _, path in found:
+    for _, _, path in chosen:
         for window in _windows_of(path, low, high, spans):
             kept = [_within(rows, low, high) for rows in window]
             if any(kept):
@@ -317,10 +317,10 @@ def trim(directory: Path, bound: int) -> int | None:
     was cut.
 
     Raises HistoryLost for a log with a gap, StoreUnavailable when the disk refuses."""
-    found = base_of(directory)
+    base = base_of(directory)
     begin, keys = 0, dict[bytes, KvChange]()
-    if found is not None:
-        begin, path = found
+    if base is not None:
+        begin, path = base
         keys = {row.key: row for row in decode_segment(path.read_bytes(), str(path))[1]}
     chosen: tuple[int, list[KvChange]] | None = None
     jobs: set[bytes] = set()
@@ -350,16 +350,16 @@ def trim(directory: Path, bound: int) -> int | None:
 
 def _bases(directory: Path) -> Iterator[tuple[int, Path]]:
     for path in directory.iterdir() if directory.is_dir() else ():
-        if found := _BASE_NAME.fullmatch(path.name):
-            yield int(found[1]), path
+        if match := _BASE_NAME.fullmatch(path.name):
+            yield int(match[1]), path
 
 
 def defines(key: bytes) -> bool:
     """Return whether a schema key defines a database or a table; counters, differences and past jobs are not needed."""
-    found = decode_meta_key(key)
-    if found.name == b"DBs":
+    meta_key = decode_meta_key(key)
+    if meta_key.name == b"DBs":
         return True
-    return found.name.startswith(b"DB:") and (found.field or b"").startswith(b"Table:")
+    return meta_key.name.startswith(b"DB:") and (meta_key.field or b"").startswith(b"Table:")
 
 
 class _Keys:
@@ -420,14 +420,14 @@ def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> No
 
 def kept_safe_point(log: Path, name: str) -> int | None:
     """Return the safe point `name` of a changefeed; None if it has none. Raises StateTooNew."""
-    found = _read_safe_point(log / _FEEDS / f"{name}.json")
-    return None if found is None else found.checkpoint_ts
+    safe_point = _read_safe_point(log / _FEEDS / f"{name}.json")
+    return None if safe_point is None else safe_point.checkpoint_ts
 
 
 def safe_points(log: Path) -> list[LogSafePoint]:
     """Return all safe points by name; other files are ignored. Raises StateTooNew."""
-    found = map(_read_safe_point, sorted((log / _FEEDS).glob("*.json")))
-    return [one for one in found if one is not None]
+    kept = map(_read_safe_point, sorted((log / _FEEDS).glob("*.json")))
+    return [one for one in kept if one is not None]
 
 
 def _read_safe_point(path: Path) -> LogSafePoint | None:
@@ -454,10 +454,10 @@ class SegmentLog:
     def begin(self) -> LogBegin:
         if (base := base_of(self.directory)) is not None:
             return LogBegin(base[0], definitions(base[1]), base[1].suffix == WHOLE)
-        found = segments(self.directory)
-        if found and found[0][0] > 0:
+        parts = segments(self.directory)
+        if parts and parts[0][0] > 0:
             raise HistoryLost(
-                f"the log {self.directory} goes back to {found[0][0]} without the definitions of that moment, so "
+                f"the log {self.directory} goes back to {parts[0][0]} without the definitions of that moment, so "
                 "tables made before it are not known; let its upstream write it from 0 on, or trim it with --log-keep"
             )
         return LogBegin(0, StoredSnapshot(), whole=True)
@@ -495,14 +495,14 @@ def _part(path: Path) -> LogPart:
 
 def create_statements(snapshot: StoredSnapshot, tables: Tables, ts: int) -> list[Ddl]:
     """Statements for all databases and for the tables that are replicated, databases first."""
-    found = []
+    statements = []
     for database in snapshot.schemas.values():
         name = database.name.original
         if lowered(name) not in SYSTEM_SCHEMAS:
             query = render_create_schema(database)
-            found.append(Ddl(schema=name, table="", query=query, commit_ts=ts, type=int(ActionType.CREATE_SCHEMA)))
+            statements.append(Ddl(schema=name, table="", query=query, commit_ts=ts, type=int(ActionType.CREATE_SCHEMA)))
     for version in tables.replicated(snapshot):
         query = render_create_table(version.stored, schema=version.schema)
         schema, table = name_of(version)
-        found.append(Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=int(ActionType.CREATE_TABLE)))
-    return found
+        statements.append(Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=int(ActionType.CREATE_TABLE)))
+    return statements

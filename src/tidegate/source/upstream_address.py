@@ -102,10 +102,10 @@ def _path(_name: str, value: str) -> object:
 
 
 def _seconds(name: str, value: str) -> object:
-    found = _DURATION.fullmatch(value)
-    if found is None or int(found[1]) == 0:
+    match = _DURATION.fullmatch(value)
+    if match is None or int(match[1]) == 0:
         raise UriInvalid(f'{_NAME}: {name} is {value!r}; write a time such as "10s" or "2m"')
-    return int(found[1]) * _UNIT_S[found[2]]
+    return int(match[1]) * _UNIT_S[match[2]]
 
 
 PARAMETERS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {

@@ -81,27 +81,27 @@ def members(*, python: bool = False, also: Sequence[str] = ()) -> dict[str, Path
 
     Raises ConfigError for one that is not installed.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for name, distribution in _distributions(also).items():
         if name == "tidegate":
-            found |= _own(distribution)
+            files |= _own(distribution)
             continue
         for file in distribution.files or _unrecorded(name):
             path = Path(str(distribution.locate_file(file)))
             if ".." not in file.parts and NOT_RUN.isdisjoint(file.parts) and path.is_file():
-                found[f"packages/{file}"] = path
+                files[f"packages/{file}"] = path
     if python:
-        found |= _interpreter()
-    return dict(sorted(found.items()))
+        files |= _interpreter()
+    return dict(sorted(files.items()))
 
 
 def _distributions(also: Sequence[str]) -> dict[str, metadata.Distribution]:
-    found: dict[str, metadata.Distribution] = {}
+    distributions: dict[str, metadata.Distribution] = {}
     queue: list[tuple[str, frozenset[str]]] = [("tidegate", frozenset(EXTRAS)), *((name, frozenset()) for name in also)]
     seen = set(queue)
     for name, extras in queue:  # grows
         try:
-            distribution = found[name] = metadata.distribution(name)
+            distribution = distributions[name] = metadata.distribution(name)
         except metadata.PackageNotFoundError as missing:
             if name in also:
                 raise ConfigError(f"the package {name} is not installed here") from missing
@@ -118,7 +118,7 @@ def _distributions(also: Sequence[str]) -> dict[str, metadata.Distribution]:
             if required not in OF_SPARK and one not in seen:
                 seen.add(one)
                 queue.append(one)
-    return found
+    return distributions
 
 
 def _unrecorded(name: str) -> list[metadata.PackagePath]:

@@ -73,9 +73,9 @@ def _own_temporary(path: Path) -> Path:
     """The directory at `path`, created if missing; a fresh one if other users can write to it."""
     with suppress(FileExistsError):
         path.mkdir(mode=PRIVATE_DIRECTORY)
-    found = path.lstat()
-    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    if not ours or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status = path.lstat()
+    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    if not ours or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return _fresh_temporary()
     path.chmod(PRIVATE_DIRECTORY)
     return path

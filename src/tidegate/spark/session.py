@@ -346,14 +346,14 @@ def check_session(spark: Any) -> None:
     names = [name for name in WARM if find_spec(name.partition(".")[0]) is not None]
     try:
         with explaining_lacks(spark):
-            found = (
+            answer = (
                 run_connected(spark, _release, [names])
                 if is_connect(spark)
                 else spark.sparkContext.parallelize([names], 1).map(_release).collect()
             )
     except SPARK_FAILURES:  # whatever it is, the jobs that follow will tell it as well
         return
-    if (theirs := found[0]) != (ours := version("tidegate")):
+    if (theirs := answer[0]) != (ours := version("tidegate")):
         raise EnvironmentFault(
             f"Spark's workers have Tidegate {theirs}, this program has {ours}; {_python_line(spark)}"
         )
@@ -388,8 +388,8 @@ def lack_of(spark: Any, failure: BaseException) -> str | None:
     """Return the lack of the session that explains a failure, with the line to add; None for other failures."""
     text = str(getattr(failure, "java_exception", failure))
     for pattern, advice in LACKS:
-        if found := pattern.search(text):
-            return advice.format(*found.groups(), python=_python_line(spark))
+        if match := pattern.search(text):
+            return advice.format(*match.groups(), python=_python_line(spark))
     return None
 
 

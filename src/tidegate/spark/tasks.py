@@ -100,9 +100,9 @@ class SparkTasks:
             raise self._lost(f"a worker of Spark ended without an answer: {reason(died)}") from died
 
     def aside(self, name: str) -> "SparkTasks":
-        found = SparkTasks(open_session=self._session, pool=self._pool)
-        found._group, found._lost = f"{name.replace(',', ' ')} {uuid.uuid4().hex[:8]}", SourceError
-        return found
+        tasks = SparkTasks(open_session=self._session, pool=self._pool)
+        tasks._group, tasks._lost = f"{name.replace(',', ' ')} {uuid.uuid4().hex[:8]}", SourceError
+        return tasks
 
     def cancel(self) -> None:
         """Cancel the running tasks of this activity; their `run` raises."""
@@ -157,9 +157,9 @@ def _ended(gone: Exception) -> SparkEnded:
 
 def feed_session(conf: Mapping[str, str] | None = None, archive: Path | None = None) -> "SparkSession":
     """Return a session that runs feeds, started with these settings unless there is one."""
-    found = session(driver_memory=FEED_HEAP, conf=conf, archive=archive)
-    check_session(found)
-    return found
+    spark = session(driver_memory=FEED_HEAP, conf=conf, archive=archive)
+    check_session(spark)
+    return spark
 
 
 def run_tasks(spark: "SparkSession", work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
