@@ -204,10 +204,10 @@ class BatchEncoder:
     def _table_of(self, row: RowChange) -> WireTable:
         """The table of a decoded row; rows of one layout share their fields, so those are known by identity."""
         key = (id(row.fields), row.pk_names)
-        found = self._tables.get(key)
-        if found is None:
-            found = self._tables.keep(key, (row.fields, table_of_row(row)))
-        return found[1]
+        cached = self._tables.get(key)
+        if cached is None:
+            cached = self._tables.keep(key, (row.fields, table_of_row(row)))
+        return cached[1]
 
     def _too_large(self, row: RowChange, table: WireTable, pair: Pair) -> MessageTooLarge:
         options = self.options

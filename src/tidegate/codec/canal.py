@@ -83,8 +83,8 @@ class ColumnKind(msgspec.Struct, frozen=True):
 @kept(lambda mysql_type, _legacy: width([mysql_type, mysql_type]))
 def kind_of(mysql_type: str, legacy: bool) -> ColumnKind:  # noqa: FBT001 - by position, as `kept` wants it
     """Return the kind of column that `mysql_type` describes."""
-    found = _NAME.match(mysql_type)
-    name = found[1].lower() if found else ""
+    match = _NAME.match(mysql_type)
+    name = match[1].lower() if match else ""
     code = NAMES.get(name, MysqlType.VARCHAR)
     unsigned = "unsigned" in mysql_type.rpartition(")")[2].lower()
     binary = "binary" in name or "blob" in name

@@ -382,10 +382,10 @@ class CanalEncoder:
 
     def _row_of(self, row: RowChange, table: WireTable) -> CanalRow:
         key = (id(table), row.schema, row.table)
-        found = self._ready.get(key)
-        if found is None:
-            found = self._ready.keep(key, (table, CanalRow(row.schema, row.table, table, self._options)))
-        return found[1]
+        prepared = self._ready.get(key)
+        if prepared is None:
+            prepared = self._ready.keep(key, (table, CanalRow(row.schema, row.table, table, self._options)))
+        return prepared[1]
 
     def _extension(self, row: RowChange, cut: Cut, row_key: bytes | None) -> str:
         if not self._options.enable_tidb_extension:

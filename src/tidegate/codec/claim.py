@@ -75,8 +75,8 @@ def open_claim(body: bytes, options: DecodeOptions) -> tuple[bytes | None, bytes
     """(key, value) of the message whose claim-check file holds `body`; decode them like any other."""
     if options.claim_check_raw_value:
         return None, body
-    found = parse(_BODY, body, CODEC, "file", 0)
-    return (None if found.key is None else _bytes(found.key, "key")), _bytes(found.value, "value")
+    file = parse(_BODY, body, CODEC, "file", 0)
+    return (None if file.key is None else _bytes(file.key, "key")), _bytes(file.value, "value")
 
 
 def pack_claim(key: bytes | None, value: bytes, *, raw_value: bool) -> bytes:

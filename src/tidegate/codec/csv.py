@@ -173,10 +173,10 @@ class CsvEncoder:
             fields.append(str(row.commit_ts))
         if options.output_old_value:
             fields.append("true" if isinstance(row, Update) else "false")
-        found = self._ready.get(id(table))
-        if found is None:
-            found = self._ready.keep(id(table), (table, [self.writer(column) for column in table.columns]))
-        for column, write, value in zip(table.columns, found[1], values, strict=True):
+        prepared = self._ready.get(id(table))
+        if prepared is None:
+            prepared = self._ready.keep(id(table), (table, [self.writer(column) for column in table.columns]))
+        for column, write, value in zip(table.columns, prepared[1], values, strict=True):
             try:
                 fields.append(options.null if value is None else write(value))
             except (TypeError, AttributeError, IndexError) as error:
@@ -294,8 +294,8 @@ def whole_bytes(body: bytes, options: CsvOptions) -> int:
     while at > 0:
         if body.endswith(end, 0, at) and (not quote or body.count(quote, 0, at) % 2 == 0):
             return at
-        found = body.rfind(end, 0, at - 1)
-        at = 0 if found < 0 else found + len(end)
+        last_end = body.rfind(end, 0, at - 1)
+        at = 0 if last_end < 0 else last_end + len(end)
     return 0
 
 
@@ -310,17 +310,17 @@ def records(body: bytes, options: CsvOptions) -> Iterator[Record]:
     while at < len(text):
         begin, fields = at, list[CsvField]()
         while True:
-            found = field.match(text, at)
-            if found is None:
+            match = field.match(text, at)
+            if match is None:
                 fields.clear()
                 stop = text.find(end, at)
                 at = len(text) if stop < 0 else stop + len(end)
                 break
-            at = found.end()
-            quoted = found[1] is not None
-            content = found[1].replace(options.quote * 2, options.quote) if quoted else found[2]
+            at = match.end()
+            quoted = match[1] is not None
+            content = match[1].replace(options.quote * 2, options.quote) if quoted else match[2]
             fields.append(CsvField(content, quoted))
-            if found[3] == end:
+            if match[3] == end:
                 break
         number += 1
         whole = text[begin:at]

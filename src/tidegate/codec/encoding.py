@@ -191,9 +191,9 @@ def encode_options(config: Mapping[str, object], protocol: str | None = None) ->
         raise ProtocolUnknown(f"protocol {configured!r} is not one that can be encoded; these can: {known}")
     values: dict[str, object] = {"protocol": from_config(shared, protocol).protocol}
     for name, (field, read) in _OPTIONS.items():
-        found = _last(config, name)
-        if found is not None:
-            values[field] = read(*found)
+        setting = _last(config, name)
+        if setting is not None:
+            values[field] = read(*setting)
     return _checked(msgspec.convert(values, EncodeOptions))
 
 
@@ -228,18 +228,18 @@ def check_marks(options: EncodeOptions) -> None:
 
 def _last(config: Mapping[str, object], name: str) -> tuple[str, object] | None:
     """The key and value of an option: those of the URI before those of the file."""
-    found: tuple[str, object] | None = None
+    setting: tuple[str, object] | None = None
     for key, value in config.items():
         place, _, last = f".{key}".rpartition(".")
         if last != name or f"{place}.".endswith(_OTHER_PROTOCOLS):
             continue
         if place == ".uri":
             return key, value
-        if found is not None and str(found[1]).lower() != str(value).lower():
-            shown = "" if name.endswith("-uri") else f": {found[1]!r} and {value!r}"
-            raise ConfigError(f"{found[0]} and {key} disagree{shown}")
-        found = key, value
-    return found
+        if setting is not None and str(setting[1]).lower() != str(value).lower():
+            shown = "" if name.endswith("-uri") else f": {setting[1]!r} and {value!r}"
+            raise ConfigError(f"{setting[0]} and {key} disagree{shown}")
+        setting = key, value
+    return setting
 
 
 class Contradiction(NamedTuple):
@@ -288,9 +288,9 @@ CONTRADICTIONS: Final = (
 def _checked(options: EncodeOptions) -> EncodeOptions:
     """`options` with implied values. Raises the error of a contradiction."""
     check_marks(options)
-    for found in CONTRADICTIONS:
-        if found.applies(options):
-            raise found.error(found.why)
+    for contradiction in CONTRADICTIONS:
+        if contradiction.applies(options):
+            raise contradiction.error(contradiction.why)
     if options.content_compatible and options.protocol == "canal-json":
         return msgspec.structs.replace(options, only_output_updated_columns=True)
     return options

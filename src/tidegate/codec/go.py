@@ -152,10 +152,10 @@ class _Escapes(dict[int, str]):
     def __missing__(self, code: int) -> str:
         """A code point of 0x80 or above."""
         escape = f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-        found = chr(code) if is_printable(code) else escape
+        text = chr(code) if is_printable(code) else escape
         if len(self) < _KNOWN_MAX:
-            self[code] = found
-        return found
+            self[code] = text
+        return text
 
 
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*+")

@@ -51,17 +51,17 @@ def kept(size: Callable[..., int]) -> Callable[[Callable[_Arguments, _Value]], C
     """Return a decorator that caches a function's results, whose size `size` returns. Arguments are positional."""
 
     def keeping(make: Callable[_Arguments, _Value]) -> Callable[_Arguments, _Value]:
-        found = LayoutMemory[tuple[object, ...], _Value]()
+        memory = LayoutMemory[tuple[object, ...], _Value]()
 
         @wraps(make)
         def get(*args: _Arguments.args, **_named: _Arguments.kwargs) -> _Value:
             try:
-                return found[args]
+                return memory[args]
             except KeyError:
                 value = make(*args)  # type: ignore[call-arg]  # none are named
-            return found.keep(args, value, size(*args))
+            return memory.keep(args, value, size(*args))
 
-        get.cache_clear = found.clear  # type: ignore[attr-defined]
+        get.cache_clear = memory.clear  # type: ignore[attr-defined]
         return get
 
     return keeping

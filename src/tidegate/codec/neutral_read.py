@@ -109,20 +109,20 @@ class EventReader:
 
         EncodeError for a line that is neither."""
         try:
-            found = _LINE.decode(line)
+            decoded = _LINE.decode(line)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise EncodeError(f"not an event line: {error}") from error
-        match found.kind:
+        match decoded.kind:
             case "row":
-                return self._row(found)
+                return self._row(decoded)
             case "table":
-                columns = (_column(column) for column in found.columns or [] if column.visible_to_cdc)
-                self._definitions[found.ref] = {column.name: column for column in columns}
+                columns = (_column(column) for column in decoded.columns or [] if column.visible_to_cdc)
+                self._definitions[decoded.ref] = {column.name: column for column in columns}
                 self._shapes.clear()
             case "ddl":
-                return EventLine(_ddl(found))
+                return EventLine(_ddl(decoded))
             case "resolved":
-                return EventLine(Resolved(found.ts))
+                return EventLine(Resolved(decoded.ts))
         return None
 
     def _row(self, line: _Line) -> EventLine:
@@ -166,15 +166,15 @@ class EventReader:
         """The table that describes an image, in the image's order; the same object for rows alike."""
         described = tuple([(column.name, column.type, column.flag) for column in image])
         key = (line.table_ref, tuple(line.pk_names or ()), described)
-        found = self._shapes.get(key)
-        if found is None:
+        cached = self._shapes.get(key)
+        if cached is None:
             known = self._definitions.get(line.table_ref, {})
             columns = tuple(known.get(column.name) or _column(column) for column in image)
             if len({column.name for column in columns}) != len(columns):
                 raise EncodeError(f"a row of {line.schema}.{line.table} with two columns of one name")
             table = WireTable(columns, tuple(line.pk_names or ()))
-            found = self._shapes.keep(key, (table, table.fields))
-        return found
+            cached = self._shapes.keep(key, (table, table.fields))
+        return cached
 
 
 def _ddl(line: _Line) -> Ddl:
@@ -224,10 +224,10 @@ def _values(line: _Line, table: WireTable, image: list[_Column] | None) -> Value
 def _value(column: WireColumn, value: _Value | None) -> Value:
     if value is None:
         return None
-    found = _read(column, value)
-    if found is None:
+    parsed = _read(column, value)
+    if parsed is None:
         raise EncodeError(f"column {column.name!r} (type {int(column.type.code)}) cannot be {_shown(value)}")
-    return found
+    return parsed
 
 
 def _read(column: WireColumn, value: _Value) -> Value:

@@ -247,19 +247,19 @@ def _column(members: dict[str, object]) -> OpenColumn:
 
 def _entries(pairs: tuple[tuple[str, object], ...]) -> list[_Entry] | None:
     """The columns of `p` in order, unnamed ones with None; None when a stray member belongs to no column."""
-    found: list[tuple[str | None, dict[str, object]]] = []
+    entries: list[tuple[str | None, dict[str, object]]] = []
     for name, member in pairs:
         if isinstance(member, tuple):
-            found.append((name, dict(member)))
+            entries.append((name, dict(member)))
         elif name == "t":
-            found.append((None, {"t": member}))
-        elif name in {"h", "f", "v"} and found and found[-1][0] is None and name not in found[-1][1]:
-            found[-1][1][name] = member
+            entries.append((None, {"t": member}))
+        elif name in {"h", "f", "v"} and entries and entries[-1][0] is None and name not in entries[-1][1]:
+            entries[-1][1][name] = member
         else:
             return None
-    if any(name is None and members.get("v") is None for name, members in found):
+    if any(name is None and members.get("v") is None for name, members in entries):
         return None
-    return [(name, _column(members)) for name, members in found]
+    return [(name, _column(members)) for name, members in entries]
 
 
 def _match(columns: list[tuple[str, OpenColumn]], entries: list[_Entry]) -> list[str] | None:

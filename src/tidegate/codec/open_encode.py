@@ -108,9 +108,9 @@ _NAME: Final = re.compile(r'"(?:[^"\\]|\\.)*+":\{', re.DOTALL)
 
 def unnamed_null(member: str) -> str:
     """`"name":{members}` without name and braces."""
-    found = _NAME.match(member)
-    assert found is not None, member
-    return member[found.end() : -1]
+    match = _NAME.match(member)
+    assert match is not None, member
+    return member[match.end() : -1]
 
 
 _MISSING: Final = "no handle key column in table {}; give it a primary key, or a unique key on NOT NULL columns"
@@ -279,8 +279,8 @@ class OpenEncoder:
     def _images(self, row: RowChange, table: WireTable) -> TableForm:
         """The table made ready; with the fault stale-flags, with the flags that a partition had at first."""
         partition_id = row.partition_id if "stale-flags" in self._options.faults else None
-        found = self._ready.get((id(table), partition_id))
-        if found is None:
+        prepared = self._ready.get((id(table), partition_id))
+        if prepared is None:
             if max(len(self._ready), len(self._stale_flags)) >= _MAX_TABLES:
                 self._ready.clear()
                 self._stale_flags.clear()
@@ -288,8 +288,8 @@ class OpenEncoder:
             if partition_id is not None:
                 fresh = {column.name: column.flag for column in table.columns}
                 flags = self._stale_flags.setdefault(partition_id, fresh)
-            found = self._ready[id(table), partition_id] = table, TableForm(table, self._options, flags)
-        return found[1]
+            prepared = self._ready[id(table), partition_id] = table, TableForm(table, self._options, flags)
+        return prepared[1]
 
     def _classic_key(self, row: RowChange, cut: Cut) -> str:
         parts = [f'{{"ts":{row.commit_ts}{self._names(row.schema, row.table)}']

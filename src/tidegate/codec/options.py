@@ -121,10 +121,10 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False", ""})
 
 def protocol_name(name: str) -> str:
     """Return the protocol that `name` means. Raises ConfigError for an unknown one."""
-    found = PROTOCOLS.get(name.lower())
-    if found is None:
+    protocol = PROTOCOLS.get(name.lower())
+    if protocol is None:
         raise ConfigError(f"protocol {name!r} is not one of {', '.join(sorted(set(PROTOCOLS.values())))}")
-    return found
+    return protocol
 
 
 def from_config(config: Mapping[str, object], protocol: str | None = None) -> DecodeOptions:

@@ -140,19 +140,19 @@ def canal_marks(
 
 def _open_key(marks: Marks, pairs: Pairs) -> None:
     names = [name for name, _ in pairs]
-    found = dict(pairs)
+    members = dict(pairs)
     if "rid" in names:
         _add(marks, DIALECT, CLASSIC)
     if "ptn" in names:
         _add(marks, DIALECT, CLASSIC if names.index("ptn") < names.index("t") else NEWARCH)
-    if found["t"] == 2:
+    if members["t"] == 2:
         if "tbl" not in names:
             _add(marks, DIALECT, CLASSIC)
-        elif not found["tbl"]:
+        elif not members["tbl"]:
             _add(marks, DIALECT, NEWARCH)
     if ("ohk", False) in pairs:
         _add(marks, DIALECT, NEWARCH)
-    _handling(marks, handles=bool(found.get("ohk")), claim=bool(found.get("ccl")))
+    _handling(marks, handles=bool(members.get("ohk")), claim=bool(members.get("ccl")))
 
 
 def _open_value(marks: Marks, pairs: Pairs) -> None:
@@ -292,7 +292,7 @@ def sniff(key: bytes | None, value: bytes | None) -> Sniffed:
 def sniff_all(messages: Iterable[tuple[bytes | None, bytes | None]]) -> Sniffed:
     """Return the evidence of all messages; undecodable ones are skipped. Raises DecodeError when none is left, or for
     several protocols."""
-    found: Sniffed | None = None
+    merged: Sniffed | None = None
     first: DecodeError | None = None
     for key, value in messages:
         try:
@@ -300,10 +300,10 @@ def sniff_all(messages: Iterable[tuple[bytes | None, bytes | None]]) -> Sniffed:
         except DecodeError as error:
             first = first or error
             continue
-        found = one if found is None else merge(found, one)
-    if found is None:
+        merged = one if merged is None else merge(merged, one)
+    if merged is None:
         raise first or DecodeError("no message to tell a protocol from", CODEC, 0)
-    return found
+    return merged
 
 
 def merge(*found: Sniffed) -> Sniffed:
@@ -349,12 +349,12 @@ def _message(key: bytes | None, value: bytes | None) -> Sniffed:
 
 def _bodies(buffer: bytes) -> list[bytes]:
     """The length-prefixed bytes of `buffer`, as far as they go."""
-    found, at = [], 0
+    bodies, at = [], 0
     while at + 8 <= len(buffer):
         end = at + 8 + int.from_bytes(buffer[at : at + 8], "big")
-        found.append(buffer[at + 8 : end])
+        bodies.append(buffer[at + 8 : end])
         at = end
-    return found
+    return bodies
 
 
 def _ordered(settings: dict[str, str]) -> tuple[tuple[str, str], ...]:

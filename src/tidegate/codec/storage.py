@@ -107,8 +107,8 @@ def schema_name(version: int, checksum: int) -> str:
 
 def parse_schema_name(name: str) -> tuple[int, int] | None:
     """Return the version and checksum in a schema file's name; None for another file."""
-    found = _SCHEMA_NAME.fullmatch(name)
-    return None if found is None else (int(found[1]), int(found[2]))
+    match = _SCHEMA_NAME.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 class DataPath(NamedTuple):
@@ -133,23 +133,23 @@ def stream_name(directory: str, writer: str) -> str:
 def parse_data_path(path: str) -> DataPath | None:
     """Return the parts of a data file's path; None for another file."""
     directory, _, name = path.rpartition("/")
-    found = _DATA_NAME.fullmatch(name)
-    return None if found is None else DataPath(directory, found[1] or "", int(found[2]), found[3])
+    match = _DATA_NAME.fullmatch(name)
+    return None if match is None else DataPath(directory, match[1] or "", int(match[2]), match[3])
 
 
 def parse_index_path(path: str) -> str | None:
     """Return the stream of an index file; None for another file."""
     directory, _, name = path.rpartition("/")
-    found = _INDEX_NAME.fullmatch(name)
-    if found is None or not directory.endswith("/meta"):
+    match = _INDEX_NAME.fullmatch(name)
+    if match is None or not directory.endswith("/meta"):
         return None
-    return stream_name(directory.removesuffix("/meta"), found[1] or "")
+    return stream_name(directory.removesuffix("/meta"), match[1] or "")
 
 
 def parse_index(body: bytes) -> int:
     """Return the number of the file that an index names; 0 if it names none."""
-    found = parse_data_path(body.decode("utf-8", "replace").strip())
-    return 0 if found is None else found.number
+    data_path = parse_data_path(body.decode("utf-8", "replace").strip())
+    return 0 if data_path is None else data_path.number
 
 
 def parse_schema_path(path: str) -> tuple[str, int, int] | None:
@@ -166,8 +166,8 @@ def render_metadata(checkpoint_ts: int) -> bytes:
 
 def parse_metadata(body: bytes) -> int:
     """Return the checkpoint in the file `metadata`; -1 without one."""
-    found = _CHECKPOINT.fullmatch(body.strip())
-    return -1 if found is None else int(found[1])
+    match = _CHECKPOINT.fullmatch(body.strip())
+    return -1 if match is None else int(match[1])
 
 
 def _directory(*names: str) -> str:

@@ -143,11 +143,11 @@ def decode_messages(
     number, byte = 0, 0
     stream = iter(messages)
     while True:
-        found: tuple[Event, ...] = ()
+        events: tuple[Event, ...] = ()
         try:
             key, value = next(stream)
             size = _LENGTHS + len(key or b"") + len(value or b"")
-            found = decode(key, value, options)
+            events = decode(key, value, options)
         except StopIteration:
             return
         except DecodeError as error:
@@ -157,6 +157,6 @@ def decode_messages(
             refused(StreamPlace(number, 0, byte), error)
             if error.codec == CODEC:
                 return
-        for index, event in enumerate(found):
+        for index, event in enumerate(events):
             yield Placed(StreamPlace(number, index, byte), event)
         number, byte = number + 1, byte + size

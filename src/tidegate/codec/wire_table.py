@@ -95,18 +95,18 @@ def wire_table(info: TableInfo) -> WireTable:
 
 def flags_of(info: TableInfo) -> dict[str, int]:
     """Return the flags of every column by name, virtual ones included."""
-    found = {column.name: _own_flags(column) for column in info.columns}
-    folded = {lowered(name): name for name in found}
+    flags = {column.name: _own_flags(column) for column in info.columns}
+    folded = {lowered(name): name for name in flags}
     for index in info.indexes:
         flag = ColumnFlag.PRIMARY_KEY if index.primary else ColumnFlag.UNIQUE_KEY if index.unique else ColumnFlag(0)
         if len(index.columns) > 1 or not flag:
             flag |= ColumnFlag.MULTIPLE_KEY
         for name in index.columns:
             if lowered(name) in folded:
-                found[folded[lowered(name)]] |= flag
+                flags[folded[lowered(name)]] |= flag
     for name in info.handle_key:
-        found[folded[lowered(name)]] |= ColumnFlag.HANDLE_KEY
-    return {name: int(flag) for name, flag in found.items()}
+        flags[folded[lowered(name)]] |= ColumnFlag.HANDLE_KEY
+    return {name: int(flag) for name, flag in flags.items()}
 
 
 def _own_flags(column: ColumnInfo) -> ColumnFlag:

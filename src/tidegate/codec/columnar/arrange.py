@@ -140,9 +140,9 @@ def _texts(work: _Work) -> tuple[list[Any], Any]:
     bad = row_of[(values.marks & BAD) != 0]
     if len(bad):
         return [], bad
-    found = bytes_of(values, pa.binary())
+    texts = bytes_of(values, pa.binary())
     runs = zip(begun.tolist(), sizes.tolist(), np.repeat(widths, 2).tolist(), strict=True)
-    return [RowTexts(found.slice(start, size), width) for start, size, width in runs], bad
+    return [RowTexts(texts.slice(start, size), width) for start, size, width in runs], bad
 
 
 def _column_slices(templates: Sequence[Template], images: ImageCounts) -> ColumnSlices:
@@ -189,7 +189,7 @@ def _filled(work: _Work, slices: ColumnSlices, steps: Any, *, written: bool) -> 
 
 def _shown(slices: ColumnSlices, work: _Work, arrays: list[Any]) -> list[Any]:
     """Both images of each program as record batches; programs with equal columns share one record batch, sliced."""
-    found: list[Any] = [None] * (2 * len(work.templates))
+    images_shown: list[Any] = [None] * (2 * len(work.templates))
     for members in slices.alike:
         first = work.templates[members[0]].layout
         names, width = [one.name for one in first.fields], len(first.fields)
@@ -200,9 +200,9 @@ def _shown(slices: ColumnSlices, work: _Work, arrays: list[Any]) -> list[Any]:
             columns = [arrays[form].slice(at, total) for form, at in zip(forms.tolist(), begun, strict=True)]
             whole, at = pa.RecordBatch.from_arrays(columns, names=names), 0
             for member, count in zip(members, counts[members].tolist(), strict=True):
-                found[2 * member + image] = whole.slice(at, count)
+                images_shown[2 * member + image] = whole.slice(at, count)
                 at += count
-    return found
+    return images_shown
 
 
 def _batches(

@@ -65,9 +65,9 @@ class _CanalShape:
     def keys(self) -> Any:
         """A hash of what precedes `type`: database, table and key."""
         text = self.texts[0]
-        found = np.empty(len(text.starts), np.int64)
-        _keys_before(windows(text.array), text.starts, text.ends, _KEY_END, found)
-        return found ^ np.int64(self._legacy)
+        hashes = np.empty(len(text.starts), np.int64)
+        _keys_before(windows(text.array), text.starts, text.ends, _KEY_END, hashes)
+        return hashes ^ np.int64(self._legacy)
 
     def learn(self, row: int) -> Template | None:
         value = self._values[row]
@@ -91,30 +91,30 @@ _NUMBERS: Final[dict[int, Form]] = {MysqlType.FLOAT: Form.FLOAT, MysqlType.DOUBL
 
 
 @compiled
-def _keys_before(words: Any, starts: Any, ends: Any, mark: Any, found: Any) -> None:
+def _keys_before(words: Any, starts: Any, ends: Any, mark: Any, hashes: Any) -> None:
     """Hash each text up to `mark`, or all of it."""
     for row in range(len(starts)):
         at, end = starts[row], ends[row]
         while at < end and words[np.uint64(at)] != mark:
             at += 1
-        found[row] = np.int64(scan.text_hash(words, starts[row], at))
+        hashes[row] = np.int64(scan.text_hash(words, starts[row], at))
 
 
 def _template(text: str, layout: RowLayout) -> Template:
-    steps, at, found = list[ScanStep](), 0, list[JsonMember]()
+    steps, at, json_members = list[ScanStep](), 0, list[JsonMember]()
     for one in members(text):
         if one.name == "_tidb":
-            found += [inner for inner in members(text, one.start) if inner.name == "commitTs"]
+            json_members += [inner for inner in members(text, one.start) if inner.name == "commitTs"]
         elif one.name == "type":
-            found.append(one._replace(start=one.start + 1, end=one.end - 1))
+            json_members.append(one._replace(start=one.start + 1, end=one.end - 1))
         elif one.name in _NAMES:
-            found.append(one)
-    if sorted(one.name for one in found) != sorted(_NAMES) or [one.name for one in found].index("type"):
+            json_members.append(one)
+    if sorted(one.name for one in json_members) != sorted(_NAMES) or [one.name for one in json_members].index("type"):
         raise ValueError("no message of a row, or one whose type comes late")
-    types = list(members(text, next(one.start for one in found if one.name == "mysqlType")))
+    types = list(members(text, next(one.start for one in json_members if one.name == "mysqlType")))
     if len({one.name for one in types}) < len(types):
         raise ValueError("a type that is given twice: the last one counts, and members have no order")
-    for one in found:
+    for one in json_members:
         steps.append(ScanStep(scan.LITERAL, literal(text, at, one.start)))
         steps += _STEPS[one.name](text, one, layout, len(steps))
         at = one.end

@@ -66,8 +66,8 @@ class MessageChunk:
     def by_path(self) -> dict[str, int]:
         """Rows per decode path: "template", "plain"."""
         plain = sum(isinstance(event, RowChange) for one in self.rest for event in one.events)
-        found = {"template": sum(batch.rows for batch in self.batches), "plain": plain}
-        return {path: count for path, count in found.items() if count}
+        rows = {"template": sum(batch.rows for batch in self.batches), "plain": plain}
+        return {path: count for path, count in rows.items() if count}
 
 
 class _ByTemplate(Protocol):
@@ -148,11 +148,11 @@ def _with_reasons(
     rest: Sequence[PlainMessage], batches: Iterable[Batch], notes: swept.SweepNotes, options: DecodeOptions
 ) -> Iterator[PlainMessage]:
     """Add to each message with rows the reason why no template read it, by its first row."""
-    found = [(one, [event for event in one.events if isinstance(event, RowChange)]) for one in rest]
+    with_rows = [(one, [event for event in one.events if isinstance(event, RowChange)]) for one in rest]
     read, plain, samples = _Counts(), _Counts(), dict[tuple[str, str], SlowReason]()
     for batch in batches:
         read[batch.schema, batch.table] += batch.rows
-    for one, rows in found:
+    for one, rows in with_rows:
         plain.update((row.schema, row.table) for row in rows)
         if rows and one.message in notes.samples:
             samples[rows[0].schema, rows[0].table] = notes.samples[one.message]
@@ -167,7 +167,7 @@ def _with_reasons(
         name: chunk_reason or _table_reason(rows, read[name], samples.get(name), notes) for name, rows in plain.items()
     }
     several = _SEVERAL if protocol_name(options.protocol) == "canal-json" else None
-    for one, rows in found:
+    for one, rows in with_rows:
         if not rows:
             yield one
             continue

@@ -92,9 +92,9 @@ def _integers(form: ColumnForm, values: Values) -> Any:
 
 
 def _doubles(_form: ColumnForm, values: Values) -> Any:
-    found = _bytes(pa.string())(_form, values).cast(pa.float64())
-    values.marks[~np.isfinite(_numbers(found))] |= BAD
-    return found
+    doubles = _bytes(pa.string())(_form, values).cast(pa.float64())
+    values.marks[~np.isfinite(_numbers(doubles))] |= BAD
+    return doubles
 
 
 def _floats(form: ColumnForm, values: Values) -> Any:
@@ -219,10 +219,10 @@ def fill(
 @inlined
 def _checked(text: Any, at: int, stop: int, mark: int, bounds: Any) -> tuple[int, int]:
     """Parse digits with a sign; return the number and its mark."""
-    found, fits = _integer(text, at, stop, bounds[0])
-    if fits and _within(found, bounds[0], bounds[1], bounds[2]):
-        return found, mark
-    return found, mark | BAD
+    number, fits = _integer(text, at, stop, bounds[0])
+    if fits and _within(number, bounds[0], bounds[1], bounds[2]):
+        return number, mark
+    return number, mark | BAD
 
 
 @compiled

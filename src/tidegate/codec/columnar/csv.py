@@ -87,7 +87,7 @@ class CsvTable:
             raise Mismatch("characters of several bytes, or a file of more than 2 GB")
         names = [str(at) for at in range(self._head + len(self._table.columns))]
         try:
-            found = csv.read_csv(
+            lines = csv.read_csv(
                 pa.py_buffer(body),
                 csv.ReadOptions(
                     use_threads=False,
@@ -112,7 +112,7 @@ class CsvTable:
             )
         except pa.ArrowException as error:
             raise Mismatch(str(error)) from error
-        arrays = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in found.columns]
+        arrays = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in lines.columns]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _check(self, lines: Any) -> None:
@@ -181,12 +181,12 @@ class CsvTable:
 def _one_by_one(column: WireColumn, texts: Any, options: CsvOptions) -> Any:
     """Read each distinct value once with the plain reader."""
     read = reader_of(column, options)
-    found = texts.dictionary_encode()
+    distinct = texts.dictionary_encode()
     try:
-        values = [read(text.decode("utf-8", "surrogateescape")) for text in found.dictionary.to_pylist()]
+        values = [read(text.decode("utf-8", "surrogateescape")) for text in distinct.dictionary.to_pylist()]
     except DecodeError as error:
         raise Mismatch(f"{CODEC}: {error}") from error
     kind = pa.int64() if column.type.code in NAMED else pa.binary()
     if column.type.code == MysqlType.SET:
         kind = pa.uint64()
-    return pa.array(values, kind).take(found.indices)
+    return pa.array(values, kind).take(distinct.indices)

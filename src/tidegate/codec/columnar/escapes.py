@@ -23,9 +23,9 @@ from tidegate.model.compiled import compiled, copy
 
 def _meanings(characters: bytes, meant: bytes) -> Any:
     """The meaning of each character, -1 for the others."""
-    found = np.full(256, -1, np.int64)
-    found[np.frombuffer(characters, np.uint8)] = np.frombuffer(meant, np.uint8)
-    return found
+    meanings = np.full(256, -1, np.int64)
+    meanings[np.frombuffer(characters, np.uint8)] = np.frombuffer(meant, np.uint8)
+    return meanings
 
 
 BITS: Final = _meanings(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", bytes(range(64)))

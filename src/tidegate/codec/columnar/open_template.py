@@ -103,9 +103,9 @@ class _OpenShape:
     def keys(self) -> Any:
         """A hash of the head without its numbers."""
         heads = self.texts[0]
-        found = np.empty(len(heads.starts), np.int64)
-        _keys_without_numbers(heads.array, heads.starts, heads.ends, found)
-        return found ^ np.int64(self._legacy)
+        hashes = np.empty(len(heads.starts), np.int64)
+        _keys_without_numbers(heads.array, heads.starts, heads.ends, hashes)
+        return hashes ^ np.int64(self._legacy)
 
     def learn(self, row: int) -> Template | None:
         head, body = self._heads[row], self._bodies[row]
@@ -126,7 +126,7 @@ class _OpenShape:
 
 
 @compiled
-def _keys_without_numbers(text: Any, starts: Any, ends: Any, found: Any) -> None:
+def _keys_without_numbers(text: Any, starts: Any, ends: Any, hashes: Any) -> None:
     """Hash each head without its numbers (digits and minus behind colons), except that of `t`."""
     for row in range(len(starts)):
         value, number = scan.HASH, False
@@ -136,7 +136,7 @@ def _keys_without_numbers(text: Any, starts: Any, ends: Any, found: Any) -> None
                 continue
             number = byte == 58 and text[at - 2] != 116
             value = scan.hashed(value, byte)
-        found[row] = np.int64(value)
+        hashes[row] = np.int64(value)
 
 
 def _body_steps(text: str, layout: RowLayout) -> tuple[ScanStep, ...]:
@@ -153,10 +153,10 @@ def _body_steps(text: str, layout: RowLayout) -> tuple[ScanStep, ...]:
 
 def _values(text: str, at: int) -> dict[str, tuple[int, int]]:
     """Start and end of the value of each cell of an image."""
-    found = {}
+    spans = {}
     for cell in members(text, at):
         values = [(one.start, one.end) for one in members(text, cell.start) if one.name == "v"]
         if len(values) != 1:
             raise ValueError("no value, or several")
-        found[cell.name] = values[0]
-    return found
+        spans[cell.name] = values[0]
+    return spans

@@ -80,9 +80,9 @@ def layout_of(events: Sequence[Event], form_of: Callable[[Field], ColumnForm | N
     row = events[0] if len(events) == 1 else None
     if not isinstance(row, RowChange) or row.handle_only or row.claim_check or row.commit_ts is None:
         return None
-    found = [form_of(one) for one in row.fields]
-    columns = tuple([one for one in found if one is not None])
-    if not 0 < len(columns) == len(found) <= WIDTH_MAX:
+    forms = [form_of(one) for one in row.fields]
+    columns = tuple([one for one in forms if one is not None])
+    if not 0 < len(columns) == len(forms) <= WIDTH_MAX:
         raise Mismatch("columns that no template is made for", Reason.NO_LAYOUT)
     return RowLayout(row.schema, row.table, row.fields, row.pk_names, columns)
 
@@ -152,12 +152,12 @@ def image_of(text: str, at: int, layout: RowLayout, values: Mapping[str, tuple[i
     """Return the image that begins at `at`; ValueError for one that cannot be a template.
 
     `values` returns the position of a column's value, `bare`: numbers have no quotes."""
-    found = list(members(text, at))
+    json_members = list(members(text, at))
     names = [one.name for one in layout.fields]
-    if sorted(names) != sorted(member.name for member in found):
+    if sorted(names) != sorted(member.name for member in json_members):
         raise ValueError("other columns")
-    image = Image(text, found[-1].end + 1)
-    for member in found:
+    image = Image(text, json_members[-1].end + 1)
+    for member in json_members:
         column = names.index(member.name)
         image.columns.append((member.begun, *values[member.name], column))
         image.numbers.append(bare and layout.columns[column].form in NUMBERS)

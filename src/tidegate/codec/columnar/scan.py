@@ -79,15 +79,15 @@ def name_hash(words: Any, at: int, size: int) -> Any:
 @inlined
 def text_hash(words: Any, at: int, end: int) -> Any:
     """Return a hash of 64 bits of a text."""
-    found = HASH
+    total = HASH
     while at < end:
         word = words[np.uint64(at)]
         if end - at < 8:
             word &= (ONE << np.uint64(8 * (end - at))) - ONE
-        found = (found ^ word) * MIX
-        found ^= found >> np.uint64(32)
+        total = (total ^ word) * MIX
+        total ^= total >> np.uint64(32)
         at += 8
-    return found
+    return total
 
 
 @inlined
@@ -115,11 +115,11 @@ def _string_end(text: Any, words: Any, at: int, limit: int) -> tuple[int, int]:
         word = words[np.uint64(at)]
         quotes, slashes = word ^ QUOTES, word ^ SLASHES
         plain = (quotes - ONES) & ~quotes | (slashes - ONES) & ~slashes | (word - SPACES) & ~word
-        found = plain & HIGH | word & wide
-        if found == 0:
+        hits = plain & HIGH | word & wide
+        if hits == 0:
             at += 8
             continue
-        at += first_byte(found)
+        at += first_byte(hits)
         if at >= limit:
             return -1, 0
         byte = text[np.uint64(at)]
@@ -285,11 +285,11 @@ def _row(
             else:
                 return step
         elif code <= NUMBER:
-            end, found = _value_end(text, words, at, limit, code)
+            end, value_marks = _value_end(text, words, at, limit, code)
             if end < 0:
                 return step
             place = cell + slot
-            at_cell[place], at_end[place], marks[place] = at, end, found
+            at_cell[place], at_end[place], marks[place] = at, end, value_marks
             at = end
         elif code == DIGITS:
             end, value = _digits(text, at + 1 if slot == SIGNED and text[at] == 45 else at)

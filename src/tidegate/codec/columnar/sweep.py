@@ -106,13 +106,13 @@ def sweep(events: Events, shape: MessageShape, *, as_texts: bool) -> SweptChunk:
     count = len(events.message)
     rows = ChunkRows(np.zeros(count, np.uint8), np.zeros((count, 2), np.int64), events.message, events.seq)
     notes = SweepNotes()
-    found = _read(shape, rows, notes)
+    reading = _read(shape, rows, notes)
     read = np.zeros(count, np.bool_)
-    for one in found:
+    for one in reading:
         read[one.rows] = True
     whole = np.bincount(events.message[read], minlength=len(events.counts)) == events.counts
     while True:
-        batches, bad = batches_from(found, whole[events.message], rows, shape.quotes, as_texts=as_texts)
+        batches, bad = batches_from(reading, whole[events.message], rows, shape.quotes, as_texts=as_texts)
         if not len(bad):
             return SweptChunk(batches, whole, notes)
         notes.mismatches.update(events.message[bad].tolist())
@@ -161,26 +161,26 @@ class _Candidates:
             return known[at]
         if at > TEMPLATES_MAX:
             return None
-        found = self._learned(rows[:SAMPLES_MAX].tolist()) if len(rows) >= swept.ROWS_TO_LEARN else None
-        if found is None:
+        learned = self._learned(rows[:SAMPLES_MAX].tolist()) if len(rows) >= swept.ROWS_TO_LEARN else None
+        if learned is None:
             self._next[number] = TEMPLATES_MAX + 1  # the next try would have the same samples
             return None
-        kept = (found, *self._shape.known.get(self._keys[number], ()))[:TEMPLATES_MAX]
+        kept = (learned, *self._shape.known.get(self._keys[number], ()))[:TEMPLATES_MAX]
         size = sum(width(field.name for field in one.layout.fields) for one in kept)
         self._shape.known.keep(self._keys[number], kept, size)
-        return found
+        return learned
 
     def _learned(self, rows: list[int]) -> Template | None:
         """A template of the first whole row; None if there is none, or its text cannot be a template."""
         for row in rows if not self.notes.gave_up else ():
             try:
-                found = self._shape.learn(row)
+                learned = self._shape.learn(row)
             except UNLEARNED as error:
                 reason = SlowReason(error.reason, str(error)) if isinstance(error, Mismatch) else swept.OTHER_TEXT
                 self.notes.samples[int(self._message[row])] = reason
                 return None
-            if found is not None:
-                return found
+            if learned is not None:
+                return learned
         return None
 
     def put_first(self, most: Any) -> None:

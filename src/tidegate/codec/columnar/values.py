@@ -86,8 +86,8 @@ def _integers(column: ColumnForm, texts: Any) -> Any:
         _short(texts, MAX_DIGITS)
     array = texts.cast(integer_kind(column.low, column.high))
     if column.high < INT64_MAX:
-        found = pc.min_max(array)
-        low, high = found["min"].as_py(), found["max"].as_py()
+        bounds = pc.min_max(array)
+        low, high = bounds["min"].as_py(), bounds["max"].as_py()
         if low is not None and not column.low <= low <= high <= column.high:
             raise Mismatch("an integer beyond its type")
     return array

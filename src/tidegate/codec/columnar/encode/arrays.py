@@ -36,15 +36,15 @@ def joined(pieces: Sequence[Piece], rows: int) -> Any:
             merged.append(piece)
     if not merged or (len(merged) == 1 and isinstance(merged[0], bytes)):
         return pa.repeat(pa.scalar(b"".join(merged), BINARY), rows)
-    found = [pa.scalar(piece, BINARY) if isinstance(piece, bytes) else piece for piece in merged]
-    return pc.binary_join_element_wise(*found, _NOTHING, null_handling="replace", null_replacement="null")
+    arrays = [pa.scalar(piece, BINARY) if isinstance(piece, bytes) else piece for piece in merged]
+    return pc.binary_join_element_wise(*arrays, _NOTHING, null_handling="replace", null_replacement="null")
 
 
 def constant(texts: Any, codes: Any) -> Piece:
     """Return the text of each row's number; a single text if all are equal."""
     if len(codes) and (codes == codes[0]).all():
-        found: bytes = texts[int(codes[0])].as_py()
-        return found
+        text: bytes = texts[int(codes[0])].as_py()
+        return text
     return texts.take(pa.array(codes))
 
 

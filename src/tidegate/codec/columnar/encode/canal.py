@@ -104,15 +104,15 @@ class CanalColumns:
     def _types(self, batch: Batch, places: Places, now_ms: int) -> Chosen:
         """The text between `es` and the first image."""
         over = {place: rows for place, most in self._bounds() if (rows := _larger(batch, places, place, most)).any()}
-        found, which = [[INSERT], [UPDATE], [DELETE]], places.codes  # the different (code, flag, ..), that of each row
+        kinds, which = [[INSERT], [UPDATE], [DELETE]], places.codes  # the different (code, flag, ..), that of each row
         for flag in over.values():
             which = 2 * which + flag
-            there = np.flatnonzero(np.bincount(which, minlength=2 * len(found)))
-            numbers = np.zeros(2 * len(found), np.int64)
+            there = np.flatnonzero(np.bincount(which, minlength=2 * len(kinds)))
+            numbers = np.zeros(2 * len(kinds), np.int64)
             numbers[there] = np.arange(len(there))
-            found, which = [[*found[at >> 1], at & 1] for at in there.tolist()], numbers[which]
+            kinds, which = [[*kinds[at >> 1], at & 1] for at in there.tolist()], numbers[which]
         texts = []
-        for code, *flags in found:
+        for code, *flags in kinds:
             promoted = {place for place, flag in zip(over, flags, strict=True) if flag}
             columns = self._columns[code]
             over_here = {position: larger for position, place, _, larger in columns.promoted if place in promoted}
@@ -138,11 +138,11 @@ class CanalColumns:
 
 
 def _larger(batch: Batch, places: Places, place: int, most: int) -> Any:
-    found = np.zeros(batch.rows, np.bool_)
-    found[places.has_after] = _above(batch.after.column(place), most)
+    larger = np.zeros(batch.rows, np.bool_)
+    larger[places.has_after] = _above(batch.after.column(place), most)
     deleted = places.codes_before == DELETE
-    found[places.codes == DELETE] = _above(batch.before.column(place), most)[deleted]
-    return found
+    larger[places.codes == DELETE] = _above(batch.before.column(place), most)[deleted]
+    return larger
 
 
 def _above(array: Any, most: int) -> Any:

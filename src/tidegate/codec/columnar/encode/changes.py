@@ -70,10 +70,10 @@ def typed_batch(batch: Batch) -> Batch:
 
 
 def _whole(rows: Any, name: str) -> Any:
-    found = rows.column(name)
-    if not isinstance(found, pa.ChunkedArray):
-        return found
-    return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
+    column = rows.column(name)
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _row_texts(lists: Any, present: Any, width: int) -> RowTexts:

@@ -93,10 +93,10 @@ def _changed(raw: bytes, table: _Table) -> Any:
 def _json_table(quote: Quote) -> list[bytes]:
     """Replacements of characters below 80, and of the two separators behind all bytes; the first byte of these is empty
     where they change."""
-    found = [quote(chr(byte))[1:-1].encode() if byte < _CONTINUES else _BYTES[byte] for byte in range(256)]
+    replacements = [quote(chr(byte))[1:-1].encode() if byte < _CONTINUES else _BYTES[byte] for byte in range(256)]
     separators = [quote(separator.decode())[1:-1].encode() for separator in _SEPARATORS]
-    found[_LEAD] = found[_LEAD] if tuple(separators) == _SEPARATORS else b""
-    return [*found, *separators]
+    replacements[_LEAD] = replacements[_LEAD] if tuple(separators) == _SEPARATORS else b""
+    return [*replacements, *separators]
 
 
 @cache

@@ -119,20 +119,20 @@ class Composer:
 
     def _cells(self, images: BatchImages, pool: "_Pool") -> list[tuple[int, ...]]:
         columns = [batch.columns for batch in images.batches]
-        found = [(member.cell, each[member.place]) for each in columns for member in self._members]
+        pairs = [(member.cell, each[member.place]) for each in columns for member in self._members]
         alike: dict[tuple[Any, Any], list[int]] = {}
         for at in self._together:
-            cell, array = found[at]
+            cell, array = pairs[at]
             alike.setdefault((cell.prepared, array.type), []).append(at)
         ready: dict[int, tuple[int, Any]] = {}
         for (prepared, _), places in alike.items():
             begun = 0
-            way, whole = prepared(pa.concat_arrays([found[at][1] for at in places]))
+            way, whole = prepared(pa.concat_arrays([pairs[at][1] for at in places]))
             for at in places:
-                rows = len(found[at][1])
+                rows = len(pairs[at][1])
                 ready[at] = way, whole.slice(begun, rows)
                 begun += rows
-        return [pool.cell(cell, *(ready.get(at) or cell.prepared(array))) for at, (cell, array) in enumerate(found)]
+        return [pool.cell(cell, *(ready.get(at) or cell.prepared(array))) for at, (cell, array) in enumerate(pairs)]
 
 
 def _lines(steps: Sequence[Step], pool: "_Pool", cells: list[tuple[int, ...]]) -> tuple[Any, list[Any], list[Any], int]:

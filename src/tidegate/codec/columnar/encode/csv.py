@@ -127,9 +127,9 @@ def _looked_up(array: Any, write: Callable[[Any], str]) -> Any:
     """Write each distinct integer once with the plain writer."""
     if not pa.types.is_integer(array.type):
         raise Mismatch(f"numbers that come as {array.type}")
-    found = array.dictionary_encode()
+    distinct = array.dictionary_encode()
     try:
-        texts = [write(number).encode("utf-8", "surrogateescape") for number in found.dictionary.to_pylist()]
+        texts = [write(number).encode("utf-8", "surrogateescape") for number in distinct.dictionary.to_pylist()]
     except IndexError as error:
         raise Mismatch("a number that has no name") from error
-    return pa.array(texts, BINARY).take(found.indices)
+    return pa.array(texts, BINARY).take(distinct.indices)

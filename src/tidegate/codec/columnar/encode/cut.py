@@ -78,8 +78,8 @@ class MessageArrays:
 
 
 def _bytes_list(array: Any) -> list[bytes]:
-    found: list[bytes] = array.to_numpy(zero_copy_only=False).tolist()
-    return found
+    texts: list[bytes] = array.to_numpy(zero_copy_only=False).tolist()
+    return texts
 
 
 class Cutter:

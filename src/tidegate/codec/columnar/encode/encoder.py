@@ -105,18 +105,18 @@ class ColumnarEncoder:
             self._path_counts.add("encode/rows", batch.rows, slow, name)
             return self._by_rows(batch, table, row_ids, row_keys)
         try:
-            found = self._by_columns(batch, table, row_ids, row_keys)
+            encoded = self._by_columns(batch, table, row_ids, row_keys)
         except pa.lib.ArrowCapacityError as error:
             raise EncodeError(f"{batch.rows} rows of {batch.schema}.{batch.table} take 2 GiB; give fewer") from error
         except (Mismatch, EncodeError, UnicodeError) as mismatch:
             self._path_counts.add("encode/rows", batch.rows, slow_reason(mismatch), name)
             return self._by_rows(batch, table, row_ids, row_keys)
-        return self._fitted(found, batch, table, row_ids, row_keys)
+        return self._fitted(encoded, batch, table, row_ids, row_keys)
 
     def take_path_counts(self) -> PathCounts:
         """Return the rows by encode path since the last call, rows of refused batches included."""
-        found, self._path_counts = self._path_counts, PathCounts()
-        return found
+        counts, self._path_counts = self._path_counts, PathCounts()
+        return counts
 
     def pair(self, row: RowChange, table: WireTable) -> Pair:
         """Return key JSON and value of a single row before they are framed. Raises EncodeError."""
@@ -170,23 +170,23 @@ class ColumnarEncoder:
 
     def _columns(self, batch: Batch, table: WireTable) -> _Columns:
         key = (id(table), batch.schema, batch.table)
-        found = self._ready.get(key)
-        if found is None:
+        prepared = self._ready.get(key)
+        if prepared is None:
             columns: _Columns
             if self._is_open:
                 columns = OpenColumns(table, self.options)
             else:
                 columns = CanalColumns(batch.schema, batch.table, table, self.options)
-            found = self._ready.keep(key, (table, columns))
-        return found[1]
+            prepared = self._ready.keep(key, (table, columns))
+        return prepared[1]
 
     def _table_of(self, batch: Batch) -> WireTable:
         """The table of decoded rows; batches of one layout share their fields, so those are known by identity."""
         key = (id(batch.fields), batch.pk_names)
-        found = self._tables.get(key)
-        if found is None:
-            found = self._tables.keep(key, (batch.fields, table_of_fields(batch.fields, batch.pk_names)))
-        return found[1]
+        cached = self._tables.get(key)
+        if cached is None:
+            cached = self._tables.keep(key, (batch.fields, table_of_fields(batch.fields, batch.pk_names)))
+        return cached[1]
 
 
 def events_of(batch: Batch) -> list[RowChange]:
@@ -205,8 +205,8 @@ def rows_of(batch: Batch, numbers: Sequence[int], table: WireTable, row_ids: Any
     }
     singles = (batch.commit_ts, batch.partition_id, pa.nulls(batch.rows) if row_ids is None else row_ids)
     ids = zip(*(column.take(chosen).to_pylist() for column in singles), strict=True)
-    found = zip(ops[numbers].tolist(), ids, images["before"], images["after"], strict=True)
-    for op, (commit_ts, partition_id, row_id), before, after in found:
+    each_row = zip(ops[numbers].tolist(), ids, images["before"], images["after"], strict=True)
+    for op, (commit_ts, partition_id, row_id), before, after in each_row:
         shared: dict[str, Any] = {
             "schema": batch.schema,
             "table": batch.table,

@@ -35,11 +35,11 @@ class Places:
         if batch.op.null_count or not np.array_equal(ends, np.arange(batch.rows + 1)):
             raise Mismatch("rows whose op is none")
         codes = _CODES[np.frombuffer(letters, np.uint8)]
-        found = cls(codes)
+        places = cls(codes)
         sizes = batch.before.num_rows, batch.after.num_rows
-        if (codes < 0).any() or sizes != (int(found.has_before.sum()), int(found.has_after.sum())):
+        if (codes < 0).any() or sizes != (int(places.has_before.sum()), int(places.has_after.sum())):
             raise Mismatch("images that are not those of the rows")
-        return found
+        return places
 
     @cached_property
     def has_before(self) -> Any:

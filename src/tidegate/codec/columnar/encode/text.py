@@ -102,14 +102,14 @@ def shifted(array: Any, time_zone: str) -> Any:
     offsets, known = _offsets(seconds, ZoneInfo(time_zone))
     moved = pa.array(seconds + offsets).cast(pa.timestamp("s")).cast(pa.string()).cast(BINARY)
     rests = pc.utf8_slice_codeunits(chosen, _TIME_LENGTH).cast(BINARY)
-    found = replaced(texts.cast(BINARY), rows[known], joined([moved, rests], len(chosen)).filter(pa.array(known)))
+    result = replaced(texts.cast(BINARY), rows[known], joined([moved, rests], len(chosen)).filter(pa.array(known)))
     left = np.ones(len(texts), np.bool_)
     left[rows[known]] = False
     odd = np.flatnonzero(left & texts.is_valid().to_numpy(zero_copy_only=False))
     if not len(odd):
-        return found
+        return result
     shift = zone_shift(time_zone)
-    return replaced(found, odd, pa.array([shift(text) for text in texts.take(pa.array(odd)).to_pylist()]).cast(BINARY))
+    return replaced(result, odd, pa.array([shift(text) for text in texts.take(pa.array(odd)).to_pylist()]).cast(BINARY))
 
 
 def _offsets(seconds: Any, zone: ZoneInfo) -> tuple[Any, Any]:
@@ -117,9 +117,9 @@ def _offsets(seconds: Any, zone: ZoneInfo) -> tuple[Any, Any]:
     both ends of an hour: an hour in which it changes is unknown, as is a time outside of the range of dates."""
     hours, places = np.unique(seconds // _HOUR_S, return_inverse=True)
     pairs = [(_ahead_s(hour, zone), _ahead_s(hour + _HOUR_S - 1, zone)) for hour in (hours * _HOUR_S).tolist()]
-    found = np.array([first or 0 for first, _ in pairs], np.int64)
+    offsets = np.array([first or 0 for first, _ in pairs], np.int64)
     known = np.array([first is not None and first == last for first, last in pairs], np.bool_)
-    return found[places], known[places]
+    return offsets[places], known[places]
 
 
 def _ahead_s(second: int, zone: ZoneInfo) -> int | None:

@@ -82,8 +82,8 @@ def _needs_a_look(word: Any) -> Any:
     """True if a word has a byte that some table replaces."""
     quotes, slashes, ands = word ^ QUOTES, word ^ SLASHES, word ^ _ANDS
     angles = (word | _TWOS) ^ _ANGLES
-    found = (quotes - ONES) & ~quotes | (slashes - ONES) & ~slashes | (ands - ONES) & ~ands
-    return (found | (angles - ONES) & ~angles | (word - SPACES) & ~word | word) & HIGH != 0
+    hits = (quotes - ONES) & ~quotes | (slashes - ONES) & ~slashes | (ands - ONES) & ~ands
+    return (hits | (angles - ONES) & ~angles | (word - SPACES) & ~word | word) & HIGH != 0
 
 
 @compiled
