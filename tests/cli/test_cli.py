@@ -44,7 +44,7 @@ def changefeed(monkeypatch):
         def __init__(self, config):
             self.config = config
 
-        def run(self, *, on_progress=None, stop=None, until=None, idle_s=None):
+        def run(self, *, on_progress=None, stop=None, until=None, idle_s=None, **_):
             """Report twice and stop."""
             if self.raises:
                 raise self.raises

@@ -10,8 +10,9 @@ import pytest
 
 from tests.codec.encode_rows import INT, TABLE, TEXT, TS, encoder, insert, only
 from tests.golden.codec_cases import DATA, Case, cases, sampled, variants
+from tidegate.codec.options import DecodeOptions
 from tidegate.codec.sniff import KEYS, Sniffed, merge, sniff, sniff_all
-from tidegate.codec.stream import read_frames
+from tidegate.codec.stream import decode, read_frames
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Ddl, Insert, Resolved
@@ -205,3 +206,48 @@ def test_damaged_messages_fail_in_one_way() -> None:
             sniff(*map(bytes, parts))
         except DecodeError:
             continue
+
+
+def message(protocol: str, **settings: object) -> tuple[bytes | None, bytes]:
+    """A message of these settings."""
+    writer = encoder(protocol, **{"enable_tidb_extension": True, **settings})
+    (found,) = (*writer.append(insert(), TABLE), *writer.flush())
+    return found.key, found.value
+
+
+COMPRESSED = "large-message-handle-compression=lz4"
+
+
+@pytest.mark.parametrize(
+    ("found", "read", "told"),
+    [
+        (message("canal-json"), DecodeOptions(protocol="open-protocol"), "protocol=canal-json"),
+        (message("open-protocol"), DecodeOptions(protocol="canal-json"), "protocol=open-protocol"),
+        (message("canal-json", large_message_handle_compression="lz4"), DecodeOptions(protocol="canal"), COMPRESSED),
+        (
+            message("open-protocol", large_message_handle_compression="lz4"),
+            DecodeOptions(protocol="canal-json"),
+            f"protocol=open-protocol and {COMPRESSED}",
+        ),
+        ((message("open-protocol")[0], None), DecodeOptions(protocol="open-protocol"), "(a tombstone: "),
+        ((b"k", b""), DecodeOptions(protocol="open-protocol"), "(a tombstone: "),
+        ((None, None), DecodeOptions(protocol="canal-json"), "(a tombstone: "),
+    ],
+)
+def test_an_error_says_what_would_read_the_message(
+    found: tuple[bytes | None, bytes | None], read: DecodeOptions, told: str
+) -> None:
+    """A message of another protocol or compression is told by the settings that read it, a tombstone by its name."""
+    with pytest.raises(DecodeError) as refused:
+        decode(*found, read)
+
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [b"{", b"I,t,1\r\n", b"\x00\x01", b"{}"])
+def test_nothing_is_made_up_for_others(value: bytes) -> None:
+    """What nobody reads gets no advice."""
+    for protocol in KEYS:
+        with pytest.raises(DecodeError) as refused:
+            decode(None, value, DecodeOptions(protocol=protocol))
+        assert "(a message of" not in str(refused.value)

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import obstore
 import pytest
+from obstore.exceptions import GenericError
 
 from tests.s3 import environment
 from tests.s3_proxy import Proxy, running
-from tidegate.model.errors import SinkError
+from tidegate.model.errors import Retry, SinkError
 from tidegate.objectstore import stores
 from tidegate.objectstore.deltalog import load
-from tidegate.objectstore.stores import STORE_ERRORS, delta_options, store, storing, unchanged
+from tidegate.objectstore.stores import STORE_ERRORS, delta_options, store, store_error, storing, unchanged
 
 AZURE = {"AZURE_STORAGE_ACCOUNT_NAME": "acct", "AZURE_STORAGE_ACCOUNT_KEY": "a2V5", "AZURE_ALLOW_HTTP": "true"}
 
@@ -79,6 +80,27 @@ def test_a_refusal_says_what_to_look_at(status: int, hint: str, monkeypatch: pyt
         with pytest.raises(SinkError, match=hint) as refused, storing("s3://lakes/x"):
             list(obstore.list(store("s3://lakes/x")))
     assert "\n" not in str(refused.value)
+
+
+DENIED = "a file cannot be opened: [Errno 13] Permission denied: "
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (PermissionError(13, "Permission denied", "/log"), f"{DENIED}'/log' (may the user that runs this open it?)"),
+        (NotADirectoryError(20, "Not a directory", "/log"), "a file cannot be opened: [Errno 20] Not a directory"),
+        (GenericError("Generic LocalFileSystem error: Unable to open file /log\n\nx"), "a file cannot be opened: Gene"),
+        (ConnectionRefusedError(111, "Connection refused"), "a store does not answer: [Errno 111] Connection refused"),
+        (GenericError("Generic S3 error: error sending request (os error 111)"), "a store does not answer: Generic"),
+    ],
+)
+def test_a_file_is_no_store_that_does_not_answer(error: Exception, text: str) -> None:
+    """What the machine's own files refuse is told as that, with the file."""
+    found = store_error(error)
+
+    assert str(found).startswith(text)
+    assert found.retry is Retry.LATER
 
 
 def test_s3_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,10 @@ class BatchLoop(ABC):
     def idle(self) -> bool:
         """Return True if all data of the source has landed."""
 
+    def ended(self) -> bool:
+        """Return True if who writes the source has ended; False where it cannot tell."""
+        return False
+
     def bodies(self, places: Collection[Place]) -> Mapping[Place, Message]:  # noqa: ARG002
         """Return the messages at `places` that the source still has; {} for a source without messages."""
         return {}
@@ -300,6 +304,9 @@ class LandedSource(ChangelogSource):
 
     def idle(self) -> bool:
         return self.landing.idle()
+
+    def ended(self) -> bool:
+        return self.landing.ended()
 
     def refused(self, error: TidegateError) -> bool:
         """Put the messages that `error` names aside if the landing may skip dead letters, and return True if it did.

@@ -18,7 +18,7 @@ from tidegate.cli.options import conf_of
 from tidegate.cli.say import say, say_json
 from tidegate.config.load import load
 from tidegate.engine.stop_signals import stop_on_signals
-from tidegate.model.tso import parse_ts
+from tidegate.model.tso import compose, parse_ts
 
 if TYPE_CHECKING:
     from tidegate.config.entry import FeedConfig
@@ -120,7 +120,14 @@ def run(
         progress.display(json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
     ):
         given = _tasks(master, settings, archive)
-        Changefeed(config).run(**given, on_progress=show, stop=stop, until=config.target_ts, idle_s=idle_s)
+        Changefeed(config).run(
+            **given,
+            on_progress=show,
+            stop=stop,
+            until=config.target_ts,
+            idle_s=idle_s,
+            stop_when_ended=config.target_ts is not None and config.target_ts <= compose(now_ms),
+        )
 
 
 def _check(config: "FeedConfig", *, as_json: bool) -> None:

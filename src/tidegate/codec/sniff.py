@@ -48,11 +48,12 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from tidegate.codec.canal import decode_canal
 from tidegate.codec.claim import open_claim
 from tidegate.codec.compression import decompress
 from tidegate.codec.jsontext import full_of_lists, load_pairs
-from tidegate.codec.options import DecodeOptions
-from tidegate.codec.stream import decode
+from tidegate.codec.open import decode_open
+from tidegate.codec.options import DecodeOptions, protocol_name
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Delete, Event
 
@@ -231,12 +232,13 @@ def _loaded(text: bytes) -> Pairs:
     return pairs
 
 
-__all__ = ["KEYS", "Sniffed", "merge", "sniff", "sniff_all"]
+__all__ = ["KEYS", "Sniffed", "merge", "remedy", "sniff", "sniff_all"]
 
 CODEC: Final = "sniff"
 _OPEN_VERSION: Final = (1).to_bytes(8, "big")
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _CLAIM: Final = DecodeOptions(protocol="canal-json")
+_READERS: Final = {"open-protocol": (decode_open, open_marks), "canal-json": (decode_canal, canal_marks)}
 
 
 class Sniffed(msgspec.Struct, frozen=True):
@@ -289,6 +291,20 @@ def sniff(key: bytes | None, value: bytes | None) -> Sniffed:
     return _message(key, value)
 
 
+def remedy(key: bytes | None, value: bytes | None, options: DecodeOptions) -> str:
+    """Return what may be said to who reads a message by `options` that do not decode it; "" for none that any do."""
+    if not value:
+        return "a tombstone: no changefeed sends messages without a value"
+    try:
+        found = sniff(key, value)
+    except DecodeError:
+        return ""
+    theirs = {"protocol": found.protocol, COMPRESSION: found.compression or "none"}
+    ours = {"protocol": protocol_name(options.protocol), COMPRESSION: options.compression}
+    told = " and ".join(f"{name}={theirs[name]}" for name in theirs if theirs[name] != ours[name])
+    return f"a message of {told}" if told else ""
+
+
 def sniff_all(messages: Iterable[tuple[bytes | None, bytes | None]]) -> Sniffed:
     """Return the evidence of all messages; undecodable ones are skipped. Raises DecodeError when none is left, or for
     several protocols."""
@@ -328,6 +344,7 @@ def _message(key: bytes | None, value: bytes | None) -> Sniffed:
     compression: str | None = None
     events: tuple[Event, ...] = ()
     fault: DecodeError | None = None
+    decode, marks_of = _READERS[protocol]
     likely = ("none", "snappy") if sample.lstrip()[:1] in {b"", b"{"} else ("snappy", "none")
     for name in ("lz4", "snappy") if sample.startswith(_LZ4_MAGIC) else likely:
         try:
@@ -340,9 +357,8 @@ def _message(key: bytes | None, value: bytes | None) -> Sniffed:
     if compression is None:
         raise fault or DecodeError("neither a message of open-protocol nor of canal-json", CODEC, 0)
     marks: Marks = {COMPRESSION: {compression}} if sample else {}
-    read = open_marks if protocol == "open-protocol" else canal_marks
     keys = _bodies((key or b"")[len(_OPEN_VERSION) :])
-    read(marks, keys, bodies, compression, events)
+    marks_of(marks, keys, bodies, compression, events)
     settings = {name: next(iter(values)) for name, values in marks.items() if len(values) == 1}
     return Sniffed(protocol, _ordered(settings), tuple(sorted(name for name in marks if len(marks[name]) > 1)))
 

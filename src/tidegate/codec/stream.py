@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from tidegate.codec.canal import decode_canal
 from tidegate.codec.open import decode_open
 from tidegate.codec.options import DecodeOptions, protocol_name
+from tidegate.codec.sniff import remedy
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event
 
@@ -104,8 +105,20 @@ DECODERS: Final[Mapping[str, Decode]] = {"open-protocol": decode_open, "canal-js
 
 
 def decode(key: bytes | None, value: bytes | None, options: DecodeOptions) -> tuple[Event, ...]:
-    """Return the events of one message in the protocol that `options` names; DecodeError for bytes that break it."""
-    return DECODERS[protocol_name(options.protocol)](key, value, options)
+    """Return the events of one message in the protocol that `options` names; DecodeError for bytes that break it, with
+    the options that read them, if some do."""
+    try:
+        return DECODERS[protocol_name(options.protocol)](key, value, options)
+    except DecodeError as error:
+        if (found := explained(error, key, value, options)) is error:
+            raise
+        raise found from error
+
+
+def explained(error: DecodeError, key: bytes | None, value: bytes | None, options: DecodeOptions) -> DecodeError:
+    """Return the error that a message met, with what would read it, if there is something to say."""
+    told = remedy(key, value, options)
+    return DecodeError(f"{error.what} ({told})", error.codec, error.offset) if told else error
 
 
 _LENGTHS: Final = 8

@@ -72,8 +72,10 @@ class Changefeed:
         stop: threading.Event | None = None,
         until: int | None = None,
         idle_s: float | None = None,
+        stop_when_ended: bool = False,
     ) -> Progress:
-        """Run until `stop` is set, the checkpoint reaches `until`, or nothing has come for `idle_s` seconds.
+        """Run until `stop` is set, the checkpoint reaches `until`, or nothing has come for `idle_s` seconds; with
+        `stop_when_ended` also once all is there that the writer of a change log wrote before it ended.
 
         Raises the error that ends the feed: a poison message under dead-letter=halt, a DDL that cannot be followed,
         another writer. Errors that may pass, such as a broker that is away, are waited out; one at the start, where it
@@ -104,7 +106,8 @@ class Changefeed:
         engine = Engine(
             feed_of(self.config, self._sink()), tasks or SparkTasks(spark), Meter(report), stop or threading.Event()
         )
-        return engine.run(until=self.config.target_ts if until is None else until, idle_s=idle_s)
+        until = self.config.target_ts if until is None else until
+        return engine.run(until=until, idle_s=idle_s, stop_when_ended=stop_when_ended)
 
     def _sink(self) -> "Sink[Any] | None":
         if self._own is None:

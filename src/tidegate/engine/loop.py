@@ -83,7 +83,7 @@ from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from,
 from tidegate.model.errors import EncodeError, Fenced, Overtaken, SourceBehind, TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.path_counts import PathCounts
-from tidegate.model.tso import to_datetime
+from tidegate.model.tso import physical_ms, to_datetime
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.stores import STORE_ERRORS, first_line, store_error
 from tidegate.schema.state import SchemaState
@@ -304,6 +304,11 @@ class Meter:
         return (rows - begun) / (now_s - begun_s) if now_s > begun_s else 0.0
 
 
+def shown_ts(ts: int | None) -> str:
+    """Return a ts with its time, for people."""
+    return "no ts yet" if ts is None else f"ts {ts} ({to_datetime(ts):%Y-%m-%d %H:%M:%S} UTC)"
+
+
 T = TypeVar("T")
 
 
@@ -359,6 +364,8 @@ START_S: Final = 5.0
 With a last try that takes its time limit of 10 s, that is 15 s in all."""
 CALM_S: Final = 60.0
 """After this long without an error an outage of the source is over, even if no data came."""
+WAITS_S: Final = 10.0
+"""Time without a new frontier after which a run with an end says what it waits for; resolved ts come every second."""
 POLL_S: Final = 0.2
 """The pause between polls of a source without new data."""
 UPKEEP_S: Final = 2.0
@@ -396,12 +403,15 @@ class Engine:
         """The furthest position of the tables in a round that was cut off (engine/segment.py)."""
         self.messages_seen = 0
         """The source's count of messages at the last poll."""
+        self.frontier_since: tuple[int | None, float] = None, time.monotonic()
+        """The last frontier, and when the source reached it."""
         self.published_s = 0.0
         self.due_s = 0.0
         """The time at which merging may go on."""
 
-    def run(self, *, until: int | None = None, idle_s: float | None = None) -> Progress:
-        """Run until the stop is set, the checkpoint reaches `until`, or nothing has come for `idle_s` seconds.
+    def run(self, *, until: int | None = None, idle_s: float | None = None, stop_when_ended: bool = False) -> Progress:
+        """Run until the stop is set, the checkpoint reaches `until`, nothing has come for `idle_s` seconds, or, with
+        `stop_when_ended`, the source's writer has ended and everything that it wrote is there.
 
         Raises the error that ends the feed. Retryable errors are waited out; at the start, where the address may be
         wrong, for some seconds only. Work that was done before the error is published."""
@@ -410,7 +420,7 @@ class Engine:
             with self.sink.held():
                 try:
                     if self.begin(idle_s):
-                        self.loop(until, idle_s)
+                        self.loop(until, idle_s, stop_when_ended=stop_when_ended)
                 finally:
                     self.meter.send(phase="stopping")
                     self.source.stop()
@@ -470,16 +480,14 @@ class Engine:
                 return None
         return started
 
-    def loop(self, until: int | None, idle_s: float | None) -> None:
+    def loop(self, until: int | None, idle_s: float | None, *, stop_when_ended: bool = False) -> None:
         """Do rounds until one of the ends of `run`."""
         if until is not None or idle_s is not None:
             self.sink.flush_policy = replace(self.sink.flush_policy, rests=False)
         moved_s, silent = time.monotonic(), False
         while not self.halt.is_set():
             self.tidy_up()
-            if isinstance(self.sink, WithParking):
-                for group, state in self.outage.retrying(self.sink.resuming):
-                    self.resume_parked(self.sink, group, state)
+            self.resume_tables()
             failure = self.source.failure() or (None if self.sink.fences else self.source.replaced())
             if isinstance(failure, Fenced):
                 self.restart_source(failure)
@@ -489,13 +497,20 @@ class Engine:
                 continue
             if self._reached(until):
                 return
+            self.waits_for(until)
             if failure is None:
                 self.outage.idle(CALM_S)
             else:
                 self.restart_source(failure)
                 silent = False
-            if idle_s is not None and time.monotonic() - moved_s >= idle_s:
+            ended = stop_when_ended and self.source.ended()
+            if ended or (idle_s is not None and time.monotonic() - moved_s >= idle_s):
                 if silent:
+                    if ended:
+                        at = shown_ts(self.position.checkpoint.ts)
+                        self.meter.warn(
+                            f"the writer of the source has ended, at {at}: everything that it wrote is there"
+                        )
                     return
                 silent = self.outage.retrying(self.source.idle)
                 if silent:  # one more round: what made it idle may have come behind the last one
@@ -503,6 +518,12 @@ class Engine:
             pause_s, rest = self.sink.flush_policy.flush_s, self.due_s - time.monotonic()
             with self.meter.timed("wait"):
                 self.halt.wait(rest if 0 < rest < pause_s else pause_s)
+
+    def resume_tables(self) -> None:
+        """Resume the parked tables for which somebody has asked that."""
+        if isinstance(self.sink, WithParking):
+            for group, state in self.outage.retrying(self.sink.resuming):
+                self.resume_parked(self.sink, group, state)
 
     def round(self, until: int | None) -> bool:
         """Do one round; restart it without a message that cannot be applied, if the source may leave that out."""
@@ -693,6 +714,21 @@ class Engine:
         self.outage.retrying(lambda: self.source.start(self.tasks, self.position.checkpoint.ts))
         self.sink.epoch = self.source.epoch()
         self.messages_seen = 0
+
+    def waits_for(self, until: int | None) -> None:
+        """Warn if `until` has passed and the source stands still below it."""
+        frontier, now_s = self.source.frontier(), time.monotonic()
+        if frontier != self.frontier_since[0]:
+            self.frontier_since = frontier, now_s
+        if until is None or physical_ms(until) > time.time() * 1000 or now_s - self.frontier_since[1] < WAITS_S:
+            return
+        parts = self.source.reading().partitions
+        least = min(parts, key=lambda part: part.resolved_ts or 0) if len(parts) > 1 else None
+        who = f", by topic {least.topic} partition {least.partition}" if least else ""
+        self.meter.warn(
+            f"the run ends at {shown_ts(until)}, and the source stands at {shown_ts(frontier)}{who}: nothing has come "
+            f"for {WAITS_S:.0f} s. If its writer has ended, nothing will: --stop-when-idle SECONDS ends such a run"
+        )
 
     def _reached(self, until: int | None) -> bool:
         return until is not None and self.position is not None and self.position.checkpoint.ts >= until

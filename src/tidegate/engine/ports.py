@@ -371,6 +371,11 @@ class Source(Protocol):
         """Return True if all data of the source is visible below the frontier, and only resolved timestamps are
         left."""
 
+    def ended(self) -> bool:
+        """Return True if who writes the source has ended, so that nothing more comes until that is started again; False
+        where the source cannot tell."""
+        return False
+
     def refused(self, error: TidegateError) -> bool:  # noqa: ARG002
         """Handle the refusal of some messages (`error.messages`) by the plan or the sink; return True if the source has
         put them aside, so that the round must be planned anew."""

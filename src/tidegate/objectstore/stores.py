@@ -231,6 +231,7 @@ HINTS: Final = {
     "401 Unauthorized": "are the keys right?",
     "403 Forbidden": "do the keys allow it, and is the region right?",
     "error sending request": "is the endpoint right, and does it run?",
+    "Permission denied": "may the user that runs this open it?",
     "HTTP error: builder error": "an endpoint with http:// is used where AWS_ALLOW_HTTP=true says so",
 }
 
@@ -260,7 +261,9 @@ def store_error(error: BaseException) -> SinkError:
     back."""
     if isinstance(error, FileNotFoundError):
         raise error
-    return SinkError(f"a store does not answer: {first_line(error)}")
+    text = first_line(error)
+    local = getattr(error, "filename", None) is not None or "LocalFileSystem error" in text
+    return SinkError(f"a {'file cannot be opened' if local else 'store does not answer'}: {text}")
 
 
 TAIL: Final = 64 << 10

@@ -126,6 +126,9 @@ class LogLanding(BatchLoop):
     def idle(self) -> bool:
         return not any(part.stored for part in self._log.parts(self._at))
 
+    def ended(self) -> bool:
+        return self._log.ended()
+
     def _claim(self) -> State:
         """Raises SourceBehind for a log that is not there yet, HistoryLost for one that begins above the position, the
         errors of event filter expressions for an existing table, and those of `check`."""
@@ -471,6 +474,9 @@ class LogSource(Source):
     def idle(self) -> bool:
         stored = (stored for part in self._log.parts(self._at) for stored in part.stored)
         return not any(one.last_ts > self._at for one in stored)
+
+    def ended(self) -> bool:
+        return self._log.ended()
 
     def refresh(self) -> None:
         parts = self._log.parts(self._at)

@@ -90,6 +90,9 @@ class KvLog(Protocol):
     def held(self, feed: str) -> int | None:
         """Return the safe point of that feed; None if it never set one."""
 
+    def ended(self) -> bool:
+        """Return True if its writer has ended, so that no part follows until one is started."""
+
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         """Return the parts that overlap (low, high], by time; without `high`, up to the last one."""
 
@@ -123,6 +126,9 @@ class _Without:
 
     def held(self, feed: str) -> int | None:
         return self.log.held(feed)
+
+    def ended(self) -> bool:
+        return self.log.ended()
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         """Return the parts of the whole log; their contents are upper bounds."""

@@ -4,6 +4,7 @@
     <directory>/<ts>.base                        a segment whose rows are the keys of databases and tables at ts
     <directory>/<ts>.full                        the same for a log that holds every row that existed at ts
     <directory>/feeds/<changefeed>.<sink>.json   {"changefeed": "shop", "checkpoint_ts": 470606747354005504, ...}
+    <directory>/writer                           locked (flock) while its writer lives; free: nothing more comes for now
 
     "TGSEG002" | block | block | ... | footer | footer bytes 4 | crc32 of the footer 4 | "TGSEG002"
                Arrow columns of one    msgpack: low, high, and of each block its first and last key,
@@ -34,13 +35,16 @@ other until its ttl is over.
 later than its upstream.
 """
 
+import fcntl
 import hashlib
 import os
 import re
 import time
+import weakref
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import merge
@@ -77,6 +81,7 @@ TABLE_BYTES: Final = 9
 BLOCK_ROWS: Final = 4_096
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})\.seg")
+_WRITER: Final = "writer"
 _ANY_MAGIC: Final = re.compile(rb"TGSEG([0-9]{3})")
 _TAIL_BYTES: Final = 8 + len(MAGIC)
 _CODEC: Final = "segment"
@@ -224,6 +229,7 @@ class SegmentWriter:
                 file.seek(max(file.seek(0, os.SEEK_END) - len(MAGIC), 0))
                 _check_version(head, file.read(), str(last))
         self.low = written[-1][1] if written else from_ts
+        self._lives: weakref.finalize[[int], SegmentWriter] | None = None
 
     def write(self, rows: list[KvChange], high: int) -> Path:
         """Write all rows of (low, high], in commit order, and return the file.
@@ -232,7 +238,21 @@ class SegmentWriter:
         path = self.directory / f"{self.low:020d}-{high:020d}.seg"
         publish(path, encode_segment(self.low, high, rows))
         self.low = high
+        if self._lives is None:
+            self._lock()
         return path
+
+    def close(self) -> None:
+        """Let readers know that nothing more comes."""
+        if self._lives is not None:
+            self._lives()
+
+    def _lock(self) -> None:
+        """Lock the mark of a writer, until `close`, the end of this object or of the process."""
+        with suppress(OSError):  # a file system without locks: readers learn nothing of the writer
+            mark = os.open(self.directory / _WRITER, os.O_RDWR | os.O_CREAT, 0o644)
+            self._lives = weakref.finalize(self, os.close, mark)
+            fcntl.flock(mark, fcntl.LOCK_SH)
 
 
 def _table(key: bytes) -> bytes:
@@ -467,6 +487,14 @@ class SegmentLog:
 
     def held(self, feed: str) -> int | None:
         return kept_safe_point(self.directory, feed)
+
+    def ended(self) -> bool:
+        try:
+            with (self.directory / _WRITER).open("rb") as mark:
+                fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # its writer has it, or it was written by one that leaves no mark
+            return False
+        return True
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         base = base_of(self.directory)

@@ -137,8 +137,9 @@ class LogWriter:
         return self.segments.write(rows, high)
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening; readers learn that nothing more comes."""
         self._feed.close()
+        self.segments.close()
 
 
 def begin_log(storage: Storage, directory: Path) -> int:

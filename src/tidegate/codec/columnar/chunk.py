@@ -23,7 +23,7 @@ from tidegate.codec.columnar import swept
 from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import Mismatch
 from tidegate.codec.options import DecodeOptions, protocol_name
-from tidegate.codec.stream import DECODERS
+from tidegate.codec.stream import DECODERS, explained
 from tidegate.model.compiled import AVAILABLE
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Event, RowChange
@@ -134,7 +134,8 @@ def _plain(messages: Pairs, options: DecodeOptions, numbers: Iterable[int]) -> I
     for number in numbers:
         try:
             events = decode(messages.keys[number], messages.values[number], options)
-        except DecodeError as error:
+        except DecodeError as failed:
+            error = explained(failed, messages.keys[number], messages.values[number], options)
             one: BaseException | None = error
             while one is not None:  # frames hold many times what a small message has
                 one.__traceback__ = None
