@@ -1,10 +1,16 @@
 """The command line starts fast, fails in one line and says with its status whose fault it is."""
 
+import ast
 import json
+import re
 import signal
 import subprocess
 import sys
+import tomllib
 import types
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -21,6 +27,7 @@ from tidegate.sink.delta.snapshots import Snapshot
 from tidegate.verify.compare import TruthColumn
 from tidegate.verify.local import Truth, TruthTable
 
+ROOT = Path(__file__).parents[2]
 SOURCE = "kafka://h:9092/shop?protocol=open-protocol&sasl-user=u&sasl-password=hush"
 SINK = "delta:///srv/lake"
 HEAVY = ("pyspark", "pyarrow", "deltalake", "confluent_kafka", "sqlglot", "rich.live")
@@ -126,6 +133,49 @@ def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "needs_spark", module)
     monkeypatch.setitem(cli.COMMANDS, "doctor", ("needs_spark:x", ""))
     assert "pip install 'tidegate[spark]'" in call("doctor").stderr
+
+
+def test_each_imported_package_is_of_an_extra():
+    """What the product imports beyond its base is known by the extra that brings it, itself or by what it requires."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {extra: {name_of(one) for one in brought} for extra, brought in project["optional-dependencies"].items()}
+    base = {name_of(one) for one in project["dependencies"]}
+    others = {"opentelemetry", "pytest"}  # taken where they are; of those who write a sink
+    imported = {
+        name.partition(".")[0]
+        for path in (ROOT / "src" / "tidegate").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in (
+            [one.name for one in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", "") or ""]
+        )
+    } - {"", "tidegate", "tidegate_upstream", *others, *sys.stdlib_module_names}
+    packages = packages_distributions()
+
+    for name in sorted(imported):
+        distributions = {normal(one) for one in packages[name]}
+        if not distributions & base:
+            assert distributions & everything(extras[cli._EXTRAS[name]]), name
+    assert set(cli._EXTRAS.values()) | {"jre"} == extras.keys()
+    assert {one for extras_ in cli._OF_COMMAND.values() for one in extras_.split(",")} <= extras.keys()
+
+
+def everything(names):
+    """The packages with what they require."""
+    found, rest = set(), {*names}
+    while rest:
+        name = rest.pop()
+        found.add(name)
+        with suppress(PackageNotFoundError):
+            rest |= {name_of(one) for one in requires(name) or () if "extra ==" not in one} - found
+    return found
+
+
+def name_of(requirement):
+    return normal(re.match(r"[A-Za-z0-9._-]+", requirement)[0])
+
+
+def normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def test_run(changefeed):

@@ -1,6 +1,8 @@
 """The doctor: it looks at everything, changes nothing, and says what to do."""
 
 import json
+import re
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from click.testing import CliRunner
 
 from tidegate.cli import doctor as ward
 from tidegate.cli.doctor import diagnose, doctor, satisfies
+from tidegate.cli.main import main
 from tidegate.model.errors import EnvironmentFault
 
 
@@ -69,6 +72,51 @@ def test_fix_fetches_both(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     CliRunner().invoke(doctor, ["--fix"])
 
     assert asked == ["spark", "broker"]
+
+
+MADE = {
+    "": "click>=8",
+    "kafka": "confluent-kafka>=2.6",
+    "spark": "pyspark==4.1.3",
+    "server": "fastapi>=0.1",
+    "jre": "j",
+}
+
+
+@pytest.mark.parametrize(
+    "there", [set(combination) for n in range(4) for combination in combinations(sorted(MADE.keys() - {""}), n)]
+)
+@pytest.mark.parametrize("asked", ["", "kafka", "spark"])
+def test_what_is_installed_or_asked_for_is_judged(
+    there: set[str], asked: str, bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is missing that nobody wants; Java and jars are wanted by Spark alone."""
+    lines = [f"{line}; extra == '{extra}'" if extra else line for extra, line in MADE.items()]
+    versions = {re.match("[a-z-]+", MADE[extra])[0]: "4.1.3" for extra in there} | {"click": "8.1"}
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise ward.metadata.PackageNotFoundError
+        return versions[name]
+
+    monkeypatch.setattr(ward.metadata, "requires", lambda _: lines)
+    monkeypatch.setattr(ward.metadata, "version", version)
+    ran = CliRunner().invoke(doctor, ["--json", *(["--extra", asked] if asked else [])])
+    found = {finding["check"]: finding for finding in json.loads(ran.stdout)}
+
+    judged = there | {asked} - {""}
+    assert {name for name in MADE if name and found[f"extra {name}"]["text"] != "not installed"} == judged
+    assert {name for name in judged if found[f"extra {name}"]["state"] == "fail"} == judged - there
+    assert ("java" in found) == ("jars spark" in found) == ("spark" in judged)
+    assert "jars broker" not in found
+    assert ran.exit_code == (1 if judged - there or "spark" in judged else 0)
+
+
+def test_an_extra_that_nobody_knows() -> None:
+    """The error names those that there are."""
+    ran = CliRunner().invoke(main, ["doctor", "--extra", "lake"])
+    assert (ran.exit_code, ran.stderr.count("\n")) == (1, 1)
+    assert "--extra lake: one of connect, jre, kafka" in ran.stderr
 
 
 @pytest.mark.parametrize(

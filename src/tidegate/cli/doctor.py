@@ -4,7 +4,8 @@
 
 A check looks and never changes or downloads anything; all of them together take about a second.  `--fix` fetches the
 jars first, which is the one thing that can be mended without asking.  `fail` is for what is required, `warn` for what
-will be slow or tight.
+will be slow or tight.  Judged are the extras whose packages are all installed, and those asked for by `--extra`: the
+codec alone needs neither Java nor jars.
 """
 
 import json
@@ -22,7 +23,7 @@ from typing import Final, Literal
 
 import click
 
-from tidegate.model.errors import TidegateError
+from tidegate.model.errors import ConfigError, TidegateError
 from tidegate.model.name import all_digits
 from tidegate.spark.cache import cache_dir
 from tidegate.spark.java import WHEEL, Configuration, ensure_jars, find_java, jars_dir, jars_present
@@ -36,8 +37,11 @@ MEMORY_MIN_BYTES: Final = 3 * GIB
 
 DISK_MIN_BYTES: Final = 2 * GIB
 CORES_MIN: Final = 2
-CONFIGURATIONS: Final[tuple[Configuration, ...]] = ("spark", "broker")
-OPTIONAL_EXTRAS: Final = frozenset({"jre", "mysql"})
+CONFIGURATIONS: Final[dict[Configuration, frozenset[str]]] = {
+    "spark": frozenset({"spark"}),
+    "broker": frozenset({"kafka", "upstream"}),
+}
+"""Jars, which need Java, and the extras that need them."""
 REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9._-]+)\s*([^;]*?)\s*(?:;.*extra\s*==\s*['\"]([^'\"]+)['\"].*)?$")
 CLAUSE: Final = re.compile(r"(==|>=|<)\s*([0-9.]+)")
 
@@ -53,14 +57,18 @@ class Finding:
 
 
 @click.command()
+@click.option("--extra", "extras", multiple=True, metavar="NAME", help="Judge this extra, too, be it installed or not.")
 @click.option("--fix", is_flag=True, help="Fetch the jars that are missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor(*, fix: bool, as_json: bool) -> None:
-    """Check Python, packages, Java, jars, ports and room on this machine."""
+def doctor(*, extras: tuple[str, ...], fix: bool, as_json: bool) -> None:
+    """Check Python, packages, Java, jars, ports and room on this machine, for the extras that are installed."""
+    if unknown := set(extras) - requirements().keys():
+        raise ConfigError(f"--extra {min(unknown)}: one of {', '.join(sorted(requirements().keys() - {''}))}")
+    judged = installed() | set(extras)
     if fix:
-        for conf in CONFIGURATIONS:
+        for conf in _configurations(judged):
             ensure_jars(conf, lambda line: click.echo(line, err=True))
-    findings = diagnose()
+    findings = diagnose(judged)
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -73,18 +81,50 @@ def doctor(*, fix: bool, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def diagnose() -> list[Finding]:
-    """Return every finding, in the order of the table. Raises nothing: what a check cannot do is its finding."""
+def requirements() -> dict[str, dict[str, str]]:
+    """Return the packages of each extra, those of all under "", with the versions that are wanted."""
+    found: dict[str, dict[str, str]] = {"": {}}
+    try:
+        lines = metadata.requires("tidegate") or ()
+    except metadata.PackageNotFoundError:
+        return found
+    for line in lines:
+        if parts := REQUIREMENT.match(line):
+            name, clauses, extra = parts.groups()
+            found.setdefault(extra or "", {})[name] = clauses
+    return found
+
+
+def installed() -> frozenset[str]:
+    """Return the extras whose packages are all there, whatever their versions are."""
+    return frozenset(extra for extra, names in requirements().items() if extra and all(map(_version, names)))
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _configurations(extras: frozenset[str]) -> list[Configuration]:
+    return [conf for conf, needed in CONFIGURATIONS.items() if needed <= extras]
+
+
+def diagnose(extras: frozenset[str] | None = None) -> list[Finding]:
+    """Return every finding about some extras, or those installed, in the order of the table. Raises nothing: what a
+    check cannot do is its finding."""
     findings: list[Finding] = []
+    extras = installed() if extras is None else extras
     for name, check in CHECKS.items():
         try:
-            findings += check()
+            findings += check(extras)
         except TidegateError as fault:
             findings.append(Finding(name, "fail", str(fault), "do what the line above says"))
     return findings
 
 
-def _python() -> Iterator[Finding]:
+def _python(_: frozenset[str]) -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
     fine = sys.version_info[:2] >= PYTHON_MIN
     yield (
@@ -94,32 +134,23 @@ def _python() -> Iterator[Finding]:
     )
 
 
-def _packages() -> Iterator[Finding]:
-    wanted: dict[str, tuple[str, bool]] = {}
-    try:
-        requirements = metadata.requires("tidegate") or ()
-    except metadata.PackageNotFoundError:
+def _packages(extras: frozenset[str]) -> Iterator[Finding]:
+    known = requirements()
+    if not known[""]:
         yield Finding(
             "packages", "fail", "tidegate runs without being installed", "make setup, or pip install tidegate"
         )
         return
-    for line in requirements:
-        if parts := REQUIREMENT.match(line):
-            name, clauses, extra = parts.groups()
-            wanted.setdefault(name, (clauses, extra not in OPTIONAL_EXTRAS))
-    problems = 0
-    for name, (clauses, required) in wanted.items():
-        try:
-            version = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            version = ""
-        if satisfies(version, clauses) or not (required or version):
-            continue
-        problems += 1
-        text = f"{name} {version or 'is missing'}, {clauses or 'any'} is wanted"
-        yield Finding("packages", "fail" if required else "warn", text, f'pip install "{name}{clauses}"')
-    if not problems:
-        yield Finding("packages", "ok", f"{len(wanted)} requirements are met")
+    for extra in ("", *sorted(known.keys() & extras)):
+        check = f"extra {extra}" if extra else "packages"
+        lacking = {name: clauses for name, clauses in known[extra].items() if not satisfies(_version(name), clauses)}
+        for name, clauses in lacking.items():
+            text = f"{name} {_version(name) or 'is missing'}, {clauses or 'any'} is wanted"
+            yield Finding(check, "fail", text, f'pip install "{name}{clauses}"')
+        if not lacking:
+            yield Finding(check, "ok", f"{len(known[extra])} requirements are met")
+    for extra in sorted(known.keys() - extras - {""}):
+        yield Finding(f"extra {extra}", "ok", "not installed")
 
 
 def satisfies(version: str, clauses: str) -> bool:
@@ -140,7 +171,9 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _java() -> Iterator[Finding]:
+def _java(extras: frozenset[str]) -> Iterator[Finding]:
+    if not _configurations(extras):
+        return
     try:
         java = find_java()
     except TidegateError as fault:
@@ -149,14 +182,14 @@ def _java() -> Iterator[Finding]:
         yield Finding("java", "ok", f"{java.version} from {java.origin} ({java.runtime})")
 
 
-def _jars() -> Iterator[Finding]:
-    for conf in CONFIGURATIONS:
+def _jars(extras: frozenset[str]) -> Iterator[Finding]:
+    for conf in _configurations(extras):
         here = jars_present(conf)
         text = f"{jars_dir(conf)}" if here else f"not fetched yet (would be in {jars_dir(conf)})"
         yield Finding(f"jars {conf}", "ok" if here else "fail", text, "" if here else "tidegate doctor --fix")
 
 
-def _loopback() -> Iterator[Finding]:
+def _loopback(_: frozenset[str]) -> Iterator[Finding]:
     try:
         with (
             socket.create_server(("127.0.0.1", 0)) as server,
@@ -167,11 +200,11 @@ def _loopback() -> Iterator[Finding]:
         yield Finding("loopback", "fail", f"no port on 127.0.0.1: {fault}", "allow local TCP (firewall, sandbox)")
 
 
-def _cache() -> Iterator[Finding]:
+def _cache(_: frozenset[str]) -> Iterator[Finding]:
     yield Finding("cache", "ok", str(cache_dir()))
 
 
-def _disk() -> Iterator[Finding]:
+def _disk(_: frozenset[str]) -> Iterator[Finding]:
     for name, place in (("disk cache", cache_dir()), ("disk temporary", Path(tempfile.gettempdir()))):
         free = shutil.disk_usage(place).free
         tight = free < DISK_MIN_BYTES
@@ -179,7 +212,7 @@ def _disk() -> Iterator[Finding]:
         yield Finding(name, "warn" if tight else "ok", f"{free / GIB:.1f} GiB free at {place}", remedy if tight else "")
 
 
-def _memory() -> Iterator[Finding]:
+def _memory(_: frozenset[str]) -> Iterator[Finding]:
     try:
         import psutil
     except ImportError:  # told by the check of packages
@@ -194,13 +227,13 @@ def _memory() -> Iterator[Finding]:
     yield Finding("memory", "warn" if tight else "ok", f"{free / GIB:.1f} GiB to use", remedy)
 
 
-def _cores() -> Iterator[Finding]:
+def _cores(_: frozenset[str]) -> Iterator[Finding]:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     few = count < CORES_MIN
     yield Finding("cores", "warn" if few else "ok", str(count), "it works, slowly, with one" if few else "")
 
 
-CHECKS: Final[dict[str, Callable[[], Iterator[Finding]]]] = {
+CHECKS: Final[dict[str, Callable[[frozenset[str]], Iterator[Finding]]]] = {
     "python": _python,
     "packages": _packages,
     "cache": _cache,

@@ -60,10 +60,21 @@ _EXTRAS: Final = {
     **dict.fromkeys(("confluent_kafka",), "kafka"),
     **dict.fromkeys(("pymysql",), "mysql"),
     **dict.fromkeys(("mysql_mimic", "tidegate_upstream"), "upstream"),
-    **dict.fromkeys(("pyspark", "deltalake", "numpy", "pyarrow", "pandas", "obstore", "psutil"), "spark"),
+    **dict.fromkeys(("redis",), "redis"),
+    **dict.fromkeys(("pyspark", "py4j", "deltalake", "fastavro", "numba", "numpy", "pyarrow", "pandas"), "spark"),
+    **dict.fromkeys(("obstore", "psutil"), "spark"),
+    **dict.fromkeys(("grpc", "google", "zstandard"), "connect"),
     **dict.fromkeys(("tantivy",), "search"),
-    **dict.fromkeys(("fastapi", "pydantic", "starlette", "uvicorn"), "server"),
+    **dict.fromkeys(("anyio", "fastapi", "h11", "pydantic", "starlette", "uvicorn"), "server"),
+    **dict.fromkeys(("prometheus_client",), "metrics"),
 }
+"""What brings a package that is imported."""
+_OF_COMMAND: Final = {
+    **dict.fromkeys(("topic", "transcode"), "kafka"),
+    "search": "search",
+    **dict.fromkeys(("server", "catalog"), "spark,server"),
+}
+"""What brings all that a command needs, where one of its packages comes with other extras as well."""
 INTERRUPTED: Final = 130
 
 
@@ -81,7 +92,7 @@ class LazyGroup(click.Group):
         try:
             command = _load(cmd_name)
         except ModuleNotFoundError as error:
-            raise _missing(error, f"command {cmd_name!r}") from error
+            raise _missing(error, cmd_name) from error
         assert isinstance(command, click.Command), cmd_name
         return command
 
@@ -116,7 +127,8 @@ class LazyGroup(click.Group):
         except TidegateError as error:
             _tell(error, json="--json" in words, debug=debug)
         except ModuleNotFoundError as error:
-            _tell(_missing(error, "this command"), json="--json" in words, debug=debug)
+            command = next((word for word in words if word in HELP), "")
+            _tell(_missing(error, command), json="--json" in words, debug=debug)
         sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -137,12 +149,13 @@ def _load(name: str) -> object:
     raise EnvironmentFault(f"command {name!r} comes with the embedded TiDB: pip install 'tidegate[upstream]'")
 
 
-def _missing(error: ModuleNotFoundError, what: str) -> EnvironmentFault:
+def _missing(error: ModuleNotFoundError, command: str) -> EnvironmentFault:
     """The error that says which package to install. An own module that is missing is a release without the command."""
     name = (error.name or "").partition(".")[0]
+    what = f"command {command!r}"
     if name == "tidegate":
         return EnvironmentFault(f"{what} is not part of this release ({error.name} is missing)")
-    extra = _EXTRAS.get(name)
+    extra = _EXTRAS.get(name) and _OF_COMMAND.get(command, _EXTRAS[name])
     package = f"tidegate[{extra}]" if extra else name
     return EnvironmentFault(f"{what} needs the Python package {name}: pip install '{package}'")
 

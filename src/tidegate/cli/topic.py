@@ -28,9 +28,8 @@ from tidegate.model.errors import DecodeError
 from tidegate.model.event import Ddl, Resolved
 from tidegate.model.name import qualified
 from tidegate.model.tso import physical_ms
-from tidegate.source.kafka_client import KafkaTopics, watermarks
+from tidegate.source.kafka_client import KafkaTopics, share, watermarks
 from tidegate.source.kafka_fetch import fetch_range
-from tidegate.source.kafka_land import share
 from tidegate.source.kafka_messages import TopicMessage
 
 

@@ -207,3 +207,17 @@ def _answer(source: KafkaTopics, what: str, future: Any) -> Any:
 def _text(failed: BaseException) -> str:
     error = failed.args[0] if failed.args else failed
     return str(error.str()) if isinstance(error, KafkaError) else str(error)
+
+
+def share(
+    starts: Mapping[tuple[str, int], int], highs: Mapping[tuple[str, int], int], limit: int
+) -> dict[tuple[str, int], int]:
+    """Return end offsets for at most `limit` messages in all; long partitions use what short ones leave."""
+    ends = dict(starts)
+    left = limit
+    backlog = sorted(starts, key=lambda place: highs[place] - starts[place])
+    for index, place in enumerate(backlog):
+        take = min(highs[place] - starts[place], left // (len(backlog) - index))
+        ends[place] += take
+        left -= take
+    return ends

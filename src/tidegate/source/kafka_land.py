@@ -47,7 +47,7 @@ from tidegate.engine.frontier import Positions, Reached
 from tidegate.model.errors import ConfigError, MadeAnew, PoisonMessage, TidegateError
 from tidegate.model.path_counts import LEFT_OUT
 from tidegate.model.tso import LOGICAL_BITS
-from tidegate.source.kafka_client import Described, KafkaTopics, described, offsets
+from tidegate.source.kafka_client import Described, KafkaTopics, described, offsets, share
 from tidegate.source.kafka_fetch import fetch_range, history_lost, messages_at
 from tidegate.source.kafka_messages import Accept, LandedMessages, LandPlan, Resolution, bind, land_chunk, recorded
 
@@ -233,20 +233,6 @@ def start_of(source: KafkaTopics, places: list[tuple[str, int]]) -> dict[tuple[s
         if place in lows and offset < lows[place]:
             raise history_lost(source, Place(*place, offset))
     return {place: chosen.get(place, low) for place, low in lows.items()}
-
-
-def share(
-    starts: Mapping[tuple[str, int], int], highs: Mapping[tuple[str, int], int], limit: int
-) -> dict[tuple[str, int], int]:
-    """Return end offsets for at most `limit` messages in all; long partitions use what short ones leave."""
-    ends = dict(starts)
-    left = limit
-    backlog = sorted(starts, key=lambda place: highs[place] - starts[place])
-    for index, place in enumerate(backlog):
-        take = min(highs[place] - starts[place], left // (len(backlog) - index))
-        ends[place] += take
-        left -= take
-    return ends
 
 
 def land_range(plan: TopicPlan, clock: int, offsets: OffsetRange) -> TaskReport:
