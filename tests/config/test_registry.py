@@ -260,10 +260,10 @@ def test_an_alias_of_a_scheme() -> None:
 
 
 def test_sinks_take_the_options_of_their_addresses() -> None:
-    """An option is declared once, in the struct that the sink itself takes; two addresses only name what is opened."""
+    """An option is declared once, in the struct that the sink itself takes; three addresses name what is opened."""
     apart = {entry.scheme for entry in SINKS.values() if not entry.address.__module__.startswith("tidegate.sink.")}
 
-    assert apart == {"search", "callback"}
+    assert apart == {"search", "callback", "sqlite"}
 
 
 def test_keys_for_some_sinks_are_refused_by_the_others() -> None:

@@ -2,7 +2,8 @@
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.columnar.rows import Batch
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
-from tidegate.model.event import Delete, Event, Field, Insert, Resolved, RowChange
+from tidegate.model.event import Delete, Event, Field, Insert, Resolved, RowChange, Value
+from tidegate.model.mysql import MysqlType
+from tidegate.model.table import ColumnInfo
+from tidegate.mysql.conversion import enum_name, set_names
 from tidegate.sink.callback import Callback
 from tidegate.sink.delta.rows import folded
 from tidegate.testing.script import Row
@@ -106,4 +110,22 @@ def _current(lake: Lake, name: str) -> Iterable[Mapping[str, Any]]:
 def _plain(row: Mapping[str, Any]) -> Row:
     """A row without the lake's own columns, times as text."""
     found = {name: value for name, value in row.items() if not name.startswith("_")}
-    return {name: str(value) if isinstance(value, datetime) else value for name, value in found.items()}
+    return {name: _text(value) if isinstance(value, date | Decimal) else value for name, value in found.items()}
+
+
+def _text(value: date | Decimal) -> str:
+    return str(value.replace(tzinfo=None) if isinstance(value, datetime) else value)
+
+
+def by_name(column: ColumnInfo, value: Value) -> Any:
+    """Return a value as targets have it that know ENUM and SET by their names."""
+    kind = column.type
+    if kind.elems is None or not isinstance(value, int):
+        return value
+    return (enum_name if kind.code is MysqlType.ENUM else set_names)(kind.elems, value)
+
+
+def in_words(column: ColumnInfo, value: Value) -> Any:
+    """Return a value as targets have it that know large integers by their digits, too."""
+    large = column.type.code is MysqlType.BIT or (column.type.code is MysqlType.LONGLONG and column.type.unsigned)
+    return str(value) if large and value is not None else by_name(column, value)

@@ -1,6 +1,8 @@
 """The suite finds the fault of a sink that has one: each of these breaks one promise, and a case that says so."""
 
+import sqlite3
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,14 @@ import pytest
 
 from tests.contract.adapters import Journal
 from tests.contract.test_sinks import TestCallback as CallbackCases
+from tests.contract.test_sqlite_sink import TestSqlite as SqliteCases
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, Sink, SinkPosition
 from tidegate.model.errors import TidegateError
+from tidegate.sink import sqlite
 from tidegate.sink.callback import CallbackSink
+from tidegate.testing.contract import stories
 
 
 class LosesATable(CallbackSink):
@@ -143,3 +148,54 @@ def test_a_planted_fault_is_found(tmp_path: Path, broken: type[CallbackSink], ca
 
     with pytest.raises((AssertionError, pytest.fail.Exception, TidegateError)):
         getattr(Cases(), case)(tmp_path, *given)
+
+
+class Commits(sqlite3.Connection):
+    """Keeps what a transaction did before its error."""
+
+    def close(self) -> None:
+        """Close, behind a COMMIT in place of a ROLLBACK."""
+        if self.in_transaction:
+            self.execute("COMMIT")
+        super().close()
+
+
+def _rows_alone(connection: Any, position: Any, move: Any = sqlite._move) -> None:
+    """Move the position behind rows, and behind no DDL."""
+    if not position[1]:
+        move(connection, position)
+
+
+def _in_part(connection: Any, table: Any, batch: Any, write: Any = sqlite._write_batch) -> None:
+    """Leave out the last row of a batch."""
+    write(connection, table, batch.part(0, max(1, batch.rows - 1)))
+
+
+def _no_epoch(file: Any, connection: Any, check: Any = sqlite.SqliteFile._check) -> None:
+    """Let a run go on that another one has replaced."""
+    check(msgspec.structs.replace(file, epoch=0), connection)
+
+
+PLANTED_IN_SQLITE: dict[str, tuple[tuple[Any, str, Any], tuple[Any, ...]]] = {
+    "a COMMIT in place of a ROLLBACK": (
+        (sqlite.sqlite3, "connect", partial(sqlite3.connect, factory=Commits)),
+        ("test_an_error_inside_a_task", 1),
+    ),
+    "a DDL without its position": ((sqlite, "_move", _rows_alone), ("test_a_crash_at_each_step", "after ddl")),
+    "a row that is not written": ((sqlite, "_write_batch", _in_part), ("test_everything_arrives",)),
+    "digits as numbers": ((sqlite, "_is_digits", lambda _: False), ("test_every_type",)),
+    "names without quotes": ((sqlite, "_quoted", '"{}"'.format), ("test_a_story", stories.odd_names)),
+    "a table that keeps its name": ((sqlite, "_rename", lambda *_: None), ("test_a_ddl", "rename table")),
+    "an epoch that nobody checks": ((sqlite.SqliteFile, "_check", _no_epoch), ("test_a_second_writer",)),
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED_IN_SQLITE)
+def test_a_fault_of_a_sink_of_tables_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """By the case that is there for it, which passes without it."""
+    planted, (case, *given) = PLANTED_IN_SQLITE[fault]
+    (tmp_path / "sound").mkdir()
+    getattr(SqliteCases(), case)(tmp_path / "sound", *given)
+    monkeypatch.setattr(*planted)
+    with pytest.raises((AssertionError, pytest.fail.Exception, TidegateError, sqlite3.Error)):
+        getattr(SqliteCases(), case)(tmp_path, *given)

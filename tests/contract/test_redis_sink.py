@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from tests.contract.adapters import by_name
 from tests.redis_server import running_cluster, running_redis
 from tests.sink.redis.test_invalidate import KEYS, all_cached
 from tidegate.codec.neutral_read import EventReader
@@ -44,7 +45,8 @@ class TestHash(SinkContract):
 
     run = staticmethod(run_here)
     guarantee = "exactly once"
-    refuses = ("unreadable",)
+    refuses = ("unreadable", "recover table")
+    shown = staticmethod(by_name)
     leaves_out = ("shop.visits",)
     mode: Mode = "hash"
 

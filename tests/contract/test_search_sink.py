@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.contract.adapters import by_name
 from tests.search_server import PRODUCTS, SearchServer, running_search
 from tidegate.engine.ports import Sink
 from tidegate.sink.documents import row_of_json
@@ -41,7 +42,8 @@ class TestEmbedded(SinkContract):
 
     run = staticmethod(run_here)
     guarantee = "exactly once"
-    refuses = ("unreadable",)
+    refuses = ("unreadable", "recover table")
+    shown = staticmethod(by_name)
     leaves_out = ("shop.visits",)
 
     def store(self, home: Path) -> SearchStore:

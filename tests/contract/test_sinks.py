@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.adapters import Journal, lake_changes, lake_tables
+from tests.contract.adapters import Journal, in_words, lake_changes, lake_tables
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.ports import Sink
 from tidegate.sink.callback import CallbackSink
@@ -39,6 +39,8 @@ class TestReplica(SinkContract):
     guarantee = "exactly once"
     refuses = ("unreadable",)
     poison = ("taken", "0000-00-00 00:00:00")
+    whole_transactions = True
+    shown = staticmethod(in_words)
     mode: Mode = "replica"
 
     def sink(self, home: Path) -> Sink:

@@ -1,15 +1,17 @@
 """The sink of a database keeps the contract of tidegate.testing, on a real MariaDB."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pymysql
 import pytest
 
+from tests.contract.adapters import by_name
 from tests.mariadb import Server, running_server
 from tidegate.engine.ports import Sink
+from tidegate.model.table import TableName
 from tidegate.sink.sql.connection import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.contract import ReadBack, SinkContract
@@ -64,15 +66,27 @@ def tables_of(server: Server) -> dict[str, list[dict[str, Any]]]:
     for schema in databases(server):
         for table, kind in asked(server, f"SHOW FULL TABLES IN `{schema}`"):
             if kind == "BASE TABLE":
-                names = [row[0] for row in asked(server, f"SHOW COLUMNS IN `{schema}`.`{table}`")]
-                rows = asked(server, f"SELECT * FROM `{schema}`.`{table}`")
-                found[f"{schema}.{table}"] = [dict(zip(names, map(plain, row), strict=True)) for row in rows]
+                names = [row[:2] for row in asked(server, f"SHOW COLUMNS IN `{schema}`.`{table}`")]
+                rows = asked(
+                    server, f"SELECT {', '.join(map(read_as, *zip(*names, strict=True)))} FROM `{schema}`.`{table}`"
+                )
+                found[str(TableName(schema, table))] = [
+                    {name: plain(value) for (name, _), value in zip(names, row, strict=True)} for row in rows
+                ]
     return found
+
+
+def read_as(name: str, kind: str) -> str:
+    """The expression that reads a column: bits as a number, a time as a text."""
+    quoted = f"`{name.replace('`', '``')}`"
+    if kind.startswith("bit"):
+        return f"{quoted} + 0"
+    return f"CAST({quoted} AS CHAR)" if kind.startswith("time") and not kind.startswith("timestamp") else quoted
 
 
 def plain(value: Any) -> Any:
     """A value as scripts have it."""
-    return value if value is None or isinstance(value, int | float | str) else str(value)
+    return value if value is None or isinstance(value, int | float | str | bytes) else str(value)
 
 
 class TestGlobal(SinkContract):
@@ -80,7 +94,8 @@ class TestGlobal(SinkContract):
 
     run = staticmethod(run_here)
     guarantee = "exactly once"
-    refuses = ("unreadable",)
+    refuses: ClassVar[Collection[str]] = ("unreadable", "recover table")
+    shown = staticmethod(by_name)
     poison = ("taken", "no time at all")
     atomicity: Atomicity = "global"
 
@@ -114,7 +129,9 @@ class TestTable(TestGlobal):
 
 
 class TestTidb(TestGlobal):
-    """Whole transactions, into an embedded TiDB."""
+    """Whole transactions, into an embedded TiDB, which has RECOVER TABLE."""
+
+    refuses = ("unreadable",)
 
     @pytest.fixture(autouse=True)
     def _server(self, tidb: Server, request: pytest.FixtureRequest) -> None:

@@ -98,6 +98,8 @@ WAYS_OUT: Final = {
         "sink/redis/test_outages.py::test_the_rows_of_a_round_are_lost",
     ),
     "sink/search.py::Follower.follow": (_DOCUMENTS + "test_a_table_that_comes_back",),
+    "sink/sqlite.py::SqliteFile._check": ("sink/test_sqlite.py::test_a_file_that_is_not_its_own",),
+    "sink/sqlite.py::_follow": ("sink/test_sqlite.py::test_a_table_that_comes_back",),
     "sink/search_embedded.py::EmbeddedStore.check": (
         "sink/search/test_embedded.py::test_a_directory_that_was_emptied",
     ),

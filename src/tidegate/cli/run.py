@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     "kafka://HOST:PORT/TOPIC?protocol=..., mysql://USER@HOST:PORT/ (tidb:// too), redis://HOST:PORT/ (rediss:// by "
     "TLS), search+tantivy:///DIR, opensearch://HOST:PORT (elasticsearch:// too), https://HOST/PATH (http:// too), "
     "file:///DIR?protocol=csv|canal-json, s3://BUCKET/PREFIX?protocol=... (gs:// or gcs://, azure:// or "
-    "azblob://, az://, abfss://), metrics://HOST:PORT, callback://MODULE/NAME",
+    "azblob://, az://, abfss://), metrics://HOST:PORT, sqlite:///FILE, callback://MODULE/NAME",
 )
 @click.option("--filter", "rules", multiple=True, metavar="RULE", help="Tables, such as 'shop.*' or '!shop.tmp_*'.")
 @click.option("-c", "--changefeed-id", "name", help="Name under which progress is kept.")

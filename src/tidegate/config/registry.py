@@ -8,6 +8,7 @@
                                                     ├─ http://       an address that is called
                                                     ├─ file://       files as TiCDC's storage sink has them, s3:// ..
                                                     ├─ metrics://    counters, gauges, histograms
+                                                    ├─ sqlite://     tables in a file of SQLite
                                                     └─ callback://   a Python function
 
 A new source or sink is a folder of its own, a module here with its address, and one word in a list.  What a pair cannot
@@ -19,7 +20,20 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tidegate.config import callback, changelog, delta, kafka, metrics, redis, search, sql, storage, tidb, webhook
+from tidegate.config import (
+    callback,
+    changelog,
+    delta,
+    kafka,
+    metrics,
+    redis,
+    search,
+    sql,
+    sqlite,
+    storage,
+    tidb,
+    webhook,
+)
 from tidegate.config.entry import FeedConfig, SinkEntry, SourceEntry, is_landed, state_of
 from tidegate.config.uri import declare
 from tidegate.source.upstream_address import PARAMETERS as UPSTREAM_PARAMS
@@ -44,7 +58,7 @@ SOURCES: Final = _by_scheme(kafka.SOURCE, tidb.SOURCE, storage.SOURCE, changelog
 """Sources by the scheme of their addresses."""
 SINKS: Final = _by_scheme(
     *(delta.SINK, kafka.SINK, sql.SINK, redis.SINK, search.EMBEDDED, search.SERVERS, webhook.SINK, storage.SINK),
-    *(metrics.SINK, callback.SINK),
+    *(metrics.SINK, callback.SINK, sqlite.SINK),
 )
 """Sinks by the scheme of their addresses."""
 _OPTIONS: Final = (

@@ -375,7 +375,7 @@ class RedisSink(KeyedSink, WithCheck):
         try:
             with self._connected() as servers:
                 self._mode.ddl(servers, planned, run_ids)
-        except (InputError, SchemaError) as error:
+        except (InputError, SchemaError, SinkRefused) as error:
             raise planned.refused(error) from error
         if self._mode.needs_key:
             self._warn_of(planned)

@@ -423,7 +423,7 @@ class SearchSink(KeyedSink):
             self.store.check(self._epoch)
             follower = self._follower(ts, str(planned.number - 1), session)
             self._fill(follower.follow(planned.effects), ts, session)
-        except (InputError, SchemaError) as error:
+        except (InputError, SchemaError, SinkRefused) as error:
             raise planned.refused(error) from error
         except TidegateError as error:
             raise error.at(table=planned.table, commit_ts=ts) from None

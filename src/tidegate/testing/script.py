@@ -69,18 +69,24 @@ def commit_time(event: RowChange | Ddl) -> int:
 
 
 class ScriptedWrite(NamedTuple):
-    """What a transaction does to one row of `table`; `values` of a removal are its key, and with `bare` all that its
-    DELETE tells."""
+    """What a transaction does to one row of `table`: `values` are those that it gets, or of a removal its key; with
+    `bare` they are all that its DELETE tells. `key` is the key of a row that gets another one."""
 
     table: str
     values: Row
     removes: bool = False
     bare: bool = False
+    key: Row | None = None
 
 
 def put(table: str, **values: Value) -> ScriptedWrite:
     """Insert a row, or change those columns of the row that has its key. A new row has NULL where nothing is given."""
     return ScriptedWrite(table, values)
+
+
+def move(table: str, key: Row, **values: Value) -> ScriptedWrite:
+    """Change those columns of the row of that key, the key's among them, by one UPDATE."""
+    return ScriptedWrite(table, values, key=key)
 
 
 def remove(table: str, **key: Value) -> ScriptedWrite:
@@ -108,7 +114,7 @@ class ScriptedTables:
 
     def of(self, name: str) -> TableInfo:
         """Return the definition of the table that is called so now."""
-        table = self.state.table(TableName(*name.split(".")))
+        table = self.state.table(TableName(*name.split(".", 1)))
         assert table is not None, name
         return table
 
@@ -195,6 +201,10 @@ class Script:
         self.marks.append(self.ts)
         return self.ts
 
+    def definition(self, name: str) -> TableInfo:
+        """Return the definition of a table as it is now."""
+        return self._now.of(name)
+
     def rows(self, upto: int) -> list[RowChange]:
         """Return the row changes with commit_ts <= upto, in commit order."""
         return [one for one in self.events if not isinstance(one, Ddl) and (one.commit_ts or 0) <= upto]
@@ -215,7 +225,7 @@ class Script:
         table = self._now.of(write.table)
         wire = wire_table(table)
         names = [field.name for field in wire.fields]
-        known = self._now.find(table, write.values)
+        known = self._now.find(table, write.values if write.key is None else write.key)
         shared = {
             "schema": table.name.schema,
             "table": table.name.table,

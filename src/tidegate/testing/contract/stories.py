@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tidegate.model.event import Value
-from tidegate.testing.script import Row, Script, put, remove, remove_bare
+from tidegate.testing.script import Row, Script, ScriptedWrite, move, put, remove, remove_bare
 
 NOTES: Final = "shop.notes"
 UNREADABLE: Final = "GRUMBLE ABOUT TABLE shop.t"
@@ -86,6 +86,106 @@ def bare_deletes() -> Script:
     return story
 
 
+def keys() -> Script:
+    """Return a script of compound keys: rows that get another key, keys that are free and taken again, in transactions
+    of their own and in common ones; two marks."""
+    story = Script()
+    story.ddl("shop", "CREATE DATABASE shop")
+    story.ddl("shop.t", "CREATE TABLE shop.t (v INT, a BIGINT, b VARCHAR(9), PRIMARY KEY (b, a))")
+    story.commit(*(put("shop.t", a=a, b=b, v=a) for a in (1, 2, 3) for b in ("x", "y", "X")))
+    story.resolve()
+    story.commit(move("shop.t", {"a": 1, "b": "x"}, a=4))
+    story.commit(put("shop.t", a=1, b="x", v=10), move("shop.t", {"a": 2, "b": "x"}, a=5, v=20))
+    story.commit(remove("shop.t", a=3, b="x"), move("shop.t", {"a": 3, "b": "y"}, b="x"))
+    story.commit(remove("shop.t", a=3, b="X"), put("shop.t", a=3, b="X", v=None))
+    story.resolve()
+    return story
+
+
+def large() -> Script:
+    """Return a script whose transactions are longer than what is read at a time: over two tables, with changes of rows
+    that they brought themselves; two marks."""
+    story = Script()
+    story.ddl("shop", "CREATE DATABASE shop")
+    for table in ("shop.t", "shop.u"):
+        story.ddl(table, f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(20))")
+    story.commit(*(put(table, id=number, v="first") for table in ("shop.t", "shop.u") for number in range(8)))
+    story.resolve()
+    story.commit(
+        *(put("shop.t", id=number, v="second") for number in range(4, 12)),
+        *(remove("shop.u", id=number) for number in range(5)),
+        *(put("shop.u", id=number, v="again") for number in range(2, 9)),
+    )
+    story.commit(*(remove("shop.t", id=number) for number in range(8)), put("shop.t", id=0, v="last"))
+    story.resolve()
+    return story
+
+
+ODD_NAMES: Final = ("a.b", "Käse {1}", 'a"b', "it's; --", "per%cent", "select")
+"""Names of tables; columns are called so, too."""
+
+
+def odd_names() -> Script:
+    """Return a script of tables and columns with names that have to be quoted; two marks."""
+    story = Script()
+    story.ddl("shop", "CREATE DATABASE shop")
+    columns = ", ".join(f"`{name}` VARCHAR(20)" for name in ODD_NAMES)
+    for name in ODD_NAMES:
+        story.ddl(f"shop.{name}", f"CREATE TABLE shop.`{name}` (`i d` INT PRIMARY KEY, {columns})")
+        for number in (1, 2):
+            story.commit(ScriptedWrite(f"shop.{name}", {"i d": number, **dict.fromkeys(ODD_NAMES, name)}))
+    story.resolve()
+    for name in ODD_NAMES:
+        story.commit(ScriptedWrite(f"shop.{name}", {"i d": 1, name: None}), remove(f"shop.{name}", **{"i d": 2}))
+    story.ddl("shop.a.b", "ALTER TABLE shop.`a.b` RENAME COLUMN `select` TO `from`, ADD COLUMN `where` INT DEFAULT 1")
+    story.commit(ScriptedWrite("shop.a.b", {"i d": 1, "from": "it"}))
+    story.resolve()
+    return story
+
+
+TYPES: Final[Mapping[str, tuple[Value, Value]]] = {
+    "TINYINT": (-128, 127),
+    "SMALLINT UNSIGNED": (0, 65535),
+    "MEDIUMINT": (-8388608, 8388607),
+    "INT UNSIGNED": (0, 4294967295),
+    "BIGINT": (-(1 << 63), (1 << 63) - 1),
+    "BIGINT UNSIGNED": (1 << 63, (1 << 64) - 1),
+    "FLOAT": (0.5, -0.25),
+    "DOUBLE": (1e300, 0.1),
+    "DECIMAL(30,10)": ("12345678901234567890.0123456789", "-0.1000000000"),
+    "YEAR": (1901, 2155),
+    "DATE": ("1000-01-01", "9999-12-31"),
+    "DATETIME(6)": ("2024-02-29 12:00:00.123456", "9999-12-31 23:59:59.999999"),
+    "TIMESTAMP": ("1970-01-02 00:00:00", "2037-12-31 23:59:59"),
+    "TIME": ("-838:59:59", "12:00:00"),
+    "BIT(64)": (5, (1 << 64) - 1),
+    "CHAR(9)": ("", "ü"),
+    "TEXT": ("a 'quoted' \\ text\n", "\U0001f600"),
+    "VARBINARY(9)": (b"\x00\xff", b""),
+    "BLOB": (b"\xc3\x28", b"text"),
+    "ENUM('a','b')": (1, 2),
+    "SET('a','b')": (3, 0),
+    "JSON": ("[null]", '"text"'),
+}
+"""By a column's type two values of it."""
+TYPED: Final = "shop.typed"
+
+
+def every_type() -> Script:
+    """Return a script of TYPED, which has a column of each of TYPES, and NULLs in all; two marks."""
+    story = Script()
+    story.ddl("shop", "CREATE DATABASE shop")
+    columns = ", ".join(f"c{number} {kind}" for number, kind in enumerate(TYPES))
+    story.ddl(TYPED, f"CREATE TABLE {TYPED} (id INT PRIMARY KEY, {columns})")
+    first, second = ({f"c{at}": pair[side] for at, pair in enumerate(TYPES.values())} for side in (0, 1))
+    story.commit(put(TYPED, id=1, **first), put(TYPED, id=2, **second), put(TYPED, id=3), put(TYPED, id=4))
+    story.resolve()
+    story.commit(put(TYPED, id=1, **second), put(TYPED, id=2, **dict.fromkeys(second)))
+    story.commit(put(TYPED, id=3, **first), remove(TYPED, id=4))
+    story.resolve()
+    return story
+
+
 PARTITIONS: Final = (
     "PARTITION BY RANGE (id) (PARTITION low VALUES LESS THAN (10), PARTITION high VALUES LESS THAN (20))"
 )
@@ -124,6 +224,24 @@ def _drop_and_create(story: Script) -> None:
     story.commit(put("shop.t", id="1"))
 
 
+def _handle_moves(keys: str, change: str) -> Kind:
+    """A table with these keys, and a DDL by which another one becomes the handle key."""
+
+    def act(story: Script) -> None:
+        story.ddl("shop.u", f"CREATE TABLE shop.u (a INT NOT NULL, b INT NOT NULL, v INT, {keys})")
+        story.commit(*(put("shop.u", a=number, b=9 - number, v=number) for number in range(3)))
+        story.ddl("shop.u", f"ALTER TABLE shop.u {change}")
+        story.commit(put("shop.u", a=1, b=8, v=10), remove("shop.u", a=2, b=7), put("shop.u", a=5, b=5, v=5))
+
+    return act
+
+
+def _recover(story: Script) -> None:
+    story.ddl("shop.t", "DROP TABLE shop.t")
+    story.ddl("shop.t", "RECOVER TABLE shop.t")
+    story.commit(put("shop.t", id=1, v="is back"))
+
+
 def _exchange(story: Script) -> None:
     story.ddl("shop.more", "CREATE TABLE shop.more (id INT PRIMARY KEY, v VARCHAR(20), n INT)")
     story.commit(put("shop.more", id=11, v="more 11"), put("shop.more", id=12, v="more 12"))
@@ -155,6 +273,9 @@ DDLS: Final[Mapping[str, Kind]] = {
     "drop partition": _alter("DROP PARTITION low", table="shop.parts"),
     "truncate partition": _alter("TRUNCATE PARTITION low", table="shop.parts", v="x"),
     "exchange partition": _exchange,
+    "drop key": _handle_moves("UNIQUE KEY ka (a), UNIQUE KEY kb (b)", "DROP INDEX ka"),
+    "add primary key": _handle_moves("UNIQUE KEY kb (b)", "ADD PRIMARY KEY (a)"),
+    "recover table": _recover,
     "unreadable": _say("shop.t", UNREADABLE, ("shop.t", {"id": 1, "v": "after"})),
 }
 """What happens in `around_ddl`, by kind."""

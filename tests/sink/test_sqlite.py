@@ -1,0 +1,75 @@
+"""The SQLite sink: files that are not its own, and an upstream's whole way into one."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.source.tidb.kit import recorded_log
+from tidegate.config.load import load
+from tidegate.config.registry import feed_of
+from tidegate.engine.loop import Engine, Meter
+from tidegate.engine.plan import Checkpoint, Round
+from tidegate.engine.ports import LocalTasks
+from tidegate.engine.stop_signals import NoPauseEvent
+from tidegate.model.errors import Fenced, SinkError, SinkRefused
+from tidegate.schema.state import SchemaState
+from tidegate.sink.sqlite import SqliteSink
+from tidegate.testing.contract import stories
+from tidegate.testing.script import ScriptedSource, run_here
+
+
+def test_a_file_that_is_not_its_own(tmp_path: Path) -> None:
+    """Another feed's file is left as it is, one that was emptied or taken over ends the run, and each error says what
+    to do. A new changefeed begins anew in an emptied one."""
+    path, story = tmp_path / "shop.db", stories.shop()
+    run_here(ScriptedSource(story), SqliteSink(str(path), "one"), until=story.ts)
+    with pytest.raises(SinkRefused, match="written by changefeed one; give two a file of its own"):
+        SqliteSink(str(path), "two").recover()
+    first, second = SqliteSink(str(path), "one"), SqliteSink(str(path), "one")
+    assert first.recover() == second.recover()
+    planned = Round((), SchemaState(), Checkpoint(story.ts), (), ())
+    with pytest.raises(Fenced, match="another run of changefeed one"):
+        first.advance(planned, [])
+    path.unlink()
+    with pytest.raises(SinkRefused, match="was emptied; start the changefeed again"):
+        second.advance(planned, [])
+    assert SqliteSink(str(path), "one").recover().is_new
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    """It is refused; a directory that is not there yet may come."""
+    (tmp_path / "text").write_text("no database, but as long as a page of one has to be " * 100)
+    with pytest.raises(SinkRefused, match="not a database"):
+        SqliteSink(str(tmp_path / "text"), "one").recover()
+    with pytest.raises(SinkError, match="unable to open"):
+        SqliteSink(str(tmp_path / "none" / "shop.db"), "one").recover()
+
+
+def test_a_table_that_comes_back(tmp_path: Path) -> None:
+    """Its rows are gone, so the feed ends at the DDL; where an event filter leaves it out, the feed goes on."""
+    story, path = stories.around_ddl("recover table"), str(tmp_path / "shop.db")
+    with pytest.raises(SinkRefused, match=r"RECOVER TABLE shop.t.*begin a new changefeed.*or leave the DDL out"):
+        run_here(ScriptedSource(story), SqliteSink(path, "one"), until=story.ts)
+    drops = lambda ddl, _: ddl.query.startswith("RECOVER")  # noqa: E731
+    done = run_here(
+        ScriptedSource(story), SqliteSink(path, "one"), until=story.ts, drops=drops, rules=["*.*", "!shop.t"]
+    )
+    assert done.checkpoint_ts == story.ts
+
+
+def test_an_address(tmp_path: Path) -> None:
+    """A changefeed from a recorded log into sqlite:// holds its rows, and has nothing to do the second time."""
+    recorded_log(tmp_path / "log", "partition")
+    target = tmp_path / "shop.db"
+    config = load(source_uri=f"tidb://{tmp_path}/log", sink_uri=f"sqlite://{target}", state_dir=tmp_path / "state")
+    done = [
+        Engine(feed_of(config), LocalTasks(), Meter(lambda _: None), NoPauseEvent()).run(idle_s=0) for _ in range(2)
+    ]
+
+    assert done[0].rows > 0
+    assert done[1].rows == 0
+    with closing(sqlite3.connect(target)) as connection:
+        names = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%.%'").fetchone()
+    assert names[0] > 0
