@@ -214,7 +214,7 @@ class RowFiles:
             self._flush()
 
     def close(self) -> tuple[LandedFile, ...]:
-        """Write what is held; return every file."""
+        """Flush the buffer; return every file."""
         self._flush()
         self._roll()
         return tuple(self._files)
@@ -327,7 +327,7 @@ class ControlFiles:
             self._flush()
 
     def close(self) -> tuple[LandedFile, ...]:
-        """Write what is held; return every file."""
+        """Flush the buffer; return every file."""
         self._flush()
         return tuple(self._files)
 

@@ -48,7 +48,7 @@ def load_pairs(raw: bytes) -> object:
     """Return the JSON of `raw` with every object as a tuple of (name, value) pairs, repeated names kept, arrays as
     lists.
 
-    Raises ValueError or RecursionError for what is not JSON."""
+    Raises ValueError or RecursionError for a text that is not JSON."""
     text = raw.decode("utf-8", "surrogateescape")
     return json.loads(text, object_pairs_hook=tuple, parse_constant=_refuse)
 

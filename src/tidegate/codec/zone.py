@@ -3,8 +3,8 @@
     2024-01-01 00:00:00.5  --Asia/Shanghai-->  2024-01-01 08:00:00.5
 
 The zero timestamp stays, the digits of the fraction stay, and a moment that the year 1 or 9999 cannot hold stays too.
-An hour that comes twice at the end of summer time is written the same both times, as TiCDC does: no reader can know
-which one is meant, so whoever writes or reads in such a zone is told (`hour_twice`).
+An hour that occurs twice at the end of summer time has the same text both times, as in TiCDC: no reader can tell them
+apart, so users of such a zone are warned (`hour_twice`).
 
 Source: TiDB's types.Time.ConvertTimeZone.
 """

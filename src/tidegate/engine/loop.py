@@ -126,7 +126,7 @@ class Meter:
         self.begun_s = time.monotonic()
         self.now = Progress("starting", since=now())
         self.lock = threading.RLock()
-        """Of `now`: a start of Spark is told by the thread that needs it."""
+        """Guards `now`, since the thread that needs Spark reports its start."""
         self.tables: dict[str, TableProgress] = {}
         self.landed, self.written = PathCounts(), PathCounts()
         """Rows by path, as the source and the results reported them."""

@@ -243,7 +243,7 @@ class Tasks(Protocol):
 
 @runtime_checkable
 class WithStart(Protocol):
-    """Tasks that start what they run in once it is needed."""
+    """Tasks that start their environment, such as Spark, when it is first needed."""
 
     def on_start(self, told: Callable[[str], None]) -> None:
         """Call `told` with what is started, and with "" when it is over, in the thread that needs it."""
@@ -587,7 +587,7 @@ class WithCheck(Protocol):
 
 @runtime_checkable
 class WithParking(Protocol):
-    """A sink (barrier TABLE) whose tables stand still when a step of theirs is refused, while the others go on."""
+    """A sink (barrier TABLE) that parks a table when one of its steps is refused, while the others go on."""
 
     def parked(self) -> Sequence[Parked]:
         """Return the parked tables."""

@@ -1,14 +1,13 @@
-"""Loops over bytes that are compiled when they first run: numba makes machine code of the Python that stands there.
+"""Loops over bytes that numba compiles to machine code when they first run.
 
     @compiled
     def total(text: Any) -> int: ...        the first call compiles it, or loads what an earlier process has compiled
     @inlined
     def one(text: Any) -> int: ...          becomes part of each compiled function that calls it
 
-What was compiled is kept beside the source, or in the user's cache where that cannot be written, for as long as the
-file of the function stays as it is: who changes a function that one of another file calls runs `make clean`.  Without
-numba, and on machines whose numbers begin with their high bytes, the same functions run as Python, some hundred times
-slower: whoever calls them in a hot path asks `AVAILABLE` first.
+Machine code is cached beside the source, or in the user's cache if that is not writable, as long as the function's file
+does not change: after changing a function that another file's function calls, run `make clean`. Without numba, and on
+big-endian machines, the same functions run as Python, some hundred times slower: hot paths check `AVAILABLE` first.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Every error of Tidegate: its code, whether trying again can help, and what it says.
+"""All errors of Tidegate: their codes, retry policy and messages.
 
 Arguments are positional, so that errors pickle.  Only loops that run a changefeed catch TidegateError, and they decide
-by `retry` alone.  Codes reuse TiCDC's where it has one.  What the message names stands with each class.
+by `retry` alone.  Codes reuse TiCDC's where it has one.  The docstring of each class says what its message names.
 """
 
 from enum import Enum

@@ -1,4 +1,4 @@
-"""Versions of stored state: what a release writes, and what it refuses to read.
+"""Versions of stored state: those that a release writes, and those that it refuses to read.
 
     {"state_version": 1, "checkpoint_ts": 470606747354005504, ..}        a document without the field is of version 1
 

@@ -5,8 +5,8 @@
     it was skipped before      decoded now, its rows and DDLs are appended to the changelog in one commit
 
 Appending can only add to the future: an event at or below the feed's checkpoint would never be applied, so it is
-refused, with what can be done instead.  The same goes for what the frontier has passed while a feed runs; the feed
-must stand still while letters are replayed, and the caller checks that the checkpoint has not moved meanwhile.
+refused, and the error names the ways out. The same holds for events that the frontier has passed; the feed must not run
+during a replay, and the caller checks that the checkpoint has not moved meanwhile.
 """
 
 import base64

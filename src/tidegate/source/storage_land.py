@@ -225,8 +225,8 @@ class StorageLanding(BatchLoop):
         state = noted(self._state, self._listing)
         if state.positions and PLACE in state.identities.keys() - self._state.identities.keys():
             LOGGER.warning(
-                "%s: from here on it is kept how old its files are, by which a place that was emptied and made anew is "
-                "told; it was not compared with what was read before",
+                "%s: the age of its files is recorded from here on, which shows later whether the directory was "
+                "recreated; whether it was recreated before is not known",
                 self._place.shown,
             )
         self._state = state

@@ -249,7 +249,7 @@ class PlaceDefinitions:
                     self._state, _ = apply_ddl(self._state, acting(ddl), 1)
                 except (InputError, SchemaError) as error:  # the sink judges it, and says so
                     LOGGER.debug(
-                        "the columns behind the DDL %r are told by schema files alone: %s", ddl.query[:200], error
+                        "the columns after the DDL %r are known from schema files alone: %s", ddl.query[:200], error
                     )
             self.ddls += ddls
             self._name(ddls, [one for _, one in some])

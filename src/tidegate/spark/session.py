@@ -1,4 +1,4 @@
-"""Spark sessions: the existing one or a new one, its Python, jobs over Spark Connect, and checks of what it lacks.
+"""Spark sessions: the existing one or a new one, its Python, jobs over Spark Connect, and checks of its requirements.
 
     already running (notebook, cluster, test)      -> that one, as it is
     started by spark-submit                        -> its JVM and master, our SQL settings

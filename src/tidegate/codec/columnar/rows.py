@@ -5,9 +5,9 @@
     0        1    5          U       1          a              1         b
     3        0    6          D       1          b
 
-Images are dense: `before` has a row for every U and D, `after` for every I and U, in the order of the batch.
-Who asked for texts gets, where all values are plainly their own texts, those instead: row by row in one array.
-`(message, seq)` tells the message, by its index in the chunk, and which of its events the row is.
+Images are dense: `before` has a row for every U and D, `after` for every I and U, in the order of the batch. With
+`as_texts`, images whose values are all equal to their texts are RowTexts instead: row by row in one array. `(message,
+seq)` is the index of the message in the chunk, and of the row's event in the message.
 """
 
 from collections.abc import Sequence

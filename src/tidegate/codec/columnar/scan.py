@@ -5,9 +5,9 @@ row.
     program   {" KIND ":{ "id":{"t":8,"v": NUMBER },"c":{"t":254,"v": STRING }} ALONE ,"p":{ … }}
     cells     7   "x"   absent   "w"                start, end and marks of each value
 
-A program is what a template compiles to (`program.py`).  Each row runs the program of its table; a row whose text is
-not as its program says is left at that step and told so, and nothing is known of it then.  Who comes to END has proved
-that the text is the template's, with values in between:
+A program is what a template compiles to (`program.py`).  Each row runs the program of its table. A row whose text
+differs from the program stops at that step, which is returned, and none of its values counts. A row that reaches END
+has the template's text, with values in between:
 
     LITERAL   equal bytes
     STRING    a JSON string without control characters, or null; escapes and UTF-8 are checked when it is converted

@@ -4,11 +4,11 @@ r"""Characters of a whole column replaced: texts as JSON has them, bytes as Go q
     61 00 C3 A9 FF     a\\x00é\\xff       Go's quoted string, then JSON's: each backslash twice
                        a\u0000Ã©ÿ         Latin-1: each byte the code point of its number
 
-What a character or a byte becomes is asked of the plain writer, once; the loop of write.py puts it in, save for Go's
-quotes, which are one `take` of what each byte becomes.
+The plain writer supplies the replacement of each character or byte once; the loop of write.py inserts it, except for
+Go's quotes, which are one `take` of the replacements.
 
-Go leaves characters as they are that it can print, and escapes others whole, so the sequences of bytes are looked for
-that are the UTF-8 of one.  No text carries its quotes: whoever joins them knows whether they are the same in all rows.
+Go keeps printable characters and escapes others as a whole, so the loop searches the byte sequences of single
+characters. Texts have no quotes: the caller adds them, since they may be equal in all rows.
 
 Source: codec/go.py, whose texts these are; Unicode 15, table 3-7 (well-formed byte sequences).
 """

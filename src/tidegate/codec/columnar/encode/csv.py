@@ -3,9 +3,9 @@ r"""Csv lines from columns: the lines of a batch.
     HEAD  commit_ts  is-update  column  column ..  terminator       "I","t","s",445,false,1,"x"\r\n
     HEAD  `"I","t","s",`, one for each of I, U and D
 
-Of each row there is one line, of an UPDATE with old values two: its old image as D, its new one as I.  Texts get their
-quotes doubled by one call for a column; names of ENUM and SET are asked of the plain writer, once for each value that
-occurs.  Without a quote character texts are escaped, and rows go one by one.
+Each row has one line, an UPDATE with old values two: its old image as D, its new one as I. The quotes in texts are
+doubled by one call per column; the plain writer returns the names of ENUM and SET, once per distinct value.  Without a
+quote character texts are escaped, and rows go one by one.
 
 Source: codec/csv.py, whose lines these are.
 """
