@@ -277,19 +277,19 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         self, steps: Sequence[Rows], known: Mapping[tuple[str, str], _TableDirectory | None], date: str
     ) -> dict[tuple[str, str], _TableDirectory]:
         """The directory of each step's rows; directories that are new to this run are listed and cleaned."""
-        found: dict[tuple[str, str], _TableDirectory] = {}
+        directories: dict[tuple[str, str], _TableDirectory] = {}
         new: list[TableInfo] = []
         for step in steps:
             place = known[step.table.name.key]
             if place is not None and place.table == step.table and place.date == date:
-                found[step.table.name.key] = place
+                directories[step.table.name.key] = place
             else:
                 new.append(step.table)
         looked = list(self._pool.map(partial(self._look, date), new))
         if unnamed := [path for _, left in looked for path in left]:
             self._checkpoints.load()  # whoever was fenced meanwhile deletes nothing
             self._bucket.delete(unnamed)
-        return {**found, **{place.table.name.key: place for place, _ in looked}}
+        return {**directories, **{place.table.name.key: place for place, _ in looked}}
 
     def _look(self, date: str, table: TableInfo) -> tuple[_TableDirectory, list[str]]:
         """The directory of a table's rows, and the files there that no index names."""

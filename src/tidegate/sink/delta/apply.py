@@ -531,8 +531,8 @@ def _versions_of_log(log: pa.Table, key: Sequence[str]) -> pa.Table:
     own = {column.name for column in OWN_COLUMNS["CHANGES"]}
     image = [name for name in log.column_names if name not in own]
     comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
-    told = news_of(numbered(log, image, comes, [CHANGE_TS, CHANGE_SEQ]), [*image, NUMBER]).versions
-    versions = told.drop_columns([NUMBER])
+    news = news_of(numbered(log, image, comes, [CHANGE_TS, CHANGE_SEQ]), [*image, NUMBER]).versions
+    versions = news.drop_columns([NUMBER])
     if distinct(versions.filter(versions.column(VALID_TO).is_null()).select(list(key))):
         return versions
     return news_of(log, key).versions

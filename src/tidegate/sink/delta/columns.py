@@ -338,11 +338,12 @@ class LakeSchema:
 
     def fields(self) -> list[dict[str, Any]]:
         """Return the columns as fields of the Delta schema."""
-        return [schema_field(column.name, column.delta, self._metadata(column)) for column in self.columns]
-
-    def _metadata(self, column: LakeColumn) -> dict[str, Any]:
-        mapping = {MAPPING_ID: column.mapping_id, MAPPING_NAME: column.physical}
-        return {**(mapping if self.mapped else {PLAIN_ID: column.mapping_id}), UPSTREAM_ID: column.upstream_id}
+        fields = []
+        for column in self.columns:
+            mapping = {MAPPING_ID: column.mapping_id, MAPPING_NAME: column.physical}
+            ids = mapping if self.mapped else {PLAIN_ID: column.mapping_id}
+            fields.append(schema_field(column.name, column.delta, {**ids, UPSTREAM_ID: column.upstream_id}))
+        return fields
 
     def configuration(self, options: DeltaOptions, before: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the table properties, for an existing table together with those that it has `before`."""

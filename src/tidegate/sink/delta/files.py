@@ -48,9 +48,9 @@ def read(uri: str, file: DataFile, columns: Sequence[LakeColumn]) -> pa.Table:
     """Return the requested columns of one data file under their stored names; columns newer than the file are NULL."""
     parquet = pq.ParquetFile(_source(uri, file.path))
     present = set(parquet.schema_arrow.names)
-    found = parquet.read(columns=[column.physical for column in columns if column.physical in present])
+    table = parquet.read(columns=[column.physical for column in columns if column.physical in present])
     arrays = [
-        found.column(column.physical).cast(arrow_type(column.delta))
+        table.column(column.physical).cast(arrow_type(column.delta))
         if column.physical in present
         else pa.nulls(parquet.metadata.num_rows, arrow_type(column.delta))
         for column in columns

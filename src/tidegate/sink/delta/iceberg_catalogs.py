@@ -171,9 +171,9 @@ class RestClient:
         with suppress(msgspec.DecodeError, AttributeError):
             error: Mapping[str, Any] = reply.json().get("error") or {}
             kind, why = str(error.get("type", "")), str(error.get("message", why))
-        found = CatalogAnswer(f"catalog {self.uri} answers {request} with {reply.status} {kind}: {why[:TEXT_MAX]}")
-        found.status, found.kind = reply.status, kind
-        return found
+        answer = CatalogAnswer(f"catalog {self.uri} answers {request} with {reply.status} {kind}: {why[:TEXT_MAX]}")
+        answer.status, answer.kind = reply.status, kind
+        return answer
 
 
 Update = Mapping[str, Any]
@@ -234,11 +234,11 @@ def updates(theirs: Metadata, ours: Metadata, number: int) -> list[Update]:
 
 def main_of(theirs: Metadata) -> int | None:
     """Return the snapshot that readers of the catalog see."""
-    found: int | None = theirs.get("refs", {}).get(MAIN, {}).get("snapshot-id")
-    if found is None:
+    current: int | None = theirs.get("refs", {}).get(MAIN, {}).get("snapshot-id")
+    if current is None:
         newest = theirs.get("current-snapshot-id", -1)
         return None if newest in {None, -1} else newest
-    return found
+    return current
 
 
 def strange(theirs: Metadata) -> int | None:
@@ -524,10 +524,10 @@ class RestCatalog:
         """Bring tables to what is published, again where somebody was faster. Raises what a single table met last."""
         left, refused = dict(ours), list[CatalogAnswer]()
         for _ in range(TRIES):
-            asked = partial(self._asked, number=number, known=known)
-            found = dict(zip(left, each(self._rest.uri, asked, list(left.items())), strict=True))
-            refused += [one for one in found.values() if isinstance(one, CatalogAnswer)]
-            changes = {name: one for name, one in found.items() if isinstance(one, Mapping)}
+            ask = partial(self._asked, number=number, known=known)
+            answers = dict(zip(left, each(self._rest.uri, ask, list(left.items())), strict=True))
+            refused += [one for one in answers.values() if isinstance(one, CatalogAnswer)]
+            changes = {name: one for name, one in answers.items() if isinstance(one, Mapping)}
             left = {name: left[name] for name in self._commit(changes)}
             if not left:
                 break
@@ -580,12 +580,12 @@ class RestCatalog:
         if self._rest.offers(REGISTER):
             file = {"name": name[1], "metadata-location": ours.place}
             try:
-                found: Metadata = self._rest.ask(REGISTER, file, namespace=name[0])["metadata"]
+                metadata: Metadata = self._rest.ask(REGISTER, file, namespace=name[0])["metadata"]
             except CatalogAnswer as answer:
                 if not answer.lacking:
                     raise
             else:
-                return found
+                return metadata
         needs, changes = beginning(ours.metadata, number)
         body = {"identifier": _identifier(name), "requirements": needs, "updates": changes}
         self._rest.ask(COMMIT, body, namespace=name[0], table=name[1])
@@ -639,12 +639,12 @@ class RestCatalog:
 
     def _load(self, name: Name) -> Metadata | None:
         try:
-            found: Metadata = self._rest.ask(LOAD, namespace=name[0], table=name[1])["metadata"]
+            metadata: Metadata = self._rest.ask(LOAD, namespace=name[0], table=name[1])["metadata"]
         except CatalogAnswer as answer:
             if answer.status != 404:
                 raise
             return None
-        return found
+        return metadata
 
     def _begin_space(self, space: str) -> None:
         if space in self._spaces:

@@ -437,8 +437,11 @@ def encode_manifest(entries: Iterable[ManifestEntry], schema: str, schema_id: in
 
 def decode_manifest(body: bytes) -> list[ManifestEntry]:
     """Return the entries of a manifest."""
-    found: Iterable[Any] = fastavro.reader(io.BytesIO(body))
-    return [ManifestEntry(one["status"], one["snapshot_id"], one["sequence_number"], one["data_file"]) for one in found]
+    entries: Iterable[Any] = fastavro.reader(io.BytesIO(body))
+    return [
+        ManifestEntry(entry["status"], entry["snapshot_id"], entry["sequence_number"], entry["data_file"])
+        for entry in entries
+    ]
 
 
 def manifest_record(path: str, size_bytes: int, entries: Sequence[ManifestEntry], snapshot: int) -> dict[str, Any]:
@@ -478,8 +481,8 @@ def encode_list(manifests: Iterable[Mapping[str, Any]], snapshot: int, parent: i
 
 def decode_list(body: bytes) -> list[dict[str, Any]]:
     """Return the manifests of a list."""
-    found: Iterable[Any] = fastavro.reader(io.BytesIO(body))
-    return list(found)
+    records: Iterable[Any] = fastavro.reader(io.BytesIO(body))
+    return list(records)
 
 
 def _encoded(schema: Any, records: Iterable[Any], header: Mapping[str, str]) -> bytes:

@@ -186,8 +186,8 @@ def read_metadata(uri: str, version: int) -> Metadata | None:
         body = get_file(uri, metadata_path(version))
     except FileNotFoundError:
         return None
-    found: Metadata = msgspec.json.decode(body)
-    return found if is_ours(found, version + 1, location_of(uri)) else None
+    metadata: Metadata = msgspec.json.decode(body)
+    return metadata if is_ours(metadata, version + 1, location_of(uri)) else None
 
 
 def address_of(uri: str, path: str) -> str:
@@ -373,9 +373,9 @@ def project(uri: str, version: int, table: TableInfo, since: int | None = None) 
     each(uri, lambda one: put_file(uri, *one), list(bodies.items()))
     if there is not None:
         metadata = with_snapshots(metadata, {one + 1 for one in there})
-    found = with_snapshot(metadata, version + 1, f"{location_of(uri)}/{listed}", counts, time.time_ns() // 1_000_000)
+    newer = with_snapshot(metadata, version + 1, f"{location_of(uri)}/{listed}", counts, time.time_ns() // 1_000_000)
     reach("iceberg/before-metadata")
-    _publish(uri, version, msgspec.json.encode(found))
+    _publish(uri, version, msgspec.json.encode(newer))
     reach("iceberg/after-metadata")
 
 

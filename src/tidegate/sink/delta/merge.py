@@ -262,8 +262,8 @@ def _gathered(parts: Iterable[pa.Table], columns: Sequence[LakeColumn]) -> Itera
 def _bounds(column: Any) -> tuple[Any, Any]:
     if not len(column) or pa.types.is_binary(column.type):
         return None, None
-    found = pc.min_max(column)
-    return found["min"].as_py(), found["max"].as_py()
+    bounds = pc.min_max(column)
+    return bounds["min"].as_py(), bounds["max"].as_py()
 
 
 SMALL_FILES_MAX: Final = 8

@@ -157,10 +157,10 @@ class ImageReader:
 
     def rows(self, *ops: str) -> Any:
         """Return a mask of the rows of the batch that are one of these changes."""
-        found = np.zeros(self.batch.rows, np.bool_)
+        mask = np.zeros(self.batch.rows, np.bool_)
         for op in ops:
-            found |= pc.equal(self.batch.op, op).to_numpy(zero_copy_only=False)
-        return found
+            mask |= pc.equal(self.batch.op, op).to_numpy(zero_copy_only=False)
+        return mask
 
     def images(self, side: Side, rows: Any) -> SideImages:
         """Return the old or new images of the rows in the mask `rows`, all of which have one."""
@@ -367,7 +367,7 @@ def change_rows(
     images belong to one change.
     """
     data = row_columns(columns)
-    found: dict[str, list[pa.Table]] = {kind: [] for kind in IMAGES}
+    images: dict[str, list[pa.Table]] = {kind: [] for kind in IMAGES}
     before = 0
     for chunk in chunks:
         for batch, _ in chunk.parts:
@@ -377,11 +377,11 @@ def change_rows(
                 if some.any():
                     rows = reader.read(side, some, data if kind in COMES or leaving is None else leaving)
                     rows = stamped(_widened(rows, data), kind, reader.commit_ts(some))
-                    found[kind].append(_numbered(rows, before + np.flatnonzero(some)) if numbered else rows)
+                    images[kind].append(_numbered(rows, before + np.flatnonzero(some)) if numbered else rows)
             before += batch.rows
     nothing = logical_schema(change_columns(columns)).empty_table()
     nothing = _numbered(nothing, np.empty(0, np.int64)) if numbered else nothing
-    parts = [nothing, *(one for kind in IMAGES for one in found[kind])]
+    parts = [nothing, *(one for kind in IMAGES for one in images[kind])]
     key = logical_key(table, data)
     has_key = bool(key) and len(key) == len(table.handle_key)
     return _unique_images(pa.concat_tables(parts), key if has_key else [column.name for column in data])
@@ -575,17 +575,17 @@ def _once(readers: Sequence[ImageReader]) -> list[Any]:
     first = np.zeros(begins[-1], np.bool_)
     for tables in alike.values():
         every = pa.concat_tables(tables)
-        found = every.group_by(every.column_names[1:]).aggregate([("0", "min")])
-        first[found.column("0_min").to_numpy()] = True
+        groups = every.group_by(every.column_names[1:]).aggregate([("0", "min")])
+        first[groups.column("0_min").to_numpy()] = True
     return np.split(first, begins[1:-1])
 
 
 def _stored(name: str, table: TableInfo, columns: Sequence[LakeColumn]) -> LakeColumn:
     column = table.column(name)
-    found = next((one for one in columns if column is not None and one.upstream_id == column.id), None)
-    if found is None:
+    stored = next((one for one in columns if column is not None and one.upstream_id == column.id), None)
+    if stored is None:
         raise SchemaError(f"table {table.name} at ts {table.version}: key column {name} is not stored in the lake")
-    return found
+    return stored
 
 
 def _rank(reader: ImageReader, rows: Any, rank: int) -> Any:

@@ -249,8 +249,8 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
     def resuming(self) -> Sequence[tuple[Parked, SchemaState]]:
         if not self.snapshot.parked:
             return ()
-        asked = self._requests.read()
-        groups = [group for group in self.snapshot.parked if not asked.isdisjoint(group.incarnations)]
+        requested = self._requests.read()
+        groups = [group for group in self.snapshot.parked if not requested.isdisjoint(group.incarnations)]
         return [(group, kept_schema(self.options, group.schema)) for group in groups]
 
     def resume(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[TableResult]:

@@ -173,8 +173,8 @@ def kept_snapshots(options: DeltaOptions) -> Iterator[Snapshot]:
 
 def latest(options: DeltaOptions) -> Snapshot:
     """Return the newest published state; an empty one for a new lake."""
-    found = numbers(options)
-    return numbered(options, found[-1]) if found else Snapshot()
+    known = numbers(options)
+    return numbered(options, known[-1]) if known else Snapshot()
 
 
 def published_at(options: DeltaOptions, ts: int) -> Snapshot:
@@ -185,9 +185,9 @@ def published_at(options: DeltaOptions, ts: int) -> Snapshot:
 
 def number_at(options: DeltaOptions, ts: int) -> int:
     """Return the number of the newest published state whose checkpoint is not above `ts`; -1 when there is none."""
-    found = numbers(options)
-    at = bisect_right(found, ts, key=lambda number: _body(options, number).checkpoint_ts)
-    return found[at - 1] if at else -1
+    known = numbers(options)
+    at = bisect_right(known, ts, key=lambda number: _body(options, number).checkpoint_ts)
+    return known[at - 1] if at else -1
 
 
 def numbered(options: DeltaOptions, number: int, schemas: Schemas | None = None) -> Snapshot:
@@ -359,9 +359,9 @@ def ask(options: DeltaOptions, snapshot: Snapshot, names: Collection[str]) -> li
 
 
 def _parked(snapshot: Snapshot, name: str) -> list[Parked]:
-    found = [group for group in snapshot.parked if lowered(name) in map(lowered, group.names)]
-    if found:
-        return found
+    groups = [group for group in snapshot.parked if lowered(name) in map(lowered, group.names)]
+    if groups:
+        return groups
     parked = ", ".join(one for group in snapshot.parked for one in group.names) or "none"
     raise ConfigError(f"table {name} is not parked; parked tables are: {parked}")
 
@@ -426,8 +426,8 @@ def _refuse(name: TableName, differing: Iterable[ColumnInfo], chosen: frozenset[
 
 
 def _stored_ids(table: TableInfo, version: int, options: DeltaOptions) -> frozenset[int]:
-    found = deltalog.load(options.table_uri(table.incarnation), version)
-    return frozenset() if found is None else frozenset(column.upstream_id for column in stored_columns(found))
+    table_now = deltalog.load(options.table_uri(table.incarnation), version)
+    return frozenset() if table_now is None else frozenset(column.upstream_id for column in stored_columns(table_now))
 
 
 def accepted(name: TableName, options: DeltaOptions) -> bool:

@@ -256,8 +256,8 @@ class Upkeep:
     def _files(self, incarnation: str) -> list[StoredFile]:
         """The files of a table, by their paths inside it; listed from the root, since listing makes directories."""
         prefix = f"{TABLES}{incarnation}/"
-        found = stored_files(self._options.root, prefix)
-        return [file._replace(path=file.path.removeprefix(prefix)) for file in found]
+        files = stored_files(self._options.root, prefix)
+        return [file._replace(path=file.path.removeprefix(prefix)) for file in files]
 
     def _purge(self, now: _Pass) -> None:
         """Delete directories of tables that no state has: purged ones, and those of attempts that died early."""

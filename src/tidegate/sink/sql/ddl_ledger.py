@@ -155,9 +155,9 @@ def settle(session: TargetSession, feed: str, ddl_id: str, *, was_done: bool) ->
     waiting = [one for one in list_ddls(session, feed) if one.id == ddl_id]
     if not waiting:
         raise ConfigError(f"no DDL {ddl_id} of changefeed {feed} waits in {session.options.place}")
-    found = waiting[-1]
+    record = waiting[-1]
     if was_done:
-        values = values_table(feed, found.ddl_ts, found.id)
+        values = values_table(feed, record.ddl_ts, record.id)
         session.ask(sent.DROP_VALUES.format(values=quote_names(values.schema, values.table)))
-    session.changed(sent.SETTLE_DONE if was_done else sent.SETTLE_AGAIN, feed, found.ddl_ts, found.id)
-    return found
+    session.changed(sent.SETTLE_DONE if was_done else sent.SETTLE_AGAIN, feed, record.ddl_ts, record.id)
+    return record

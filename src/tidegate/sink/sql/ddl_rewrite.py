@@ -321,13 +321,13 @@ class _Writing:
 
     def _keyed(self, part: str) -> str:
         """Precede a foreign key with the index that TiDB creates for it: the target would name it differently."""
-        found = _FOREIGN.match(part)
-        if found is None or self.target.kind is ServerKind.TIDB:
+        reference = _FOREIGN.match(part)
+        if reference is None or self.target.kind is ServerKind.TIDB:
             return part
-        cursor = Cursor(found["columns"])
+        cursor = Cursor(reference["columns"])
         columns = [token.text for token in cursor.tokens if token.kind is TokenKind.NAME]
         name = self.context.brought.get((*self.table.key, *map(lowered, columns)))
-        return part if name is None else f"{found['add']}INDEX {quote_name(name)}{found['columns']}, {part}"
+        return part if name is None else f"{reference['add']}INDEX {quote_name(name)}{reference['columns']}, {part}"
 
     def _fits(self, part: str) -> bool:
         """Return True if the target supports a clause or key; note an unsupported one."""

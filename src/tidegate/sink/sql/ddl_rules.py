@@ -49,21 +49,21 @@ class TokenPattern:
 
 
 def _steps(words: Iterator[str]) -> list[Step]:
-    found: list[Step] = []
+    steps: list[Step] = []
     for word in words:
         if word == "]":
             break
-        found.append(_steps(words) if word == "[" else word)
-    return found
+        steps.append(_steps(words) if word == "[" else word)
+    return steps
 
 
 def _first(steps: list[Step]) -> frozenset[str]:
-    found: set[str] = set()
+    words: set[str] = set()
     for step in steps:
         if isinstance(step, str):
-            return frozenset(found | set(step.split("|")))
-        found |= _first(step)
-    return frozenset(found)
+            return frozenset(words | set(step.split("|")))
+        words |= _first(step)
+    return frozenset(words)
 
 
 def _move(cursor: Cursor, steps: list[Step]) -> bool:

@@ -131,14 +131,14 @@ class DdlRunner:
         if record is not None and record.state in ("done", "skipped"):
             return
         context = task.context(inherits=self._ledger.made_database(session, ddl.schema), rules=self._rules)
-        found = statement_for(self._target, ddl.query, context)
-        if found.verdict is DdlVerdict.FORBIDDEN:
-            self._forbid(session, ddl, "; ".join(found.why))
-        if found.verdict is DdlVerdict.REFUSED:
-            self._refuse(session, ddl, "; ".join(found.why))
-        if found.verdict is DdlVerdict.SKIPPED:
-            self._note(session, ddl, "skipped", "; ".join(found.why))
-            self._warn_once(f"left out of {self._target}: {'; '.join(found.why)}, as in {ddl.query[:300]!r}")
+        decision = statement_for(self._target, ddl.query, context)
+        if decision.verdict is DdlVerdict.FORBIDDEN:
+            self._forbid(session, ddl, "; ".join(decision.why))
+        if decision.verdict is DdlVerdict.REFUSED:
+            self._refuse(session, ddl, "; ".join(decision.why))
+        if decision.verdict is DdlVerdict.SKIPPED:
+            self._note(session, ddl, "skipped", "; ".join(decision.why))
+            self._warn_once(f"left out of {self._target}: {'; '.join(decision.why)}, as in {ddl.query[:300]!r}")
             return
         if record is not None and record.state == "refused":
             record = None
@@ -146,7 +146,7 @@ class DdlRunner:
         values = self._values(session, with_target_columns(task, was))
         if record is None:
             facts = read_facts(session, task.keys, self._target)
-            record = DdlRecord("planned", found.text, note=token_hex(4), facts=facts, was=was)
+            record = DdlRecord("planned", decision.text, note=token_hex(4), facts=facts, was=was)
             reach("ddl/before-plan")
             self._ledger.write(session, ddl, record)
             reach("ddl/planned")
@@ -154,23 +154,23 @@ class DdlRunner:
             self._complete(session, task, record, values)
             return
         else:
-            record = replace(record, executed=found.text)
+            record = replace(record, executed=decision.text)
         if values is not None and (why := values.keep(record.facts)):
             self._refuse(session, ddl, why)
         self._execute(session, task, record)
         reach("ddl/executed")
         self._complete(session, task, record, values)
-        if found.why:
-            self._warn_once(f"left out of {self._target}: {'; '.join(found.why)}, as in {ddl.query[:300]!r}")
+        if decision.why:
+            self._warn_once(f"left out of {self._target}: {'; '.join(decision.why)}, as in {ddl.query[:300]!r}")
 
     def _values(self, session: DdlConnection, task: DdlTask) -> ValueTable | None:
         """Return the values of the DDL that are computed here."""
         try:
-            found = computed_values(task, self._target)
+            values = computed_values(task, self._target)
         except UnsupportedError as error:
             self._refuse(session, task.ddl, str(error))
         name = values_table(self._writer.feed, task.ddl.commit_ts or 0, ddl_id_of(task.ddl))
-        return None if found is None else ValueTable(session, self._target, found, name)
+        return None if values is None else ValueTable(session, self._target, values, name)
 
     def _complete(self, session: DdlConnection, task: DdlTask, record: DdlRecord, values: ValueTable | None) -> None:
         """Finish a DDL whose statement was executed."""

@@ -226,10 +226,10 @@ class RunningStatement(NamedTuple):
 
 def read_facts(session: DdlConnection, keys: Iterable[tuple[str, str]], target: TargetServer) -> Facts:
     """Return the facts of tables by their folded names; without numbers where the account may not see them."""
-    found: set[Fact] = set()
+    facts: set[Fact] = set()
     for schema, table in keys:
-        found |= _table(session, schema, table, target)
-    return frozenset(found)
+        facts |= _table(session, schema, table, target)
+    return frozenset(facts)
 
 
 def _table(session: DdlConnection, schema: str, table: str, target: TargetServer) -> set[Fact]:
@@ -238,20 +238,20 @@ def _table(session: DdlConnection, schema: str, table: str, target: TargetServer
     columns = session.ask(sent.COLUMNS, own)
     if not columns:
         return set()
-    found: set[Fact] = {("table", name)}
-    found |= {("named", name, lowered(column)) for column, _, _ in columns}
-    found |= {("column", name, lowered(column), type_shown(kind), null) for column, kind, null in columns}
-    found.add(("order", name, ",".join(lowered(column) for column, _, _ in columns)))
+    facts: set[Fact] = {("table", name)}
+    facts |= {("named", name, lowered(column)) for column, _, _ in columns}
+    facts |= {("column", name, lowered(column), type_shown(kind), null) for column, kind, null in columns}
+    facts.add(("order", name, ",".join(lowered(column) for column, _, _ in columns)))
     indexes: dict[tuple[str, str], list[str | None]] = defaultdict(list)
     for index, non_unique, column in session.ask(sent.KEYS, own):
         indexes[lowered(index), "" if int(non_unique) else "unique"].append(column)
     for (index, unique), parts in indexes.items():
         if None not in parts:
-            found.add(("index", name, index, unique, ",".join(lowered(part) for part in parts if part)))
+            facts.add(("index", name, index, unique, ",".join(lowered(part) for part in parts if part)))
     if not target.traits.numbers:
-        return found
-    found |= _partitions(session, name, own)
-    return found | _numbers(session, schema, table, target)
+        return facts
+    facts |= _partitions(session, name, own)
+    return facts | _numbers(session, schema, table, target)
 
 
 def _partitions(session: DdlConnection, name: str, own: tuple[str, str]) -> set[Fact]:
@@ -273,13 +273,13 @@ def _numbers(session: DdlConnection, schema: str, table: str, target: TargetServ
         if error.number not in _NO_PRIVILEGE | _UNKNOWN:
             raise
         return set()
-    found: set[Fact] = set()
+    facts: set[Fact] = set()
     for file_name, number in rows:
         part = lowered(file_name).partition("#p#")[2]
         if "@" in part:
             ((part,),) = session.ask(sent.PLAIN_NAME, (part,))
-        found.add(("id", f"{schema}.{table}", part, str(number)))
-    return found
+        facts.add(("id", f"{schema}.{table}", part, str(number)))
+    return facts
 
 
 def running_statement(session: DdlConnection, mark: str) -> RunningStatement | None:

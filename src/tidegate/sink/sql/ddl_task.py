@@ -164,7 +164,7 @@ class DdlTask:
         keys = [key for statement in self.statements for key in _keys(statement)]
         written = {lowered(key.name) for key in keys if key.name and not key.foreign}
         named = [(tuple(map(lowered, key.columns)), lowered(key.name or "")) for key in keys if key.foreign]
-        found: dict[tuple[str, ...], str] = {}
+        names: dict[tuple[str, ...], str] = {}
         for table in changed_tables(self.before, self.after) if named else ():
             old = self.before.tables.get(table)
             there = written | ({lowered(one.name) for one in old.indexes} if old else set())
@@ -172,8 +172,8 @@ class DdlTask:
                 columns, name = tuple(map(lowered, index.columns)), lowered(index.name)
                 mine = (columns, name) in named or ((columns, "") in named and _UNNAMED.fullmatch(name))
                 if mine and name not in there:
-                    found[(*table, *columns)] = index.name
-        return found
+                    names[(*table, *columns)] = index.name
+        return names
 
     def is_repeatable(self, change: ShapeChange) -> bool:
         """Return True if running the statement again after a part of it was done has the result of running it once."""

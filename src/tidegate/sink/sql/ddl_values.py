@@ -125,8 +125,8 @@ class ComputedValues:
         own = [fact for fact in facts if fact[1] == table]
         required = [fact for fact in own if fact[0] == "column" and fact[4] == "NO"]
         fixed = {fact[2] for fact in required if target.kind is not ServerKind.TIDB or not _NO_LITERAL.match(fact[3])}
-        found = [(fact[2] != "primary", tuple(fact[4].split(","))) for fact in own if fact[0] == "index" and fact[3]]
-        usable = [one for one in found if set(one[1]) <= (fixed & self.staying.keys()) - changed]
+        keys = [(fact[2] != "primary", tuple(fact[4].split(","))) for fact in own if fact[0] == "index" and fact[3]]
+        usable = [one for one in keys if set(one[1]) <= (fixed & self.staying.keys()) - changed]
         return min(usable)[1] if usable else ()
 
 
@@ -403,8 +403,8 @@ class ValueTable:
         while rows := self._after(both, after):
             after = rows[-1][0]
             for _, *answers in rows:
-                found = map(_mismatch, self._found.columns, answers[::2], answers[1::2])
-                if why := next(filter(None, found), ""):
+                mismatches = map(_mismatch, self._found.columns, answers[::2], answers[1::2])
+                if why := next(filter(None, mismatches), ""):
                     self._session.ask(sent.DROP_VALUES.format(values=self._values))
                     return f"{why}, and table {self._found.old} has no key by which rows could be found"
         return ""
@@ -440,10 +440,10 @@ def _check_type(column: ColumnInfo, kind: str, charset: str | None) -> None:
     """Raise SchemaError if the column has another kind of values in the target, as after an earlier change."""
     own = family_of(column.type)
     try:
-        found = family_of(parse_type(kind, charset or "binary"))
+        family = family_of(parse_type(kind, charset or "binary"))
     except TidegateError:
-        found = None
-    if found is not own and (own, found) != (Family.JSON, Family.TEXT):
+        family = None
+    if family is not own and (own, family) != (Family.JSON, Family.TEXT):
         raise SchemaError(f"column {column.name} is {kind} in the target and {render_type(column.type)} upstream")
 
 
