@@ -1,8 +1,10 @@
 """Laws that hold for every value."""
 
 import json
+import math
 from decimal import ROUND_HALF_UP, Context, Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +63,15 @@ def test_double_survives_text(number: float) -> None:
 def test_float_survives_text(number: float) -> None:
     """FLOAT -> VARCHAR -> FLOAT is the identity."""
     assert rule(VARCHAR, C(T.FLOAT))(float_text(number, single=True)) == number
+
+
+@pytest.mark.parametrize(
+    ("number", "digits"),
+    [(math.ldexp(2 - 2.0**-23, 127), "3.4028235e38"), (2.0**87, "1.5474251e26"), (2.0**90, "1.2379401e27")],
+)
+def test_float_has_as_few_digits_as_in_go(number: float, digits: str) -> None:
+    """The shortest digits of the largest FLOAT, and of powers of two, may lie above the number."""
+    assert float_text(number, single=True) == format(Decimal(digits), "f")
 
 
 @given(st.decimals(-(10**30), 10**30, allow_nan=False, places=8), st.integers(0, 10))
