@@ -211,6 +211,8 @@ CAPABILITIES: Final = (
     | Capabilities.CLIENT_PS_MULTI_RESULTS
 )
 """Offered without query attributes, so that a COM_QUERY is just the statement."""
+_GREETED: Final = ServerStatus.SERVER_STATUS_AUTOCOMMIT
+"""The status of TiDB's handshake, whatever autocommit is; a driver that wants another one sends SET autocommit."""
 _MORE: Final = ServerStatus.SERVER_MORE_RESULTS_EXISTS
 _ROWS_A_BATCH: Final = 1_000
 _UNKNOWN_ERROR: Final = 1105
@@ -312,7 +314,7 @@ class Client(Connection):  # type: ignore[misc]
 
     async def connection_phase(self) -> None:
         """The login, within its time. Raises SqlRefused for one that is none, or is not let in."""
-        stream = self.stream
+        stream, self.status_flags = self.stream, _GREETED
         stream.check = partial(check_login, offered=self.server_capabilities)
         try:
             async with asyncio.timeout(self._limits.login_s):
