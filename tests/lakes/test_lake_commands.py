@@ -8,16 +8,26 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from shutil import copytree
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.lakes.stages import Play, truths
+from tests.sink.delta.lake import column, table
 from tidegate.cli.lake import FORMATS, tell
 from tidegate.cli.main import main
 from tidegate.lakes.lake import Lake
+from tidegate.lakes.read import Wanted
+from tidegate.model.errors import ConfigError
+from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
+from tidegate.objectstore.deltalog import DataFile
+from tidegate.sink.delta.columns import LakeColumn, time_texts, to_neutral
 from tidegate.sink.delta.iceberg_projection import metadata_uri
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import latest, publish
@@ -165,6 +175,73 @@ def test_odd_values(capfd: pytest.CaptureFixture[str]) -> None:
     assert first["none"] is None
     assert (second["text"], second["bytes"], second["price"]) == ("", "0x", "-0.01")
     assert len(printed("table", capfd).splitlines()) == 4
+
+
+YEAR_0 = -719_528
+DAYS = {YEAR_0 - 1: "-0001-12-31", YEAR_0: "0000-01-01", 0: "1970-01-01", 2_932_897: "10000-01-01"}
+"""Days since 1970, most of them beyond Python's calendar."""
+DAY_US = 86_400_000_000
+
+
+@pytest.mark.parametrize("form", [name for name in FORMATS if name != "arrow"])
+@pytest.mark.parametrize("days", DAYS)
+def test_moments_of_any_year(form: str, days: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """A date and a time of any year are printed, by themselves, as an instant and inside of other values."""
+    day = pa.array([days], pa.int32()).cast(pa.date32())
+    moment = pa.array([days * DAY_US + 1], pa.int64()).cast(pa.timestamp("us"))
+    whole = pa.array([days * DAY_US], pa.int64()).cast(pa.timestamp("us"))
+    inside = pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1], day)], ["x"])
+    columns = {"day": day, "at": moment, "utc": whole.cast(pa.timestamp("us", "UTC")), "inside": inside}
+    text = DAYS[days]
+
+    tell(pa.table(columns), form)
+
+    told = capfd.readouterr().out.splitlines()[-1]
+    if form == "json":
+        wanted = {
+            "day": text,
+            "at": f"{text} 00:00:00.000001",
+            "utc": f"{text} 00:00:00+00:00",
+            "inside": {"x": [text]},
+        }
+        assert json.loads(told) == wanted
+    else:
+        assert [told.count(word) for word in (text, f"{text} 00:00:00.000001", f"{text} 00:00:00+00:00")] == [4, 1, 1]
+
+
+@given(st.lists(st.datetimes(timezones=st.just(UTC)), min_size=1))
+def test_moments_are_written_as_python_writes_them(moments: list[datetime]) -> None:
+    """Where Python has the moment, its text is Python's: of a date, of a time, of an instant in any zone."""
+    whole = pa.array(moments, pa.timestamp("us", "UTC"))
+    there = ZoneInfo("Asia/Shanghai")
+
+    assert time_texts(whole.cast(pa.date32())).to_pylist() == [f"{one.date()}" for one in moments]
+    assert time_texts(whole).to_pylist() == [one.isoformat(" ", "microseconds")[:26] for one in moments]
+    for fsp in range(7):
+        kind = ColumnType(T.TIMESTAMP, decimal=fsp)
+        local = [one.astimezone(there).isoformat(" ", "microseconds")[:26] for one in moments if 2 < one.year < 9998]
+        found = to_neutral(whole, kind, time_zone="Asia/Shanghai")
+        kept = [text for text, one in zip(found, moments, strict=True) if 2 < one.year < 9998]
+        assert kept == [text[: 20 + fsp if fsp else 19] for text in local]
+
+
+@pytest.mark.parametrize("days", DAYS)
+def test_rows_of_any_year_are_found(days: int) -> None:
+    """A value of any year finds its row and no other, and bounds of files are compared with it."""
+    text = DAYS[days]
+    columns = [LakeColumn("d", "date", 1, 1, "d"), LakeColumn("t", "timestamp_ntz", 2, 2, "t")]
+    dates = pa.array([days, days + 1, None], pa.int32()).cast(pa.date32())
+    rows = pa.table({"d": dates, "t": dates.cast(pa.timestamp("us"))})
+
+    for where in ({"d": text}, {"t": f"{text} 00:00:00"}):
+        if text.startswith(("-", "10")):  # Arrow writes such a year and reads none
+            with pytest.raises(ConfigError, match="is no value of it"):
+                Wanted.of(where, columns, table(column(1, "d")))
+            continue
+        wanted = Wanted.of(where, columns, table(column(1, "d")))
+        assert wanted.places(rows).to_pylist() == [0]
+        file = DataFile("a", 1, 1, {"d": date.min}, {"d": date.max})
+        assert wanted.may_lie_in(file) is (days == 0 or "d" not in where)
 
 
 @pytest.mark.parametrize("form", [name for name in FORMATS if name != "arrow"])

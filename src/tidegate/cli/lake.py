@@ -12,10 +12,10 @@ $ tidegate lake upkeep /srv/lake --dry-run
 $ tidegate lake upkeep /srv/lake --snapshot-retention 24h
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -27,10 +27,11 @@ import pyarrow as pa
 from tidegate.cli.say import say, say_json
 from tidegate.config.delta import DELTA_SINK
 from tidegate.config.option import read_all
-from tidegate.config.uri import RawValue
+from tidegate.config.uri import RawValue, place_of
 from tidegate.model.errors import ConfigError, InputError
 from tidegate.model.name import printable
 from tidegate.model.tso import to_datetime
+from tidegate.sink.delta.columns import time_texts
 
 ROWS_PER_BATCH: Final = 10_000
 NULL: Final = "NULL"
@@ -110,18 +111,35 @@ _ROWS_FORMATS: Final[Mapping[str, Callable[[pa.Table], None]]] = {
 
 
 def _rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+    """Rows as Python values, dates and times among them as texts, as people and JSON see them."""
     for batch in rows.to_batches(ROWS_PER_BATCH):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        yield from zip(*(_values_of(column) for column in batch.columns), strict=True)
+
+
+def _values_of(column: pa.Array) -> list[Any]:
+    if not pa.types.is_timestamp(column.type):
+        values: list[Any] = column.cast(_printed(column.type)).to_pylist()
+        return values
+    offset = "+00:00" if column.type.tz else ""
+    texts = time_texts(column).to_pylist()
+    return [None if text is None else text.removesuffix(".000000") + offset for text in texts]
+
+
+def _printed(kind: pa.DataType) -> pa.DataType:
+    """The type with texts in place of dates and times, at any depth."""
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_printed(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_printed(kind.key_type), _printed(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_printed(field.type)) for field in kind])
+    return kind
 
 
 def _plain(value: Any) -> Any:
-    match value:
-        case bytes():
-            return f"0x{value.hex()}"
-        case date():
-            return _text(value)
-        case _:
-            return value
+    return f"0x{value.hex()}" if isinstance(value, bytes) else value
 
 
 def _text(value: Any) -> str:
@@ -130,10 +148,6 @@ def _text(value: Any) -> str:
             return f"0x{value.hex()}"
         case bool():
             return "true" if value else "false"
-        case datetime():
-            return value.isoformat(" ")
-        case date():
-            return value.isoformat()
         case Decimal():
             return f"{value:f}"
         case _:
@@ -213,7 +227,7 @@ def project(*, root: str, as_json: bool) -> None:
     options = DeltaOptions(root=lake_root(root), feed="")
     versions = project_lake(options, LocalTasks(pickles=False).run)
     newest = latest(options)
-    if "://" not in root:
+    if "://" not in options.root:
         EmbeddedCatalog(options).publish(newest)
     tables = len(named(options, newest))
     if as_json:
@@ -222,8 +236,11 @@ def project(*, root: str, as_json: bool) -> None:
         say(f"{tables} tables, {versions} versions of them can be read as Iceberg tables")
 
 
-def lake_root(root: str) -> str:
-    """Return the address of a lake, a directory as an absolute path. ConfigError for a directory that is no lake."""
+def lake_root(text: str, where: str = "LAKE", *others: str) -> str:
+    """Return the place of a lake that a path or an address names, a directory as an absolute path.
+
+    Raises what `place_of` does, and ConfigError for a directory that is no lake."""
+    root = place_of(text, where, *others)
     if "://" in root:
         return root
     if not Path(root, "_tidegate").is_dir():
@@ -290,7 +307,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def _view(root: str, at: str, *, live: bool) -> "Lake | Live":
     from tidegate.lakes.lake import Lake
 
-    found = Lake(root).at(at)
+    found = Lake(lake_root(root)).at(at)
     return found.live() if live else found
 
 
@@ -335,7 +352,7 @@ def history(*, root: str, limit: int, as_json: bool) -> None:
     """List the snapshots of LAKE that changed tables, with these, and the newest, which is the last."""
     from tidegate.lakes.lake import Lake
 
-    for one in Lake(root).moves()[-limit:]:
+    for one in Lake(lake_root(root)).moves()[-limit:]:
         if as_json:
             told = {
                 "number": one.number,
@@ -380,13 +397,17 @@ def read(
     tell(_view(root, at, live=live).arrow(table, wanted, limit, where=values), form)
 
 
+_CONDITION: Final = re.compile(r"(?:`((?:[^`]|``)+)`|([^`=][^=]*))=(.*)", re.DOTALL)
+
+
 def _values(where: Sequence[str]) -> Mapping[str, Sequence[str]]:
     found: dict[str, list[str]] = {}
     for one in where:
-        name, equals, value = one.partition("=")
-        if not equals or not name:
+        split = _CONDITION.fullmatch(one)
+        if split is None:
             raise InputError(f"--where {one}: expected COLUMN=VALUE")
-        found.setdefault(name, []).append(value)
+        quoted, plain, value = split.groups()
+        found.setdefault(plain or quoted.replace("``", "`"), []).append(value)
     return found
 
 

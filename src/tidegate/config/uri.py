@@ -47,6 +47,8 @@ _PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\s]*)([^?#\0-\x1f
 HOST: Final = re.compile(r"(?P<name>[^\s:\[\]@,]+|\[[0-9A-Fa-f:.%]+\])(?::(?P<port>[0-9]{1,5}))?")
 _TICDC: Final = ("azblob", "blackhole", "file", "gcs", "iceberg", "kafka", "mysql", "pulsar", "redis", "s3", "tidb")
 """Schemes that TiCDC or Flink CDC know, whether this release does or not."""
+PLACES: Final = ("delta", "iceberg", "changelog", "file")
+"""Schemes of addresses of a place: of a lake, as sink and as source, and of files."""
 STORES: Final = ("s3", "gs", "azure", "az", "abfss")
 """Schemes of object stores, as objectstore/stores.py opens them."""
 
@@ -227,6 +229,24 @@ def lake_path(parts: Parts) -> str:
     if not path.strip("/"):
         raise UriInvalid(f"{parts.where}: the path of the lake is missing; write {parts.scheme}:///path/of/lake")
     return _named(parts, path)
+
+
+def place_of(text: str, where: str, *others: str) -> str:
+    """Return the directory or the place in an object store that a path, a store's address or one of PLACES names.
+
+    Raises UriInvalid, and `wrong_scheme`, which tells of `others`, too."""
+    if not text or "\0" in text or re.search("[\ud800-\udfff]", text):
+        raise UriInvalid(f"{where}: {text!a:.200} is no path: expected UTF-8 without a NUL byte")
+    if "://" not in text:
+        return text
+    scheme = scheme_of(text)
+    kind, _, store = scheme.partition("+")
+    if kind in PLACES and store in {"", "file", *STORES}:
+        return lake_path(split(text, where, (scheme,)))
+    if scheme not in {*STORES, "gcs", "azblob"}:
+        raise wrong_scheme(text, where, (*others, PLACES[0]))
+    object_store(split(text, where, (scheme,)))
+    return text
 
 
 def _named(parts: Parts, path: str) -> str:

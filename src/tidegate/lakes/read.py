@@ -92,22 +92,22 @@ def _values(column: LakeColumn, value: Any) -> pa.Array:
     several = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
     kind = arrow_type(column.delta)
     try:
-        return pa.array([None if one is None else _value(one, kind) for one in several], kind)
+        scalars = (one if isinstance(one, pa.Scalar) else pa.scalar(one) for one in several)
+        return pa.array([one.cast(kind) for one in scalars], kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as wrong:
         raise ConfigError(f"column {column.name} is {column.delta}: {value!r} is no value of it ({wrong})") from wrong
-
-
-def _value(one: Any, kind: pa.DataType) -> Any:
-    if isinstance(one, pa.Scalar):
-        return one.cast(kind).as_py()
-    return pa.scalar(one).cast(kind).as_py()
 
 
 def _within(file: DataFile, column: LakeColumn, values: pa.Array) -> bool:
     low, high = file.lows.get(column.physical), file.highs.get(column.physical)
     if low is None or high is None:
         return True
-    return any(type(one) is not type(low) or low <= one <= high for one in values.to_pylist())
+    try:
+        low, high = pa.scalar(low, values.type), pa.scalar(high, values.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # bounds as some writers have them, of another type
+        return True
+    inside = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
+    return values.null_count > 0 or bool(pc.any(inside).as_py())
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def stored_rows(
             continue
         try:
             part = _part(table.uri, file, columns_read, wanted)
-        except STORE_ERRORS as lost:
+        except (*STORE_ERRORS, pa.ArrowInvalid) as lost:
             reason = first_line(lost)
             raise SinkError(f"{table.uri} at version {table.version}: a data file cannot be read: {reason}") from lost
         parts.append(part)

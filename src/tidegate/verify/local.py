@@ -27,7 +27,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -342,47 +341,33 @@ def truth_value(cell: Cell) -> Plain:
 
 
 _FSP: Final = re.compile(r"(?:datetime|timestamp)\((\d)\)", re.IGNORECASE)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def lake_values(column: TruthColumn, values: "pa.ChunkedArray") -> list[Plain]:
     """Return one column of the lake as plain values."""
     import pyarrow as pa
-    import pyarrow.compute as pc
+
+    from tidegate.sink.delta.columns import time_texts
 
     kind = values.type
     if pa.types.is_timestamp(kind):
         found = _FSP.match(column.type)
         fsp = int(found[1]) if found else 0
-        micros = pc.cast(values, pa.timestamp("us", kind.tz)).cast(pa.int64())
-        return [None if us is None else _moment(us, fsp) for us in micros.to_pylist()]
-    if pa.types.is_date(kind):
-        return [None if days is None else _day(days) for days in values.cast(pa.date32()).cast(pa.int32()).to_pylist()]
+        return [None if text is None else _moment(text, fsp) for text in time_texts(values).to_pylist()]
     if pa.types.is_decimal(kind):
         whole = not column.type.lower().startswith(("decimal", "numeric"))
         return [None if number is None else _decimal(number, whole=whole) for number in values.to_pylist()]
-    plain: list[Plain] = values.to_pylist()
+    plain: list[Plain] = time_texts(values).to_pylist()
     return plain
 
 
-def _moment(us: int, fsp: int) -> str:
+def _moment(text: str, fsp: int) -> str:
     """A timestamp as text with `fsp` digits; with all six when there is more than the type can hold."""
-    try:
-        moment = _EPOCH + timedelta(microseconds=us)
-    except OverflowError:
-        return f"{us} us from 1970"
-    digits = f"{moment.microsecond:06d}"
-    if digits[fsp:].strip("0"):
-        fsp = 6
-    fraction = f".{digits[:fsp]}" if fsp else ""
-    return f"{moment.year:04d}-{moment:%m-%d %H:%M:%S}{fraction}"
-
-
-def _day(days: int) -> str:
-    try:
-        return date.fromordinal(_EPOCH.toordinal() + days).isoformat()
-    except (OverflowError, ValueError):
-        return f"{days} days from 1970"
+    if text.startswith("<"):  # <value out of range: N>, as Arrow writes years of more than five digits
+        return f"{text.rpartition(' ')[2][:-1]} us from 1970"
+    whole, _, digits = text.partition(".")
+    fraction = digits if digits[fsp:].strip("0") else digits[:fsp]
+    return f"{whole}.{fraction}" if fraction else whole
 
 
 def _decimal(number: Decimal, *, whole: bool) -> Plain:

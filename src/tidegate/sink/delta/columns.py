@@ -40,7 +40,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,7 +49,7 @@ from tidegate.engine.change import encode_value
 from tidegate.expr.change import converter
 from tidegate.model.errors import ColumnSelectorFailed, SinkRefused
 from tidegate.model.event import Value
-from tidegate.model.mysql import DATES, MOMENTS, NAMED, TYPES, Family
+from tidegate.model.mysql import MOMENTS, NAMED, TYPES, Family
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
@@ -259,27 +258,29 @@ def from_neutral(
 
 def to_neutral(array: Any, column: ColumnType, *, time_zone: str) -> list[Value]:
     """Return a Delta column as neutral values."""
-    return [None if value is None else _neutral(value, column, time_zone) for value in array.to_pylist()]
+    texts = time_texts(array, time_zone, max(column.decimal, 0))
+    return [None if value is None else _neutral(value, column) for value in texts.to_pylist()]
 
 
-def _neutral(value: Any, column: ColumnType, time_zone: str) -> Value:
-    code = column.code
+def _neutral(value: Any, column: ColumnType) -> Value:
     if isinstance(value, Decimal):
-        return int(value) if code in (T.LONGLONG, T.BIT) else f"{value:f}"
-    if code in MOMENTS and not isinstance(value, str):
-        return _date_text(value, column, time_zone)
+        return int(value) if column.code in (T.LONGLONG, T.BIT) else f"{value:f}"
     result: Value = value
     return result
 
 
-def _date_text(value: Any, column: ColumnType, time_zone: str) -> str:
-    if column.code in DATES:
-        return str(value.isoformat())
-    if column.code is T.TIMESTAMP:
-        value = value.astimezone(ZoneInfo(time_zone))
-    fsp = max(column.decimal, 0)
-    text = f"{value:%H:%M:%S}" + (f".{value.microsecond:06d}"[: fsp + 1] if fsp else "")
-    return f"{value.year:04d}-{value.month:02d}-{value.day:02d} {text}"
+def time_texts(values: Any, time_zone: str = "UTC", fsp: int = 6) -> Any:
+    """Return dates and times as text, instants as they are in a zone; other values as they are.
+
+    Arrow writes them: Python's dates begin with the year 1 and end with 9999."""
+    kind = values.type
+    if pa.types.is_date(kind):
+        return values.cast(pa.string())
+    if not pa.types.is_timestamp(kind):
+        return values
+    moments = values.cast(pa.timestamp("us", kind.tz and time_zone))
+    texts = (pc.local_timestamp(moments) if kind.tz else moments).cast(pa.string())
+    return texts if fsp >= 6 else pc.utf8_slice_codeunits(texts, 0, fsp - 6 if fsp else -7)
 
 
 def map_neutral(
