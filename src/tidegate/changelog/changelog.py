@@ -517,14 +517,15 @@ class Changelog:
     def _newer(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         while self.version >= 0:
             version = self.version + 1
-            body = read_file(self.uri, f"_delta_log/{version:020d}.json")
+            path = f"_delta_log/{version:020d}.json"
+            body = read_file(self.uri, path)
             if body is None:
                 if self._was_cut():
                     self._load()
                 if self.version < version:
                     return
                 continue
-            yield version, [json.loads(line) for line in body.splitlines() if line.strip()]
+            yield version, deltalog.decode_commit(body, f"{self.uri}/{path}")
 
     def _was_cut(self) -> bool:
         """True if upkeep has cut the log above the version read last, so that only the newest version has the missed

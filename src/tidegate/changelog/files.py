@@ -74,7 +74,7 @@ from tidegate.model.event import Field, RowChange
 from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import opened, store, storing
+from tidegate.objectstore.stores import opened, storing, writable
 
 
 class TableRows(msgspec.Struct, frozen=True):
@@ -351,7 +351,7 @@ def _put(uri: str, part: str, sink: Any) -> tuple[str, int]:
     path = f"part={part}/{uuid.uuid4().hex}.parquet"
     with storing(uri):
         reach("landing/before-file")
-        obstore.put(store(uri), path, memoryview(body).cast("B"))
+        obstore.put(writable(uri), path, memoryview(body).cast("B"))
     reach("landing/after-file")
     return path, body.size
 

@@ -19,6 +19,7 @@ import click
 
 from tidegate.cli.framed import settings_of
 from tidegate.cli.say import say, say_json
+from tidegate.config.uri import place_of
 from tidegate.engine.change import DeadLetter, Place
 from tidegate.engine.checkpoints import StateFiles, checkpoints_in
 from tidegate.model.errors import Fenced
@@ -125,7 +126,8 @@ def replay_(home: str, place: str, key_file: Path | None, value_file: Path | Non
 
 
 def _root(home: str) -> str:
-    return home.rstrip("/") if "://" in home else str(Path(home).absolute())
+    root = place_of(home, "PLACE")
+    return root.rstrip("/") if "://" in root else str(Path(root).absolute())
 
 
 def _held(root: str) -> AbstractContextManager[None]:

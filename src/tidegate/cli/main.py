@@ -75,6 +75,8 @@ _OF_COMMAND: Final = {
     **dict.fromkeys(("server", "catalog"), "spark,server"),
 }
 """What brings all that a command needs, where one of its packages comes with other extras as well."""
+_STORES: Final = (("obstore.exceptions", "BaseError"), ("deltalake.exceptions", "DeltaError"))
+"""Errors of stores, by the modules that have them."""
 INTERRUPTED: Final = 130
 
 
@@ -124,12 +126,11 @@ class LazyGroup(click.Group):
         debug = "--debug" in words[:1] or os.environ.get("TIDEGATE_DEBUG", "") not in {"", "0"}
         try:
             return super().main(words, *rest, **extra)
-        except TidegateError as error:
-            _tell(error, json="--json" in words, debug=debug)
-        except ModuleNotFoundError as error:
-            command = next((word for word in words if word in HELP), "")
-            _tell(_missing(error, command), json="--json" in words, debug=debug)
-        sys.exit(1)
+        except Exception as error:
+            if (fault := _fault(error, words)) is not None:
+                _tell(fault, json="--json" in words, debug=debug)
+                sys.exit(1)
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an interrupt has an exit status of its own."""
@@ -147,6 +148,23 @@ def _load(name: str) -> object:
     for command in entry_points(group="tidegate.commands", name=name):
         return command.load()
     raise EnvironmentFault(f"command {name!r} comes with the embedded TiDB: pip install 'tidegate[upstream]'")
+
+
+def _fault(error: Exception, words: Sequence[str]) -> TidegateError | None:
+    """What to say of an error: of files, a store or a missing package, what is in the way; None for a bug."""
+    if isinstance(error, TidegateError):
+        return error
+    if isinstance(error, ModuleNotFoundError):
+        return _missing(error, next((word for word in words if word in HELP), ""))
+    kinds = [getattr(sys.modules.get(module), name, None) for module, name in _STORES]
+    if not isinstance(error, (OSError, *filter(None, kinds))):
+        return None
+    said = str(error)
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        said = f"{error.filename}: {error.strerror}"
+    fault = EnvironmentFault(said)
+    fault.__cause__ = error
+    return fault
 
 
 def _missing(error: ModuleNotFoundError, command: str) -> EnvironmentFault:

@@ -13,6 +13,7 @@ from tidegate.cli.say import say, say_json
 from tidegate.config.search import parse_search, store_of
 from tidegate.config.uri import resolve_uri
 from tidegate.model.errors import ConfigError
+from tidegate.model.name import parts_of
 from tidegate.model.table import TableName
 from tidegate.sink.search_mapping import alias_of
 
@@ -27,12 +28,12 @@ SHOWN = 300
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def search(table: str, words: str, sink_uri: str, limit: int, *, as_json: bool) -> None:
     """Find rows of a table by words, the best ones first: words, "a phrase", COLUMN:WORD, -WORD, AND, OR."""
-    schema, dot, name = table.partition(".")
-    if not dot:
+    names = parts_of(table)
+    if len(names) != 2:
         raise ConfigError(f"{table!r}: write SCHEMA.TABLE")
     target = parse_search(resolve_uri(sink_uri, "sink-uri"))
     with closing(store_of(target, "search")) as store:
-        count, found = store.search(alias_of(TableName(schema, name), target.prefix), words, limit)
+        count, found = store.search(alias_of(TableName(*names), target.prefix), words, limit)
     if as_json:
         rows = [{"id": one.id, "score": one.score, "row": msgspec.json.decode(one.source)} for one in found]
         say_json({"count": count, "rows": rows})

@@ -8,6 +8,7 @@ import click
 
 from tidegate.cli.say import say, say_json
 from tidegate.config.status import FeedStatus, statuses
+from tidegate.config.uri import place_of
 from tidegate.engine.progress import PathsSeen, left_out_words, slow_words
 from tidegate.model.errors import ConfigError
 
@@ -36,7 +37,7 @@ def status(*, place: str | None, state_dir: str | None, name: str | None, as_jso
     where = place or state_dir
     if where is None:
         raise click.UsageError("give a LAKE, or the --state-dir of a feed that keeps its checkpoint there")
-    found = [each for each in statuses(where) if name in {None, each.changefeed}]
+    found = [each for each in statuses(place_of(where, "status")) if name in {None, each.changefeed}]
     if name is not None and not found:
         raise ConfigError(f"{where} knows no changefeed {name!r}")
     for each in found:

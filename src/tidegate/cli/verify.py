@@ -24,11 +24,10 @@ from tidegate.cli.former import renamed
 from tidegate.cli.lake import lake_root
 from tidegate.cli.say import say, say_json
 from tidegate.cli.sink import feed_of, session_of
-from tidegate.config.delta import ICEBERG, SCHEME, parse_delta
 from tidegate.config.entry import Document
 from tidegate.config.redis import parse_redis
 from tidegate.config.sql import parse_sql
-from tidegate.config.uri import STORES, resolve_uri, scheme_of, wrong_scheme
+from tidegate.config.uri import place_of, resolve_uri, scheme_of
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import parse_ts, to_datetime
@@ -73,20 +72,10 @@ def upstream_of(uri: str) -> Upstream:
     if scheme_of(uri).partition("+")[0] in SQL:
         parse_sql(uri, where=UPSTREAM)
         return uri
-    path = _lake_path(uri, UPSTREAM, "tidb", "mysql")
+    path = place_of(uri, UPSTREAM, "tidb", "mysql")
     if "://" not in path and (Path(path, "truth").is_dir() or any(Path(path).glob("[0-9]*.json*"))):
         return Recording(path, load_truth(path))
     return lake_root(path)
-
-
-def _lake_path(uri: str, where: str, *others: str) -> str:
-    """The path or store of a lake's address."""
-    scheme = scheme_of(uri).partition("+")[0]
-    if scheme in {SCHEME, ICEBERG}:
-        return parse_delta(uri).root
-    if scheme and scheme_of(uri) not in STORES:
-        raise wrong_scheme(uri, where, (*others, SCHEME))
-    return uri
 
 
 @contextmanager
@@ -129,7 +118,7 @@ def _beside_redis(uri: str, upstream: Upstream, options: VerifyOptions) -> Itera
 
 @contextmanager
 def _beside_lake(uri: str, upstream: Upstream, options: VerifyOptions) -> Iterator[Compared]:
-    path = _lake_path(uri, "TARGET", "tidb", "mysql", "redis")
+    path = place_of(uri, "TARGET", "tidb", "mysql", "redis")
     if options.feed is not None:
         raise ConfigError("--changefeed is for databases and Redis; a lake has one changefeed")
     if isinstance(upstream, Recording):

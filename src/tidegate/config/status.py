@@ -35,7 +35,7 @@ from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.left_out import LeftOut
 from tidegate.model.path_counts import SlowRows
 from tidegate.model.tso import to_datetime
-from tidegate.objectstore.stores import STORE_ERRORS, first_line, store
+from tidegate.objectstore.stores import STORE_ERRORS, first_line, store, writable
 from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE, write_whole
 
 LOG: Final = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class StatusFile:
         body = render(self._kept) + b"\n"
         try:
             if "://" in self._home:
-                obstore.put(store(self._home), self._name, body)
+                obstore.put(writable(self._home), self._name, body)
             else:
                 Path(self._home).mkdir(mode=self._modes[0], parents=True, exist_ok=True)
                 write_whole(Path(self._home, self._name), body.decode(), mode=self._modes[1])

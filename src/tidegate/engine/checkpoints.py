@@ -42,7 +42,7 @@ from tidegate.objectstore.stores import (
     check_store,
     delete,
     first_line,
-    store,
+    writable,
 )
 from tidegate.schema.state import SchemaState
 from tidegate.spark.cache import PRIVATE_DIRECTORY, locked, write_whole
@@ -287,7 +287,7 @@ class StoreCheckpoints(StateFiles):
         return VersionedFile(self.place, name).read()
 
     def _write(self, name: str, body: bytes) -> None:
-        obstore.put(store(self.place), name, body)
+        obstore.put(writable(self.place), name, body)
 
     def _replace(self, kept: KeptCheckpoint) -> None:
         body = encode_state(StateKind.CHECKPOINT, kept)

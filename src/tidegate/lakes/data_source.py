@@ -87,7 +87,7 @@ from tidegate.lakes.read import (
     without_keys,
 )
 from tidegate.model.errors import ConfigError, HistoryLost, TidegateError
-from tidegate.model.name import lowered
+from tidegate.model.name import lowered, table_key
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.deltalog import DataFile, TableSnapshot
 from tidegate.schema.state import SchemaState
@@ -520,7 +520,7 @@ class SourceChanges:
             for round_, _ in self._rounds(position, self._source.frontier() or 0):
                 position = SinkPosition(round_.checkpoint, round_.state)
             tables = {lowered(str(table.name)): table for table in position.state.tables.values()}
-            if (table := tables.get(lowered(name))) is not None:
+            if (table := tables.get(table_key(name))) is not None:
                 return table
             if idle:
                 known = ", ".join(sorted(str(one.name) for one in tables.values())) or "none"

@@ -43,11 +43,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 
 from tidegate.changelog.changelog import Changelog
+from tidegate.config.uri import place_of
 from tidegate.expr.tokens import quote_name
 from tidegate.lakes import sql as lake_sql
 from tidegate.lakes.read import Wanted, Where, chosen, is_local, spark_local, spark_rows, stored_rows, stored_table
 from tidegate.model.errors import ConfigError, HistoryLost
-from tidegate.model.name import lowered
+from tidegate.model.name import lowered, table_key
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import MAX_TS, compose, parse_ts, to_datetime
 from tidegate.objectstore import deltalog
@@ -114,7 +115,7 @@ class Lake:
     """A lake at one snapshot: the newest, or the newest at or before a moment."""
 
     def __init__(self, root: str, ts: Moment = LATEST, *, changelog: Changelog | None = None) -> None:
-        self.options = DeltaOptions(root=root, feed="")
+        self.options = DeltaOptions(root=place_of(str(root), "lake"), feed="")
         self.ts = moment_ts(ts)
         self._changelog = changelog or Changelog(self.options.changelog_uri)
         self._live: Live | None = None
@@ -190,8 +191,9 @@ class Lake:
         """Return the DataFrame of a query, Spark's SQL, over all tables of this snapshot by their names `db.table`."""
         from tidegate.spark.session import session
 
+        tables = self.tables()  # what is wrong is told before Spark starts
         spark = spark or session()
-        return lake_sql.run(spark, query, self.tables(), lambda name: self.table(name, spark))
+        return lake_sql.run(spark, query, tables, lambda name: self.table(name, spark))
 
     def register(self, spark: Any, catalog: str | None = None) -> None:
         """Give all tables their names in the metastore of a session. Names mean newest versions there."""
@@ -243,7 +245,7 @@ class Lake:
         return self._live
 
     def _find(self, name: str) -> tuple[str, TableInfo]:
-        folded, state = lowered(name), self.snapshot.state
+        folded, state = table_key(name), self.snapshot.state
         for incarnation, published in self.snapshot.tables.items():
             if lowered(str(published.name)) == folded:
                 return incarnation, state.tables[published.name.key]

@@ -61,7 +61,7 @@ from tidegate.lakes.read import (
     stored_table,
 )
 from tidegate.model.errors import ConfigError, HistoryLost
-from tidegate.model.name import lowered
+from tidegate.model.name import lowered, table_key
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import DataFile, TableSnapshot
@@ -169,7 +169,7 @@ class Live:
 
     def definition(self, name: str) -> TableInfo:
         """Return the table's definition at this ts."""
-        folded = lowered(name)
+        folded = table_key(name)
         for table in self._round.state.tables.values():
             if lowered(str(table.name)) == folded and self._is_stored(table):
                 return table
@@ -208,8 +208,9 @@ class Live:
         """Return the DataFrame of a query, Spark's SQL, over all tables of this view by their names `db.table`."""
         from tidegate.spark.session import session
 
+        tables = self.tables()  # what is wrong is told before Spark starts
         spark = spark or session()
-        return lake_sql.run(spark, query, self.tables(), lambda name: self.table(name, spark))
+        return lake_sql.run(spark, query, tables, lambda name: self.table(name, spark))
 
     def pieces(self, name: str) -> tuple[deltalog.TableSnapshot, Tail]:
         """Return a stored table and what follows it; of one that a DDL touched a clone, which goes with the view."""

@@ -42,6 +42,12 @@ def parts_of(text: str) -> tuple[str, ...]:
     return tuple(plain or quoted.replace("``", "`") for quoted, plain in _PART.findall(text))
 
 
+def table_key(text: str) -> str:
+    """Return the form by which the names of tables compare, of one as people type it: `DB`.`t`, DB.t and db.t are one
+    table."""
+    return lowered(qualified(*parts_of(text)))
+
+
 def printable(text: str) -> str:
     r"""Return a text in which characters that control a terminal are escaped, such as `\x1b`."""
     return _UNSEEN.sub(lambda hit: hit[0].encode("unicode_escape").decode(), text)

@@ -38,7 +38,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from tidegate.model.errors import SinkError
+from tidegate.model.errors import EnvironmentFault, SinkError
 from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.stores import Changed, StoredFile, VersionedFile, delete, delta_options, read_file, storing
 
@@ -292,8 +292,16 @@ def user_metadata(uri: str, version: int) -> dict[str, Any]:
 
 def actions(uri: str, version: int) -> list[Action]:
     """Return the actions of one commit; none when the log no longer holds it."""
-    body = read_file(uri, f"{LOG}{version:020d}.json") or b""
-    return [json.loads(line) for line in body.splitlines() if line.strip()]
+    path = f"{LOG}{version:020d}.json"
+    return decode_commit(read_file(uri, path) or b"", f"{uri}/{path}")
+
+
+def decode_commit(body: bytes, where: str) -> list[Action]:
+    """Return the actions in a commit's file. Raises EnvironmentFault for a damaged one."""
+    try:
+        return [json.loads(line) for line in body.splitlines() if line.strip()]
+    except ValueError as broken:
+        raise EnvironmentFault(f"{where} is damaged: {broken}") from broken
 
 
 LOG: Final = "_delta_log/"
@@ -342,8 +350,7 @@ class Lifespans:
             if body is None:
                 return True
             self.version += 1
-            for line in body.splitlines():
-                action = json.loads(line)
+            for action in decode_commit(body, f"{self.uri}, version {self.version}"):
                 file = action.get("add") or action.get("remove")
                 if file is None:
                     continue

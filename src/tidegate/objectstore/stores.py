@@ -30,6 +30,7 @@ writers and crashes rest.  Some S3-compatible servers ignore `If-None-Match` or 
 while nobody else writes, so several writers race for one name, a few times.
 """
 
+import errno
 import fcntl
 import io
 import os
@@ -50,7 +51,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
 from obstore.store import LocalStore, from_url
 
-from tidegate.model.errors import ConfigError, Retry, SinkError, SinkRefused
+from tidegate.model.errors import ConfigError, EnvironmentFault, Retry, SinkError, SinkRefused
 from tidegate.objectstore.failpoint import reach
 
 RETRIES: Final = 8
@@ -94,9 +95,17 @@ CONNECTION: Final = (
 
 @lru_cache(maxsize=256)
 def store(uri: str) -> Any:
-    """Return the object store at `uri`: a directory (created if missing), or an address of one of the schemes above."""
+    """Return the object store at `uri`: a directory, or an address of one of the schemes above.
+
+    Raises FileNotFoundError for a directory that does not exist, EnvironmentFault for one that may not be looked at."""
     if "://" not in uri:
-        return LocalStore(Path(uri), mkdir=True)
+        try:
+            is_there = Path(uri).is_dir()
+        except OSError as wrong:
+            raise EnvironmentFault(f"{uri} cannot be read: {wrong.strerror}") from wrong
+        if not is_there:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", uri)
+        return LocalStore(Path(uri))
     first_s, longest_s = (timedelta(milliseconds=pause_ms) for pause_ms in BACKOFF_MS)
     uri, config = _parameters(uri)
     plain = {"allow_http": "true"} if _server(config).startswith("http://") else {}
@@ -110,6 +119,26 @@ def store(uri: str) -> Any:
             "backoff": {"init_backoff": first_s, "max_backoff": longest_s, "base": 2},
         },
     )
+
+
+def writable(uri: str) -> Any:
+    """Return the object store at `uri`, for writing: a directory is made if it is missing. EnvironmentFault where it
+    cannot be."""
+    if "://" not in uri:
+        try:
+            if not Path(uri).is_dir():
+                Path(uri).mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as wrong:
+            reason = getattr(wrong, "strerror", wrong)
+            raise EnvironmentFault(f"{uri} cannot be made: {reason}; name another directory") from wrong
+    return store(uri)
+
+
+def listed(uri: str, prefix: str | None = None, *, offset: str | None = None) -> Iterator[Any]:
+    """Return what a store lists below `prefix`, sorting after `offset`; nothing for a directory that does not exist."""
+    with suppress(FileNotFoundError):
+        for batch in obstore.list(store(uri), prefix, offset=offset):
+            yield from batch
 
 
 def delta_options(uri: str) -> dict[str, str] | None:
@@ -204,7 +233,7 @@ class VersionedFile:
             raise changed from faster
 
     def _put(self, pieces: Sequence[bytes | memoryview], version: Any) -> Any:
-        place, mode = store(self.uri), "create" if version is None else version
+        place, mode = writable(self.uri), "create" if version is None else version
         if version is None or "://" in self.uri:
             return unchanged(obstore.put(place, self.path, iter(pieces), mode=mode, use_multipart=False))
         directory = os.open(Path(self.uri, self.path).parent, os.O_RDONLY)
@@ -311,15 +340,16 @@ def _end(where: Any, path: str) -> tuple[int, bytes]:
 
 @contextmanager
 def opened(uri: str, path: str, size: int | None = None) -> Iterator[Any]:
-    """The file at `path` below `uri`, open for reading; `size`, if the footer is known, saves a request."""
-    if "://" not in uri:
-        import pyarrow as pa  # only who reads rows needs it
+    """The file at `path` below `uri`, open for reading; `size`, if the footer is known, saves a request.
 
-        with pa.OSFile(str(Path(uri, path))) as source:
+    Raises EnvironmentFault where what is read in the block is no Parquet file."""
+    import pyarrow as pa  # only who reads rows needs it
+
+    try:
+        with pa.OSFile(str(Path(uri, path))) if "://" not in uri else _Ranges(store(uri), path, size) as source:
             yield source
-        return
-    with _Ranges(store(uri), path, size) as source:
-        yield source
+    except pa.ArrowInvalid as broken:
+        raise EnvironmentFault(f"{uri}/{path} is damaged: {first_line(broken)}") from broken
 
 
 DELETE_AT_ONCE: Final = 500
@@ -337,8 +367,7 @@ def stored_files(uri: str, prefix: str | None = None) -> list[StoredFile]:
     """Return every file below `uri`, the log included."""
     return [
         StoredFile(entry["path"], entry["size"], int(entry["last_modified"].timestamp() * 1000))
-        for batch in obstore.list(store(uri), prefix)
-        for entry in batch
+        for entry in listed(uri, prefix)
     ]
 
 
@@ -362,7 +391,7 @@ PROBE: Final = "probe/"
 
 def check_store(uri: str, *, overwrites: bool = False) -> None:
     """Raise SinkRefused for a store in which two writers can both win, SinkError for one that cannot be written."""
-    place, paths = store(uri), [f"{PROBE}{uuid.uuid4().hex}" for _ in range(ROUNDS)]
+    place, paths = writable(uri), [f"{PROBE}{uuid.uuid4().hex}" for _ in range(ROUNDS)]
     try:
         with ThreadPoolExecutor(WRITERS) as pool, storing(uri):
             for path in paths:

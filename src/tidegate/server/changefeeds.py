@@ -45,7 +45,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import obstore
 
 from tidegate.config.entry import Document, FeedConfig, checkpoints_of, is_landed
 from tidegate.config.load import document_of, load
@@ -58,7 +57,7 @@ from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.model.errors import EnvironmentFault, HistoryLost, InputError, TidegateError, UriInvalid
 from tidegate.model.tso import compose
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import STORE_ERRORS, Changed, delete, first_line, store
+from tidegate.objectstore.stores import STORE_ERRORS, Changed, delete, first_line, listed
 from tidegate.schema.state import SchemaState
 from tidegate.server.config import ServerConfig
 from tidegate.server.documents import Documents, StoreAway, check_kept
@@ -229,8 +228,7 @@ def forget_checkpoint(place: str, name: str) -> None:
     """Remove what a state directory holds of a changefeed. EnvironmentFault where that is refused."""
     try:
         if "://" in place:
-            listed = obstore.list(store(place))
-            found = [entry["path"] for batch in listed for entry in batch]
+            found = [entry["path"] for entry in listed(place)]
             delete(place, [path for path in found if path.startswith((f"{name}.", f"{name}/"))])
             return
         for path in Path(place).glob(f"{name}.*"):

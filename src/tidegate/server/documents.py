@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
-import obstore
 
 from tidegate.model.errors import EnvironmentFault, Retry
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
@@ -31,7 +30,7 @@ from tidegate.objectstore.stores import (
     check_store,
     delete,
     first_line,
-    store,
+    listed,
 )
 from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE
 
@@ -130,8 +129,7 @@ class StoreDocuments:
     def names(self, prefix: str) -> list[str]:
         with self._answering():
             # A store lists by whole parts of a path.
-            batches = obstore.list(store(self._uri), prefix.rpartition("/")[0] or None)
-            found = [entry["path"] for batch in batches for entry in batch]
+            found = [entry["path"] for entry in listed(self._uri, prefix.rpartition("/")[0] or None)]
         return sorted(name for name in found if name.startswith(prefix))
 
     def read(self, name: str) -> Versioned | None:

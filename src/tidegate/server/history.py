@@ -38,7 +38,7 @@ from tidegate.engine.change import Chunk, DeadLetter, Place
 from tidegate.engine.event_filter import EventFilter
 from tidegate.lakes.lake import LATEST, Lake
 from tidegate.model.errors import ConfigError, TidegateError
-from tidegate.model.name import lowered
+from tidegate.model.name import lowered, table_key
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import MAX_TS
 from tidegate.schema.columns import render_type
@@ -210,7 +210,7 @@ class LandedHistory:
         """Return a table's definition at `ts`; 0 is now. ConfigError where there is none."""
         as_of, tables = self._state(ts)
         for found in tables.values():
-            if lowered(str(found.name)) == lowered(table):
+            if lowered(str(found.name)) == table_key(table):
                 return _shown_table(found, as_of)
         raise ConfigError(f"no table {table} at ts {as_of}")
 
@@ -222,7 +222,7 @@ class LandedHistory:
         within = [one for one, size in zip(newest, sizes, strict=True) if size <= TAIL_BYTES] or newest[:1]
         low = max(after, min((one.min_ts or 1 for one in within), default=1) - 1)
         whole = self.changelog.slice(low, MAX_TS)
-        groups = [one for one in whole.groups if not table or lowered(str(one.name)) == lowered(table)]
+        groups = [one for one in whole.groups if not table or lowered(str(one.name)) == table_key(table)]
         groups.sort(key=lambda one: -one.max_ts)
         for at, rows in enumerate(accumulate(group.rows for group in groups)):
             if rows >= most:
@@ -265,7 +265,7 @@ class LogHistory:
         """Return a table's definition at `ts`; 0 is now. ConfigError where there is none."""
         as_of, versions = self._at(ts)
         for version in versions:
-            if lowered(str(name_of(version))) == lowered(table):
+            if lowered(str(name_of(version))) == table_key(table):
                 info = table_info(version.stored, version.schema, version.version)
                 statement = render_create_table(version.stored, schema=version.schema)
                 return msgspec.structs.replace(_shown_table(info, as_of), statement=statement)
@@ -296,7 +296,7 @@ class LogHistory:
             while at < high:
                 stop = min(timeline.stop() or high, high)
                 here = timeline.tables.replicated(timeline.snapshot)
-                versions = tuple(one for one in here if not table or lowered(str(name_of(one))) == lowered(table))
+                versions = tuple(one for one in here if not table or lowered(str(name_of(one))) == table_key(table))
                 names = [name_of(one) for one in versions]
                 yield from LogChanges(log, at, stop, versions, mount, self.config.events).in_order(names, at, stop)
                 if timeline.stop() == stop:

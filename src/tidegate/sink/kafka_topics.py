@@ -238,9 +238,9 @@ class ClaimFiles:
                 import obstore
                 from obstore.exceptions import BaseError
 
-                from tidegate.objectstore.stores import store
+                from tidegate.objectstore.stores import writable
 
                 faults += (BaseError,)
-                obstore.put(store(self._uri), name, body)
+                obstore.put(writable(self._uri), name, body)
         except faults as away:
             raise SinkError(f"{name} cannot be written to the claim-check storage ({type(away).__name__})") from away

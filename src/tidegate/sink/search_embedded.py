@@ -35,6 +35,7 @@ import msgspec
 
 from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, InputError, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
+from tidegate.objectstore.stores import writable
 from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
 from tidegate.sink.search_mapping import IndexMapping, alias_of, epoch_of
 from tidegate.spark.cache import locked, write_whole
@@ -171,7 +172,7 @@ class EmbeddedStore:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         try:
-            self._home.mkdir(parents=True, exist_ok=True)
+            writable(str(self._home))
             with locked(self._home / "lock", timeout_s=LOCK_S):
                 yield
         except OSError as error:

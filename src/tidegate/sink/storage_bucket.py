@@ -37,7 +37,17 @@ import obstore
 from tidegate.codec.storage import FileNames, index_path
 from tidegate.model.errors import SinkConfigInvalid, SinkError
 from tidegate.model.name import all_digits
-from tidegate.objectstore.stores import Changed, Versioned, VersionedFile, check_store, delete, store, storing
+from tidegate.objectstore.stores import (
+    Changed,
+    Versioned,
+    VersionedFile,
+    check_store,
+    delete,
+    listed,
+    store,
+    storing,
+    writable,
+)
 
 
 class NameTaken(SinkError):
@@ -54,12 +64,15 @@ class Bucket:
     shown: str
 
     def check(self) -> None:
-        """Raise SinkRefused for an object store in which two writers can win, or for one that is not there."""
-        if "://" in self.uri:
-            try:
-                check_store(self.uri, overwrites=True)
-            except SinkError as refused:
-                raise type(refused)(str(refused).replace(self.uri, self.shown)) from None
+        """Make a directory. Raise SinkRefused for an object store in which two writers can win, or for one that is not
+        there."""
+        if "://" not in self.uri:
+            writable(self.uri)
+            return
+        try:
+            check_store(self.uri, overwrites=True)
+        except SinkError as refused:
+            raise type(refused)(str(refused).replace(self.uri, self.shown)) from None
 
     def read(self, path: str) -> Versioned | None:
         """Return a file; None if it does not exist."""
@@ -83,7 +96,7 @@ class Bucket:
         """Write a file, replacing any other."""
         try:
             with storing(self.shown):
-                obstore.put(store(self.uri), path, body, use_multipart=False)
+                obstore.put(writable(self.uri), path, body, use_multipart=False)
         except FileNotFoundError as missing:
             raise SinkError(f"{self.shown}: there is no such place") from missing
 
@@ -97,7 +110,7 @@ class Bucket:
         """Return the names of the files directly in a directory that sort after `after`."""
         offset = f"{directory}/{after}" if after else None
         with storing(self.shown):
-            found = [one["path"] for page in obstore.list(store(self.uri), directory, offset=offset) for one in page]
+            found = [one["path"] for one in listed(self.uri, directory, offset=offset)]
         names = (path.removeprefix(f"{directory}/") for path in found)
         return sorted(name for name in names if "/" not in name)
 

@@ -56,7 +56,7 @@ from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Update, Values, images
 from tidegate.model.name import all_digits
 from tidegate.model.tso import to_datetime
-from tidegate.objectstore.stores import store, storing
+from tidegate.objectstore.stores import storing, writable
 from tidegate.sink.calls import CheckpointSink, calls_of
 from tidegate.sink.exchange import HttpClient, Reply, tls_context
 from tidegate.sink.webhook_options import WebhookOptions
@@ -244,7 +244,7 @@ class WebhookSender:
             ).at(table=event.table, commit_ts=event.ts)
         letter = b'{"status":%d,"answer":%s,"event":%s}\n' % (answer.status, render(answer.text), event.body)
         with storing(self.options.dead_letters):
-            obstore.put(store(self.options.dead_letters), f"{event.ts}-{event.id}.json", letter)
+            obstore.put(writable(self.options.dead_letters), f"{event.ts}-{event.id}.json", letter)
         return 1
 
     def _error(self, text: str, events: Sequence[CloudEvent]) -> SinkError:

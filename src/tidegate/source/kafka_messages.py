@@ -64,7 +64,7 @@ from tidegate.model.name import all_digits, qualified
 from tidegate.model.path_counts import PathCounts, Reason, SlowReason
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
-from tidegate.objectstore.stores import store
+from tidegate.objectstore.stores import listed, store, writable
 from tidegate.source.large import WholeRows
 
 
@@ -169,7 +169,7 @@ def record(lake: str, resolution: Resolution) -> str:
     assert resolution.action in ACTIONS, resolution.action
     topic = SAFE.sub("_", resolution.topic)
     path = f"{FOLDER}/{topic}-{resolution.partition}-{resolution.offset}.json"
-    obstore.put(store(lake), path, encode_state(StateKind.RESOLUTION, resolution))
+    obstore.put(writable(lake), path, encode_state(StateKind.RESOLUTION, resolution))
     return path
 
 
@@ -177,7 +177,7 @@ def recorded(lake: str, identities: Mapping[str, str] = MappingProxyType({})) ->
     """Return every resolution of a lake by position, without those of topics that were recreated since. Raises
     ConfigError for an invalid file."""
     resolutions = {}
-    for entry in (entry for chunk in obstore.list(store(lake), prefix=FOLDER) for entry in chunk):
+    for entry in listed(lake, FOLDER):
         path = str(entry["path"])
         if not path.endswith(".json"):
             continue

@@ -46,7 +46,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-import obstore
 
 from tidegate.changelog.files import State
 from tidegate.codec.csv import CsvOptions
@@ -71,7 +70,7 @@ from tidegate.model.mysql import ActionType
 from tidegate.model.name import all_digits, lowered
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import LOGICAL_BITS
-from tidegate.objectstore.stores import STORE_ERRORS, first_line, read_file, store
+from tidegate.objectstore.stores import STORE_ERRORS, first_line, listed, read_file
 from tidegate.schema.ddl_tables import read_statements
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import RenamePair, RenameTables
@@ -158,11 +157,10 @@ class FilePlace:
                             self._check(str(Path(entry.path).relative_to(self.uri)))
                         elif entry.is_dir(follow_symlinks=False):
                             folders.append(entry.path)
-            for page in obstore.list(store(self.uri)):
-                for one in page:
-                    changed_s = one["last_modified"].timestamp()
-                    version = str(one["e_tag"] or f"{changed_s}-{one['size']}")
-                    yield PlacedFile(one["path"], one["size"], version, round(changed_s * 1_000_000))
+            for one in listed(self.uri):
+                changed_s = one["last_modified"].timestamp()
+                version = str(one["e_tag"] or f"{changed_s}-{one['size']}")
+                yield PlacedFile(one["path"], one["size"], version, round(changed_s * 1_000_000))
 
     def _check(self, path: str) -> None:
         """Raise ConfigError for a link that leads out of the directory, or to a directory."""

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.objectstore.deltalog import Action, DataFile, add
-from tidegate.objectstore.stores import store, storing
+from tidegate.objectstore.stores import store, storing, writable
 from tidegate.sink.delta.columns import LakeColumn, arrow_type
 
 ROWS_PER_FILE: Final = 1_000_000
@@ -102,7 +102,7 @@ def write(uri: str, rows: pa.Table, columns: Sequence[LakeColumn], key: Sequence
         body = sink.getvalue()
         path = f"part-{uuid.uuid4().hex}.zstd.parquet"
         with storing(uri):
-            obstore.put(store(uri), path, memoryview(body).cast("B"))
+            obstore.put(writable(uri), path, memoryview(body).cast("B"))
         yield add(path, body.size, _stats(part, bounded))
 
 

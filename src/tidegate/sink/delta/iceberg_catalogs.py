@@ -54,7 +54,7 @@ import msgspec
 import obstore
 
 from tidegate.model.errors import SinkError
-from tidegate.objectstore.stores import STORE_ERRORS, first_line, read_file, store, storing
+from tidegate.objectstore.stores import STORE_ERRORS, first_line, read_file, store, storing, writable
 from tidegate.sink.delta.iceberg_format import VERSION, Metadata, current, current_schema
 from tidegate.sink.delta.iceberg_projection import METADATA, each, location_of, metadata_uri
 from tidegate.sink.delta.options import DeltaOptions
@@ -671,7 +671,7 @@ class RestCatalog:
     def _note(self, tables: Collection[Owned]) -> None:
         note = _Note(self._rest.uri, self._rest.warehouse, tuple(sorted(tables)))
         with storing(self._options.control_uri):
-            obstore.put(store(self._options.control_uri), NOTE, msgspec.json.encode(note))
+            obstore.put(writable(self._options.control_uri), NOTE, msgspec.json.encode(note))
 
 
 def _identifier(name: Name) -> Mapping[str, Any]:

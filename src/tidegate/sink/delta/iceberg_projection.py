@@ -57,7 +57,17 @@ from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import TableDescription, TableSnapshot, VersionSpan
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import STORE_ERRORS, Changed, StoredFile, VersionedFile, read_file, store, storing
+from tidegate.objectstore.stores import (
+    STORE_ERRORS,
+    Changed,
+    StoredFile,
+    VersionedFile,
+    listed,
+    read_file,
+    store,
+    storing,
+    writable,
+)
 from tidegate.sink.delta.columns import logical_key, stored_columns
 from tidegate.sink.delta.iceberg_format import (
     ADDED,
@@ -176,8 +186,7 @@ def location_of(uri: str) -> str:
 def projected(uri: str) -> set[int]:
     """Return the Delta versions that have a metadata file."""
     begin = f"{FOLDER}v"
-    paths = (one["path"] for batch in obstore.list(store(uri), FOLDER.rstrip("/"), offset=begin) for one in batch)
-    return versions_of(set(paths))
+    return versions_of({one["path"] for one in listed(uri, FOLDER.rstrip("/"), offset=begin)})
 
 
 def read_metadata(uri: str, version: int) -> Metadata | None:
@@ -250,7 +259,7 @@ def get_file(uri: str, path: str) -> bytes:
 def put_file(uri: str, path: str, body: bytes) -> None:
     """Write a file of the table. Raises SinkError for errors of the store."""
     with storing(uri):
-        obstore.put(store(uri), path, body)
+        obstore.put(writable(uri), path, body)
     RECENT.keep(uri, path, body)
 
 
@@ -510,7 +519,7 @@ def project_all(options: DeltaOptions, tables: Sequence[TableProjection], runner
 def _promise(options: DeltaOptions) -> None:
     note = msgspec.json.encode({"location": location_of(options.root)})
     with storing(options.control_uri):
-        obstore.put(store(options.control_uri), NOTE, note)
+        obstore.put(writable(options.control_uri), NOTE, note)
 
 
 def _project(jobs: Sequence[TableProjection], options: DeltaOptions) -> None:

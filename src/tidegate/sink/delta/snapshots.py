@@ -35,7 +35,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 import obstore
@@ -44,14 +44,32 @@ from tidegate.engine.filter import EventRule, SelectorRule, TableFilter
 from tidegate.engine.plan import Alter, Checkpoint, Create, Position, Round, SkippedDdl
 from tidegate.engine.ports import Parked
 from tidegate.engine.retention import PURGED
-from tidegate.model.errors import ColumnSelectorFailed, ConfigError, Fenced, Overtaken, SinkRefused, TableParked
+from tidegate.model.errors import (
+    ColumnSelectorFailed,
+    ConfigError,
+    EnvironmentFault,
+    Fenced,
+    Overtaken,
+    SinkRefused,
+    TableParked,
+)
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.model.name import lowered
+from tidegate.model.name import lowered, table_key
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, TableSnapshot
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import Changed, VersionedFile, delete, read_file, store, stored_files, storing
+from tidegate.objectstore.stores import (
+    Changed,
+    VersionedFile,
+    delete,
+    listed,
+    read_file,
+    store,
+    stored_files,
+    storing,
+    writable,
+)
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.options import (
@@ -64,6 +82,7 @@ from tidegate.sink.delta.options import (
     stored_definition,
 )
 
+T = TypeVar("T")
 Schemas: TypeAlias = Callable[[DeltaOptions, str], SchemaState]
 
 
@@ -230,7 +249,7 @@ def keep_schema(options: DeltaOptions, state: SchemaState) -> str:
     digest = hashlib.sha256(schema).hexdigest()[:32]
     with storing(options.control_uri):
         reach("publish/before-schema")
-        obstore.put(store(options.control_uri), f"schemas/{digest}.json", schema)
+        obstore.put(writable(options.control_uri), f"schemas/{digest}.json", schema)
     return digest
 
 
@@ -241,9 +260,13 @@ def _body(options: DeltaOptions, number: int) -> SnapshotBody:
     return decode_body(raw, f"{options.control_uri}/{_path(number)}")
 
 
-def decode_body(raw: bytes, where: str) -> SnapshotBody:
-    """Return the content of a snapshot's file. Raises StateTooNew."""
-    return decode_state(StateKind.SNAPSHOT, raw, SnapshotBody, where)
+def decode_body(raw: bytes, where: str, kind: type[T] = SnapshotBody) -> T:  # type: ignore[assignment]
+    """Return the content of a snapshot's file, or a part of it. Raises StateTooNew, EnvironmentFault for a damaged
+    one."""
+    try:
+        return decode_state(StateKind.SNAPSHOT, raw, kind, where)
+    except msgspec.DecodeError as broken:
+        raise EnvironmentFault(f"{where} is damaged: {broken}") from broken
 
 
 def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
@@ -289,9 +312,8 @@ def _path(number: int, shelf: str = "snapshots") -> str:
 
 def numbers(options: DeltaOptions, at_least: int = 0) -> list[int]:
     """Return the numbers of the published states, ascending: all, or those from `at_least` on."""
-    place = store(options.control_uri)
     after = _path(at_least - 1) if at_least else None
-    paths = [entry["path"] for batch in obstore.list(place, "snapshots", offset=after) for entry in batch]
+    paths = [entry["path"] for entry in listed(options.control_uri, "snapshots", offset=after)]
     return sorted(int(path.rsplit("/", 1)[-1].removesuffix(".json")) for path in paths if path.endswith(".json"))
 
 
@@ -354,12 +376,12 @@ def ask(options: DeltaOptions, snapshot: Snapshot, names: Collection[str]) -> li
     chosen = [group for name in names for group in _parked(snapshot, name)] or list(snapshot.parked)
     with storing(options.control_uri):
         for group in chosen:
-            obstore.put(store(options.control_uri), f"{RESUME}{group.incarnations[0]}", b"")
+            obstore.put(writable(options.control_uri), f"{RESUME}{group.incarnations[0]}", b"")
     return chosen
 
 
 def _parked(snapshot: Snapshot, name: str) -> list[Parked]:
-    groups = [group for group in snapshot.parked if lowered(name) in map(lowered, group.names)]
+    groups = [group for group in snapshot.parked if table_key(name) in map(lowered, group.names)]
     if groups:
         return groups
     parked = ", ".join(one for group in snapshot.parked for one in group.names) or "none"

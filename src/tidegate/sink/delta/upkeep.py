@@ -57,7 +57,6 @@ from tidegate.engine.retention import (
     versions_kept,
 )
 from tidegate.model.errors import SinkError, TidegateError
-from tidegate.model.kept_state import StateKind, decode_state
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import (
@@ -71,13 +70,22 @@ from tidegate.objectstore.deltalog import (
     sweep,
 )
 from tidegate.objectstore.failpoint import reach
-from tidegate.objectstore.stores import STORE_ERRORS, StoredFile, delete, first_line, read_file, store, stored_files
+from tidegate.objectstore.stores import (
+    STORE_ERRORS,
+    StoredFile,
+    delete,
+    first_line,
+    read_file,
+    store,
+    stored_files,
+    writable,
+)
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.columns import bounded, stored_columns
 from tidegate.sink.delta.files import by_key, is_small, read, within, write
 from tidegate.sink.delta.iceberg_projection import project, spans_of
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.snapshots import Snapshot
+from tidegate.sink.delta.snapshots import Snapshot, decode_body
 
 SMALL_FILES_MAX: Final = 16
 """Merges fold their own small files beyond eight; twice as many come only from appends."""
@@ -375,7 +383,6 @@ class Shelf:
     """Snapshots by number; each is read once, however many passes there are."""
 
     def __init__(self, options: DeltaOptions, *, dry_run: bool = False) -> None:
-        self._place = store(options.control_uri)
         self._uri = options.control_uri
         self._dry_run = dry_run
         self._known: dict[str, _Kept] = {}
@@ -421,7 +428,7 @@ class Shelf:
         body = read_file(self._uri, old)
         if body is None:  # another upkeep was faster
             return
-        obstore.put(self._place, new, body)
+        obstore.put(writable(self._uri), new, body)
         reach("upkeep/snapshot-copied")
         delete(self._uri, [old])
 
@@ -449,7 +456,7 @@ class Shelf:
             return since_ms
         delete(self._uri, [f"{RETIRED}{incarnation}" for incarnation in since_ms if incarnation not in retired])
         for incarnation in retired - set(since_ms):
-            obstore.put(self._place, f"{RETIRED}{incarnation}", b"")
+            obstore.put(writable(self._uri), f"{RETIRED}{incarnation}", b"")
         return since_ms
 
     def _listed(self, prefix: str) -> list[StoredFile]:
@@ -469,8 +476,8 @@ class Shelf:
         return _Kept(int(path.rpartition("/")[2].removesuffix(".json")), body.published_ms, schemas, names, versions)
 
     def _read(self, path: str) -> _Body:
-        body = obstore.get(self._place, path).bytes().to_bytes()
-        return decode_state(StateKind.SNAPSHOT, body, _Body, f"{self._uri}/{path}")
+        body = obstore.get(store(self._uri), path).bytes().to_bytes()
+        return decode_body(body, f"{self._uri}/{path}", _Body)
 
 
 FAILURES: Final = (TidegateError, *STORE_ERRORS, DeltaError)
@@ -535,7 +542,7 @@ class LakeUpkeep:
 
 def note_limits(options: DeltaOptions, limits: Limits) -> None:
     """Store the limits in the lake, for manual upkeep."""
-    obstore.put(store(options.control_uri), LIMITS, msgspec.json.encode(limits))
+    obstore.put(writable(options.control_uri), LIMITS, msgspec.json.encode(limits))
 
 
 def noted_limits(options: DeltaOptions) -> Limits:
