@@ -42,11 +42,18 @@ LOOK_PAUSE_S: Final = 0.02
 
 _children: dict[int, subprocess.Popen[bytes]] = {}
 """Children of this process by pid: the handle of an unreaped child tells reliably whether it still runs."""
+_watchers: dict[int, subprocess.Popen[bytes]] = {}
+"""Watchers of the children that end with this process, by pid of the child."""
 
 
-def started(child: subprocess.Popen[bytes]) -> None:
-    """Remember a child of this process."""
+def started(child: subprocess.Popen[bytes], *, stays: bool) -> None:
+    """Remember a child of this process. Unless it `stays`, it is told to end when this process ends, killed or not."""
     _children[child.pid] = child
+    if not stays:  # the other end of this pipe is ours alone
+        words = ["sh", "-c", 'read _; kill "$0"', str(child.pid)]
+        _watchers[child.pid] = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
 
 
 def child_of(pid: int) -> subprocess.Popen[bytes]:
@@ -95,11 +102,12 @@ class Processes(Generic[P]):
             home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
             with locked(home / ".lock", timeout_s=2 * self.start_s):
                 return self._find(home) or start(home)
-        except OSError as fault:
-            raise EnvironmentFault(f"{self.what} cannot keep its data in {home}: {fault.strerror or fault}") from fault
-        except BaseException:
+        except BaseException as fault:
             if directory is None:
                 shutil.rmtree(home, ignore_errors=True)
+            if isinstance(fault, OSError):
+                place = fault.filename or home
+                raise EnvironmentFault(f"{self.what} cannot use {place}: {fault.strerror or fault}") from fault
             raise
 
     def status(self, directory: Path | None = None) -> tuple[P, ...]:
@@ -118,6 +126,9 @@ class Processes(Generic[P]):
 
     def end(self, record: P) -> None:
         """Send SIGTERM to a process, then SIGKILL if it does not end; delete its note, but keep its directory."""
+        if (watcher := _watchers.pop(record.pid, None)) is not None:
+            watcher.kill()
+            watcher.communicate(timeout=self.stop_s)
         if (process := self.process(record)) is not None:
             psutil = self._psutil()
             for sign in (signal.SIGTERM, signal.SIGKILL):
@@ -229,11 +240,14 @@ class UpstreamProcess:
         return port
 
 
-def start_upstream(options: UpstreamOptions, directory: Path | None = None) -> UpstreamProcess:
+def start_upstream(options: UpstreamOptions, directory: Path | None = None, *, stays: bool = False) -> UpstreamProcess:
     """Return the running upstream that serves `directory`, started if there is none.
 
-    Without a directory it runs in memory. Raises EnvironmentFault with the end of its log if it does not start."""
-    upstream = UPSTREAMS.serving(directory, lambda home: _start(home, options, temporary=directory is None))
+    Without a directory it runs in memory; it ends with this process unless it `stays`. Raises EnvironmentFault with the
+    end of its log if it does not start."""
+    upstream = UPSTREAMS.serving(
+        directory, lambda home: _start(home, options, temporary=directory is None, stays=stays)
+    )
     if options.port and options.port != next(iter(upstream.ports.values())):
         raise EnvironmentFault(f"{upstream.dir} is already served at {dict(upstream.ports)}; stop that upstream first")
     return upstream
@@ -257,7 +271,7 @@ def check_apart(log: str, host: str, port: int) -> None:
         )
 
 
-def _start(home: Path, options: UpstreamOptions, *, temporary: bool) -> UpstreamProcess:
+def _start(home: Path, options: UpstreamOptions, *, temporary: bool, stays: bool) -> UpstreamProcess:
     (home / READY).unlink(missing_ok=True)
     with open(home / _LOG, "wb", opener=private) as log:
         child = subprocess.Popen(
@@ -270,7 +284,7 @@ def _start(home: Path, options: UpstreamOptions, *, temporary: bool) -> Upstream
         assert child.stdin is not None
         with child.stdin:
             child.stdin.write(json.dumps(asdict(options)).encode())
-    started(child)
+    started(child, stays=stays)
     until = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < until and child.poll() is None:
         if (ports := _ready(home)) is not None:

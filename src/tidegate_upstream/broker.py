@@ -6,7 +6,7 @@
 
 A note (`<cache>/brokers/<digest of the directory>.json`) says which process serves which directory.  A pid alone proves
 nothing, the system hands it out again; only a process whose command line names this directory's server.properties is
-ever stopped.  The broker survives the program that started it, unless that used `running_broker`.
+ever stopped.  The broker ends with the program that started it, killed or not, unless it was started to stay.
 
 Topics are created by who needs them, never by accident (auto creation off), and nothing expires: a topic here is a
 recording.  Messages may be as large as TiCDC can be configured to send.
@@ -100,12 +100,17 @@ class Broker:
     temporary: bool
 
 
-def start_broker(dir: Path | None = None, port: int = 0) -> Broker:  # noqa: A002  the command's own word
+def start_broker(
+    dir: Path | None = None,  # noqa: A002  the command's own word
+    port: int = 0,
+    *,
+    stays: bool = False,
+) -> Broker:
     """Return the running broker that serves `dir`, started if there is none.
 
-    Without `dir` a temporary directory is used and deleted on stop. Port 0 is any free port. Raises EnvironmentFault
-    with the end of the broker's log if it does not start."""
-    broker = BROKERS.serving(dir, lambda home: _start(home, port, temporary=dir is None))
+    Without `dir` a temporary directory is used and deleted on stop. Port 0 is any free port. It ends with
+    this process unless it `stays`. Raises EnvironmentFault with the end of the broker's log if it does not start."""
+    broker = BROKERS.serving(dir, lambda home: _start(home, port, temporary=dir is None, stays=stays))
     if port and not broker.bootstrap.endswith(f":{port}"):
         raise EnvironmentFault(f"{broker.dir} is already served at {broker.bootstrap}; stop that broker first")
     return broker
@@ -121,14 +126,14 @@ def running_broker(dir: Path | None = None, port: int = 0) -> Iterator[Broker]: 
         stop_broker(broker)
 
 
-def _start(home: Path, port: int, *, temporary: bool) -> Broker:
+def _start(home: Path, port: int, *, temporary: bool, stays: bool) -> Broker:
     java, classpath = find_java(), f"{ensure_jars('broker')}/*"
     tail = ""
     for _ in range(TRIES):
         ports = _free_ports(port)
         _configure(home, *ports)
         _format(java, classpath, home)
-        broker = Broker(f"{HOST}:{ports[0]}", _launch(java, classpath, home), home, temporary)
+        broker = Broker(f"{HOST}:{ports[0]}", _launch(java, classpath, home, stays=stays), home, temporary)
         try:
             BROKERS.put(broker)
             fault = _await_answer(broker)
@@ -186,7 +191,7 @@ def _cluster_id(chance: bytes) -> str:
     return base64.urlsafe_b64encode(bytes([chance[0] & 0x7F]) + chance[1:]).decode().rstrip("=")
 
 
-def _launch(java: JavaHome, classpath: str, home: Path) -> int:
+def _launch(java: JavaHome, classpath: str, home: Path, *, stays: bool) -> int:
     command = [str(java.java), *JVM_OPTIONS, *_log_option(home), "-cp", classpath, "kafka.Kafka"]
     with open(home / "broker.out", "wb", opener=private) as out:
         child = subprocess.Popen(
@@ -197,7 +202,7 @@ def _launch(java: JavaHome, classpath: str, home: Path) -> int:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C in the terminal is not meant for it
         )
-    started(child)
+    started(child, stays=stays)
     return child.pid
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.verify.one_table import compare
+from tidegate.cli.verify import print_reports
 from tidegate.model.errors import ConfigError
 from tidegate.verify.compare import Difference, TruthColumn
 from tidegate.verify.local import Truth, TruthTable, choose_truth, compare_tables, load_truth
@@ -222,3 +223,17 @@ def test_broken_recordings(tmp_path):
     with pytest.raises(ConfigError, match="unknown form"):
         compare(truth.tables["a.b"], lake_of([1]))
     assert json.loads(gzip.decompress(path.read_bytes()))["ts"] == 5
+
+
+@pytest.mark.parametrize("key", [("k",), ()])
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_table_that_the_target_lacks(key, rows, capsys):
+    """A table with a key is missing; one without any was left out by the changefeed, which is no difference."""
+    truth = Truth(1, 1, {"s.t": one("int(11)", *({"i": 1},) * rows, key=key)})
+    reports = list(compare_tables(truth, [], lake_table))
+
+    total, wrong = print_reports(reports)
+
+    assert (reports[0].left_out, total, wrong) == ((False, 1, 1) if key else (True, 0, 0))
+    told = capsys.readouterr().out
+    assert told.startswith("s.t: 1 difference" if key else f"s.t: left out, as it has no key ({rows} rows)")

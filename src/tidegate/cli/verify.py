@@ -145,6 +145,12 @@ def print_reports(reports: Iterable[TableReport], *, shown: int = SHOWN, as_json
     """Print each table's line and its first differences, or a line of JSON; (tables, tables that differ)."""
     total = wrong = 0
     for report in reports:
+        if report.left_out:
+            if as_json:
+                say_json({"table": report.name, "left_out": True, "rows": report.rows})
+            else:
+                say(f"{report.name}: left out, as it has no key ({report.rows:,} rows): force-replicate takes it, too")
+            continue
         total += 1
         wrong += not report.equal
         first = report.differences[:shown]

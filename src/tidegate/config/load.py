@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -506,6 +507,8 @@ def _pair(document: Document, source_uri: str, sink_uri: str, workers: int | Non
     """Both entries with their addresses, and the parameters of the call without effect. Raises for keys that one of
     them refuses."""
     source, sink = _entry(SOURCES, source_uri, "source-uri"), _entry(SINKS, sink_uri, "sink-uri")
+    for entry, uri, where in ((source, source_uri, "source-uri"), (sink, sink_uri, "sink-uri")):
+        _refuse_keys(entry, uri, where)
     refuse(document.keys, refused_keys(source, sink))
     pair = Pairing(source, source.parse(source_uri, document), sink, sink.parse(sink_uri, document))
     if workers is None:
@@ -515,6 +518,15 @@ def _pair(document: Document, source_uri: str, sink_uri: str, workers: int | Non
     fields, _ = read_all(sink.params, {_WORKERS: RawValue("workers", workers)}, ConfigError)
     resize: Callable[..., Any] = replace if is_dataclass(pair.sink) else msgspec.structs.replace
     return replace(pair, sink=resize(pair.sink, **fields)), []
+
+
+def _refuse_keys(entry: SourceEntry | SinkEntry, uri: str, where: str) -> None:
+    """Raise UriInvalid for a parameter that is none, but a key of a changefeed file that acts here."""
+    unknown = {name for name, _ in parse_qsl(uri.partition("?")[2], keep_blank_values=True)} - entry.params.keys()
+    for key in sorted(entry.keys):
+        name = key.rpartition(".")[2]
+        if name in unknown:
+            raise UriInvalid(f"{where}: {name} is no parameter of an address; a changefeed file has it, as {key}")
 
 
 def _entry(entries: Mapping[str, Entry], uri: str, where: str) -> Entry:

@@ -180,11 +180,16 @@ def account_of(parts: Parts) -> tuple[dict[str, str], str]:
 
 
 def tls_of(parts: Parts, read: Mapping[str, object], error: type[ConfigError], scheme: str) -> bool:
-    """Return True if an address asks for TLS: by its scheme, which `scheme` describes, or by ssl-ca. Raises `error` for
-    a client certificate without its key or without TLS."""
+    """Return True if an address asks for TLS: by its scheme, which `scheme` describes, by ssl-ca or by enable-tls.
+
+    Raises `error` for a client certificate without its key or without TLS, and for ways that contradict each other."""
     if bool(read.get("ssl_cert")) != bool(read.get("ssl_key")):
         raise error(f"{parts.where}: ssl-cert and ssl-key go together")
-    tls = parts.scheme.endswith(("+ssl", "rediss")) or bool(read.get("ssl_ca"))
+    implied = parts.scheme.endswith(("+ssl", "rediss")) or bool(read.get("ssl_ca"))
+    asked = read.get("tls")
+    if implied and asked is False:
+        raise error(f"{parts.where}: enable-tls is false, but {scheme} or ssl-ca asks for TLS")
+    tls = implied or bool(asked)
     if read.get("ssl_cert") and not tls:
         raise error(f"{parts.where}: ssl-cert needs ssl-ca, or {scheme}")
     return tls

@@ -129,6 +129,8 @@ class TableReport:
     name: str
     rows: int
     differences: tuple[Difference, ...] = ()
+    left_out: bool = False
+    """The target does not have it, as it has no key: it is neither equal nor different."""
 
     @property
     def equal(self) -> bool:
@@ -274,6 +276,8 @@ class ComparedTable:
     key: tuple[str, ...]
     columns: tuple[TruthColumn, ...]
     is_whole: bool = True
+    has_key: bool = True
+    """False for one without any key, which a changefeed leaves out unless it is forced to take it."""
 
     def chosen(self, names: Iterable[str]) -> list[TruthColumn]:
         """Return the columns of these names in lower case, in their order."""
@@ -376,7 +380,7 @@ def shape_of_table(table: TableInfo, columns: Sequence[ColumnInfo]) -> ComparedT
         TruthColumn(column.name, render_type(column.type), generated="virtual" if column.virtual else "")
         for column in columns
     )
-    return ComparedTable(str(table.name), table.handle_key, tuple(shown))
+    return ComparedTable(str(table.name), table.handle_key, tuple(shown), has_key=bool(table.handle_key))
 
 
 # Both sides.
@@ -445,7 +449,8 @@ def compare_sides(
                 continue
             found = target.tables.get(name)
             if found is None:
-                yield TableReport(expected.name, upstream.count(expected), (Difference("missing table"),))
+                count, missing = upstream.count(expected), (Difference("missing table"),)
+                yield TableReport(expected.name, count, missing if expected.has_key else (), not expected.has_key)
                 continue
             rows = target.count(found)
             begin(expected.name, rows)

@@ -110,6 +110,7 @@ def _shape(name: str, columns: list[list[str]]) -> ComparedTable:
             TruthColumn(column, kind, generated="virtual" if "VIRTUAL" in extra.upper() else "")
             for column, kind, extra, _ in columns
         ),
+        has_key=any(key for *_, key in columns),
     )
 
 

@@ -127,7 +127,7 @@ class RecordingReader(RowReader):
         self.place = place
         self._truths = {lowered(name): table for name, table in truth.tables.items() if passes(*parts_of(name))}
         self.tables = {
-            lowered(name): ComparedTable(name, table.key, table.columns)
+            lowered(name): ComparedTable(name, table.key, table.columns, has_key=bool(table.key))
             for name, table in truth.tables.items()
             if lowered(name) in self._truths
         }
@@ -205,7 +205,7 @@ class LakeReader(RowReader):
         virtual = [one for one in shape.columns if one.generated == "virtual" and lowered(one.name) not in names]
         known = {lowered(column.name): column for column in shape.columns}
         columns = [known.get(lowered(name), TruthColumn(name, "")) for name in stored.column_names]
-        return ComparedTable(name, shape.key, (*columns, *virtual), shape.is_whole)
+        return ComparedTable(name, shape.key, (*columns, *virtual), shape.is_whole, shape.has_key)
 
     def _table(self, shape: ComparedTable) -> "pa.Table":
         if self._kept is None or self._kept[0] != shape.name:

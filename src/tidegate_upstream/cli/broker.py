@@ -41,7 +41,7 @@ def start(directory: Path | None, port: int, *, foreground: bool, as_json: bool)
     """Start a broker and print where it listens."""
     ensure_jars("broker", lambda line: click.echo(line, err=True))
     if not foreground:
-        _tell(start_broker(directory, port), as_json=as_json)
+        _tell(start_broker(directory, port, stays=True), as_json=as_json)
         return
     with stop_on_signals(interrupts=False) as stop_event:  # before it starts, so that no signal is missed
         started = start_broker(directory, port)

@@ -130,7 +130,7 @@ def start(
     if foreground:
         _serve(directory, options, login, as_json=as_json)
         return
-    _tell(start_upstream(options, directory), login, as_json=as_json)
+    _tell(start_upstream(options, directory, stays=True), login, as_json=as_json)
 
 
 @upstream.command()

@@ -258,14 +258,11 @@ def from_neutral(
 
 def to_neutral(array: Any, column: ColumnType, *, time_zone: str) -> list[Value]:
     """Return a Delta column as neutral values."""
-    texts = time_texts(array, time_zone, max(column.decimal, 0))
-    return [None if value is None else _neutral(value, column) for value in texts.to_pylist()]
-
-
-def _neutral(value: Any, column: ColumnType) -> Value:
-    if isinstance(value, Decimal):
-        return int(value) if column.code in (T.LONGLONG, T.BIT) else f"{value:f}"
-    result: Value = value
+    values = time_texts(array, time_zone, max(column.decimal, 0)).to_pylist()
+    if pa.types.is_decimal(array.type):
+        write: Callable[[Decimal], Value] = int if column.code in (T.LONGLONG, T.BIT) else "{:f}".format
+        values = [None if value is None else write(value) for value in values]
+    result: list[Value] = values
     return result
 
 

@@ -82,7 +82,7 @@ class SqlOptions:
     ] = ""
     ssl_cert: Annotated[str, Option("ssl-cert", "path of the client certificate", local=Local.FILE, key=SECTION)] = ""
     ssl_key: Annotated[str, Option("ssl-key", "path of the client key", local=Local.FILE, key=SECTION)] = ""
-    tls: bool = False
+    tls: Annotated[bool, Option("enable-tls", "use TLS; implied by a scheme with `+ssl` and by ssl-ca")] = False
     workers: Annotated[
         int, Option("worker-count", "most connections that write side by side; at most 1024", low=1, key=SECTION)
     ] = 16
