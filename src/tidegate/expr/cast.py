@@ -173,7 +173,7 @@ def _integer(value: SqlValue, kind: ColumnType) -> Converted:
     kept = min(max(whole, least), greatest)
     if kept != whole:
         problem = Problem.OUT_OF_RANGE
-    return Converted(Unsigned(kept) if kind.unsigned else kept, problem)
+    return Converted(Unsigned(kept) if kind.unsigned else int(kept), problem)
 
 
 def _bit(value: SqlValue, kind: ColumnType) -> Converted:

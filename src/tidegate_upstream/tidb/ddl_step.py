@@ -58,7 +58,7 @@ from tidegate.model.errors import SqlRefused, UpstreamError
 from tidegate.model.kv_change import LOSSY_DDL
 from tidegate.mysql.encoding import encode_bytes
 from tidegate.mysql.values import Context
-from tidegate.schema.job import STRICT, Binlog, Job, JobState, reorg_meta
+from tidegate.schema.job import MODE_BITS, Binlog, Job, JobState, reorg_meta
 from tidegate.schema.stored.arguments import RecoverArgs
 from tidegate.schema.stored.definition import NOT_NULL, column_type
 from tidegate.schema.stored.meta import Meta
@@ -228,7 +228,7 @@ def _in_partition(transaction: Transaction, task: Task) -> RowCheck:
 
 
 BATCH_ROWS: Final = 256
-_STRICT: Final = frozenset({"STRICT_TRANS_TABLES"})
+_MODES: Final = ("STRICT_TRANS_TABLES", "STRICT_ALL_TABLES", "ALLOW_INVALID_DATES")
 
 
 class _Checkpoint(msgspec.Struct, frozen=True):
@@ -267,7 +267,7 @@ class Backfill:
         table = Meta(transaction).table(task.schema_id, task.table_id)
         if table is None:
             raise SqlRefused(1146, f"Table of DDL job {job_id} (id {task.table_id}) doesn't exist", "42S02")
-        mode = _STRICT if settings.sql_mode & STRICT else frozenset[str]()
+        mode = frozenset(name for name in _MODES if settings.sql_mode >> MODE_BITS[name] & 1)
         context = Context(self._now(), settings.zone, mode, writing=True)
         shape = TableShape(table)
         phases = _phases(transaction, task, shape, context)
