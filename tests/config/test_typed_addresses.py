@@ -1,12 +1,16 @@
 """What people write into addresses that belongs elsewhere, or is known of another address."""
 
+import msgspec
 import pytest
 
+from tidegate.codec import decode
 from tidegate.config.entry import SinkEntry, SourceEntry
+from tidegate.config.kafka import parse_source
 from tidegate.config.load import load
 from tidegate.config.registry import SINKS, SOURCES
 from tidegate.config.sql import parse_sql
-from tidegate.model.errors import MysqlConfigInvalid, UriInvalid
+from tidegate.model.errors import DecodeError, MysqlConfigInvalid, UriInvalid
+from tidegate.model.event import Insert
 
 SOURCE, SINK = "kafka://127.0.0.1:9092/t?protocol=canal-json", "delta:///srv/lake"
 KEYS = [
@@ -59,3 +63,23 @@ def test_tls_of_a_database(uri: str, tls: bool | None) -> None:  # noqa: FBT001
             parse_sql(uri)
     else:
         assert parse_sql(uri).tls is tls
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_topics_of_canal(*, legacy: bool) -> None:
+    """A topic of Alibaba's Canal, whose ENUM and SET come by name, is read by its address alone."""
+    options = parse_source(
+        f"kafka://h/t?protocol=canal-json&order=offset&legacy={str(legacy).lower()}"
+    ).decode_options()
+    row = {"id": "1", "e": "b", "s": "x,z"}
+    types = {"id": "int", "e": "enum('a','b')", "s": "set('x','y','z')"}
+    message = {"type": "INSERT", "isDdl": False, "database": "d", "table": "t", "mysqlType": types, "data": [row]}
+    value = msgspec.json.encode(message)
+
+    if legacy:
+        (event,) = decode(None, value, options)
+        assert isinstance(event, Insert)
+        assert event.after == (1, 2, 5)
+    else:
+        with pytest.raises(DecodeError, match="'b' is not an integer"):
+            decode(None, value, options)

@@ -124,6 +124,13 @@ class KafkaSource(KafkaClient, frozen=True, kw_only=True):
         Compression,
         Option("large-message-handle-compression", "compression inside each message value: `none`, `snappy` or `lz4`"),
     ] = "none"
+    legacy: Annotated[
+        bool,
+        Option(
+            "legacy",
+            "canal-json: ENUM and SET come by name, as Alibaba's Canal sends them; open-protocol: VARCHAR in base64",
+        ),
+    ] = False
     claim_check_storage_uri: Annotated[
         Secret, Option("claim-check-storage-uri", "where claim-check files lie", local=Local.PLACE)
     ] = Secret()  # may carry keys of an object store
@@ -158,6 +165,7 @@ class KafkaSource(KafkaClient, frozen=True, kw_only=True):
         return DecodeOptions(
             protocol=self.protocol,
             compression=self.compression,
+            legacy=self.legacy,
             claim_check_raw_value=self.claim_check_raw_value,
             claim_check_storage_uri=str(self.claim_check_storage_uri),
             claim_check_max_bytes=self.claim_check_max_bytes,
