@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from tidegate.model.event import Ddl, Event, Resolved
-from tidegate.testing.validators import Place, told
+from tidegate.testing.validators import Place, event_text
 
 
 def resolved(events: Iterable[Event]) -> list[int]:
@@ -39,6 +39,6 @@ def without_repeats(events: Iterable[Event]) -> list[str]:
             mark = max(mark, event.ts)
             continue
         assert event.commit_ts is not None
-        assert event.commit_ts > mark or told(event) in seen
-        seen[told(event)] = None
+        assert event.commit_ts > mark or event_text(event) in seen
+        seen[event_text(event)] = None
     return list(seen)

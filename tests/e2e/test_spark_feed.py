@@ -14,7 +14,7 @@ from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Event, Resolved
 from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_fetch import messages
-from tidegate.testing.validators import told
+from tidegate.testing.validators import event_text
 from tidegate_upstream.broker import MESSAGE_MAX_BYTES
 
 pytestmark = pytest.mark.slow
@@ -105,8 +105,8 @@ def test_a_recorded_stream_through_spark(bootstrap: str, spark: None, tmp_path: 
         for number, events in held(bootstrap, name, protocol).items():
             theirs = wanted[where, number]
             keep_promises({(name, number): events}, protocol)
-            assert [told(e) for e in events if not isinstance(e, Resolved)] == [
-                told(e) for e in theirs if not isinstance(e, Resolved)
+            assert [event_text(e) for e in events if not isinstance(e, Resolved)] == [
+                event_text(e) for e in theirs if not isinstance(e, Resolved)
             ]
             assert resolved(events)[-1] == resolved(theirs)[-1] == report["checkpoint_ts"]
 

@@ -12,7 +12,7 @@ from tidegate.model.errors import SinkError, SinkRefused
 from tidegate.model.event import Ddl, Event, Resolved
 from tidegate.sink.callback import Callback, CallbackSink
 from tidegate.testing.script import Script, ScriptedSource, put, run_here
-from tidegate.testing.validators import told
+from tidegate.testing.validators import event_text
 
 
 def story() -> Script:
@@ -34,7 +34,7 @@ def run(home: Path, callback: Callback, script: Script | None = None) -> Progres
 
 def texts(events: list[Event]) -> list[str]:
     """Events in short."""
-    return [f"resolved {event.ts}" if isinstance(event, Resolved) else told(event) for event in events]
+    return [f"resolved {event.ts}" if isinstance(event, Resolved) else event_text(event) for event in events]
 
 
 def test_calls_come_in_order(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tidegate.model.errors import SinkError
 from tidegate.model.event import Resolved
 from tidegate.sink.kafka import ControlWriter, KafkaSink
 from tidegate.sink.kafka_topics import ClaimFiles
-from tidegate.testing.validators import told
+from tidegate.testing.validators import event_text
 
 pytestmark = pytest.mark.slow
 
@@ -111,7 +111,7 @@ def test_the_same_seed_is_the_same_story(bootstrap: str, tmp_path: Path) -> None
 def topics(work: Workload) -> list[list[object]]:
     """What the partitions hold, without the moments at which it was written."""
     held = sorted(work.arrived.items())
-    return [[one.ts if isinstance(one, Resolved) else told(one) for one in events] for _, events in held]
+    return [[one.ts if isinstance(one, Resolved) else event_text(one) for one in events] for _, events in held]
 
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -31,7 +31,7 @@ from tests.workloads.truth import TrueDdl
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, images
 from tidegate.schema.restore_ddl import restore_ddl
 from tidegate.testing import validators
-from tidegate.testing.validators import Place, told
+from tidegate.testing.validators import Place, event_text
 
 SYNTHESIZED = frozenset({4, 42, 47})
 """DROP TABLE and EXCHANGE PARTITION, whose text is not the user's."""
@@ -117,7 +117,7 @@ def ddls_in_place(facts: Facts, partitions: Partitions) -> Iterator[str]:
 
 def _ddls_of(facts: Facts, place: Place, wanted: Sequence[TrueDdl], events: Sequence[Event]) -> Iterator[str]:
     setting = facts.setting
-    found = {told(event): event for event in events if isinstance(event, Ddl)}
+    found = {event_text(event): event for event in events if isinstance(event, Ddl)}
     for ddl in wanted:
         moment = setting.when(ddl.ts), ddl.table
         near = [text for text, one in found.items() if (setting.time(one), one.table.lower()) == moment]
@@ -173,8 +173,8 @@ def few_repeats(facts: Facts, partitions: Partitions) -> Iterator[str]:
     when = facts.setting.when
 
     for place, events in partitions.items():
-        times = Counter(told(event) for event in events if not isinstance(event, Resolved))
-        by_text = {told(event): event for event in events if not isinstance(event, Resolved)}
+        times = Counter(event_text(event) for event in events if not isinstance(event, Resolved))
+        by_text = {event_text(event): event for event in events if not isinstance(event, Resolved)}
         for text, count in times.items():
             event = by_text[text]
             once = 1 if isinstance(event, Ddl) else len(facts.expected.get(face_of(event, facts.setting), ()))

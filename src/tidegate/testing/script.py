@@ -80,7 +80,7 @@ class ScriptedWrite(NamedTuple):
 
 
 def put(table: str, **values: Value) -> ScriptedWrite:
-    """Insert a row, or change those columns of the row that has its key. A new row has NULL where nothing is given."""
+    """Insert a row, or change those columns of the row with its key. A new row has NULL in columns without a value."""
     return ScriptedWrite(table, values)
 
 
@@ -90,18 +90,18 @@ def move(table: str, key: Row, **values: Value) -> ScriptedWrite:
 
 
 def remove(table: str, **key: Value) -> ScriptedWrite:
-    """Delete the row of that key."""
+    """Delete the row with that key."""
     return ScriptedWrite(table, key, removes=True)
 
 
 def remove_bare(table: str, **key: Value) -> ScriptedWrite:
-    """Delete the row of that key by a DELETE that has the handle columns alone, as TiCDC sends it with
+    """Delete the row with that key by a DELETE that has only the handle columns, as TiCDC sends it with
     `delete-only-output-handle-key-columns`."""
     return ScriptedWrite(table, key, removes=True, bare=True)
 
 
 class ScriptedTables:
-    """The tables of a database and their rows, moved on event by event."""
+    """The tables of a database and their rows, updated event by event."""
 
     def __init__(self) -> None:
         self.state = SchemaState()
@@ -113,19 +113,19 @@ class ScriptedTables:
         return {str(table.name): list(self._rows[table.incarnation]) for table in self.state.tables.values()}
 
     def of(self, name: str) -> TableInfo:
-        """Return the definition of the table that is called so now."""
+        """Return the current definition of a table."""
         table = self.state.table(TableName(*name.split(".", 1)))
         assert table is not None, name
         return table
 
     def find(self, table: TableInfo, values: Row) -> Row | None:
-        """Return the row of `table` that has the key of `values`; a table without a key has no such row."""
+        """Return the row of `table` with the key of `values`; None for a table without a key."""
         key = table.handle_key
         same = (row for row in self._rows[table.incarnation] if all(row[name] == values[name] for name in key))
         return next(same, None) if key else None
 
     def apply(self, event: RowChange | Ddl) -> None:
-        """Move on by one event."""
+        """Apply an event."""
         if isinstance(event, Ddl):
             self._ddl(event)
             return
@@ -163,7 +163,7 @@ class ScriptedTables:
 
 
 class Script:
-    """What a database did; see the module's example. `begin` is the ts before all of it."""
+    """The events of a database; see the module's example. `begin` is the timestamp before all of them."""
 
     def __init__(self) -> None:
         self.begin = int(compose(BEGIN_MS))
@@ -185,9 +185,10 @@ class Script:
         return ts
 
     def ddl(self, name: str, query: str, *, along: tuple[ScriptedWrite, ...] = (), again: bool = False) -> int:
-        """Do a DDL; return its commit_ts. `name` is its table's afterwards, or a database's.
+        """Run a DDL; return its commit_ts. `name` is its table's name afterwards, or a database's.
 
-        `along` has the same commit_ts and lies before it; `again` gives it the ts of the last transaction or DDL."""
+        `along` has the same commit_ts and comes before it; `again` gives it the timestamp of the last transaction or
+        DDL."""
         ts = self.ts if again else self.tick()
         for write in along:
             self._add(self._change(ts, write))
@@ -197,7 +198,7 @@ class Script:
         return ts
 
     def resolve(self) -> int:
-        """Resolve all that was done; return the resolved ts, which is the last commit_ts."""
+        """Resolve everything so far; return the resolved ts, which is the last commit_ts."""
         self.marks.append(self.ts)
         return self.ts
 
@@ -207,14 +208,14 @@ class Script:
 
     def rows(self, upto: int) -> list[RowChange]:
         """Return the row changes with commit_ts <= upto, in commit order."""
-        return [one for one in self.events if not isinstance(one, Ddl) and (one.commit_ts or 0) <= upto]
+        return [event for event in self.events if not isinstance(event, Ddl) and (event.commit_ts or 0) <= upto]
 
     def ddls(self, upto: int) -> list[Ddl]:
         """Return the DDLs with commit_ts <= upto, in order."""
-        return [one for one in self.events if isinstance(one, Ddl) and (one.commit_ts or 0) <= upto]
+        return [event for event in self.events if isinstance(event, Ddl) and (event.commit_ts or 0) <= upto]
 
     def tables(self, upto: int) -> dict[str, list[Row]]:
-        """Return the rows of every table at `upto`, DDLs of that very ts done."""
+        """Return the rows of every table at `upto`, after the DDLs of that timestamp."""
         tables = ScriptedTables()
         for event in self.events:
             if (event.commit_ts or 0) <= upto:
@@ -258,7 +259,7 @@ def _row(event: RowChange, values: Values | None) -> Row | None:
 
 
 def _altered(row: Row, old: TableInfo, new: TableInfo) -> Row:
-    """A stored row under the next definition; columns that are new have their default."""
+    """Return a stored row under the next definition; new columns have their default."""
     names = {column.id: column.name for column in old.columns}
     return {
         column.name: row[names[column.id]] if column.id in names else stored_value(column) for column in new.columns
@@ -309,7 +310,7 @@ class ScriptedChanges:
 
 
 class ScriptedSource(Source):
-    """A source of what `script` did; the module says what its troubles are."""
+    """A source of the events of `script`; the module describes its troubles."""
 
     def __init__(
         self,
@@ -380,7 +381,7 @@ class ScriptedSource(Source):
 
 
 class _Step(NamedTuple):
-    """A resolved ts that comes, and the ts whose DDLs are still to come then."""
+    """A resolved ts, and the timestamp whose DDLs come only after it."""
 
     mark: int
     hidden: int | None = None
@@ -402,14 +403,14 @@ def _steps(script: Script, *, back: bool, late: bool) -> Iterator[_Step]:
 
 
 def _by_table(rows: Iterable[RowChange]) -> dict[TableName, list[RowChange]]:
-    found: dict[TableName, list[RowChange]] = {}
+    rows_by_table: dict[TableName, list[RowChange]] = {}
     for row in rows:
-        found.setdefault(TableName(row.schema, row.table), []).append(row)
-    return found
+        rows_by_table.setdefault(TableName(row.schema, row.table), []).append(row)
+    return rows_by_table
 
 
 def landed(name: TableName, rows: Sequence[RowChange]) -> pa.Table:
-    """Return rows of a table as a changelog holds them."""
+    """Return rows of a table as a changelog stores them."""
     encoder, columns = Encoder(), RowColumns(TOPIC, 0, name)
     for seq, row in enumerate(rows):
         columns.add(0, encoder.encode(row, seq))

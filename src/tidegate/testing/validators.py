@@ -32,8 +32,8 @@ Place: TypeAlias = tuple[str, int]
 """A partition: topic and number."""
 
 
-def told(event: RowChange | Ddl) -> str:
-    """Return the event as text, without the time at which its message was made."""
+def event_text(event: RowChange | Ddl) -> str:
+    """Return the event as text, without the time at which its message was encoded."""
     line: dict[str, Any] = event_object(event)
     line.pop("build_ms", None)
     line.pop("ts", None)
@@ -51,64 +51,64 @@ def ddls(events: Iterable[Event]) -> list[Ddl]:
 
 
 def first_sendings(events: Iterable[Event]) -> Iterator[tuple[int, RowChange | Ddl]]:
-    """Return each row change and DDL where it came first, with its place among `events`."""
+    """Yield each row change and DDL where it came first, with its index in `events`."""
     seen: set[str] = set()
-    for at, event in enumerate(events):
-        if not isinstance(event, Resolved) and (text := told(event)) not in seen:
+    for index, event in enumerate(events):
+        if not isinstance(event, Resolved) and (text := event_text(event)) not in seen:
             seen.add(text)
-            yield at, event
+            yield index, event
 
 
 Time: TypeAlias = Callable[[RowChange | Ddl], int]
-"""Returns by what an event is ordered: its commit_ts, or milliseconds where a stream tells no more."""
+"""Returns the time by which events are ordered: the commit_ts, or milliseconds in a stream without it."""
 _KINDS: Final[Mapping[type, int]] = {Delete: 0, Update: 1, Insert: 2}
 
 
 def in_order(
     events: Sequence[Event], time: Time = commit_time, *, exact: bool = True, kinds: bool = False
 ) -> Iterator[str]:
-    """Complain of a first sending that comes behind a later one; with `kinds` also of one of its own transaction,
-    in which DELETEs come first, then UPDATEs, then INSERTs."""
+    """Complain about a first sending that comes after a later one; with `kinds`, also within a transaction, in which
+    DELETEs come first, then UPDATEs, then INSERTs."""
     last, kind = -1, (-1, -1)
     for _, event in first_sendings(events):
         at = 2 * time(event) + (isinstance(event, Ddl) and exact)
         if at < last:
-            yield f"{told(event)[:200]} comes behind {last // 2}"
+            yield f"{event_text(event)[:200]} comes behind {last // 2}"
         now = (at, _KINDS.get(type(event), 3))
         if kinds and exact and now < kind and at == last:
-            yield f"{told(event)[:200]} stands behind later kinds of its transaction"
+            yield f"{event_text(event)[:200]} stands behind later kinds of its transaction"
         last, kind = max(last, at), now
 
 
 def promised(events: Sequence[Event], time: Time = commit_time, *, late_ddls: bool = False) -> Iterator[str]:
-    """Complain of an event that is new behind a resolved ts at or above its own; with `late_ddls` a DDL may be new
-    behind the resolved ts that equals its own."""
+    """Complain about a new event after a resolved ts at or above its own; with `late_ddls`, a DDL may come after the
+    resolved ts that equals its own."""
     first = dict(first_sendings(events))
     mark = -1
-    for at, event in enumerate(events):
+    for index, event in enumerate(events):
         if isinstance(event, Resolved):
             mark = max(mark, event.ts)
-        elif at in first and time(event) <= mark - (late_ddls and isinstance(event, Ddl)):
-            yield f"{told(event)[:200]} is new behind resolved {mark}"
+        elif index in first and time(event) <= mark - (late_ddls and isinstance(event, Ddl)):
+            yield f"{event_text(event)[:200]} is new behind resolved {mark}"
 
 
 def around_ddls(events: Sequence[Event], time: Time = commit_time, *, exact: bool = True) -> Iterator[str]:
-    """Complain of a DDL that stands before a row up to its ts, or behind one above it."""
+    """Complain about a DDL that comes before a row up to its timestamp, or after one above it."""
     first = list(first_sendings(events))
-    rows = [(time(event), at) for at, event in first if not isinstance(event, Ddl)]
-    for at, ddl in first:
+    rows = [(time(event), index) for index, event in first if not isinstance(event, Ddl)]
+    for index, ddl in first:
         if isinstance(ddl, Ddl):
             ts = time(ddl)
-            if any(when < ts + exact and where > at for when, where in rows):
+            if any(when < ts + exact and where > index for when, where in rows):
                 yield f"{ddl.query!r} at {ts} comes before a row up to it"
-            if any(when > ts and where < at for when, where in rows):
+            if any(when > ts and where < index for when, where in rows):
                 yield f"{ddl.query!r} at {ts} comes behind a row above it"
 
 
 def chained(events: Sequence[Event]) -> Iterator[str]:
-    """Complain of an image before a change that is not the image after the change before it, by table and key.
+    """Complain about an image before a change that is not the image after the change before it, by table and key.
 
-    A DDL may change stored values, so every chain begins anew behind it, and where columns are others. Rows without a
+    A DDL may change stored values, so every chain starts anew after it, and where the columns differ. Rows without a
     key have no chain."""
     last: dict[tuple[str, str, Values], tuple[Sequence[Field], Values | None]] = {}
     for _, event in first_sendings(events):
@@ -119,15 +119,15 @@ def chained(events: Sequence[Event]) -> Iterator[str]:
             key = _key(event, after if before is None else before)
             if not key:
                 continue
-            place = event.schema, event.table, key
-            fields, image = last.get(place, (event.fields, before))
+            key_of_row = event.schema, event.table, key
+            fields, image = last.get(key_of_row, (event.fields, before))
             if fields == event.fields and image != before:
-                yield f"{told(event)[:200]} follows {image}"
-            last[place] = event.fields, after
+                yield f"{event_text(event)[:200]} follows {image}"
+            last[key_of_row] = event.fields, after
 
 
 def _moves(event: RowChange) -> list[tuple[Values | None, Values | None]]:
-    """The images by key: an UPDATE of the key itself is a DELETE of one and an INSERT of the other."""
+    """Yield the images by key: an UPDATE of the key itself is a DELETE of one and an INSERT of the other."""
     before, after = images(event)
     if before is not None and after is not None and _key(event, before) != _key(event, after):
         return [(before, None), (None, after)]
@@ -153,59 +153,59 @@ class SeenRow(NamedTuple):
 
 
 def images_of(rows: Iterable[RowChange]) -> Counter[SeenRow]:
-    """Return the images of row changes, and how often each is there."""
-    found: Counter[SeenRow] = Counter()
+    """Return the images of row changes, and the number of each."""
+    counts: Counter[SeenRow] = Counter()
     for row in rows:
         for comes, values in zip((False, True), images(row), strict=True):
             if values is not None:
                 named = {field.name: value for field, value in zip(row.fields, values, strict=True)}
                 table = lowered(qualified(row.schema, row.table))
-                found[SeenRow(commit_time(row), table, comes, frozen(named))] += 1
-    return found
+                counts[SeenRow(commit_time(row), table, comes, frozen(named))] += 1
+    return counts
 
 
 def frozen(row: Row) -> Frozen:
-    """Return a row as a value that hashes."""
+    """Return a row as a hashable value."""
     return tuple(sorted(row.items()))
 
 
 def untold(happened: Counter[SeenRow], arrived: Counter[SeenRow]) -> Iterator[str]:
-    """Complain of images that happened more often than they arrived."""
+    """Complain about images that happened more often than they arrived."""
     return (f"{image} happened {count} times too often" for image, count in (happened - arrived).items())
 
 
 def invented(happened: Counter[SeenRow], arrived: Counter[SeenRow]) -> Iterator[str]:
-    """Complain of images that arrived and never happened."""
+    """Complain about images that arrived and never happened."""
     return (f"{image} never happened" for image in arrived if image not in happened)
 
 
 def repeated(happened: Counter[SeenRow], arrived: Counter[SeenRow]) -> Iterator[str]:
-    """Complain of images that arrived more often than they happened."""
+    """Complain about images that arrived more often than they happened."""
     return (f"{image} arrived {count} times too often" for image, count in (arrived - happened).items())
 
 
-def unlike(wanted: Mapping[str, Sequence[Row]], found: Mapping[str, Sequence[Row]]) -> Iterator[str]:
-    """Complain of tables that are missing, too many, or hold other rows; the order of rows is nothing."""
-    for name in sorted(wanted.keys() | found.keys()):
-        if name not in found:
+def unlike(expected: Mapping[str, Sequence[Row]], actual: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    """Complain about tables that are missing, too many, or hold other rows, in any order."""
+    for name in sorted(expected.keys() | actual.keys()):
+        if name not in actual:
             yield f"table {name} is missing"
-        elif name not in wanted:
+        elif name not in expected:
             yield f"table {name} does not exist upstream"
         else:
-            here, there = (Counter(map(frozen, rows)) for rows in (found[name], wanted[name]))
+            here, there = (Counter(map(frozen, rows)) for rows in (actual[name], expected[name]))
             yield from (f"table {name} lacks {dict(row)}" for row in there - here)
             yield from (f"table {name} has {dict(row)}" for row in here - there)
 
 
 def merged(streams: Iterable[Sequence[Event]]) -> list[RowChange | Ddl]:
-    """Return the first sendings of all streams together, in commit order, rows of a DDL's ts before it."""
+    """Return the first sendings of all streams together in commit order, rows of a DDL's timestamp before it."""
     events = [event for stream in streams for event in stream if not isinstance(event, Resolved)]
     once = [event for _, event in first_sendings(events)]
-    return sorted(once, key=lambda one: (commit_time(one), isinstance(one, Ddl)))
+    return sorted(once, key=lambda event: (commit_time(event), isinstance(event, Ddl)))
 
 
 def rebuilt(streams: Iterable[Sequence[Event]]) -> dict[str, list[Row]]:
-    """Return the tables that the first sendings of all streams make together."""
+    """Return the tables that result from the first sendings of all streams."""
     tables = ScriptedTables()
     for event in merged(streams):
         tables.apply(event)

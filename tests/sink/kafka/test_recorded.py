@@ -22,7 +22,7 @@ from tidegate.engine.filter import TableFilter
 from tidegate.model.mysql import ActionType
 from tidegate.source.tidb_ddl import Timeline
 from tidegate.source.tidb_segment import SegmentLog
-from tidegate.testing.validators import ddls, rows, told
+from tidegate.testing.validators import ddls, event_text, rows
 
 pytestmark = pytest.mark.slow
 
@@ -113,7 +113,7 @@ def test_however_the_log_is_cut_the_topic_is_the_same(tmp_path: Path) -> None:
         log = recorded_log(tmp_path / f"log{number}", "interleave", pieces)
         feed(log, target(broker, "open-protocol"), state, tasks=pieces).run(idle_s=0)
         held = broker.events("open-protocol").items()
-        found.append({place: [told(e) for e in [*rows(events), *ddls(events)]] for place, events in held})
+        found.append({place: [event_text(e) for e in [*rows(events), *ddls(events)]] for place, events in held})
 
     assert all(one == other for one, other in pairwise(found))
 

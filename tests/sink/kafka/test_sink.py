@@ -26,7 +26,7 @@ from tidegate.schema.stored.snapshot import table_info
 from tidegate.sink import kafka_topics as known_topics
 from tidegate.source.tidb_changes import LogChanges
 from tidegate.source.tidb_log import name_of
-from tidegate.testing.validators import ddls, rows, told
+from tidegate.testing.validators import ddls, event_text, rows
 
 PROTOCOLS = ("open-protocol", "canal-json")
 BY_TABLE = ({"matcher": ["s.*"], "topic": "of_{table}"},)
@@ -333,8 +333,8 @@ def test_rows_of_a_change_log(protocol: str) -> None:
         assert sum(result.rows for result in results) == sum(len(rows(held)) for held in topics[-1].values())
 
     keep_promises(topics[0], protocol)
-    assert [{at: list(map(told, held)) for at, held in one.items()} for one in topics[:1]] == [
-        {at: list(map(told, held)) for at, held in one.items()} for one in topics[1:]
+    assert [{at: list(map(event_text, held)) for at, held in one.items()} for one in topics[:1]] == [
+        {at: list(map(event_text, held)) for at, held in one.items()} for one in topics[1:]
     ]
     if protocol == "open-protocol":
         assert all(row.row_id for held in topics[0].values() for row in rows(held) if key_of(row))

@@ -15,7 +15,6 @@ from tidegate.model.event import Ddl, RowChange
 from tidegate.source.storage_land import FilesToRead, StorageLanding
 from tidegate.source.storage_listing import CsvDialect, Dialect, FilePlace
 from tidegate.testing.contract.sources import every, rows_of
-from tidegate.testing.validators import told
 
 PLAIN = CsvDialect(CsvOptions(include_commit_ts=True))
 DAY = "2026-08-20"
@@ -168,4 +167,4 @@ def short(event: RowChange | Ddl) -> str:
     return f"{event.commit_ts} {word} {event.table} {images}"
 
 
-__all__ = ["COLUMNS", "DAY", "ID", "NAME", "PLAIN", "ByHand", "Made", "Polled", "land", "lines_of", "short", "told"]
+__all__ = ["COLUMNS", "DAY", "ID", "NAME", "PLAIN", "ByHand", "Made", "Polled", "land", "lines_of", "short"]

@@ -52,7 +52,7 @@ Answer = TypeVar("Answer")
 
 
 class Died(KeyboardInterrupt):
-    """Ends a run as SIGKILL would: no code between is there to catch it."""
+    """Ends a run as SIGKILL would: no code in between catches it."""
 
 
 def dies_at(place: str, nth: int) -> Tap:
@@ -69,7 +69,7 @@ def dies_at(place: str, nth: int) -> Tap:
 
 
 class TappedTasks(LocalTasks):
-    """Tasks in this process that tap behind each job."""
+    """Tasks in this process that call a tap after each job."""
 
     def __init__(self, tap: Tap) -> None:
         super().__init__()
@@ -165,9 +165,9 @@ LIVES_MAX: Final = 60
 
 @dataclass(frozen=True)
 class ReadBack:
-    """What a target holds, in as many of these forms as it can tell.
+    """The contents of a target, in as many of these forms as it supports.
 
-    `tables`: the rows of every table now. `log`: all events in the order in which each stream got them, DDLs among
+    `tables`: the current rows of every table. `log`: all events in the order in which each stream got them, DDLs among
     them. `changes`: every row change of some tables, for targets that keep them without DDLs."""
 
     tables: Mapping[str, Sequence[Row]] | None = None
@@ -176,7 +176,7 @@ class ReadBack:
 
 
 class RunReport(Protocol):
-    """What a run reports, and returns at its end (tidegate.engine.progress.Progress)."""
+    """The report of a run, which it also returns at its end (tidegate.engine.progress.Progress)."""
 
     state: str
     checkpoint_ts: int | None
@@ -201,7 +201,7 @@ class Run(Protocol):
 
 
 class SinkContract:
-    """The cases; override `sink` and `read`, and the class attributes where they differ."""
+    """The test cases; override `sink` and `read`, and the class attributes that differ."""
 
     run: ClassVar[Run]
     guarantee: ClassVar[Literal["exactly once", "at least once"]] = "at least once"
@@ -217,11 +217,11 @@ class SinkContract:
     """A column of `shop.notes (id INT, note TEXT, taken DATETIME)`, and a value of it that the sink cannot take."""
 
     def sink(self, home: Path) -> Sink[Any]:
-        """Return a new sink on what earlier ones left in `home`."""
+        """Return a new sink that continues where earlier ones left `home`."""
         raise NotImplementedError
 
     def read(self, home: Path) -> ReadBack:
-        """Return what the target holds."""
+        """Return the contents of the target."""
         raise NotImplementedError
 
     def shown(self, column: ColumnInfo, value: Value) -> Any:
@@ -243,7 +243,7 @@ class SinkContract:
         assert done.rows >= len(carried)
 
     def test_nothing_above_the_frontier(self, tmp_path: Path) -> None:
-        """Of what is not resolved yet nothing arrives."""
+        """No change above the resolved ts arrives."""
         story = stories.shop()
         del story.marks[2:]
         self.live(tmp_path, ScriptedSource(story))
@@ -269,8 +269,8 @@ class SinkContract:
 
     @pytest.mark.parametrize("place", PLACES)
     def test_a_crash_at_each_step(self, tmp_path: Path, place: str) -> None:
-        """Dead at every time that a place is reached, and started again each time: no row is lost, none is told
-        where it does not belong, and none is there twice if the sink says exactly once."""
+        """A feed that dies each time a place is reached, and is started again, loses no row, puts none where it does
+        not belong, and repeats none if the sink guarantees exactly once."""
         story = stories.shop()
         nth = deaths = 0
         before = None
@@ -306,8 +306,8 @@ class SinkContract:
 
     @pytest.mark.parametrize("trouble", ["repeats", "back", "late"])
     def test_troubles_of_a_source(self, tmp_path: Path, trouble: str) -> None:
-        """Rows that come twice, a resolved ts that goes back and DDLs that come when their ts is resolved change
-        nothing."""
+        """Repeated rows, a resolved ts that goes back, and DDLs that come when their timestamp is already resolved
+        change nothing."""
         story = stories.shop()
         troubles = {name: name == trouble for name in ("repeats", "back", "late")}
         self.live(tmp_path, ScriptedSource(story, **troubles), until=story.ts)  # type: ignore[arg-type]
@@ -315,7 +315,7 @@ class SinkContract:
         self.holds(tmp_path, story, story.ts, late_ddls=trouble == "late")
 
     def test_an_outage_of_the_source_is_waited_out(self, tmp_path: Path) -> None:
-        """A source that is away for some calls, or whose reading ends, delays the feed and nothing else."""
+        """A source that fails for some calls, or whose reading ends, delays the feed and has no other effect."""
         story = stories.shop()
         outages = {"start": 1, "refresh": 2, "ddls": 1, "changes": 1, "failure": 1}
         done = self.live(tmp_path, ScriptedSource(story, outages=outages), until=story.ts)
@@ -324,8 +324,8 @@ class SinkContract:
         self.holds(tmp_path, story, story.ts, once=True)
 
     def test_deletes_that_tell_the_key_alone(self, tmp_path: Path) -> None:
-        """A table's rows of two layouts, one of its DELETEs, arrive in commit order: a row that comes back behind its
-        DELETE is there."""
+        """Rows of two layouts of a table, one of its DELETEs, arrive in commit order: a row that is inserted again
+        after its DELETE is there."""
         story = stories.bare_deletes()
         if self.whole_rows:
             with pytest.raises(TidegateError) as failed:
@@ -340,7 +340,8 @@ class SinkContract:
 
     @pytest.mark.parametrize("kind", stories.DDLS)
     def test_a_ddl(self, tmp_path: Path, kind: str) -> None:
-        """Rows around a DDL are right, whatever it does; one that the sink does not do ends the feed and names it."""
+        """Rows around a DDL are right, whatever it does; one that the sink does not apply ends the feed with an error
+        that names it."""
         story = stories.around_ddl(kind)
         if kind not in self.refuses:
             self.live(tmp_path, ScriptedSource(story), until=story.ts)
@@ -354,10 +355,10 @@ class SinkContract:
     # --- e: stop and go on ---
 
     def test_stops_and_goes_on(self, tmp_path: Path) -> None:
-        """Stopped at any ts, those of DDLs among them, and started again, a feed goes on behind its checkpoint and
-        repeats nothing."""
+        """A feed that is stopped at any timestamp, those of DDLs among them, and started again continues after its
+        checkpoint and repeats nothing."""
         story = stories.shop()
-        stops = {one.commit_ts or 0 for one in (*story.events[4::4], *story.ddls(story.ts))} | {story.ts}
+        stops = {event.commit_ts or 0 for event in (*story.events[4::4], *story.ddls(story.ts))} | {story.ts}
         for number, stop in enumerate(sorted(stops)):
             done = self.live(tmp_path, ScriptedSource(story), until=stop)
             assert (done.checkpoint_ts, done.resumed) == (stop, number > 0)
@@ -365,7 +366,7 @@ class SinkContract:
         self.holds(tmp_path, story, story.ts, once=True)
 
     def test_again_without_news(self, tmp_path: Path) -> None:
-        """A run that finds nothing new writes nothing."""
+        """A run without new changes writes nothing."""
         story = stories.shop()
         self.live(tmp_path, ScriptedSource(story), until=story.ts)
         done = self.live(tmp_path, ScriptedSource(story))
@@ -376,8 +377,8 @@ class SinkContract:
     # --- f: a second writer ---
 
     def test_a_second_writer(self, tmp_path: Path) -> None:
-        """While one run is in the middle of a round, another one of the same feed is refused; or it goes on, and the
-        first one finds out and stops before it does harm."""
+        """While a run is in the middle of a round, a second one of the same feed is refused; or it continues, and the
+        first one notices and stops before it does harm."""
         story = stories.shop()
         others: list[object] = []
 
@@ -399,8 +400,8 @@ class SinkContract:
     # --- g: a row that cannot be taken ---
 
     def test_a_row_that_cannot_be_taken(self, tmp_path: Path) -> None:
-        """It ends the feed with an error that says its table and commit_ts, or the first commit_ts of the rows that
-        were written with it; what the checkpoint covers is there, and when it is mended, everything arrives."""
+        """It ends the feed with an error that names its table and commit_ts, or the first commit_ts of the rows written
+        with it. What the checkpoint covers is there, and once it is mended everything arrives."""
         if self.poison is None:
             pytest.skip("this sink takes every row")
         (bad, ts), (good, _) = stories.notes(*self.poison), stories.notes("note", "mended")
@@ -417,7 +418,7 @@ class SinkContract:
     # --- h: an outage of the target ---
 
     def test_an_outage_of_the_target_is_waited_out(self, tmp_path: Path) -> None:
-        """A target that is away is asked again until it is back: normal, warning, normal."""
+        """A target that fails is retried until it answers: normal, warning, normal."""
         story = stories.shop()
         left = {place: 2 for place in PLACES if place.startswith("before") or place == "in a task"}
         reports: list[RunReport] = []
@@ -429,7 +430,11 @@ class SinkContract:
 
         self.live(tmp_path, ScriptedSource(story), until=story.ts, tap=tap, reports=reports)
 
-        states = [one.state for at, one in enumerate(reports) if at == 0 or reports[at - 1].state != one.state]
+        states = [
+            report.state
+            for index, report in enumerate(reports)
+            if index == 0 or reports[index - 1].state != report.state
+        ]
         outages = states[2:-1]
         assert [*states[:2], states[-1]] == ["pending", "normal", "finished"]
         assert outages == ["warning", "normal"] * (len(outages) // 2)
@@ -457,34 +462,34 @@ class SinkContract:
         try:
             return self.run(source, sink, until=until, tasks=tasks, report=seen.append)
         finally:
-            checkpoints = [one.checkpoint_ts for one in seen if one.checkpoint_ts is not None]
+            checkpoints = [report.checkpoint_ts for report in seen if report.checkpoint_ts is not None]
             assert checkpoints == sorted(checkpoints), "the checkpoint went back"
 
     def checkpoint(self, home: Path) -> int:
-        """Return where a sink stands that is started now; 0 for a new one."""
+        """Return the position of a newly started sink; 0 for a new feed."""
         position = self.sink(home).recover()
         return 0 if position.is_new else position.checkpoint.ts
 
     def holds(self, home: Path, story: Script, upto: int, **how: bool) -> None:
-        """Assert that the target holds what happened up to `upto`.
+        """Assert that the target holds the changes up to `upto`.
 
-        `once`: nothing may have been repeated. `cut_off`: what lies above `upto` may have arrived, too. `late_ddls`:
-        DDLs may stand behind the resolved ts that is theirs."""
-        found = self.read(home)
+        `once`: nothing may be repeated. `cut_off`: changes above `upto` may have arrived, too. `late_ddls`: DDLs may
+        come after their own resolved ts."""
+        contents = self.read(home)
         cut_off = how.get("cut_off", False)
         how["once"] = how.get("once", False) or self.guarantee == "exactly once"
-        assert found.tables is not None or found.log is not None, "`read` tells neither tables nor a log"
-        wrong = [] if found.log is None else list(_log_faults(found.log, story, upto, **how))
-        for name, changes in found.changes.items():
-            wrong += _changes_faults(name, changes, story, upto, once=how["once"])
-        if found.tables is not None:
+        assert contents.tables is not None or contents.log is not None, "`read` tells neither tables nor a log"
+        faults = [] if contents.log is None else list(_log_faults(contents.log, story, upto, **how))
+        for name, changes in contents.changes.items():
+            faults += _changes_faults(name, changes, story, upto, once=how["once"])
+        if contents.tables is not None:
             stops = {upto} | {row.commit_ts or 0 for row in story.rows(story.ts)} if cut_off else {upto}
             wanted = [self._carried(story, ts) for ts in stops if ts >= upto]
-            unlike = [list(validators.unlike(one, found.tables)) for one in wanted]
+            unlike = [list(validators.unlike(one, contents.tables)) for one in wanted]
             common = [what for what in unlike[0] if all(what in one for one in unlike)]
             nearest = min(unlike, key=len)
-            wrong += nearest if self.whole_transactions else common
-        assert not wrong, "\n".join(wrong)
+            faults += nearest if self.whole_transactions else common
+        assert not faults, "\n".join(faults)
 
     def _carried(self, story: Script, ts: int) -> Mapping[str, Sequence[Row]]:
         tables = {name: rows for name, rows in story.tables(ts).items() if name not in self.leaves_out}
@@ -510,9 +515,9 @@ def _log_faults(
         by_table: dict[str, list[Event]] = {}
         for event in rows(events):
             by_table.setdefault(event.table, []).append(event)
-        found = [*validators.promised(events, late_ddls=late_ddls), *validators.around_ddls(events)]
-        found += [what for mine in by_table.values() for what in validators.in_order(mine)]
-        yield from (f"{name}: {what}" for what in found)
+        complaints = [*validators.promised(events, late_ddls=late_ddls), *validators.around_ddls(events)]
+        complaints += [what for mine in by_table.values() for what in validators.in_order(mine)]
+        yield from (f"{name}: {what}" for what in complaints)
     every = [event for events in log.values() for event in events]
     arrived, happened = validators.images_of(rows(every)), validators.images_of(story.rows(upto))
     yield from validators.chained(validators.merged(log.values()))
@@ -521,7 +526,7 @@ def _log_faults(
     if once:
         yield from validators.repeated(happened, arrived)
         for name, events in log.items():
-            counts = Counter((one.commit_ts, one.query) for one in ddls(events))
+            counts = Counter((ddl.commit_ts, ddl.query) for ddl in ddls(events))
             yield from (f"{name}: {ddl} arrived {count} times" for ddl, count in counts.items() if count > 1)
     if not cut_off:
         yield from _ddl_faults(every, story, upto)
@@ -529,18 +534,18 @@ def _log_faults(
 
 
 def _ddl_faults(every: Sequence[Event], story: Script, upto: int) -> Iterator[str]:
-    """DDLs that are missing, too many or in another order."""
-    told_once = [event for _, event in first_sendings(ddls(every))]
-    arrived = list(dict.fromkeys((one.commit_ts, one.query) for one in ddls(told_once)))
-    arrived.sort(key=lambda one: one[0] or 0)
-    happened = [(one.commit_ts, one.query) for one in story.ddls(upto)]
+    """Yield a complaint about DDLs that are missing, repeated or out of order."""
+    first_ddls = [event for _, event in first_sendings(ddls(every))]
+    arrived = list(dict.fromkeys((ddl.commit_ts, ddl.query) for ddl in ddls(first_ddls)))
+    arrived.sort(key=lambda ddl: ddl[0] or 0)
+    happened = [(ddl.commit_ts, ddl.query) for ddl in story.ddls(upto)]
     if arrived != happened:
         yield f"the DDLs {arrived} arrived, and {happened} happened"
 
 
 def _changes_faults(name: str, changes: Sequence[RowChange], story: Script, upto: int, *, once: bool) -> Iterator[str]:
-    mine = [row for row in story.rows(upto) if f"{row.schema}.{row.table}" == name]
-    happened, arrived = validators.images_of(mine), validators.images_of(changes)
+    table_rows = [row for row in story.rows(upto) if f"{row.schema}.{row.table}" == name]
+    happened, arrived = validators.images_of(table_rows), validators.images_of(changes)
     yield from validators.untold(happened, arrived)
     yield from validators.invented(happened, arrived)
     if once:

@@ -27,15 +27,15 @@ from tidegate.model.event import RowChange
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.testing.script import commit_time
-from tidegate.testing.validators import told
+from tidegate.testing.validators import event_text
 
 STEPS_MAX: Final = 10_000
-"""No material of a test takes more."""
+"""Most rounds of a test."""
 
 
 @dataclass(frozen=True)
 class _Segment:
-    """What lies between two stops: a range of changes, and the DDLs at its end."""
+    """A range of changes between two stops, and the DDLs at its end."""
 
     changes: Changes
     ddls: tuple[PlacedDdl, ...]
@@ -56,39 +56,39 @@ class _Walk:
 
     def rows(self) -> list[str]:
         """Return all rows as text, in commit order."""
-        return [row for one in self.segments for row in one.rows]
+        return [row for segment in self.segments for row in segment.rows]
 
     def ddls(self) -> list[tuple[int | None, str]]:
         """Return all DDLs in order."""
-        return [(placed.ddl.commit_ts, placed.ddl.query) for one in self.segments for placed in one.ddls]
+        return [(placed.ddl.commit_ts, placed.ddl.query) for segment in self.segments for placed in segment.ddls]
 
 
 class SourceContract:
-    """The cases; override `source`, and what else differs."""
+    """The test cases; override `source`, and what else differs."""
 
     across_ddls: ClassVar[bool] = True
-    """Whether one range of changes may have DDLs inside."""
+    """True if a range of changes may have DDLs inside."""
     inclusive: ClassVar[bool] = True
-    """Whether DDLs of a ts that is resolved already may still come, so that `ddls` tells those at `after` again."""
+    """True if DDLs of a resolved timestamp may still come, so that `ddls` returns those at `after` again."""
 
     def source(self, home: Path) -> Source:
-        """Return a new source of the same material."""
+        """Return a new source over the same material."""
         raise NotImplementedError
 
     def more(self, source: Source) -> bool:  # noqa: ARG002
-        """Let more of the material come; return False when all is there."""
+        """Make more of the material available; return False when all of it is."""
         return False
 
     def going_back(self, home: Path) -> Source | None:  # noqa: ARG002
-        """Return a source that is told a lower resolved ts behind a higher one; None where none is ever told."""
+        """Return a source that reports a lower resolved ts after a higher one; None if it never does."""
         return None
 
     def damaged(self, home: Path) -> tuple[Source, Where] | None:  # noqa: ARG002
-        """Return a source that meets something which it cannot read, and where that lies; None to leave it out."""
+        """Return a source with something that it cannot read, and its position; None to skip the test."""
         return None
 
     def away(self, home: Path) -> Source | None:  # noqa: ARG002
-        """Return a source whose upstream does not answer; None to leave it out."""
+        """Return a source whose upstream does not answer; None to skip the test."""
         return None
 
     # --- the frontier ---
@@ -105,7 +105,7 @@ class SourceContract:
         assert walk.ddls()
 
     def test_a_lower_resolved_ts_is_ignored(self, tmp_path: Path) -> None:
-        """What is told twice, or too late, moves nothing."""
+        """A resolved ts that is repeated or comes too late moves nothing."""
         source = self.going_back(tmp_path)
         if source is None:
             pytest.skip("this source is told no resolved ts")
@@ -116,33 +116,35 @@ class SourceContract:
 
     def test_chunks_are_whole_transactions_in_order(self, tmp_path: Path) -> None:
         """Chunks number their rows and transactions, go up in commit_ts, and cut no transaction."""
-        for one in self.walk(self.source(tmp_path)).segments:
-            check_order(list(every(one.changes)), one.changes.after, one.changes.upto)
+        for segment in self.walk(self.source(tmp_path)).segments:
+            check_order(list(every(segment.changes)), segment.changes.after, segment.changes.upto)
 
     def test_a_table_alone_is_the_table_among_others(self, tmp_path: Path) -> None:
-        """`batches` of a table gives the rows that `in_order` has of it, in the same order."""
-        for one in self.walk(self.source(tmp_path)).segments:
-            changes = one.changes
+        """`batches` of a table returns the rows that `in_order` has of it, in the same order."""
+        for segment in self.walk(self.source(tmp_path)).segments:
+            changes = segment.changes
             rows = rows_of(every(changes))
             for name in changes.tables():
                 alone = rows_of(changes.batches(name, changes.after, changes.upto))
-                assert list(map(told, alone)) == [told(row) for row in rows if key_of(row) == name.key], name
+                assert list(map(event_text, alone)) == [event_text(row) for row in rows if key_of(row) == name.key], (
+                    name
+                )
 
     def test_ranges_add_up(self, tmp_path: Path) -> None:
-        """(a, b] and (b, c] are (a, c], asked of one value or of the source; no row is in two."""
+        """(a, b] and (b, c] are (a, c], from one value or from the source; no row is in two."""
         walk, source = self.walk(self.source(tmp_path)), self.source(tmp_path)
         self.walk(source, upto=walk.begun)
-        for one in walk.segments:
-            changes, rows = one.changes, rows_of(every(one.changes))
+        for segment in walk.segments:
+            changes, rows = segment.changes, rows_of(every(segment.changes))
             middle = commit_time(rows[len(rows) // 2]) if rows else changes.after
             halves = [(changes.after, middle), (middle, changes.upto)]
             names = list(changes.tables())
-            assert [row for low, high in halves for row in listed(changes.in_order(names, low, high))] == one.rows
-            asked = [source.changes(low, high) for low, high in halves if low < high]
-            assert [row for part in asked for row in listed(every(part))] == one.rows
+            assert [row for low, high in halves for row in listed(changes.in_order(names, low, high))] == segment.rows
+            ranges = [source.changes(low, high) for low, high in halves if low < high]
+            assert [row for part in ranges for row in listed(every(part))] == segment.rows
 
     def test_a_range_across_ddls(self, tmp_path: Path) -> None:
-        """A range that has DDLs inside holds the rows of its segments."""
+        """A range with DDLs inside holds the rows of its segments."""
         if not self.across_ddls:
             pytest.skip("this source gives ranges between DDLs")
         source = self.source(tmp_path)
@@ -150,7 +152,7 @@ class SourceContract:
         assert listed(every(source.changes(walk.begun, walk.frontiers[-1]))) == walk.rows()
 
     def test_what_is_told_without_reading(self, tmp_path: Path) -> None:
-        """Spans bound the rows of each table, stretches cover them, layouts are those of their batches."""
+        """Spans bound the rows of each table, ranges cover them, layouts are those of their batches."""
         for one in self.walk(self.source(tmp_path)).segments:
             changes = one.changes
             stretches, spans = list(changes.row_ranges()), {name.key: span for name, span in changes.tables().items()}
@@ -170,7 +172,7 @@ class SourceContract:
                 assert {Layout(batch.fields, batch.pk_names) for batch in mine} <= set(layouts)
 
     def test_changes_travel(self, tmp_path: Path) -> None:
-        """Changes pickle, and what is read from the copy is the same."""
+        """Changes can be pickled, and the copy reads the same rows."""
         for one in self.walk(self.source(tmp_path)).segments:
             copy: Changes = pickle.loads(pickle.dumps(one.changes))  # noqa: S301  our own, a moment ago
             assert (copy.after, copy.upto) == (one.changes.after, one.changes.upto)
@@ -179,7 +181,7 @@ class SourceContract:
     # --- DDLs and definitions ---
 
     def test_ddls_come_once_in_order(self, tmp_path: Path) -> None:
-        """Each DDL is told once, with its commit_ts, and by (commit_ts, arrival); at `after` itself as well."""
+        """Each DDL is returned once, with its commit_ts, by (commit_ts, arrival); also at `after` itself."""
         source = self.source(tmp_path)
         walk = self.walk(source)
         placed = [one for segment in walk.segments for one in segment.ddls]
@@ -192,7 +194,7 @@ class SourceContract:
             assert placed[-1] in source.ddls(ts, walk.frontiers[-1])
 
     def test_rows_fit_the_definition_of_their_time(self, tmp_path: Path) -> None:
-        """A row has the columns that its table has just before its commit_ts: one at a DDL's ts lies before it."""
+        """A row has the columns of its table just before its commit_ts: one at a DDL's timestamp comes before it."""
         source = self.source(tmp_path)
         walk = self.walk(source)
         state = SchemaState()
@@ -203,14 +205,14 @@ class SourceContract:
                 known = state.table(TableName(row.schema, row.table))
                 if known is not None:
                     columns = {one.name for one in known.columns if not one.virtual}
-                    assert {column.name for column in row.fields} == columns, told(row)
+                    assert {column.name for column in row.fields} == columns, event_text(row)
             for seq, placed in enumerate(one.ddls, start=1):
                 state, _ = apply_ddl(state, placed.ddl, seq)
 
     # --- starting again ---
 
     def test_going_on_from_a_checkpoint(self, tmp_path: Path) -> None:
-        """Whoever starts at a checkpoint gets what lies behind it, whatever was released and stopped before."""
+        """A source started at a checkpoint returns what follows it, whatever was released and stopped before."""
         source = self.source(tmp_path)
         walk = self.walk(source)
         source.stop()
@@ -231,8 +233,8 @@ class SourceContract:
     # --- what goes wrong ---
 
     def test_what_cannot_be_read(self, tmp_path: Path) -> None:
-        """It ends the reading with an error that says where it lies; waiting does not help, and what is before it is
-        there."""
+        """It ends the reading with an error that states its position and does not pass; everything before it is
+        read."""
         given = self.damaged(tmp_path)
         if given is None:
             pytest.skip("nothing is damaged here")
@@ -263,39 +265,44 @@ class SourceContract:
     def walk(self, source: Source, checkpoint: Checkpoint | None = None, *, upto: int | None = None) -> _Walk:
         """Read as an engine does that stops at every DDL; raise the failure that ends the reading.
 
-        With `upto`, all comes and nothing is asked for."""
-        begun = source.start(LocalTasks(), None if checkpoint is None else checkpoint.ts)
-        walk, at = _Walk(begun), checkpoint or Checkpoint(begun)
+        With `upto`, all material comes and `more` is not called."""
+        start_ts = source.start(LocalTasks(), None if checkpoint is None else checkpoint.ts)
+        walk, checkpoint_now = _Walk(start_ts), checkpoint or Checkpoint(start_ts)
         for _ in range(STEPS_MAX):
-            more, moved = self.more(source), False
+            more, advanced = self.more(source), False
             source.refresh()
             frontier = source.frontier()
             if frontier is not None:
                 walk.frontiers.append(frontier)
-            while upto is None and frontier is not None and (step := self.step(source, at, frontier)) is not None:
-                segment, at = step
+            while (
+                upto is None
+                and frontier is not None
+                and (step := self.step(source, checkpoint_now, frontier)) is not None
+            ):
+                segment, checkpoint_now = step
                 walk.segments.append(segment)
-                walk.checkpoints.append(at)
-                source.release(at.ts)
-                moved = True
+                walk.checkpoints.append(checkpoint_now)
+                source.release(checkpoint_now.ts)
+                advanced = True
             if (failure := source.failure()) is not None:
                 raise failure
-            if not (more or moved) and (upto is not None or source.idle()):
+            if not (more or advanced) and (upto is not None or source.idle()):
                 return walk
         pytest.fail(f"the source has no end in {STEPS_MAX} steps")
 
-    def step(self, source: Source, at: Checkpoint, frontier: int) -> tuple[_Segment, Checkpoint] | None:
-        """Return what lies between a checkpoint and the next DDL, and the checkpoint there; None at the frontier."""
-        if frontier < at.ts:
+    def step(self, source: Source, checkpoint: Checkpoint, frontier: int) -> tuple[_Segment, Checkpoint] | None:
+        """Return the segment between a checkpoint and the next DDL, and the checkpoint after it; None at the
+        frontier."""
+        if frontier < checkpoint.ts:
             return None
-        ddls = source.ddls(at.ts, frontier)
-        end = segment_end(at, ddls, frontier)
-        known = at.done if end == at.ts else ()
-        here = tuple(one for one in ddls if one.ddl.commit_ts == end and identity(one.ddl) not in known)
-        if end == at.ts and not here:
+        ddls = source.ddls(checkpoint.ts, frontier)
+        end = segment_end(checkpoint, ddls, frontier)
+        already_done = checkpoint.done if end == checkpoint.ts else ()
+        placed = tuple(ddl for ddl in ddls if ddl.ddl.commit_ts == end and identity(ddl.ddl) not in already_done)
+        if end == checkpoint.ts and not placed:
             return None
-        done = (*known, *(identity(one.ddl) for one in here))
-        return _Segment(source.changes(at.ts, end), here), Checkpoint(end, done)
+        done = (*already_done, *(identity(ddl.ddl) for ddl in placed))
+        return _Segment(source.changes(checkpoint.ts, end), placed), Checkpoint(end, done)
 
 
 def every(changes: Changes) -> Iterator[Chunk]:
@@ -309,30 +316,31 @@ def parts_of(chunks: Iterable[Chunk]) -> Iterator[ChunkPart]:
 
 
 def rows_of(chunks: Iterable[Chunk]) -> list[RowChange]:
-    """Return the rows of chunks in the order that their numbers give."""
-    found: list[RowChange] = []
+    """Return the rows of chunks in the order of their numbers."""
+    ordered: list[RowChange] = []
     for chunk in chunks:
         numbered = [
             (number, row)
             for part in chunk.parts
             for number, row in zip(part.numbers.tolist(), events_of(part.batch), strict=True)
         ]
-        found += [row for _, row in sorted(numbered, key=lambda one: one[0])]
-    return found
+        ordered += [row for _, row in sorted(numbered, key=lambda pair: pair[0])]
+    return ordered
 
 
 def listed(chunks: Iterable[Chunk]) -> list[str]:
-    """Return the rows of chunks as text; those of one commit_ts table by table, since tables have no order in it."""
-    return [told(row) for row in sorted(rows_of(chunks), key=lambda row: (commit_time(row), key_of(row)))]
+    """Return the rows of chunks as text; those of one commit_ts table by table, since tables have no order within
+    it."""
+    return [event_text(row) for row in sorted(rows_of(chunks), key=lambda row: (commit_time(row), key_of(row)))]
 
 
 def key_of(row: RowChange) -> tuple[str, str]:
-    """Return the table of a row, as names compare."""
+    """Return the table of a row, as names are compared."""
     return TableName(row.schema, row.table).key
 
 
 def check_order(chunks: Sequence[Chunk], after: int, upto: int) -> None:
-    """Assert what engine/change.py says of chunks."""
+    """Assert what engine/change.py guarantees about chunks."""
     last = (after, -1)
     for chunk in chunks:
         assert len(chunk) > 0

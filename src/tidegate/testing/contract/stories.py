@@ -11,7 +11,7 @@ from tidegate.testing.script import Row, Script, ScriptedWrite, move, put, remov
 
 NOTES: Final = "shop.notes"
 UNREADABLE: Final = "GRUMBLE ABOUT TABLE shop.t"
-"""A DDL that nobody can read."""
+"""A DDL that cannot be parsed."""
 
 
 def shop() -> Script:
@@ -66,8 +66,8 @@ def around_ddl(kind: str) -> Script:
 
 
 def bare_deletes() -> Script:
-    """Return a script of rows whose DELETEs tell the key alone: they are of another layout than the INSERTs and UPDATEs
-    that they lie between, in transactions of their own and in common ones; two marks."""
+    """Return a script of rows whose DELETEs carry only the key: they differ in layout from the INSERTs and UPDATEs
+    around them, in the same transactions and in others; two marks."""
     story = Script()
     story.ddl("shop", "CREATE DATABASE shop")
     story.ddl("shop.t", "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(20), n INT)")
@@ -193,7 +193,7 @@ Kind = Callable[[Script], None]
 
 
 def _alter(change: str, *, table: str = "shop.t", **values: Value) -> Kind:
-    """ALTER TABLE, then a change of row 1 and row 16 to `values`."""
+    """Do an ALTER TABLE, then a change of row 1 and row 16 to `values`."""
 
     def act(story: Script) -> None:
         story.ddl(table, f"ALTER TABLE {table} {change}", along=(put(table, id=2, n=20),))
@@ -278,7 +278,7 @@ DDLS: Final[Mapping[str, Kind]] = {
     "recover table": _recover,
     "unreadable": _say("shop.t", UNREADABLE, ("shop.t", {"id": 1, "v": "after"})),
 }
-"""What happens in `around_ddl`, by kind."""
+"""The DDLs of `around_ddl`, by kind."""
 
 
 def notes(column: str, value: Value) -> tuple[Script, int]:
